@@ -19,7 +19,7 @@ from typing import Final
 from logprobe.app.parsers.command_line import build
 from logprobe.app.text.terminal import steerless_streams
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
-from logprobe.monitor.ownership import apply_umask
+from logprobe.monitor.home import apply_umask
 from logprobe.monitor.pandas_guard import without_pandas
 
 # Packages that come with an extra, by the name that is imported.

@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from logprobe.collectors.integrations.imports import when_imported
-from logprobe.collectors.integrations.process import Process
-from logprobe.collectors.integrations.wrapping import unknown_methods, version_of
+from logprobe.collectors.integrations.wrapping import Process, unknown_methods, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 
 MODULE: Final = "sglang.srt.managers.tokenizer_manager"

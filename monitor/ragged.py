@@ -1,4 +1,4 @@
-"""Arrow list columns as flat numpy arrays with offsets: one sequence after another, no Python loop over tokens.
+"""Arrow columns as numpy arrays; of lists flat ones with offsets: one sequence after another, no Python loop over tokens.
 
 Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.collectors.recorder.arrays import segment_sums
+
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column as one array."""
@@ -21,11 +23,6 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def lengths(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """[S] number of elements of each list; −1 for a null list."""
     return np.asarray(pc.fill_null(pc.list_value_length(column), -1), dtype=np.int64)
-
-
-def offsets_of(lengths_S: NDArray[Any]) -> NDArray[np.int64]:
-    """[S1] offsets of sequences of these lengths."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_S, dtype=np.int64)])
 
 
 def flat_floats(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> NDArray[np.float32] | None:
@@ -47,15 +44,6 @@ def flat_ids(column: pa.ChunkedArray) -> NDArray[np.int32]:
     return np.asarray(one_array(column).flatten())
 
 
-def sums(values_N: NDArray[Any], offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[S] sum over each sequence in float64; 0 for an empty one."""
-    result = np.zeros(len(offsets_S1) - 1, np.float64)
-    filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
-    if filled.any():
-        result[filled] = np.add.reduceat(values_N, offsets_S1[:-1][filled], dtype=np.float64)
-    return result
-
-
 def finite_sums(
     values_N: NDArray[np.float32], mask_N: NDArray[np.bool_] | None, offsets_S1: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
@@ -64,7 +52,7 @@ def finite_sums(
     if mask_N is not None:
         usable &= mask_N
     kept = values_N if usable.all() else np.where(usable, values_N, np.float32(0))
-    return sums(kept, offsets_S1), sums(usable, offsets_S1).astype(np.int32)
+    return segment_sums(kept, offsets_S1), segment_sums(usable, offsets_S1).astype(np.int32)
 
 
 def _filled(
@@ -79,6 +67,15 @@ def _filled(
     result = np.full(int(lengths_S.sum()), fill, dtype)
     result[np.repeat(np.asarray(column.is_valid()), lengths_S)] = values
     return result
+
+
+def floats(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float64]:
+    """A column of numbers, or of booleans as 0 and 1, as float64; NaN for null.
+
+    >>> floats(pa.array([1, None, 3])).tolist()
+    [1.0, nan, 3.0]
+    """
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def float_lists(column: pa.ChunkedArray) -> list[NDArray[np.float64]]:

@@ -169,7 +169,7 @@ class FlightReader(Reader):
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
     def act(self, action: str, document: Mapping[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
-        """Has the service do what one of its parts offers (see `logprobe.monitor.service.part`); asked twice when a connection broke.
+        """Has the service do what one of its parts offers (see `logprobe.monitor.service.jobs`); asked twice when a connection broke.
 
         `seconds`: to wait for its answer; None: as usual.
 

@@ -12,8 +12,7 @@ from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.store.store import Store
 

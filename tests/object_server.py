@@ -22,7 +22,7 @@ import pytest
 from pyarrow import fs
 from relay_processes import Proxy
 
-from logprobe.monitor.store.object_ownership import MARK
+from logprobe.monitor.store.raw_ownership import MARK
 
 BUCKET = "tokens"
 KINDS = os.environ.get("OBJECT_STORES", "s3").split(",")  # `make test-objects` names others

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.monitor.columns import floats
 from logprobe.monitor.compare.level import interval
+from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from logprobe.alerts.controller import before_after
 from logprobe.alerts.controller.before_after import FEWEST
-from logprobe.monitor.columns import floats
-from logprobe.monitor.diagnosis.growth.trend import theil_sen
+from logprobe.monitor.diagnosis.growth.onset import theil_sen
 from logprobe.monitor.diagnosis.leading import alarms
+from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]
 

@@ -28,9 +28,8 @@ from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableErr
 from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
-from logprobe.monitor.service import part
 from logprobe.monitor.service.action import Action as ServiceAction
-from logprobe.monitor.service.jobs import Job
+from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.service.turns import Pace, Priority, Row, Turns, priority
 from logprobe.monitor.store.store import Store
 
@@ -282,7 +281,7 @@ def _says(file: DirectiveFile, content: bytes) -> bool:
         return False
 
 
-def controller_part(store: Store, stopping: threading.Event) -> part.Part:
+def controller_part(store: Store, stopping: threading.Event) -> Part:
     """The controller as a part of the service. Raises `ConfigurationError` when the home's `correction` is wrong.
 
     The settings are read again when they change; wrong, they are not taken over, and the job says so.
@@ -302,7 +301,7 @@ def controller_part(store: Store, stopping: threading.Event) -> part.Part:
         policies.current()  # also without a run, so that a mistake is said
         return {**controller.run_once(), **policies.report()}
 
-    return part.Part(
+    return Part(
         jobs=[Job("controller", SECONDS, work)],
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),

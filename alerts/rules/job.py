@@ -31,8 +31,7 @@ from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor import judgement
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Severity
-from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.part import Part, PartMaker
+from logprobe.monitor.service.jobs import Job, Part, PartMaker
 from logprobe.monitor.service.turns import Priority, Row, Turns, priority
 from logprobe.monitor.store.store import Store
 

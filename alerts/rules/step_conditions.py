@@ -18,10 +18,9 @@ from logprobe.alerts.rules.judging.observation import Memory, Observation, StepF
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.diagnosis.evidence.measures import off_one
 from logprobe.monitor.diagnosis.growth.judging import Judged, take
-from logprobe.monitor.diagnosis.growth.onset import Tracker
+from logprobe.monitor.diagnosis.growth.onset import Tracker, theil_sen
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE, GrowthRule
 from logprobe.monitor.diagnosis.growth.rule import Threshold as GrowthThreshold
-from logprobe.monitor.diagnosis.growth.trend import theil_sen
 from logprobe.monitor.diagnosis.result import Growth as GrowthVerdict
 
 if TYPE_CHECKING:  # a rule has a condition

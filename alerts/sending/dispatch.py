@@ -15,8 +15,7 @@ from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending import actions
 from logprobe.alerts.sending.channels.settings import SECTION, Route, channels_of
 from logprobe.alerts.sending.delivery import Clock, Sender, route_new
-from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Store
 
 SECONDS: Final = 1.0

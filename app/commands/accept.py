@@ -18,8 +18,8 @@ from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import accepted, expectation, explained
+from logprobe.monitor.diagnosis.result import MARGIN
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform

@@ -21,15 +21,14 @@ from pathlib import Path
 from logprobe.app.proof_setup import keep, task_of
 from logprobe.app.text import tables
 from logprobe.monitor.proof.experiments.arm_cache import ArmCache
-from logprobe.monitor.proof.experiments.bisecting import Arm, Bisection
+from logprobe.monitor.proof.experiments.bisecting import Arm, Bisection, jumps
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
-from logprobe.monitor.proof.layers import jumps
-from logprobe.monitor.proof.prices import Cost
+from logprobe.monitor.proof.paired import Cost
 from logprobe.monitor.proof.scorers.nursery import Nursery
-from logprobe.monitor.proof.scorers.place import Executor
+from logprobe.monitor.proof.scorers.running import Executor
 
 
 def run(arguments: argparse.Namespace) -> int:

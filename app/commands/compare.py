@@ -25,8 +25,8 @@ from logprobe.app.report.written import write_report
 from logprobe.app.text import comparison, tables
 from logprobe.app.text.terminal import replace_line
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
+from logprobe.monitor.compare.comparison import METRICS
 from logprobe.monitor.compare.pooled import of_each, require_here
-from logprobe.monitor.compare.verdicts import METRICS
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.leading import leading

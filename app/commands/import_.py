@@ -28,8 +28,7 @@ from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers import formats
 from logprobe.monitor.importers.following import Follower, Pace, ReconsiderError, SpoolRefusedError, Status
-from logprobe.monitor.importers.importing import Importer, alone
-from logprobe.monitor.importers.pieces import ImportReport
+from logprobe.monitor.importers.importing import Importer, ImportReport, alone
 from logprobe.monitor.importers.source import Format
 from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.reader import open_reader

@@ -11,7 +11,7 @@ from pathlib import Path
 from logprobe.app.commands import rebuild
 from logprobe.app.parsers.arguments import home_path
 from logprobe.monitor.home import Home
-from logprobe.monitor.recovery.restoring import restore
+from logprobe.monitor.recovery.rebuilding import restore
 
 
 def run(arguments: argparse.Namespace) -> int:

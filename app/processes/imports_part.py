@@ -27,8 +27,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import located, settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.formats import FORMATS
-from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Store
 
 SECTION: Final = "imports"

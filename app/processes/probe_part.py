@@ -21,10 +21,9 @@ from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.engine import Engine
+from logprobe.monitor.proof.live.look import ProbeSettings
 from logprobe.monitor.proof.live.prober import Prober
-from logprobe.monitor.proof.live.settings import ProbeSettings
-from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Store
 
 SECTION: Final = "probe"

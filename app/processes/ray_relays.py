@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from logprobe.app.processes.supervisor import end, module, tethered
 from logprobe.collectors.relay.autostart import LOG
-from logprobe.collectors.relay.spool_queue import SpoolQueue
+from logprobe.collectors.relay.exchange import SpoolQueue
 from logprobe.monitor.parallel.ray_cluster import connected, words
 
 NAMESPACE: Final = "logprobe"

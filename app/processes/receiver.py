@@ -16,12 +16,9 @@ from collections.abc import Sequence
 
 from logprobe.app.text.terminal import log_to_stderr
 from logprobe.collectors.errors import LogprobeError
-from logprobe.monitor.home import Home
-from logprobe.monitor.ownership import apply_umask
-from logprobe.monitor.relay import handshakes
-from logprobe.monitor.relay.listening import Settings
-from logprobe.monitor.relay.readers import Readers
-from logprobe.monitor.relay.receiver import Receiver
+from logprobe.monitor.home import Home, apply_umask
+from logprobe.monitor.relay.listening import Readers, Settings
+from logprobe.monitor.relay.receiver import Receiver, handshakes_counted
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         apply_umask()
         settings = Settings(Home(arguments.home).create(), arguments.address, arguments.port)
         listener = (Readers if arguments.readers else Receiver)(settings, stop, _say)
-        with handshakes.counted(listener.refused_connection):
+        with handshakes_counted(listener.refused_connection):
             listener.run()
     except LogprobeError as error:
         sys.stderr.write(f"logprobe: {error}\n")

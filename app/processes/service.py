@@ -30,15 +30,14 @@ from logprobe.app.text.terminal import log_to_stderr
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.monitor.deletion import part as deletion_part
 from logprobe.monitor.free_sql.limits import Limits
-from logprobe.monitor.home import Home
+from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.ingest import quarantine_actions
-from logprobe.monitor.ownership import apply_umask
 from logprobe.monitor.proof import storing
 from logprobe.monitor.recompute import writing as recompute_writing
 from logprobe.monitor.recovery import backup, checking
 from logprobe.monitor.relay import service_part as relay_part
 from logprobe.monitor.service import heap
-from logprobe.monitor.service.part import PartMaker
+from logprobe.monitor.service.jobs import PartMaker
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.retention import GIB, RetentionPolicy

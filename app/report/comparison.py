@@ -9,7 +9,7 @@ from logprobe.app.report.chart import COLOURS, Chart, Line, figure, legend
 from logprobe.app.report.html import Markup, badge, element, joined, listing, page, section, table
 from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, numbers, onset_rows, sentence
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
-from logprobe.monitor.compare.axes import AXES
+from logprobe.monitor.compare.comparison import AXES
 from logprobe.monitor.compare.ratio import ratios
 from logprobe.monitor.diagnosis.parity import Setting
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from logprobe.app.text.numbers import number
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
-from logprobe.monitor.compare.axes import AXES, Axis, where
+from logprobe.monitor.compare.comparison import AXES, Axis, where
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.result import Growth
 

@@ -16,11 +16,10 @@ import array_api_compat
 
 from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
-from logprobe.collectors.correction.batch import batch_of
+from logprobe.collectors.correction.batch import Tokens, batch_of, tokens_of
 from logprobe.collectors.correction.config import CorrectionConfig
 from logprobe.collectors.correction.report import Report
 from logprobe.collectors.correction.summary import Outcome, sums_of
-from logprobe.collectors.correction.tokens import Tokens, tokens_of
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.kernel.arithmetic import SENTINEL
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from logprobe.collectors.correction import arithmetic
 from logprobe.collectors.correction.arithmetic import Array, Namespace
-from logprobe.collectors.correction.tokens import Tokens
+from logprobe.collectors.correction.batch import Tokens
 from logprobe.collectors.kernel.arithmetic import CLAMP
 
 

@@ -87,7 +87,7 @@ def _action(place: str) -> Any:
 def trl(module: ModuleType) -> None:
     """`trl.watch(trainer)` at the first `trainer.train()`."""
     from logprobe.collectors.integrations import trl as adapter  # noqa: PLC0415 - only where TRL is
-    from logprobe.collectors.integrations.process import Process  # noqa: PLC0415
+    from logprobe.collectors.integrations.wrapping import Process  # noqa: PLC0415
 
     def begin(host: Any, *_: Any, **__: Any) -> None:
         if not hasattr(host, WATCHED):
@@ -99,7 +99,7 @@ def trl(module: ModuleType) -> None:
 def skyrl(module: ModuleType) -> None:
     """A callback for every trainer that is made."""
     from logprobe.collectors.integrations import skyrl as adapter  # noqa: PLC0415 - only where SkyRL is
-    from logprobe.collectors.integrations.process import Process  # noqa: PLC0415
+    from logprobe.collectors.integrations.wrapping import Process  # noqa: PLC0415
 
     wrapper = Wrapper(Process("skyrl"), "skyrl")
     wrapper.after(module.RayPPOTrainer, "__init__", lambda _, host, *__, **___: host.add_callback(adapter.callback()))

@@ -13,9 +13,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from logprobe.collectors.integrations.process import Process
 from logprobe.collectors.integrations.slime import Adapter, Place
-from logprobe.collectors.integrations.wrapping import Wrapper, unknown_methods
+from logprobe.collectors.integrations.wrapping import Process, Wrapper, unknown_methods
 
 ACTORS: Final = ("miles.backends.megatron_utils.actor", "miles.backends.fsdp_utils.actor")
 _ADAPTER: Final = Adapter("miles")

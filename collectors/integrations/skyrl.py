@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, Final
 
-from logprobe.collectors.integrations.process import Process
 from logprobe.collectors.integrations.wrapping import (
     WATCHED,
+    Process,
     missing_keys,
     report_missing,
     rows_of,

@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from logprobe.collectors.correction import correct
 from logprobe.collectors.integrations.correcting import Corrector, unmet
-from logprobe.collectors.integrations.process import Process
-from logprobe.collectors.integrations.wrapping import missing_keys, report_missing, rows_of
+from logprobe.collectors.integrations.wrapping import Process, missing_keys, report_missing, rows_of
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.sglang import version_name
 

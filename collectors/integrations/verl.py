@@ -20,8 +20,8 @@ from logprobe.collectors.errors import InputError
 from logprobe.collectors.integrations.correcting import Corrector, Divisor, corrector_if_wanted, unmet
 from logprobe.collectors.integrations.hf_trainer import mark_weights
 from logprobe.collectors.integrations.imports import when_imported
-from logprobe.collectors.integrations.process import Process
 from logprobe.collectors.integrations.wrapping import (
+    Process,
     Wrapper,
     missing_keys,
     report_missing,

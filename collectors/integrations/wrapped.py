@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from logprobe.collectors.integrations.hf_trainer import mark_weights
-from logprobe.collectors.integrations.process import Process
 from logprobe.collectors.integrations.wrapping import (
+    Process,
     Wrapper,
     missing_keys,
     report_missing,

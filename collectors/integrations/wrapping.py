@@ -1,16 +1,21 @@
-"""Looking over a framework's shoulder: methods of one object are wrapped, and what goes wrong in our part is counted, not raised."""
+"""Looking over a framework's shoulder: methods of one object are wrapped, and what goes wrong in our part is counted, not raised.
+
+A process that a framework started has one recorder, made when there is something to record.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
 import inspect
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final
 
-from logprobe.collectors.health import Guard
-from logprobe.collectors.integrations.process import Process
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 
 
@@ -118,16 +123,11 @@ class Wrapper:
 
     def after(self, host: Any, method: str, look: Callable[..., object]) -> None:
         """After each `host.method(*arguments)`, `look(result, *arguments)` in a guard."""
-        original = getattr(host, method)
 
-        @functools.wraps(original)
-        def watched(*arguments: Any, **named: Any) -> Any:
-            result = original(*arguments, **named)
-            with self.guard(method):
-                look(result, *arguments, **named)
-            return result
+        def unchanged(*arguments: Any, **named: Any) -> None:
+            look(*arguments, **named)
 
-        setattr(host, method, watched)
+        self.instead(host, method, unchanged)
 
     def instead(self, host: Any, method: str, replace: Callable[..., Any]) -> None:
         """`replace(result, *arguments)` may name another result of `host.method(*arguments)`; None, or an error of ours: the framework's own."""
@@ -158,3 +158,37 @@ class Wrapper:
             return result
 
         setattr(host, method, watched)
+
+
+class Process:
+    """At most one recorder for what one adapter sees in this process.
+
+    Adapters that wrap classes exist before anything is to be recorded, in processes that never record. Where a recorder cannot be
+    made, as without ``LOGPROBE_HOME``, there is none, and the log says so once.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._health = Health()
+        self._tried = False
+        self.recorder: Recorder | None = None
+
+    def start(self, run: str | None = None, rank: int | None = None, component: str = "trainer") -> Recorder | None:
+        """The recorder, made by the first call; `run` counts where ``LOGPROBE_RUN`` is not set."""
+        with self._lock:
+            if not self._tried:
+                self._tried = True
+                self.recorder = self._made(run, rank, component)
+        return self.recorder
+
+    def _made(self, run: str | None, rank: int | None, component: str) -> Recorder | None:
+        try:
+            return Recorder(run=None if os.environ.get("LOGPROBE_RUN") else run, rank=rank, component=component)
+        except ConfigurationError as error:
+            LOGGER.warning("%s: nothing is recorded: %s", self._name, error)
+            return None
+
+    def guard(self, what: str) -> Guard:
+        """A context whose errors are counted, in the recorder where there is one."""
+        return Guard(self._health, what) if self.recorder is None else self.recorder.guard(what)

@@ -194,6 +194,12 @@ def to_host(array: Array) -> NDArray[Any]:
     return array if isinstance(array, np.ndarray) else np.asarray(torch_bridge.view(array.cpu()))
 
 
+def numbers_on_host(name: str, value: Any) -> NDArray[Any]:
+    """Numbers of any layout and type as a numpy array, bfloat16 as float32; waits for a device. Raises as `as_piece` does."""
+    array = as_piece(name, to_host(as_piece(name, value)))
+    return np.asarray(to_float32(name, array) if is_bfloat16(array) else array)
+
+
 def beside(array: Array, values: NDArray[Any]) -> Array:
     """`values` where `array` lies, by the library that it is of."""
     return torch_bridge.tensor_on(array.device, values) if torch_bridge.is_tensor(array) else values
@@ -204,11 +210,20 @@ def taken(array: Array, indices_K: NDArray[np.int64]) -> Array:
     return array[beside(array, indices_K)]
 
 
-def offsets_of(lengths_S: NDArray[np.integer] | Sequence[int]) -> NDArray[np.int64]:
+def offsets_of(lengths_S: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
     """Starts of consecutive sequences, and the end of the last."""
     offsets = np.zeros(len(lengths_S) + 1, dtype=np.int64)
     np.cumsum(lengths_S, out=offsets[1:])
     return offsets
+
+
+def segment_sums(values_N: NDArray[Any], offsets_S1: NDArray[np.int64], dtype: Any = np.float64) -> NDArray[Any]:
+    """[S] sum of every sequence, computed in `dtype`; 0 for an empty one."""
+    sums = np.zeros(len(offsets_S1) - 1, dtype)
+    filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
+    if filled.any():
+        sums[filled] = np.add.reduceat(values_N, offsets_S1[:-1][filled], dtype=dtype)
+    return sums
 
 
 def checked_offsets(cu_seqlens: NDArray[Any], tokens: int) -> NDArray[np.int64]:

@@ -213,7 +213,7 @@ def _add_numbers_per_sequence(batch: Batch, captured: Captured, raw: Raw) -> Non
 def _add_routes(batch: Batch, captured: Captured, raw: Raw) -> None:
     if "routes" not in raw:
         return
-    on_host: Raw = {name: _on_host(raw[name]) for name in ("mask", "cu_seqlens", "lengths") if name in raw}
+    on_host: Raw = {name: arrays.to_host(raw[name]) for name in ("mask", "cu_seqlens", "lengths") if name in raw}
     _, select = _selection(captured, {"token_ids": raw["token_ids"], **on_host})
     trailing = raw["routes"].shape[2 if captured.layout == "padded" else 1 :]
     given = captured.values.get("routes_given")
@@ -235,10 +235,6 @@ def _add_versions(batch: Batch, raw: Raw, select: Any) -> None:
         )
     except (InputError, ValueError, TypeError, OverflowError) as error:
         batch.refused = str(error)
-
-
-def _on_host(array: Any) -> NDArray[Any]:
-    return array if isinstance(array, np.ndarray) else np.asarray(arrays.as_piece("mask", array.cpu()))
 
 
 # --- Tables ---

@@ -108,8 +108,4 @@ def _sums(values: Array, offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:
     """Sum of every sequence, on the host; 0 for an empty one."""
     if torch_bridge.is_tensor(values):
         return kernel_torch.segment_sums(values, offsets_S1)
-    sums = np.zeros(len(offsets_S1) - 1, dtype=np.float64)
-    filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
-    if filled.any():
-        sums[filled] = np.add.reduceat(values, offsets_S1[:-1][filled], dtype=np.float64)
-    return sums
+    return arrays.segment_sums(values, offsets_S1)

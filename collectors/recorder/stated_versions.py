@@ -68,7 +68,7 @@ def _fill(codes: Codes, given: Any, mask: NDArray[np.bool_], names: dict[str, in
         codes[:] = _code(given, names)
         return
     sampled = int(mask.sum())
-    if _are_spans(given):
+    if len(given) > 0 and all(isinstance(item, list | tuple) for item in given):
         codes[mask] = _codes_of_spans(given, sampled, names, number)
         return
     found = np.array([_code(item, names) for item in given], np.int64)
@@ -80,10 +80,6 @@ def _fill(codes: Codes, given: Any, mask: NDArray[np.bool_], names: dict[str, in
         raise InputError(
             f"rollout_versions[{number}]: {len(found)} versions for {len(codes)} tokens, {sampled} under the mask"
         )
-
-
-def _are_spans(given: list[Any]) -> bool:
-    return len(given) > 0 and all(isinstance(item, list | tuple) for item in given)
 
 
 def _codes_of_spans(given: list[Any], sampled: int, names: dict[str, int], number: int) -> Codes:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
-from logprobe.collectors.recorder import torch_bridge
+from logprobe.collectors.recorder import arrays, torch_bridge
 
 # SplitMix64 (Steele, Lea, Flood 2014): the increment and the two multipliers of its finaliser; of its 64-bit words as signed
 # whole numbers, because torch has no others. Sums and products wrap around just the same.
@@ -44,17 +44,9 @@ def token_hash(token_ids_N: Any, offsets_S1: NDArray[np.integer]) -> NDArray[np.
         sums = kernel_torch.wrapping_sums(_mix(words), offsets - offsets[0])
     else:
         position |= np.asarray(ids, dtype=np.int32).view(np.uint32)
-        sums = _sums(_mix(position), offsets - offsets[0])
+        sums = arrays.segment_sums(_mix(position), offsets - offsets[0], np.int64)
     mixed: NDArray[np.int64] = _mix(sums ^ (lengths * _GOLDEN))
     return mixed.view(np.uint64)
-
-
-def _sums(values_N: NDArray[np.int64], offsets_S1: NDArray[np.int64]) -> NDArray[np.int64]:
-    sums = np.zeros(len(offsets_S1) - 1, dtype=np.int64)
-    filled = np.diff(offsets_S1) > 0  # reduceat repeats a neighbour's value for an empty slice
-    if filled.any():
-        sums[filled] = np.add.reduceat(values_N, offsets_S1[:-1][filled], dtype=np.int64)
-    return sums
 
 
 def _mix(values: Any) -> Any:

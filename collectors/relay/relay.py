@@ -2,38 +2,57 @@
 
 It ends when it is asked to, with `drain` when everything that was there is acknowledged, and with `tethered` when no collector of the
 node runs any more and the spool is empty. Killed at any moment it loses nothing: a segment is removed after its acknowledgement.
+
+It writes health records into the runs that it ships: how much waits, since what time, and what the service refused.
+
+Segments are sent oldest first.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import pyarrow as pa
+
 from logprobe.collectors import locks
-from logprobe.collectors.errors import ConfigurationError, HomeBusyError, ServiceUnavailableError
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError, SegmentError, ServiceUnavailableError
+from logprobe.collectors.health import Problem
 from logprobe.collectors.locks import FileLock
 from logprobe.collectors.recorder.runtime import new_writer_id
+from logprobe.collectors.recorder.writer import rows_table
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.connection import Connection, Target
-from logprobe.collectors.relay.exchange import Exchange
-from logprobe.collectors.relay.notes import RunNotes
-from logprobe.collectors.relay.pacing import Backoff, Bandwidth
-from logprobe.collectors.relay.shipping import Shipped, Shipper
-from logprobe.collectors.relay.spool_queue import SpoolQueue
+from logprobe.collectors.relay.exchange import Exchange, Length, SpoolQueue, Waiting
+from logprobe.collectors.relay.pacing import Backoff, Bandwidth, Compression
+from logprobe.collectors.relay.protocol import Outcome
+from logprobe.collectors.spool.safe_read import read_regular
+from logprobe.collectors.spool.segments import SpoolWriter
 
 LOGGER: Final = logging.getLogger("logprobe.relay")
 LOOK_SECONDS: Final = 0.1  # between two looks at a spool that was empty
 _LOCK_SECONDS: Final = 15.0  # a relay that is about to end may hold the lock for so long
 _QUIET_SECONDS: Final = 2.0  # with no collector left, before a tethered relay ends
 _LOG_SECONDS: Final = 30.0  # between two lines about the same trouble
+SECONDS: Final = 30.0  # between two records of a run
+COMPONENT: Final = "relay"
+QUEUE: Final = "relay_queue"
+REFUSED: Final = "relay_refused"
+_SHORT: Final = 1.0  # seconds; a note of ours that waits for less is no reason for another
+_LATE: Final = 60.0  # seconds; a segment that waits for longer is worth a warning
+_LEAST_SECONDS: Final = 30.0  # for one upload
+_SLOWEST: Final = 64 << 10  # bytes per second: an upload that is slower is cut off and tried again
+_DENIED_SECONDS: Final = 30.0  # before a run is tried again whose segments the token may not write
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +236,185 @@ def default_runs() -> frozenset[str]:
     """The run that the environment names."""
     run = os.environ.get("LOGPROBE_RUN")
     return frozenset({run}) if run else frozenset()
+
+
+class RunNotes:
+    """Writes into the spool that it watches; a note travels like any other segment. `write` belongs to one thread."""
+
+    def __init__(self, home: Path, writer: str) -> None:
+        self._home = home
+        self._writer = writer
+        self._writers: dict[str, SpoolWriter] = {}
+        self._next: dict[str, float] = {}
+        self._longest: dict[str, dict[str, Any]] = {}  # of the queue, since the last record
+        self._lock = threading.Lock()
+
+    def refused(self, run: str, words: str) -> None:
+        """The service will never take a segment of `run`. Raises `OSError`."""
+        message = f"the service refused a segment, which is in quarantine: {words}"
+        self._put(run, Problem(REFUSED, "error", message, count=1))
+
+    def write(self, lengths: Mapping[str, Length], problem: str | None) -> None:
+        """Writes what is due. Raises `OSError`."""
+        now = time.time()
+        for run, length in lengths.items():
+            self._keep_longest(run, length.document(now))
+            if time.monotonic() >= self._next.get(run, 0.0) and _worth_noting(self._longest[run]):
+                self._next[run] = time.monotonic() + SECONDS
+                self._put(run, self._queue_record(self._longest.pop(run), problem))
+
+    def _keep_longest(self, run: str, document: dict[str, Any]) -> None:
+        known = self._longest.get(run)
+        if known is None or (document["oldest_seconds"] or 0.0) >= (known["oldest_seconds"] or 0.0):
+            self._longest[run] = document
+
+    def _queue_record(self, length: dict[str, Any], problem: str | None) -> Problem:
+        age = length["oldest_seconds"] or 0.0
+        words = f"{length['segments']} segments ({length['bytes']:,} bytes) waited for the service, the oldest for {age:.1f} s"
+        late = age > _LATE
+        return Problem(
+            QUEUE, "warning" if late else "info", words + (f"; {problem}" if problem and late else ""), count=1
+        )
+
+    def _put(self, run: str, problem: Problem) -> None:
+        with self._lock:
+            writer = self._writers.setdefault(run, SpoolWriter(self._home, run, self._writer))
+            writer.write("health", rows_table("health", [problem.row(COMPONENT, {"relay": self._writer})]))
+
+
+def _worth_noting(length: Mapping[str, Any]) -> bool:
+    return length["segments"] > 1 or (length["oldest_seconds"] or 0.0) > _SHORT
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done since the relay started."""
+
+    segments: int = 0
+    nbytes: int = 0
+    sent: int = 0  # bytes on the wire, after compression
+    refused: int = 0
+    denied: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What one upload came to."""
+
+    stored: list[Waiting] = field(default_factory=list)
+    refused: list[tuple[Waiting, str]] = field(default_factory=list)  # will never be taken; why
+    denied: list[tuple[Waiting, str]] = field(default_factory=list)
+    later: str | None = None  # why the service takes nothing now
+
+
+class Shipper:
+    """One thread's way from the spool to the service."""
+
+    def __init__(
+        self, queue: SpoolQueue, connection: Connection, bandwidth: Bandwidth, compression: Compression | None = None
+    ) -> None:
+        self.counts = Counts()
+        self._queue = queue
+        self._connection = connection
+        self._bandwidth = bandwidth
+        self._compression = compression or Compression()
+        self._denied_until: dict[str, float] = {}  # run → on the monotonic clock
+
+    def due(self) -> list[Waiting]:
+        """What may be sent now, oldest first."""
+        now = time.monotonic()
+        self._denied_until = {run: until for run, until in self._denied_until.items() if until > now}
+        return [waiting for waiting in self._queue.waiting() if waiting.where.run not in self._denied_until]
+
+    def ship(self, waiting: Sequence[Waiting]) -> Shipped:
+        """Sends the first ones, as many as make one upload, and waits for the answer.
+
+        Raises `ServiceUnavailableError` or `ConfigurationError`; then the service may have some of them, and all are sent again.
+        """
+        batch = _first(waiting)
+        size = sum(each.nbytes for each in batch)
+        started = time.monotonic()
+        writer, answers = self._connection.upload(_LEAST_SECONDS + size / _SLOWEST)
+        before = self.counts.sent
+        try:
+            unreadable = self._write(writer, batch)
+            writer.done_writing()
+            answer = answers.read()
+            writer.close()
+        except (pa.ArrowException, OSError) as error:
+            raise self._connection.failed(error) from None
+        self._compression.sent(self.counts.sent - before, time.monotonic() - started)
+        return self._settle(batch, _outcomes(answer), unreadable)
+
+    def _write(self, writer: Any, batch: Sequence[Waiting]) -> dict[str, str]:
+        """Sends a batch; → what could not be sent, and why."""
+        unreadable: dict[str, str] = {}
+        for waiting in batch:
+            try:
+                data = pa.py_buffer(read_regular(waiting.where.path))
+            except SegmentError as error:
+                unreadable[waiting.name] = str(error)
+                continue
+            except OSError:  # gone, or not to be read now: it is found again if it is there
+                continue
+            for chunk in self._chunks(waiting.name, data):
+                writer.write_batch(chunk)
+        return unreadable
+
+    def _chunks(self, name: str, data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+        for start in range(0, max(data.size, 1), protocol.CHUNK_BYTES):
+            part = data.slice(start, min(protocol.CHUNK_BYTES, data.size - start))
+            codec, small = self._compression.apply(part)
+            self._bandwidth.spend(small.size)
+            self.counts.sent += small.size
+            yield protocol.chunk(name, data.size, part.size, codec, small)
+
+    def _settle(self, batch: Sequence[Waiting], outcomes: dict[str, Outcome], unreadable: dict[str, str]) -> Shipped:
+        shipped = Shipped()
+        later = None
+        for waiting in batch:
+            outcome = outcomes.get(waiting.name)
+            if waiting.name in unreadable:
+                shipped.refused.append((waiting, unreadable[waiting.name]))
+            elif outcome is None:
+                continue
+            elif outcome.status == "stored":
+                shipped.stored.append(waiting)
+            elif outcome.status == "refused":
+                shipped.refused.append((waiting, outcome.words))
+            elif outcome.status == "denied":
+                shipped.denied.append((waiting, outcome.words))
+                self._denied_until[waiting.where.run] = time.monotonic() + _DENIED_SECONDS
+            else:
+                later = outcome.words
+        self._queue.forget(shipped.stored)
+        self._count(shipped)
+        return Shipped(shipped.stored, shipped.refused, shipped.denied, later)
+
+    def _count(self, shipped: Shipped) -> None:
+        self.counts.segments += len(shipped.stored)
+        self.counts.nbytes += sum(waiting.nbytes for waiting in shipped.stored)
+        self.counts.refused += len(shipped.refused)
+        self.counts.denied += len(shipped.denied)
+
+
+def _first(waiting: Sequence[Waiting]) -> list[Waiting]:
+    batch: list[Waiting] = []
+    size = 0
+    for each in waiting:
+        batch.append(each)
+        size += each.nbytes
+        if size >= protocol.BATCH_BYTES or len(batch) >= protocol.BATCH_SEGMENTS:
+            break
+    return batch
+
+
+def _outcomes(answer: Any) -> dict[str, Outcome]:
+    """By segment. Raises `ServiceUnavailableError`: what is not answered was not acknowledged."""
+    try:
+        rows = json.loads(answer.to_pybytes())["segments"]
+        return {
+            str(row["segment"]): Outcome(str(row["segment"]), row["status"], str(row.get("words", ""))) for row in rows
+        }
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
+        raise ServiceUnavailableError("the service ended the upload without saying what became of it") from error

@@ -11,6 +11,9 @@ Who a segment is lies in its content, not in its place: run, kind, writer and nu
 checksum of the bytes they are its id, the key of exactly-once ingest. So it counts once, under whatever name it comes again; and a
 writer that does not know what became of a segment (it was renamed into place, and then the disk refused) keeps its bytes and
 brings these to an end before anything else, instead of writing the same rows as another segment.
+
+Compressed buffers say themselves how much memory they take once they are read, so a file of a kilobyte could ask for a gigabyte. Collectors
+do not compress, and a segment that does is refused before it is read.
 """
 
 from __future__ import annotations
@@ -21,23 +24,32 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.files import fsync_folder, make_durable
-from logprobe.collectors.spool.plain_buffers import has_compressed
 from logprobe.collectors.spool.safe_read import read_regular
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, segment_metadata
 
 _NAME = re.compile(r"(\d{8})\.([a-z_]+)\.([0-9a-f]{8})\.arrow")
 _NUMBER = re.compile(r"[0-9]{1,8}")
 _TEMPORARY = re.compile(r"\.\d{8}\.[a-z_]+\.tmp")
+_FOOTER_END: Final = 10  # the footer's length and b"ARROW1"
+_BLOCK: Final = struct.Struct("<qi4xq")  # of the footer: offset, length of the metadata, length of the body
+_CONTINUATION: Final = 0xFFFFFFFF
+# Fields of the flatbuffers tables Footer, Message, DictionaryBatch and RecordBatch, in the order of Arrow's File.fbs and Message.fbs.
+_FOOTER_DICTIONARIES: Final = 2
+_FOOTER_BATCHES: Final = 3
+_MESSAGE_HEADER: Final = 2
+_DICTIONARY_DATA: Final = 1
+_BATCH_COMPRESSION: Final = 3
 
 
 def spool_dir(home: Path) -> Path:
@@ -335,3 +347,55 @@ def _write_durably(path: Path, data: pa.Buffer) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def has_compressed(data: bytes) -> bool:
+    """Whether a record batch or dictionary that the footer of an IPC file names is compressed.
+
+    Raises `struct.error` when it is no such file.
+    """
+    (size,) = struct.unpack_from("<i", data, max(len(data) - _FOOTER_END, 0))
+    start = len(data) - _FOOTER_END - size
+    if not 0 < start < len(data):
+        raise struct.error("the footer does not fit into the file")
+    footer = start + _unsigned(data, start)
+    steps = ((_FOOTER_BATCHES, ()), (_FOOTER_DICTIONARIES, (_DICTIONARY_DATA,)))
+    return any(_is_compressed(data, place, inner) for field, inner in steps for place in _blocks(data, footer, field))
+
+
+def _blocks(data: bytes, footer: int, field: int) -> Iterator[int]:
+    """Where the messages of a list of blocks begin."""
+    place = _field(data, footer, field)
+    if place is None:
+        return
+    items = place + _unsigned(data, place)
+    for number in range(_unsigned(data, items)):
+        yield _BLOCK.unpack_from(data, items + 4 + number * _BLOCK.size)[0]
+
+
+def _is_compressed(data: bytes, message: int, inner: tuple[int, ...]) -> bool:
+    if not 0 <= message < len(data):
+        raise struct.error("a block lies outside of the file")
+    start = message + (8 if _unsigned(data, message) == _CONTINUATION else 4)
+    table = start + _unsigned(data, start)
+    for field in (_MESSAGE_HEADER, *inner):
+        place = _field(data, table, field)
+        if place is None:
+            return False
+        table = place + _unsigned(data, place)
+    return _field(data, table, _BATCH_COMPRESSION) is not None
+
+
+def _unsigned(data: bytes, place: int) -> int:
+    return int(struct.unpack_from("<I", data, place)[0])
+
+
+def _field(data: bytes, table: int, number: int) -> int | None:
+    """Where a field of a table is; None: it has none."""
+    layout = table - int(struct.unpack_from("<i", data, table)[0])
+    if layout < 0:
+        raise struct.error("a table lies outside of the file")
+    size = int(struct.unpack_from("<H", data, layout)[0])
+    entry = 4 + 2 * number
+    offset = int(struct.unpack_from("<H", data, layout + entry)[0]) if entry < size else 0
+    return table + offset if offset else None

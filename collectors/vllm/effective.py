@@ -100,7 +100,7 @@ def _changed(given: Any) -> dict[str, Any] | None:
         value = getattr(given, field.name, None)
         made = field.default_factory
         default = made() if callable(made) else field.default
-        if value is not default and _differs(value, default):
+        if value is not default and bool(type(value) is not type(default) or value != default):
             changed[field.name] = _as_set(value)
     return changed
 
@@ -112,7 +112,3 @@ def _as_set(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _as_set(item) for key, item in value.items()}
     return [_as_set(item) for item in value] if isinstance(value, list | tuple) else _text(value)
-
-
-def _differs(value: Any, default: Any) -> bool:
-    return bool(type(value) is not type(default) or value != default)

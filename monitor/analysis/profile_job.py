@@ -26,8 +26,8 @@ from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
 from logprobe.monitor import ragged
 from logprobe.monitor.analysis.profiles import Accumulator, place
-from logprobe.monitor.ingest.alignment import align, source_logprobs
 from logprobe.monitor.ingest.backoff import RunBackoff
+from logprobe.monitor.ingest.sequence_rows import align, source_logprobs
 from logprobe.monitor.store.store import Store
 
 STEPS_PER_BATCH: Final = 64  # of one transaction

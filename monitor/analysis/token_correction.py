@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.apply import outcome_of
-from logprobe.collectors.correction.batch import batch_of
+from logprobe.collectors.correction.batch import batch_of, tokens_of
 from logprobe.collectors.correction.summary import Outcome
-from logprobe.collectors.correction.tokens import tokens_of
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.analysis.token_view import Floats, Tokens
 

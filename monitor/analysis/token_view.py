@@ -19,7 +19,7 @@ from logprobe.collectors.kernel.pairs import Pair
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
 from logprobe.monitor.analysis.profiles import k3
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.columns import floats
+from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

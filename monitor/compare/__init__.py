@@ -6,9 +6,8 @@ with Places(home) as places:
     print(compare([places.find("v1")], places.find("v0")).document())
 """
 
-from logprobe.monitor.compare.comparison import Comparison, Pairing, compare, compared
+from logprobe.monitor.compare.comparison import Comparison, MetricVerdict, Pairing, compare, compared
 from logprobe.monitor.compare.history import History, history
 from logprobe.monitor.compare.places import Place, Places
-from logprobe.monitor.compare.verdicts import MetricVerdict
 
 __all__ = ["Comparison", "History", "MetricVerdict", "Pairing", "Place", "Places", "compare", "compared", "history"]

@@ -1,29 +1,40 @@
 """Deleting runs as a part of the service: people ask for it; what could not be removed, or comes late, is removed later.
 
 `perform` does it through the running service or directly, as other actions on a home.
+
+Deletes what a home holds of a run. Each step can be done again: killed anywhere, the next attempt finishes it.
+
+The tombstone comes first, so that nothing new is taken in. Then one transaction takes the rows out of every table that carries a run,
+notes the objects to be removed, and writes the audit. Raw files go after that, when no read needs them any more.
+
+Whether a run is being recorded, by the newest thing heard of it anywhere: in the store, in the spool, with the relays of other nodes.
+
+A collector that closed has ended; one that did not counts until it has been silent for long. Imports are no collectors: theirs is the time
+of the records.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
-from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, StoreError
-from logprobe.collectors.spool.segments import run_dir
+import pyarrow as pa
+
+from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, SegmentError, StoreError
+from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
 from logprobe.monitor.deletion import places
-from logprobe.monitor.deletion.deleting import Erased, erase, is_there, left_of
-from logprobe.monitor.deletion.signs import newest_sign
 from logprobe.monitor.deletion.tombstones import Tombstone, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.moving import remove_doomed
 from logprobe.monitor.service import actions
-from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Read, Store
 
 DELETE: Final = "run.delete"
@@ -33,6 +44,18 @@ _QUIET_SECONDS: Final = 60.0  # a job that began before a deletion has stored it
 _ALL_SECONDS: Final = 600.0  # between two looks at runs that were deleted long ago
 _ANSWER_SECONDS: Final = 120.0  # of a service that is busy
 _OBJECTS_SECONDS: Final = 5.0  # of an action, which somebody waits for
+_DELETE: Final = 'DELETE FROM "{table}" WHERE run = $run'
+_ANY: Final = 'SELECT DISTINCT run FROM "{table}" WHERE run IN (SELECT unnest($runs))'
+# Their rows name the run by what belongs to it.
+_FIRST: Final[Mapping[str, str]] = {
+    "alert_acknowledgements": "deletion_acknowledgements",
+    "deliveries": "deletion_deliveries",
+}
+LOST: Final = timedelta(minutes=10)  # as `alerts.liveness` has it, with its steps
+_LOST_STEPS: Final = 20.0
+_IMPORT: Final = "import-"
+_TRAINING: Final = frozenset({"training", "statistics", "step"})
+_LAST: Final = 3  # health segments of a writer to look for its end in
 
 
 def part(store: Store, stopping: threading.Event) -> Part:
@@ -187,3 +210,182 @@ _ACTIONS: Final[actions.Actions] = {
     DELETE: ("permanently delete a run", _delete),
     RELEASE: ("let the name of a deleted run be used again", _release),
 }
+
+
+@dataclass(slots=True)
+class Erased:
+    """What was removed. `rows`: by table, of those that had any."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
+    objects: list[str] = field(default_factory=list)  # addresses, noted for removal
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there was none."""
+        return not (self.rows or self.files or self.objects)
+
+    @property
+    def words(self) -> str:
+        """For the audit."""
+        rows = f"rows: {sum(self.rows.values()):,} in {len(self.rows)} tables"
+        return f"{rows}; files: {self.files:,} ({self.bytes:,} bytes); objects: {len(self.objects):,}"
+
+
+def erase(store: Store, run: str, *, author: str, action: str, now: datetime) -> Erased:
+    """Removes rows and files of a run. Raises `StoreError`; what was not done is done by the next attempt."""
+    home = store.home
+    store.raw.require()
+    named = store.read("deletion_files", run=run).to_pylist()
+    on_disk = [home.path / row["path"] for row in named if row["location"] is None]
+    own = [*places.places_of(home, run), *places.cached(home), *(p for p in on_disk if not p.is_relative_to(home.raw))]
+    raw = [path for path, _ in places.files_in(places.raw_folder(home, run))]
+    files = dict(each for place in (*own, *raw) for each in places.files_in(place))
+    objects = [row["location"] for row in named if row["location"] is not None]
+    erased = Erased(files=len(files), bytes=sum(files.values()), objects=objects)
+    failure = _removed(own)  # before the rows: while these are there, a killed deletion is known to be unfinished
+    with store.transaction() as cursor:
+        erased.rows = _delete_rows(store, cursor, run)
+        if not erased.nothing:
+            store.execute(
+                cursor, "alert_audit_write", time=now, author=author, action=action, subject=run, words=erased.words
+            )
+        if erased.rows:
+            store.refresh_steps_view(cursor)
+    store.retire(home.relative(path) for path in raw)
+    with suppress(StoreError):  # the files, and the rows in the log, go with the next checkpoint
+        store.try_checkpoint()
+    places.remove_empty(places.raw_folder(home, run))
+    if failure is not None:
+        raise StoreError(f"{failure.filename}: cannot be removed ({failure.strerror}); everything else of {run!r} is")
+    return erased
+
+
+def _removed(own: Iterable[Path]) -> OSError | None:
+    """Removes files and folders; → why not all of them."""
+    failure = None
+    for place in own:
+        try:
+            places.remove(place)
+        except OSError as error:
+            failure = error
+    return failure
+
+
+def left_of(store: Store, runs: Iterable[str]) -> set[str]:
+    """Those of `runs` of which the home still holds something beside what waits in the spool, which ingest removes."""
+    names = list(runs)
+    if not names:
+        return set()
+    sql = " UNION ".join(_ANY.format(table=table) for table in _tables(store.read("deletion_tables")))
+    found = set(store.query(sql, {"runs": names})["run"].to_pylist())
+    return found | {run for run in names if places.raw_folder(store.home, run).exists() or _others(store, run)}
+
+
+def is_there(store: Store, run: str) -> bool:
+    """Whether the home holds anything of a run."""
+    return bool(left_of(store, [run]) or places.places_of(store.home, run))
+
+
+def _others(store: Store, run: str) -> list[Path]:
+    return [place for place in places.places_of(store.home, run) if not place.is_relative_to(store.home.spool)]
+
+
+def _delete_rows(store: Store, cursor: Any, run: str) -> dict[str, int]:
+    store.execute(cursor, "deletion_doom", run=run)
+    counts = {}
+    for table, name in _FIRST.items():
+        store.execute(cursor, name, run=run)
+        counts[table] = int(cursor.fetchone()[0])
+    for table in _tables(store.read("deletion_tables")):
+        counts[table] = int(cursor.execute(_DELETE.format(table=table), {"run": run}).fetchone()[0])
+    return {table: count for table, count in sorted(counts.items()) if count}
+
+
+def _tables(found: pa.Table) -> list[str]:
+    return [str(name) for name in found["table_name"].to_pylist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Of one collector: when it was seen last, whether it said that it ended, and whether it records training steps."""
+
+    seen: datetime
+    closed: bool
+    trains: bool
+
+
+def newest_sign(read: Read, home: Home, run: str, now: datetime) -> str | None:
+    """What says that a run is being recorded, in words; None: nothing does. `read`: of stored statements."""
+    (row,) = [row for row in read("app_runs").to_pylist() if row["run"] == run] or [{"writers": []}]
+    signs = {
+        writer["name"]: Sign(writer["last_seen"], bool(writer["closed"]), bool(writer["trains"]))
+        for writer in row["writers"]
+    }
+    for writer, sign in _waiting(home, run).items():
+        known = signs.get(writer, sign)
+        signs[writer] = replace(
+            known,
+            seen=max(known.seen, sign.seen),
+            closed=known.closed or sign.closed,
+            trains=known.trains or sign.trains,
+        )
+    lost = max(LOST, timedelta(seconds=_LOST_STEPS * (row.get("step_seconds") or 0.0)))
+    found = _open_collector(signs, now - lost) or _imported(row, now - lost) or _relayed(read, run, now)
+    return None if found is None else f"{found[0]} {_ago(now, found[1])}"
+
+
+def _open_collector(signs: Mapping[str, Sign], since: datetime) -> tuple[str, datetime] | None:
+    """The collector seen last that has not closed. Where trainers are known, only they decide: engines are often just killed."""
+    collectors = {name: sign for name, sign in signs.items() if not name.startswith(_IMPORT)}
+    deciding = {name: sign for name, sign in collectors.items() if sign.trains} or collectors
+    present = [(sign.seen, name) for name, sign in deciding.items() if not sign.closed and sign.seen >= since]
+    return (f"collector {max(present)[1]} was seen", max(present)[0]) if present else None
+
+
+def _imported(row: Mapping[str, Any], since: datetime) -> tuple[str, datetime] | None:
+    newest = row.get("last_record_at")
+    alone = all(writer["name"].startswith(_IMPORT) for writer in row["writers"])
+    return ("the newest record was made", newest) if alone and newest is not None and newest >= since else None
+
+
+def _relayed(read: Read, run: str, now: datetime) -> tuple[str, datetime] | None:
+    """A node whose relay still has something of the run."""
+    nodes = [row for row in read("relay_nodes", run=run, now=now).to_pylist() if row["segments"] != 0]
+    found = max(((row["seen_at"], row["node"]) for row in nodes), default=None)
+    return None if found is None or now - found[0] > LOST else (f"node {found[1]} had records to send", found[0])
+
+
+def _waiting(home: Home, run: str) -> dict[str, Sign]:
+    """What the spool tells of each writer of a run: files that wait there or are being written."""
+    found: dict[str, Sign] = {}
+    with suppress(OSError), os.scandir(run_dir(home.path, run)) as writers:
+        for writer in writers:
+            files = sorted(path for path in Path(writer.path).glob("*.arrow") if not path.name.startswith("."))
+            if files:
+                kinds = {path.name.split(".")[1] for path in files}
+                seen = datetime.fromtimestamp(max(_modified(path) for path in files), UTC)
+                found[writer.name] = Sign(seen, _is_closed(files), bool(kinds & _TRAINING))
+    return found
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # ingested meanwhile
+
+
+def _is_closed(files: list[Path]) -> bool:
+    """Whether the last of a writer's own words are a goodbye."""
+    for path in [path for path in files if ".health." in path.name][-_LAST:]:
+        with suppress(SegmentError, OSError):
+            if "closed" in read_segment(SegmentPath.parse(path)).table["event"].to_pylist():
+                return True
+    return False
+
+
+def _ago(now: datetime, then: datetime) -> str:
+    seconds = max(0.0, (now - then).total_seconds())
+    return f"{seconds:.0f} s ago" if seconds < LOST.total_seconds() else f"{seconds / 60:.0f} min ago"

@@ -4,6 +4,8 @@
 
 While it says nothing of a release, nothing of the run is taken in. Released, the name may be recorded under again; what the collectors
 of before have written stays out all the same.
+
+Segments of deleted runs that arrive all the same are removed by ingest instead of stored, counted and audited.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -20,14 +23,16 @@ from typing import Any, ClassVar, Final
 from logprobe.collectors.errors import RunDeletedError, StoreError
 from logprobe.collectors.files import replace_file
 from logprobe.collectors.spool.segments import run_dir, run_name
-from logprobe.monitor.home import Home
-from logprobe.monitor.ownership import own_text
+from logprobe.monitor.home import Home, own_text
 from logprobe.monitor.plain_text import file_name
+from logprobe.monitor.store.store import Store
 
 FOLDER: Final = "deleted"
 _SUFFIX: Final = ".json"
 _MOST_BYTES: Final = 16 << 20
 _SETTLED_SECONDS: Final = 2.0  # a folder that changed more recently may change again within the same tick of its clock
+_NOTE_SECONDS: Final = 60.0  # between two notes about a run
+_AUTHOR: Final = "ingest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,7 @@ class Tombstones:
 
     def change(self, run: str, how: Callable[[Tombstone | None], Tombstone]) -> Tombstone:
         """Replaces that of a run, durably; `how` is handed the one there is. Raises `StoreError`."""
-        path = self._path(run)
+        path = self.folder / f"{file_name(run_dir(self._home.path, run).name)}{_SUFFIX}"
         try:
             with self._changing:
                 changed = how(self._read(path) if path.exists() else None)
@@ -114,9 +119,6 @@ class Tombstones:
             raise StoreError(f"{path}: cannot be written ({error.strerror}); nothing was changed") from error
         return changed
 
-    def _path(self, run: str) -> Path:
-        return self.folder / f"{file_name(run_dir(self._home.path, run).name)}{_SUFFIX}"
-
     def _read(self, path: Path) -> Tombstone:
         """One that cannot be read counts as what its name says: in doubt a deleted run stays deleted."""
         try:
@@ -124,3 +126,65 @@ class Tombstones:
             return Tombstone(**{**said, "writers": frozenset(map(str, said["writers"]))})
         except (OSError, ValueError, LookupError, TypeError):
             return Tombstone(run_name(path.name.removesuffix(_SUFFIX)), "an unknown time", "somebody")
+
+
+@dataclass(slots=True)
+class _Late:
+    """What came of one run and is not noted yet."""
+
+    segments: int = 0
+    writers: set[str] = field(default_factory=set)
+    noted: float | None = None  # monotonic
+
+
+class Latecomers:
+    """Of one home. For one thread at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.tombstones = Tombstones(store.home)
+        self._late: dict[str, _Late] = {}
+
+    def refused(self, run: str | None, writer: str | None) -> bool:
+        """Whether nothing that a writer recorded of a run may be stored. Raises `StoreError`."""
+        found = None if run is None else self.tombstones.find(run)
+        return found is not None and found.covers(writer)
+
+    def count(self, run: str, writer: str) -> None:
+        """A segment was removed."""
+        late = self._late.setdefault(run, _Late())
+        late.segments += 1
+        late.writers.add(writer)
+
+    def note(self) -> None:
+        """Keeps what was counted, each run at most once a minute. Raises `StoreError`."""
+        for run, late in self._late.items():
+            if late.segments and (late.noted is None or time.monotonic() - late.noted >= _NOTE_SECONDS):
+                self._note(run, late)
+                self._late[run] = _Late(noted=time.monotonic())
+
+    def _note(self, run: str, late: _Late) -> None:
+        now = datetime.now(UTC)
+
+        def with_late(found: Tombstone | None) -> Tombstone:
+            known = found or Tombstone(run, now.isoformat(timespec="seconds"), _AUTHOR)
+            # Also of collectors that nobody had heard of: their next segments stay out when the name is in use again.
+            return replace(
+                known,
+                writers=known.writers | late.writers,
+                late=known.late + late.segments,
+                late_at=now.isoformat(timespec="seconds"),
+            )
+
+        self.tombstones.change(run, with_late)
+        words = f"segments of a deleted run: {late.segments:,}; collectors that wrote them: {len(late.writers):,}"
+        with self._store.transaction() as cursor:
+            self._store.execute(
+                cursor,
+                "alert_audit_write",
+                time=now,
+                author=_AUTHOR,
+                action="late segments removed",
+                subject=run,
+                words=words,
+            )

@@ -6,9 +6,8 @@ with open_reader(home) as reader:
     print(diagnose(reader, "my-run").document())
 """
 
-from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.diagnose import diagnose
-from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, Level, NotMeasured
+from logprobe.monitor.diagnosis.result import Acceptance, Correction, Diagnosis, Finding, Level, NotMeasured
 
 __all__ = ["CAUSES", "Acceptance", "Correction", "Diagnosis", "Finding", "Level", "NotMeasured", "diagnose"]

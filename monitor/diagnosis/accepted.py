@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.diagnosis.acceptance import Acceptance
+from logprobe.monitor.diagnosis.result import Acceptance
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from logprobe.monitor.analysis.slices import Source, Steps
-from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.causes.policy import CONTRASTED
@@ -19,7 +18,17 @@ from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.levels import in_words, level_of
 from logprobe.monitor.diagnosis.named import with_settings
 from logprobe.monitor.diagnosis.proven import latest, with_experiment
-from logprobe.monitor.diagnosis.result import GROWS, LAYERS, Correction, Diagnosis, Finding, Layer, Level, Verdict
+from logprobe.monitor.diagnosis.result import (
+    GROWS,
+    LAYERS,
+    Acceptance,
+    Correction,
+    Diagnosis,
+    Finding,
+    Layer,
+    Level,
+    Verdict,
+)
 from logprobe.monitor.diagnosis.shares import GROWTH, shares_of
 from logprobe.monitor.diagnosis.unmeasured import not_measured
 from logprobe.monitor.diagnosis.urgency import STANDARDS, weighed

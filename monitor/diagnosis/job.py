@@ -8,19 +8,16 @@ an experiment. Armed live runs can have a thread of their own, so that they wait
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.leading import leading, share_of
-from logprobe.monitor.diagnosis.result import Diagnosis
+from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
 from logprobe.monitor.service.flight import encode, finite
-from logprobe.monitor.service.turns import Pace, Priority, Row, Turns, priority
+from logprobe.monitor.service.turns import Pace, Priority, Row, priority
 from logprobe.monitor.store.store import Store
 
 # Shares of a core, so that ingest has the rest; a live run that nothing happens to may wait, as its growth is judged at every step.
@@ -90,23 +87,6 @@ class DiagnosisStage:
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
         return changed
-
-
-class DiagnosisJob(Turns):
-    """The turns of the diagnosis. One thread at a time."""
-
-    def __init__(
-        self,
-        store: Store,
-        stopping: threading.Event | None = None,
-        *,
-        paces: Mapping[Priority, Pace] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        processor: Callable[[], float] = time.thread_time,
-        **stage: Any,
-    ) -> None:
-        """`paces`: None: without limits. `stage`: see `DiagnosisStage`, the others: see `Turns`."""
-        super().__init__(DiagnosisStage(store, **stage), stopping, paces=paces, clock=clock, processor=processor)
 
 
 def _columns(row: Row, found: Diagnosis, document: Mapping[str, Any], at: datetime) -> dict[str, Any]:

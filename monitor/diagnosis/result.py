@@ -1,6 +1,9 @@
 """What a diagnosis says: the data types that the command line, the store, alerts and the app share.
 
-`Diagnosis.document` is the one JSON form of it. Pure data: nothing here decides anything.
+`Diagnosis.document` is the one JSON form of it. Pure data: but for the limit of an acceptance, nothing here decides anything.
+
+A cause that people have accepted stays visible, and neither alarms nor vetoes until it exceeds what was accepted. Where acceptances are
+kept, and who may add them, is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -8,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, Self
-
-from logprobe.monitor.diagnosis.acceptance import Acceptance
 
 Layer = Literal["semantic", "inference_path", "objective"]
 Verdict = Literal["healthy", "growing", "critical", "calibrating", "no_data"]
@@ -20,6 +21,9 @@ LevelStatus = Literal["as expected", "above", "far above", "unknown set-up", "no
 GROWS: Final[tuple[Verdict, ...]] = ("growing", "critical")
 # The order in which layers are ruled out: a fault in one makes judgements about the later ones uncertain.
 LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
+AcceptedBy = Literal["command", "policy", "page"]
+
+MARGIN: Final = 2.0  # times what a cause explained when it was accepted, where no limit was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,4 +297,52 @@ class Diagnosis:
             "growth": self.growth.document(),
             "why_it_grew": None if self.why_it_grew is None else self.why_it_grew.document(),
             "framework": self.framework,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """One cause that somebody lives with.
+
+    Attributes:
+        cause: identifier, see `logprobe.monitor.diagnosis.causes`.
+        because: the reason, in the words of who accepted it.
+        up_to: K3 that the cause may explain (absolute); None: `MARGIN` times what it explained when it was accepted.
+        by: who accepted it; None: not known.
+        at: when, ISO 8601 in UTC; None: not known.
+        source: where it was said.
+        was: K3 that the cause explained when it was accepted; None: not known then, as in a policy for runs to come.
+    """
+
+    cause: str
+    because: str
+    up_to: float | None = None
+    by: str | None = None
+    at: str | None = None
+    source: AcceptedBy = "command"
+    was: float | None = None
+
+    def limit(self, first: float | None = None) -> float | None:
+        """K3 up to which the cause is accepted; None: without limit.
+
+        Args:
+            first: K3 that it explained in the run's first steps: the reference where neither a limit nor `was` is known.
+
+        >>> Acceptance("low_precision", "bf16 by choice", was=1e-3).limit()
+        0.002
+        """
+        if self.up_to is not None:
+            return self.up_to
+        reference = self.was if self.was is not None else first
+        return None if reference is None else MARGIN * reference
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {
+            "because": self.because,
+            "up_to": self.up_to,
+            "was": self.was,
+            "by": self.by,
+            "at": self.at,
+            "source": self.source,
         }

@@ -22,9 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
-from logprobe.monitor.diagnosis.result import GROWS, Finding, Level, Urgency, Verdict
+from logprobe.monitor.diagnosis.result import GROWS, Acceptance, Finding, Level, Urgency, Verdict
 from logprobe.monitor.diagnosis.shares import GROWTH, NOISE, Share, with_share
 
 NOTES: Final = frozenset({"version_reused", "unannounced_weights", "replay_off"})  # by these no log-prob is wrong

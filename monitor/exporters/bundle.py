@@ -72,15 +72,11 @@ def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> dict
             ("alerts", "alert_list"),
             ("actions", "controller_actions"),
         ):
-            rows = _rows_of(reader, query, run)
+            rows = [row for row in reader.read(query, run=run).to_pylist() if row.get("run", run) == run]
             _add(archive, manifest, f"{name}.json", json.dumps(rows, default=str, indent=1).encode(), len(rows))
         manifest["left_out"] = _left_out(reader, run, manifest)
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
     return manifest
-
-
-def _rows_of(reader: Reader, query: str, run: str) -> list[dict[str, Any]]:
-    return [row for row in reader.read(query, run=run).to_pylist() if row.get("run", run) == run]
 
 
 def _raw(reader: Reader, run: str, kind: str) -> Iterator[pa.Table]:

@@ -1,10 +1,12 @@
-"""Following a folder while another program writes to it: what is complete goes into the spool, each piece once (see `pieces`).
+"""Following a folder while another program writes to it: what is complete goes into the spool, each piece once (see `importing`).
 
 A file that grows by lines is read from where the last piece ended. Any other is read when it has been quiet for some seconds and can be
 read to its end. What cannot be taken yet waits and is looked at again; what stays broken is reported and left alone until it changes.
 
 Nothing is known but what the store says: a follower that was killed starts from the markers. Files whose size and time are those of
 their last marker are not opened again; of one that has grown, the last known piece is compared before anything is added.
+
+The folder is listed plainly, which works on network file systems.
 """
 
 from __future__ import annotations
@@ -17,17 +19,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.monitor import limits
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.parsing import Piece, Wanted
-from logprobe.monitor.importers.pieces import ChangedError, ImportReport, Marker, PieceWriter
+from logprobe.monitor.importers.importing import ChangedError, ImportReport, Marker, PieceWriter
 from logprobe.monitor.importers.reading import Reading
-from logprobe.monitor.importers.source import Format, Stamp, natural
-from logprobe.monitor.importers.tree import Listing, listing
+from logprobe.monitor.importers.source import Format, Piece, Stamp, Wanted, natural
 
 SPOOL_BYTES: Final = 256 << 20  # of ours that wait for the ingest: then reading waits, too
 _TAIL_BYTES: Final = 512
@@ -353,3 +355,54 @@ def _size(entry: os.DirEntry[str]) -> int:
         return entry.stat().st_size
     except FileNotFoundError:  # ingested since
         return 0
+
+
+@dataclass(slots=True)
+class Listing:
+    """What was found. `problems`: what could not be looked at, and why."""
+
+    files: dict[str, Stamp] = field(default_factory=dict)  # by their names below the root
+    problems: list[str] = field(default_factory=list)
+
+
+def listing(root: Path, patterns: Sequence[str], *, without: Path) -> Listing:
+    """Regular files whose names match, but none below `without`. Never raises for what a disk refuses.
+
+    Raises `ConfigurationError` for more files than an import may have.
+    """
+    found = Listing()
+    if root.is_file():
+        found.files[root.name] = Stamp.of(root.stat())
+        return found
+    for entry in _entries(root, found.problems, without):
+        if not any(fnmatchcase(entry.name, pattern) for pattern in patterns):
+            continue
+        try:
+            if entry.is_file():
+                found.files[Path(entry.path).relative_to(root).as_posix()] = Stamp.of(entry.stat())
+        except FileNotFoundError:  # renamed or removed since
+            continue
+        except OSError as error:
+            found.problems.append(f"{entry.path}: {error.strerror}")
+    if len(found.files) > limits.IMPORT_FILES.value:
+        raise limits.IMPORT_FILES.exceeded(f"{root} holds {len(found.files):,} files to import")
+    return found
+
+
+def _entries(root: Path, problems: list[str], without: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below `root` but folders, one folder after the other. Links to folders are not followed."""
+    waiting = [str(root)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        yield entry
+                    elif Path(entry.path).resolve() != without:
+                        waiting.append(entry.path)
+        except FileNotFoundError:
+            if folder == str(root):
+                problems.append(f"{root} does not exist yet")
+        except OSError as error:
+            problems.append(f"{folder}: {error.strerror}")

@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import ConfigurationError, MissingExtraError
 from logprobe.monitor import limits
-from logprobe.monitor.importers.parsing import Piece, Wanted
-from logprobe.monitor.importers.source import Unit
+from logprobe.monitor.importers.source import Piece, Unit, Wanted
 
 FRAME: Final = struct.Struct("<cQ")  # kind, bytes that follow
 CONTENT, END, REFUSED, MISSING, MEMORY = b"c", b"e", b"r", b"x", b"m"

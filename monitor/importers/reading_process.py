@@ -19,9 +19,8 @@ from typing import IO, Any, Final
 from logprobe.collectors.errors import ConfigurationError, MissingExtraError
 from logprobe.monitor import limits
 from logprobe.monitor.importers.formats import named, read
-from logprobe.monitor.importers.parsing import Known, Wanted, pieces
 from logprobe.monitor.importers.reading import CONTENT, END, FRAME, MEMORY, MISSING, REFUSED, expanded
-from logprobe.monitor.importers.source import Unit
+from logprobe.monitor.importers.source import Known, Unit, Wanted, pieces
 
 _FILE_BYTES: Final = 1 << 16  # torch writes a few to find a temporary folder; nothing else is written here
 _USED: Final = re.compile(r"VmData:\s+(\d+) kB")

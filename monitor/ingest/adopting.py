@@ -19,11 +19,9 @@ import pyarrow.parquet as pq
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.spool.segments import Segment, SegmentPath
 from logprobe.monitor import ragged
-from logprobe.monitor.ingest.batch import Batch, Raw, Read, adopt_file, reduce_parts
-from logprobe.monitor.ingest.newest_times import NewestTimes
+from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
 from logprobe.monitor.ingest.soundness import SoundRows
-from logprobe.monitor.store.incomplete import incomplete_steps
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, incomplete_steps
 from logprobe.monitor.store.store import Store
 
 

@@ -1,9 +1,13 @@
-"""One batch of ingest: many segments, their raw files, and the one transaction that makes them count."""
+"""One batch of ingest: many segments, their raw files, and the one transaction that makes them count.
+
+Only batches with records as old as what is there may hold sequences that are in the store already (`NewestTimes`): the same record has the same time, whatever segment it comes in. Statements that look for it (``sql/find_doubled_*.sql``) take as long as all that a
+small batch writes, and in almost every batch all records are newer than any before.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,16 +19,22 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logprobe.collectors.errors import StoreError
+from logprobe.collectors.errors import QueryError, StoreError
 from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
 from logprobe.monitor.deletion.tombstones import Tombstones
-from logprobe.monitor.ingest.newest_times import NewestTimes
 from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training, statistics_rows
 from logprobe.monitor.ingest.soundness import SoundRows, sound_rows
-from logprobe.monitor.store.incomplete import note_incomplete
-from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, RawFile, notes_of, remove_files, write_raw
+from logprobe.monitor.store.raw_files import (
+    RAW_KINDS,
+    RAW_SCHEMAS,
+    RawFile,
+    note_incomplete,
+    notes_of,
+    remove_files,
+    write_raw,
+)
 from logprobe.monitor.store.store import Store
 
 _WRITERS: Final = 4  # threads that compress Parquet files of one batch side by side
@@ -71,6 +81,12 @@ _NEWS: Final[dict[str, tuple[str, dict[str, tuple[str, ...]]]]] = {
 
 
 Read = tuple[Segment, SoundRows]
+# Statement → what reads the newest times there are, and the column that, beside run and time, is the same for the same record.
+_PLACES: Final = {
+    "find_doubled_training": ("newest_training", "rank"),
+    "find_doubled_rollout": ("newest_rollout", "replica"),
+}
+_Key = tuple[str, Any]  # run, and rank or replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,3 +339,50 @@ def _step_range(raw: Raw) -> dict[str, int | None]:
         return {"min_step": None, "max_step": None}
     extremes = pc.min_max(raw.table["step"]).as_py()
     return {"min_step": extremes["min"], "max_step": extremes["max"]}
+
+
+class NewestTimes:
+    """Times of the newest records of each run, by rank or replica, of a store that nobody else brings sequences into."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._newest: dict[str, dict[_Key, datetime]] = {name: {} for name in _PLACES}
+        self._runs: dict[str, set[str]] = {name: set() for name in _PLACES}  # of which these are known
+
+    def needs(self, name: str, arriving: pa.Table) -> bool:
+        """Whether the statement `name` can find anything about the rows of `arriving`, which from now on count as being in the store.
+
+        A batch that is not committed after all leaves times that are too new: then the statement runs once more than it need. Raises
+        `StoreError`.
+        """
+        if name not in _PLACES:
+            return True
+        statement, column = _PLACES[name]
+        self._learn(name, statement, set(arriving["run"].unique().to_pylist()))
+        keys = ["run", column, "segment_id"]
+        spans = arriving.select([*keys, "time"]).group_by(keys).aggregate([("time", "min"), ("time", "max")])
+        rows = zip(*(spans[each].to_pylist() for each in ("run", column, "time_min", "time_max")), strict=True)
+        return self._advance(self._newest[name], (row for row in rows if row[2] is not None))
+
+    def _learn(self, name: str, statement: str, runs: set[str]) -> None:
+        unknown = runs - self._runs[name]
+        if not unknown:
+            return
+        try:
+            rows = self._store.read(statement, runs=sorted(unknown)).to_pylist()
+        except QueryError as error:  # of the store, not of what arrives
+            raise StoreError(f"{self._store.home.database}: the newest times cannot be read ({error})") from error
+        for row in rows:
+            if row["newest"] is not None:
+                self._newest[name][row["run"], row["place"]] = row["newest"]
+        self._runs[name] |= unknown
+
+    @staticmethod
+    def _advance(newest: dict[_Key, datetime], spans: Iterable[tuple[str, Any, datetime, datetime]]) -> bool:
+        """Whether any span of time, of one segment each, does not lie behind all before it."""
+        overlaps = False
+        for run, place, first, last in sorted(spans, key=lambda span: span[2]):
+            before = newest.get((run, place))
+            overlaps |= before is not None and first <= before
+            newest[run, place] = last if before is None else max(before, last)
+        return overlaps

@@ -35,11 +35,10 @@ import pyarrow as pa
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.files import below
 from logprobe.collectors.spool.segments import SegmentPath
-from logprobe.monitor.deletion.late import Latecomers
 from logprobe.monitor.deletion.places import remove as erase_place
-from logprobe.monitor.ingest.batch import Batch, Part, Read, assemble, read_rows, reduce_parts, write_batch
+from logprobe.monitor.deletion.tombstones import Latecomers
+from logprobe.monitor.ingest.batch import Batch, NewestTimes, Part, Read, assemble, read_rows, reduce_parts, write_batch
 from logprobe.monitor.ingest.delays import Delays
-from logprobe.monitor.ingest.newest_times import NewestTimes
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.plain_text import printable

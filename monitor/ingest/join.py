@@ -33,11 +33,16 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.spool.schema import STATISTICS
-from logprobe.monitor.ingest.alignment import align, joined_statistics, received_differences, source_logprobs
 from logprobe.monitor.ingest.backoff import RunBackoff
 from logprobe.monitor.ingest.route_counts import no_routes, route_counts
-from logprobe.monitor.ingest.sequence_rows import statistics_rows
-from logprobe.monitor.ingest.trajectory_records import TRAJECTORY_KEY, joined_records
+from logprobe.monitor.ingest.sequence_rows import (
+    align,
+    joined_statistics,
+    received_differences,
+    source_logprobs,
+    statistics_rows,
+)
+from logprobe.monitor.ingest.trajectories import TRAJECTORY_KEY, joined_records
 from logprobe.monitor.store.store import Store
 
 SAMPLES_PER_ROUND: Final = 50_000

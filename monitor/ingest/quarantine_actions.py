@@ -20,7 +20,7 @@ from logprobe.collectors.files import fsync_folder, make_durable
 from logprobe.collectors.spool.segments import SegmentPath, run_dir
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Part
 from logprobe.monitor.store.store import Store
 
 RETRY: Final = "quarantine.retry"

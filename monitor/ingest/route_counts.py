@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from logprobe.collectors.recorder.arrays import segment_sums
 from logprobe.collectors.routes import NO_ROUTE
 from logprobe.monitor import ragged
-from logprobe.monitor.ingest.alignment import Aligned
+from logprobe.monitor.ingest.sequence_rows import Aligned
 
 ROUTE_COLUMNS: Final = ("routes_match", "routes_expected", "routes_compared", "routes_equal")
 
@@ -41,7 +42,7 @@ def route_counts(table: pa.Table, aligned: Aligned) -> dict[str, pa.Array]:
     for layers in np.unique(ours_S[same_S]).tolist():
         chosen_S = same_S & (ours_S == layers)
         compared_S[chosen_S], equal_S[chosen_S] = _of_one_depth(table, aligned, rollout_S, chosen_S, layers)
-    expected_S = ragged.sums(aligned.mask_N, aligned.offsets_S1).astype(np.int64) * ours_S
+    expected_S = segment_sums(aligned.mask_N, aligned.offsets_S1).astype(np.int64) * ours_S
     counts = {"routes_expected": expected_S, "routes_compared": compared_S, "routes_equal": equal_S}
     return {
         "routes_match": pa.array(same_S, mask=~both_S),

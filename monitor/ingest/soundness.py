@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.collectors.spool.schema import LARGEST, TRAINING_FLOATS
 from logprobe.collectors.spool.segments import Segment
 from logprobe.monitor import ragged
@@ -124,8 +125,8 @@ def _beyond(column: pa.ChunkedArray, low: int, high: int) -> NDArray[np.bool_] |
         return np.asarray(bad.fill_null(False))
     if pa.types.is_list(kind) and (pa.types.is_struct(kind.value_type) or kind.value_type == pa.int64()):
         within = _beyond(pa.chunked_array([ragged.one_array(column).flatten()]), low, high)
-        offsets = ragged.offsets_of(np.maximum(ragged.lengths(column), 0))
-        return None if within is None else ragged.sums(within, offsets) > 0
+        offsets = offsets_of(np.maximum(ragged.lengths(column), 0))
+        return None if within is None else segment_sums(within, offsets) > 0
     parts = ragged.one_array(column).flatten() if pa.types.is_struct(kind) else []
     known = [bad for part in parts if (bad := _beyond(pa.chunked_array([part]), low, high)) is not None]
     return np.logical_or.reduce(known) if known else None
@@ -136,8 +137,8 @@ def _lists_with_nulls(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     elements = array.flatten()
     if elements.null_count == 0:
         return np.zeros(len(array), np.bool_)
-    offsets = ragged.offsets_of(np.maximum(ragged.lengths(column), 0))
-    return ragged.sums(np.asarray(elements.is_null()), offsets) > 0
+    offsets = offsets_of(np.maximum(ragged.lengths(column), 0))
+    return segment_sums(np.asarray(elements.is_null()), offsets) > 0
 
 
 def _tokens(kind: str, table: pa.Table) -> NDArray[np.int64]:

@@ -132,12 +132,7 @@ def compute(
         InputError: the arrays do not fit together.
     """
     batch = _flatten(
-        {
-            "rollout": rollout_logprobs,
-            "trainer": trainer_logprobs,
-            "current": current_logprobs,
-            "reference": reference_logprobs,
-        },
+        (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs),
         mask=mask,
         advantages=advantages,
         entropy=entropy,
@@ -168,12 +163,7 @@ def statistics(
         InputError: the arrays do not fit together.
     """
     batch = _flatten(
-        {
-            "rollout": rollout_logprobs,
-            "trainer": trainer_logprobs,
-            "current": current_logprobs,
-            "reference": reference_logprobs,
-        },
+        (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs),
         mask=mask,
         advantages=advantages,
         cu_seqlens=cu_seqlens,
@@ -214,7 +204,7 @@ def _length_match(batch: _Batch, size: int) -> Floats:
 
 
 def _flatten(
-    sides: Mapping[str, Any],
+    sides: tuple[Any, Any, Any, Any],
     *,
     mask: Any,
     advantages: Any = None,
@@ -222,7 +212,8 @@ def _flatten(
     rewards: Any = None,
     cu_seqlens: Any = None,
 ) -> _Batch:
-    given = {name: _ragged(f"{name}_logprobs", value, cu_seqlens) for name, value in sides.items() if value is not None}
+    named = zip(("rollout", "trainer", "current", "reference"), sides, strict=True)
+    given = {name: _ragged(f"{name}_logprobs", value, cu_seqlens) for name, value in named if value is not None}
     if not given:
         raise InputError("rollout_logprobs, trainer_logprobs or current_logprobs must be given")
     lengths = _reference_lengths(given)
@@ -262,7 +253,7 @@ def _require_lengths(name: str, value: _Ragged, lengths: NDArray[np.int64]) -> N
 def _per_token(name: str, value: Any, lengths: NDArray[np.int64], cu_seqlens: Any) -> _Ragged:
     """Values per token; one per sequence is repeated over its tokens."""
     if not arrays.is_ragged(value):
-        piece = _numbers(name, value)
+        piece = arrays.numbers_on_host(name, value)
         if piece.ndim == 1 and len(piece) == len(lengths):
             return _Ragged(np.repeat(piece, lengths), lengths)
     ragged = _ragged(name, value, cu_seqlens)
@@ -274,7 +265,7 @@ def _ragged(name: str, value: Any, cu_seqlens: Any) -> _Ragged:
     """Any of the three layouts → flat values and lengths."""
     if _is_list_of_sequences(value, cu_seqlens):
         return _from_list(name, value)
-    array = _numbers(name, value)
+    array = arrays.numbers_on_host(name, value)
     if array.ndim == _PADDED and cu_seqlens is not None:
         raise InputError(f"{name}: cu_seqlens goes with packed [tokens], not with shape {array.shape}")
     if array.ndim == _PADDED:
@@ -285,7 +276,7 @@ def _ragged(name: str, value: Any, cu_seqlens: Any) -> _Ragged:
         )
     if cu_seqlens is None:
         return _Ragged(array, np.array([len(array)], np.int64))
-    offsets = arrays.checked_offsets(_host(arrays.as_piece("cu_seqlens", cu_seqlens)), len(array))
+    offsets = arrays.checked_offsets(arrays.numbers_on_host("cu_seqlens", cu_seqlens), len(array))
     return _Ragged(array[offsets[0] : offsets[-1]], np.diff(offsets))
 
 
@@ -297,19 +288,9 @@ def _is_list_of_sequences(value: Any, cu_seqlens: Any) -> bool:
 
 
 def _from_list(name: str, value: Sequence[Any]) -> _Ragged:
-    pieces = [None if item is None else _numbers(name, item) for item in value]
+    pieces = [None if item is None else arrays.numbers_on_host(name, item) for item in value]
     if any(piece is not None and piece.ndim != 1 for piece in pieces):
         raise InputError(f"{name}: the items of a list must be 1-D")
     present = [piece for piece in pieces if piece is not None]
     lengths = np.array([-1 if piece is None else len(piece) for piece in pieces], np.int64)
     return _Ragged(np.concatenate(present) if present else np.empty(0), lengths)
-
-
-def _numbers(name: str, value: Any) -> NDArray[np.generic]:
-    array = _host(arrays.as_piece(name, value))
-    return arrays.to_float32(name, array) if arrays.is_bfloat16(array) else array
-
-
-def _host(piece: Any) -> NDArray[Any]:
-    """A tensor on a device is waited for here: nobody trains meanwhile."""
-    return piece if isinstance(piece, np.ndarray) else arrays.as_piece("tensor", piece.detach().cpu())

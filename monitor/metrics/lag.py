@@ -60,7 +60,7 @@ class Versions:
         labels = pc.unique(pa.chunked_array([*trainer.chunks, *token.chunks], pa.string())).drop_null()
         names: list[str] = labels.to_pylist()
         ours, theirs = (_codes(column, labels) for column in (trainer, token))
-        by_number = _difference([_number(name) for name in names], ours, theirs)
+        by_number = _difference([float(name) if _WHOLE.fullmatch(name) else np.nan for name in names], ours, theirs)
         by_order = _difference(_known(self.order, names), ours, theirs)
         return {
             "versions": np.where(np.isnan(by_number), by_order, by_number),
@@ -76,10 +76,6 @@ def is_number(label: str) -> bool:
     (True, False)
     """
     return _WHOLE.fullmatch(label) is not None
-
-
-def _number(label: str) -> float:
-    return float(label) if _WHOLE.fullmatch(label) else np.nan
 
 
 def _known(values: Mapping[str, Any], names: list[str]) -> list[float]:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
-from logprobe.monitor.columns import floats
 from logprobe.monitor.ingest.route_counts import ROUTE_COLUMNS
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Ledger, Publications, StepSums
+from logprobe.monitor.ragged import floats
 
 # Of steps none of which was folded.
 NO_FOLDED_PAIRS: Final = pa.schema(

@@ -7,12 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
-from logprobe.monitor.peers.reductions import (
+from logprobe.monitor.peers.peer import (
     SAFETY_BOUND,
+    CommonOptions,
     Floats,
+    Peer,
+    Reading,
+    Tokens,
+    bound,
     clamped_exp,
+    option,
     perplexities,
     product_mean,
     product_means,

@@ -10,9 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
-from logprobe.monitor.peers.reductions import Floats, naive_k3, product_sum
+from logprobe.monitor.peers.peer import (
+    CommonOptions,
+    Floats,
+    Peer,
+    Reading,
+    Tokens,
+    bound,
+    naive_k3,
+    option,
+    product_sum,
+)
 
 _EPSILON: Final = 1e-8  # NeMo-RL adds it to every denominator
 

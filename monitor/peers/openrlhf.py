@@ -7,9 +7,18 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
-from logprobe.monitor.peers.reductions import SAFETY_BOUND, Floats, product_mean, product_means
+from logprobe.monitor.peers.peer import (
+    SAFETY_BOUND,
+    CommonOptions,
+    Floats,
+    Peer,
+    Reading,
+    Tokens,
+    bound,
+    option,
+    product_mean,
+    product_means,
+)
 
 
 @dataclass(frozen=True)

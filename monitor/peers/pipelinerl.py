@@ -10,9 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, option
-from logprobe.monitor.peers.reductions import Floats, naive_k3, product_means
+from logprobe.monitor.peers.peer import CommonOptions, Floats, Peer, Reading, Tokens, naive_k3, option, product_means
 
 
 @dataclass(frozen=True)

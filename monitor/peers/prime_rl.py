@@ -11,9 +11,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, option
-from logprobe.monitor.peers.reductions import Floats, deviation, lower_median, naive_k3
+from logprobe.monitor.peers.peer import (
+    CommonOptions,
+    Floats,
+    Peer,
+    Reading,
+    Tokens,
+    deviation,
+    lower_median,
+    naive_k3,
+    option,
+)
 
 
 @dataclass(frozen=True)

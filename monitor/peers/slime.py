@@ -11,13 +11,17 @@ from typing import Final
 import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
-from logprobe.monitor.peers.reductions import (
+from logprobe.monitor.peers.peer import (
+    CommonOptions,
     Floats,
+    Peer,
+    Reading,
+    Tokens,
+    bound,
     clamped_exp,
     clipped_branch,
     naive_k3,
+    option,
     product_means,
     product_sum,
 )

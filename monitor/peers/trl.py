@@ -7,9 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, bound, option
-from logprobe.monitor.peers.reductions import Floats, naive_k3
+from logprobe.monitor.peers.peer import CommonOptions, Floats, Peer, Reading, Tokens, bound, naive_k3, option
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,21 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import CommonOptions, Peer, Reading, option, specification
-from logprobe.monitor.peers.reductions import (
+from logprobe.monitor.peers.peer import (
     SAFETY_BOUND,
+    CommonOptions,
     Floats,
+    Peer,
+    Reading,
+    Tokens,
     clamped_exp,
     clipped_branch,
     deviation,
     naive_k3,
+    option,
     pearson,
     perplexities,
+    specification,
 )
 from logprobe.monitor.peers.verl_correction import (
     importance_weights,

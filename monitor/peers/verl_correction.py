@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.peers.inputs import Tokens
-from logprobe.monitor.peers.peer import suggestion
-from logprobe.monitor.peers.reductions import SAFETY_BOUND, Floats, clamped_exp, deviation
+from logprobe.monitor.peers.peer import SAFETY_BOUND, Floats, Tokens, clamped_exp, deviation, suggestion
 
 _EPSILON: Final = 1e-8  # verl adds it to every denominator
 _CRITERIA: Final = (

@@ -12,14 +12,12 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.peers.inputs import Tokens, tokens_of
 from logprobe.monitor.peers.ms_swift import MS_SWIFT
 from logprobe.monitor.peers.nemo_rl import NEMO_RL
 from logprobe.monitor.peers.openrlhf import OPENRLHF
-from logprobe.monitor.peers.peer import Peer, Reading, suggestion
+from logprobe.monitor.peers.peer import Floats, Peer, Reading, Tokens, suggestion, tokens_of
 from logprobe.monitor.peers.pipelinerl import PIPELINERL
 from logprobe.monitor.peers.prime_rl import PRIME_RL
-from logprobe.monitor.peers.reductions import Floats
 from logprobe.monitor.peers.slime import SLIME
 from logprobe.monitor.peers.trl import TRL
 from logprobe.monitor.peers.verl import VERL

@@ -11,13 +11,17 @@ A sample file is JSON lines or Parquet, one sequence per row:
     spans                                   [{"start", "end", "version"}] of a sequence that more than one version sampled
 
 Rows and names of other programs are read, too: see `foreign_rows`; and dumps of slime (``.pt``) and SkyRL (``.pkl``).
+
+Of SkyRL's pickles (`trainer.dump_data_batch`) no code is run.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +32,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.importers import pickled_batches, torch_files
+from logprobe.collectors.errors import ConfigurationError, MissingExtraError
+from logprobe.monitor.importers import torch_files
 from logprobe.monitor.proof.foreign_rows import columns
 
 Floats = NDArray[np.float64]
@@ -46,6 +50,7 @@ NEUTRAL: Final[Mapping[str, float]] = {
 }
 _LARGEST_FILE: Final = 1 << 30  # bytes; a sample is some hundred sequences
 _REQUIRED: Final = ("sample_id", "prompt_ids", "response_ids")
+_REBUILD = "_rebuild_tensor_batch"  # called with the class and its state
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from (unit.value for unit in torch_files.samples(path))
         return
     if path.suffix == ".pkl":
-        yield from pickled_batches.rows(path)
+        yield from pickled_rows(path)
         return
     if path.suffix == ".parquet":
         yield from pq.read_table(path).to_pylist(maps_as_pydicts="lossy")
@@ -235,3 +240,58 @@ def spans_of(value: Any) -> tuple[Span, ...]:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
+
+
+class _Nothing:
+    """Stands for whatever a pickle names: taken, and nothing is done with it."""
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> _Nothing:  # noqa: PYI034 - of no other class
+        return object.__new__(cls)
+
+    def __setstate__(self, state: Any) -> None:
+        """Takes no state."""
+
+
+class _Inert(pickle.Unpickler):
+    """Imports nothing and calls nothing: of a batch, its state is kept."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return (lambda _class, state: state) if name == _REBUILD and module.startswith("skyrl") else _Nothing
+
+
+def pickled_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """A row per sequence: all tokens, how many of them are the response, its mask and log-probs.
+
+    Raises:
+        ConfigurationError: no such dump.
+        MissingExtraError: it holds tensors that only torch can read, and torch is not installed.
+    """
+    try:
+        state = _Inert(io.BytesIO(path.read_bytes())).load()
+        batch = {name: _array(value) for name, value in state["batch_dict"].items() if isinstance(value, Mapping)}
+        tokens, attended, response = (batch[name] for name in ("sequences", "attention_mask", "response_mask"))
+    except (pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path}: not a batch dumped by SkyRL ({type(error).__name__}: {error})") from error
+    names = {"loss_mask": "loss_mask", "rollout_logprobs": "rollout_logprobs", "action_log_probs": "trainer_logprobs"}
+    for at in range(len(tokens)):
+        chosen = response[at].astype(bool)
+        columns = {
+            ours: batch[name][at][chosen].tolist() for name, ours in names.items() if batch.get(name) is not None
+        }
+        row = {"token_ids": tokens[at][attended[at].astype(bool)].tolist(), "response_length": int(chosen.sum())}
+        yield {"sample_id": f"{path.stem}-{at}", **row, **columns}
+
+
+def _array(value: Mapping[str, Any]) -> Any:
+    """A tensor as it was written: bytes of NumPy, or a file of torch; None: a list of tensors of many shapes."""
+    if value.get("format") == "tensor_list":
+        return None
+    if value.get("format") != "torch":
+        return np.frombuffer(value["data"], np.dtype(value["dtype"])).reshape(value["shape"])
+    try:
+        import torch  # noqa: PLC0415 - only such tensors need it
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "reading a batch of SkyRL in bfloat16 needs torch; pip install 'logprobe[torch]'"
+        ) from error
+    return torch.load(io.BytesIO(value["data"]), map_location="cpu", weights_only=True).float().numpy()

@@ -13,10 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide
-from logprobe.monitor.proof.paired import Gap, gap, sums
-from logprobe.monitor.proof.patterns import pattern
-from logprobe.monitor.proof.prices import UNMEASURED, Cost
+from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide, pattern
+from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, gap, sums
 from logprobe.monitor.proof.recorded_sample import RecordedSample
 from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer

@@ -12,7 +12,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Part
 from logprobe.monitor.store.store import Store
 
 RECORD: Final = "proof.record"

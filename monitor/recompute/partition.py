@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
+from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.collectors.spool.schema import TRAINING_FLOATS
 from logprobe.monitor import ragged
-from logprobe.monitor.ingest.alignment import align, joined_statistics, source_logprobs
-from logprobe.monitor.ingest.sequence_rows import measured
+from logprobe.monitor.ingest.sequence_rows import align, joined_statistics, measured, source_logprobs
 from logprobe.monitor.objects.settings import StorageSettings
 from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS
@@ -97,7 +97,7 @@ class _GoneError(Exception):
 
 def _measured(partition: Partition, training: pa.Table) -> dict[str, Any]:
     lengths_S = ragged.lengths(training["token_ids"])
-    offsets_S1 = ragged.offsets_of(lengths_S)
+    offsets_S1 = offsets_of(lengths_S)
     columns: dict[str, Any] = measured(training, ragged.flat_mask(training["mask"], lengths_S), offsets_S1)
     joined_S = np.flatnonzero(pc.equal(partition.records["rollout_source"], "joined"))
     if len(joined_S):
@@ -126,7 +126,7 @@ def _rollouts(partition: Partition, ours: pa.Table, joined_S: NDArray[np.intp], 
     made = ours.filter(pa.array(parts_S))
     lengths_S = ragged.lengths(made["token_ids"])
     mask_N = ragged.flat_mask(made["mask"], lengths_S)
-    offsets_S1 = ragged.offsets_of(ragged.sums(mask_N, ragged.offsets_of(lengths_S)).astype(np.int64))
+    offsets_S1 = offsets_of(segment_sums(mask_N, offsets_of(lengths_S)).astype(np.int64))
     ids = pa.ListArray.from_arrays(
         pa.array(offsets_S1.astype(np.int32)), pa.array(ragged.flat_ids(made["token_ids"])[mask_N])
     )

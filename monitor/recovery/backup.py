@@ -23,7 +23,7 @@ from logprobe.collectors.files import fsync_folder
 from logprobe.monitor.home import Home, utc_now
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service import actions
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Part
 from logprobe.monitor.store.migrations import current_version
 from logprobe.monitor.store.store import Store
 

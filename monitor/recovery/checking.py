@@ -13,7 +13,7 @@ from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service import actions
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Part
 from logprobe.monitor.store.raw_files import unknown_files
 from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.store import Store

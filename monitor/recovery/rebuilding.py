@@ -2,6 +2,8 @@
 
 What can be opened is kept. Raw files that the store does not list are read, and bring every number that raw tokens can give; files that
 it lists and that are gone are forgotten. Nothing is thrown away: what cannot be opened is renamed and stays.
+
+What `restore` replaces with a backup is renamed and stays; tombstones of deleted runs stay, too.
 """
 
 from __future__ import annotations
@@ -10,19 +12,24 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 import duckdb
 
-from logprobe.collectors.errors import ObjectStoreError, SegmentError, StoreError
+from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, SegmentError, StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.adopting import Adopter
+from logprobe.monitor.recovery.backup import MANIFEST
 from logprobe.monitor.service.pipeline import Pipeline, Report
-from logprobe.monitor.store.incomplete import incomplete_steps
+from logprobe.monitor.store.copies import copy_durably
 from logprobe.monitor.store.queries import one_line
-from logprobe.monitor.store.raw_files import note_pending, settle_pending
+from logprobe.monitor.store.raw_files import incomplete_steps, note_pending, settle_pending
 from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
+
+_STORE: Final = ("logprobe.duckdb", "logprobe.duckdb.wal")
 
 
 @dataclass(slots=True)
@@ -136,3 +143,36 @@ def _incomplete(store: Store) -> Iterator[tuple[str, list[int]]]:
         steps = incomplete_steps(store.home, run)
         if steps is not None:
             yield run, list(steps)
+
+
+def restore(home: Home, folder: Path) -> Rebuilt:
+    """Puts the store of a backup back, adds the other files that the home lacks, then rebuilds.
+
+    Raises `ConfigurationError` when the folder is no backup, `HomeBusyError` while a service runs, `StoreError`.
+    """
+    if not (folder / MANIFEST).exists():
+        raise ConfigurationError(f"{folder} has no {MANIFEST}; pass a folder that `logprobe backup` made")
+    with home.lock():
+        try:
+            replaced = _set_aside(home)
+            for source in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
+                target = home.path / source.relative_to(folder)
+                if not target.exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    copy_durably(source, target)
+        except OSError as error:
+            raise StoreError(f"{home.path} cannot be written ({error}); make room and repeat the command") from error
+    done = rebuild(home)
+    done.set_aside = [*replaced, *done.set_aside]
+    return done
+
+
+def _set_aside(home: Home) -> list[str]:
+    """Renames the store; → its new names."""
+    names = []
+    for name in _STORE:
+        if (home.path / name).exists():
+            aside = home.path / f"{name}.replaced-{int(time.time())}"
+            (home.path / name).rename(aside)
+            names.append(str(aside))
+    return names

@@ -2,37 +2,65 @@
 
 It has no access to the store; what the service has to know it is told. A certificate that changes is taken over by starting the server
 again: clients connect again, and nothing is lost.
+
+`Readers` answers services and people on other machines: queries go on to the service of this home, everything else is refused.
+
+Connections that never come to a call (half-open, stuck in their TLS handshake, or without a valid token) are ended. gRPC waits for minutes
+for a handshake and for ever for a first call, and whoever opens a connection needs no token. So what this process has accepted and nobody
+has used is looked for among its own descriptors.
+
+`Observations` are what the service has to know: how far nodes are behind, and who was refused. Bounded, whatever nodes do.
 """
 
 from __future__ import annotations
 
+import hmac
+import ipaddress
 import logging
+import os
 import resource
+import socket
+import stat
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.home import Home
 from logprobe.monitor.limits import RELAY_MEMORY
-from logprobe.monitor.reader import connect
+from logprobe.monitor.plain_text import steerless
+from logprobe.monitor.reader import FlightReader, connect
 from logprobe.monitor.relay import certificate, files
-from logprobe.monitor.relay.connections import SECONDS, Connections
 from logprobe.monitor.relay.files import RelayFiles
-from logprobe.monitor.relay.observations import Observations
 from logprobe.monitor.relay.service_part import NOTE
+from logprobe.monitor.service.callers import host_of
+from logprobe.monitor.service.flight import Request, encode, finite, refused, remote_error, required_token
 
 LOGGER: Final = logging.getLogger("logprobe.receiver")
 _NOTE_SECONDS: Final = 1.0
 _SOON: Final = timedelta(days=21)  # before a certificate expires
+_METHODS: Final = {flight.FlightMethod.DO_GET, flight.FlightMethod.DO_ACTION}
+_STATUS: Final = "status"
+SECONDS: Final = 20.0  # that a connection may do without a call
+_EVERY: Final = 5.0
+_DESCRIPTORS: Final = Path("/dev/fd")
+
+Peer = tuple[str, int]  # address and port
+NODES: Final = 10_000  # rows of (run, node) kept in memory
+_REFUSALS: Final = 512  # kinds of refusals in one report
+_WORDS: Final = 300
+_LOG_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +172,283 @@ def limit_memory(nbytes: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+class Readers(Listener):
+    """`run` until `stop` is set."""
+
+    subject = "reader"
+
+    def __init__(
+        self,
+        settings: Settings,
+        stop: threading.Event,
+        on_port: Callable[[int], None] = lambda _: None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """`on_port`: is handed the port once it listens. Raises `ConfigurationError` without a token to ask for."""
+        super().__init__(settings, stop, on_port)
+        self._token = required_token(environment)
+
+    def _server(self, tls: Tls, port: int) -> ReaderServer:
+        return ReaderServer(
+            FlightReader(self._settings.home),
+            self._observations,
+            self._connections,
+            url=self._settings.url(port),
+            tls=tls,
+            token=self._token,
+        )
+
+
+class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets no call through without the token, and none but reads. Who called is known only to the audit's `nobody known`."""
+
+    def __init__(self, token: str, observations: Observations) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}".encode()
+        self._observations = observations
+
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str]]) -> None:
+        given: Any = headers.get("authorization", [""])[0]
+        given = given if isinstance(given, bytes) else str(given).encode()
+        if not hmac.compare_digest(given, self._expected):
+            # gRPC tells a middleware no address.
+            self._observations.refused("nobody known", "call", "", "a token that is missing or wrong")
+            raise flight.FlightUnauthenticatedError(
+                f"the token is missing or wrong; it is the {TOKEN_VARIABLE} of the service"
+            )
+        if info.method not in _METHODS:
+            self._observations.refused("a reader", "call", "", f"{info.method.name}: only reads are answered")
+            raise flight.FlightUnauthorizedError("only reads are answered here")
+
+
+class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Listens as soon as it is made; `port` says where; `shutdown()` ends it.
+
+    do_get     as the service's own endpoint has it (see `logprobe.monitor.service.flight`), passed on as it comes
+    do_action  ``status``
+    """
+
+    def __init__(
+        self,
+        service: FlightReader,
+        observations: Observations,
+        connections: Connections,
+        *,
+        url: str,
+        tls: Tls,
+        token: str,
+    ) -> None:
+        """`service`: that answers."""
+        super().__init__(
+            url,
+            tls_certificates=[(tls.certificate, tls.key)],
+            middleware={"authorization": _Token(token, observations)},
+        )
+        self._service = service
+        self._observations = observations
+        self._connections = connections
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.GeneratorStream:
+        """One read."""
+        self._connections.used(context.peer())
+        try:
+            asked = replace(Request.from_ticket(ticket), behalf=host_of(context.peer()))
+            rows = self._service.stream(asked.ticket())
+        except LogprobeError as error:
+            raise refused(error) from error
+        return flight.GeneratorStream(rows.schema, _passed_on(context, rows))
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
+        """``status``."""
+        self._connections.used(context.peer())
+        if action.type != _STATUS:
+            self._observations.refused("a reader", "action", context.peer(), repr(action.type))
+            raise flight.FlightUnauthorizedError("only reads are answered here")
+        try:
+            return iter([encode(finite(self._service.status()))])
+        except LogprobeError as error:
+            raise refused(error) from error
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:  # noqa: ARG002
+        """What `do_action` understands."""
+        return [(_STATUS, "state of the service, its jobs and its backlog")]
+
+
+def _passed_on(context: flight.ServerCallContext, rows: flight.FlightStreamReader) -> Iterator[pa.RecordBatch]:
+    """Batch by batch, so that this process holds one of them at a time."""
+    try:
+        while not context.is_cancelled():  # else the reader went away
+            yield rows.read_chunk().data
+    except StopIteration:
+        return
+    except flight.FlightError as error:
+        raise refused(remote_error(error)) from error
+    finally:
+        rows.cancel()
+
+
+class Connections:
+    """Those to one listening process. `used` is safe from any thread."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._callers: set[Peer] = set()
+        self._since: dict[Peer, float] = {}  # of the others: seen first, on the monotonic clock
+        self._next = 0.0
+
+    def used(self, peer: str) -> None:
+        """A call over this connection was let through. `peer`: as gRPC has it."""
+        port = peer.rpartition(":")[2]
+        if port.isdigit():
+            with self._lock:
+                self._callers.add((_plain(host_of(peer)), int(port)))
+
+    def end_unused(self, port: int) -> int:
+        """Looks every few seconds, and ends connections to `port` that have gone without a call for too long; → how many."""
+        now = time.monotonic()
+        if now < self._next:
+            return 0
+        self._next = now + _EVERY
+        with self._lock:
+            callers = set(self._callers)
+        peers, ended = set(), 0
+        for peer, connection in _accepted(port):
+            peers.add(peer)
+            if peer not in callers and now - self._since.setdefault(peer, now) > self._seconds:
+                with suppress(OSError):  # it has just ended
+                    connection.shutdown(socket.SHUT_RDWR)
+                    ended += 1
+        with self._lock:
+            self._callers -= callers - peers
+            self._since = {peer: since for peer, since in self._since.items() if peer in peers - self._callers}
+        return ended
+
+
+def _accepted(port: int) -> Iterator[tuple[Peer, socket.socket]]:
+    """The connections of this process to a port of its own, each under a second descriptor for as long as it is looked at."""
+    for place in list(_DESCRIPTORS.iterdir()):
+        with suppress(OSError):  # it was closed meanwhile, or is no connection
+            descriptor = int(place.name)
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                with socket.socket(fileno=os.dup(descriptor)) as connection:
+                    internet = connection.family in {socket.AF_INET, socket.AF_INET6}
+                    if internet and connection.getsockname()[1] == port:
+                        host, client_port, *_ = connection.getpeername()
+                        yield (_plain(host), client_port), connection
+
+
+def _plain(host: str) -> str:
+    """One spelling per address: gRPC and the kernel have different ones.
+
+    >>> _plain("[::ffff:10.0.0.7]"), _plain("::ffff:10.0.0.7"), _plain("[::1]")
+    ('10.0.0.7', '10.0.0.7', '::1')
+    """
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+@dataclass(slots=True)
+class _Refusal:
+    words: str
+    since: str  # ISO 8601, UTC
+    count: int = 0
+
+
+class Observations:
+    """Safe from any thread. `take` hands over what is new, `give_back` returns what could not be delivered."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nodes: dict[tuple[str, str], dict[str, Any]] = {}
+        self._changed: set[tuple[str, str]] = set()
+        self._heard: dict[str, float] = {}  # node → on the monotonic clock
+        self._relays: dict[str, list[str]] = {}  # of each node, the two heard last
+        self._refusals: dict[tuple[str, str, str], _Refusal] = {}
+        self._logged: dict[tuple[str, str, str], float] = {}
+
+    def node(self, run: str, node: str, row: Mapping[str, Any]) -> None:
+        """What a node said of its queue of one run."""
+        with self._lock:
+            key = (run, node)
+            if key not in self._nodes and len(self._nodes) >= NODES:
+                del self._nodes[next(iter(self._nodes))]
+            self._nodes[key] = {"run": run, "node": node, **row}
+            self._changed.add(key)
+            self._heard[node] = time.monotonic()
+            if len(self._heard) > NODES:
+                del self._heard[next(iter(self._heard))]
+
+    def is_shared(self, node: str, relay: str) -> bool:
+        """Whether two relays call themselves by one name: a restarted one does not come back after its successor."""
+        with self._lock:
+            before = self._relays.pop(node, [])
+            self._relays[node] = [*(each for each in before if each != relay), relay][-2:]
+            if len(self._relays) > NODES:
+                del self._relays[next(iter(self._relays))]
+            return relay in before[:-1]
+
+    def nodes_heard(self, seconds: float) -> int:
+        """How many nodes were heard of in the last `seconds`."""
+        since = time.monotonic() - seconds
+        with self._lock:
+            return sum(heard > since for heard in self._heard.values())
+
+    def refused(self, who: str, what: str, peer: str, words: str) -> None:
+        """Somebody was refused. Equal ones are counted until they are handed over."""
+        key = (steerless(who)[:80], what, _address(peer))
+        text = steerless(" ".join(words.split()))[:_WORDS]
+        with self._lock:
+            if key in self._refusals or len(self._refusals) < _REFUSALS:
+                found = self._refusals.setdefault(
+                    key, _Refusal(text, datetime.now(UTC).isoformat(timespec="milliseconds"))
+                )
+                found.count += 1
+            log = time.monotonic() - self._logged.get(key, -_LOG_SECONDS) >= _LOG_SECONDS
+            if log:
+                self._logged = {} if len(self._logged) > _REFUSALS else self._logged
+                self._logged[key] = time.monotonic()
+        if log:
+            LOGGER.warning("refused %s from %s at %s: %s", what, key[0], key[2], text)
+
+    def take(self) -> dict[str, Any]:
+        """What is new, as one document."""
+        with self._lock:
+            nodes = [self._nodes[key] for key in self._changed if key in self._nodes]
+            refusals = [
+                {
+                    "who": who,
+                    "what": what,
+                    "peer": peer,
+                    "words": found.words,
+                    "count": found.count,
+                    "since": found.since,
+                }
+                for (who, what, peer), found in self._refusals.items()
+            ]
+            self._changed, self._refusals = set(), {}
+        return {"nodes": nodes, "refusals": refusals}
+
+    def give_back(self, document: Mapping[str, Any]) -> None:
+        """It could not be delivered; newer reports of the same nodes stay."""
+        with self._lock:
+            self._changed.update((row["run"], row["node"]) for row in document["nodes"])
+            for each in document["refusals"]:
+                key = (each["who"], each["what"], each["peer"])
+                if key in self._refusals or len(self._refusals) < _REFUSALS:
+                    self._refusals.setdefault(key, _Refusal(each["words"], each["since"])).count += each["count"]
+
+
+def _address(peer: str) -> str:
+    """The machine of gRPC's ``ipv4:10.0.0.1:4711``; ports differ with every connection.
+
+    >>> _address("ipv4:10.0.0.1:4711"), _address("")
+    ('10.0.0.1', 'unknown')
+    """
+    return peer.partition(":")[2].rpartition(":")[0] or "unknown"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.service import actions
-from logprobe.monitor.service.part import Part
+from logprobe.monitor.service.jobs import Part
 from logprobe.monitor.store.store import Store
 
 NOTE: Final = "relay.note"

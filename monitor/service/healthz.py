@@ -25,7 +25,7 @@ from typing import Any, Final
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor.diagnosis.judged import JudgedAsOf
 from logprobe.monitor.service.jobs import PATIENCE, Job
-from logprobe.monitor.service.openmetrics import CONTENT_TYPE
+from logprobe.monitor.service.scrape import CONTENT_TYPE
 
 PATH: Final = "/healthz"
 METRICS: Final = "/metrics"

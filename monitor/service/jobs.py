@@ -2,6 +2,11 @@
 
 One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in `job_runs`, and the
 next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed ones coalesce.
+
+A `Part` is what a higher layer, or a larger piece of this one, adds to the service: jobs and actions. The service knows nothing of alerts; the process that starts it does, and hands it parts. A part is made once the store is open:
+
+    def part(store: Store, stopping: threading.Event) -> Part:
+        return Part(jobs=[Job("alerts", 1.0, Evaluator(store, stopping).run_once)])
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -23,6 +28,7 @@ from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
 
 LOGGER: Final = logging.getLogger("logprobe.service")
@@ -232,3 +238,21 @@ def save_records(store: Store, jobs: Sequence[Job]) -> None:
         for job in jobs:
             account = job.account()
             cursor.execute(_SAVE, {**account.document(), "progress": json.dumps(account.progress, default=str)})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Jobs run at their own pace, each in a thread of its own; actions are named for the client.
+
+    `armed` says whether it may switch a correction of a run: such a run comes first in every stage. `close` is called once the jobs have ended and before the store is closed, for threads of the part's own.
+    """
+
+    jobs: Sequence[Job] = ()
+    actions: Mapping[str, Action] = field(default_factory=dict)
+    armed: Callable[[str], bool] = lambda _run: False
+    close: Callable[[], None] = lambda: None
+
+
+# Makes a part for an open store. The event is set when the service is about to stop: long work should then end early.
+# Raises `ConfigurationError` when what it was configured with is wrong; the service does not start then.
+PartMaker: TypeAlias = Callable[[Store, threading.Event], Part]

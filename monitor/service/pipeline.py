@@ -2,10 +2,13 @@
 
 Ingest is followed at once by the join and the step metrics, so that what a collector flushed is visible as soon as possible.
 With a backlog it goes batch by batch, and they follow about once per second.
+
+What is removed by its age waits for a `SteadyClock`: a wall clock that has just been set may be wrong by years.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -17,7 +20,7 @@ from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.analysis.step_job import STEPS_PER_BATCH, StepJob
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
-from logprobe.monitor.diagnosis.job import PACES, DiagnosisJob
+from logprobe.monitor.diagnosis.job import PACES, DiagnosisStage
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
@@ -29,7 +32,6 @@ from logprobe.monitor.service.jobs import INCOMPLETE
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.folding import Folder, StoreBudget
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
-from logprobe.monitor.store.steady_clock import SteadyClock
 from logprobe.monitor.store.store import Store
 
 Report = dict[str, Any]
@@ -37,6 +39,9 @@ Report = dict[str, Any]
 _ROUND_BYTES: Final = 4 * BATCH_BYTES  # several batches in a row: the next is read while one is written
 _FOLLOW_EVERY: Final = 1.0  # seconds, while a backlog is worked off
 _COUNTED: Final = ("segments", "rows", "tokens", "bytes", "duplicates", "quarantined", "late", "bad_rows")
+LOGGER: Final = logging.getLogger("logprobe.store")
+_STEADY_SECONDS: Final = 3600.0  # by then whoever sets clocks has set this one
+_STEP_SECONDS: Final = 60.0  # slewing is slower, and a suspended machine starts over, which costs nothing
 
 
 class Pipeline:
@@ -63,13 +68,10 @@ class Pipeline:
         self._profiles = ProfileJob(store)
         self._growth = Turns(GrowthStage(store), stopping)
         self._urgent_diagnosis, self._diagnosis = (
-            DiagnosisJob(
-                store,
+            Turns(
+                DiagnosisStage(store, accepted=lambda run: accepted(store, run), armed=armed, urgent=urgent),
                 stopping,
                 paces=PACES if paced else None,
-                accepted=lambda run: accepted(store, run),
-                armed=armed,
-                urgent=urgent,
             )
             for urgent in (True, False)
         )
@@ -100,7 +102,7 @@ class Pipeline:
             last = self._ingester.run_once(max_bytes=_ROUND_BYTES, beat=beat)
             first = last if not counts["batches"] else first
             counts.update({name: getattr(last, name) for name in _COUNTED}, batches=1)
-            done = not last.remaining or not _advanced(last)
+            done = not last.remaining or not bool(last.segments or last.duplicates or last.quarantined)
             if counts["segments"] and (done or time.monotonic() - followed >= _FOLLOW_EVERY):
                 follow_up(_report(counts, first, last))
                 followed = time.monotonic()
@@ -164,10 +166,6 @@ def _judged(report: Report) -> Report:
     return {**report, INCOMPLETE: True}
 
 
-def _advanced(report: IngestReport) -> bool:
-    return bool(report.segments or report.duplicates or report.quarantined)
-
-
 def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> Report:
     return {
         **{name: counts[name] for name in _COUNTED},
@@ -194,3 +192,24 @@ def backlog(home: Home) -> Report:
         "waiting_seconds": oldest,
         "unreadable": len(content.refused),
     }
+
+
+class SteadyClock:
+    """Compares the wall clock with the monotonic one, from its making on. Used by one thread at a time."""
+
+    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._since = self._monotonic()
+        self._offset = self._wall() - self._since
+
+    def is_steady(self) -> bool:
+        """Whether an hour has gone by without a step. Ask more often than that."""
+        step = self._wall() - self._monotonic() - self._offset
+        if abs(step) > _STEP_SECONDS:
+            LOGGER.warning("the clock was set by %+.0f s: nothing is removed by its age for the next hour", step)
+            self._start_over()
+        return self._monotonic() - self._since >= _STEADY_SECONDS

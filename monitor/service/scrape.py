@@ -2,14 +2,20 @@
 
 Bounded in size: the newest live runs only, a fixed list of metrics, of each the newest computed step. A run that has ended, or of which
 nothing came for hours, is left out; Prometheus then marks its series stale.
+
+It is the OpenMetrics 1.0 text format: families of samples, written by prometheus_client.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest
 
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.monitor import judgement as judged
@@ -17,7 +23,6 @@ from logprobe.monitor.diagnosis.result import Verdict
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.metrics.catalog import metric
 from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.openmetrics import Family, render, states
 from logprobe.monitor.service.pipeline import backlog
 from logprobe.monitor.store.store import Store
 
@@ -29,6 +34,7 @@ VERDICTS: Final[tuple[str, ...]] = get_args(Verdict)
 _OF_PAIRS: Final = ("k3_kl", "kl", "logprob_abs_diff_mean", "ratio_mean", "ess", "coverage")
 _OF_STEPS: Final = ("weight_lag_mean", "weight_lag_max", "mixed_version_frac", "reward", "entropy", "response_length")
 KEYS: Final = (*(f"{pair}.{key}" for key in _OF_PAIRS for pair in RATIO_PAIRS), *_OF_STEPS)
+CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
@@ -127,3 +133,42 @@ def _of_jobs(jobs: Sequence[Job]) -> list[Family]:
         failures.add(account.failures, job=job.name)
         since.add(job.unwell_seconds(), job=job.name)
     return [runs, failures, since]
+
+
+class Family(Metric):
+    """One metric: its samples differ in their labels only. `name` ends in the unit, where there is one."""
+
+    def __init__(self, name: str, kind: Literal["gauge", "counter", "stateset"], words: str, unit: str = "") -> None:
+        super().__init__(name, words, kind, unit)
+        self._sample_name = f"{name}_total" if kind == "counter" else name
+
+    def add(self, value: float | None, **labels: str) -> None:
+        """One sample; an unknown value gives none."""
+        if value is not None:
+            self.add_sample(self._sample_name, {name: _plain(text) for name, text in labels.items()}, value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scrape:
+    """As prometheus_client asks for families."""
+
+    families: Iterable[Family]
+
+    def collect(self) -> Iterator[Family]:
+        yield from self.families
+
+
+def states(family: Family, state: str, known: Iterable[str], **labels: str) -> None:
+    """A state set: 1 for the state, 0 for the others."""
+    for name in known:
+        family.add(float(name == state), **labels, **{family.name: name})
+
+
+def render(families: Iterable[Family]) -> str:
+    """The exposition, with its end mark. Families without samples are listed, too, so that what is measured can be read off."""
+    return str(generate_latest(_Scrape(families)).decode())  # type: ignore[no-untyped-call]
+
+
+def _plain(text: str) -> str:
+    """`text` with ``?`` for lone surrogates, which UTF-8 cannot carry."""
+    return text.encode(errors="replace").decode()

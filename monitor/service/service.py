@@ -32,8 +32,16 @@ from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.service import healthz, heap, scrape
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.flight import FlightServer, Request, stated_token
-from logprobe.monitor.service.jobs import LOGGER, PATIENCE, Job, Schedule, restore_records, save_records
-from logprobe.monitor.service.part import Part, PartMaker
+from logprobe.monitor.service.jobs import (
+    LOGGER,
+    PATIENCE,
+    Job,
+    Part,
+    PartMaker,
+    Schedule,
+    restore_records,
+    save_records,
+)
 from logprobe.monitor.service.pipeline import Pipeline, Report, backlog
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy

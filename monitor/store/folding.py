@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
-from logprobe.monitor.analysis.step_job import newest
-from logprobe.monitor.analysis.step_tables import step_tables
+from logprobe.monitor.analysis.step_job import newest, step_tables
 from logprobe.monitor.metrics.catalog import evaluate
 from logprobe.monitor.metrics.sums import Floats, Ledger, PairSums
 from logprobe.monitor.metrics.tables import StepTables, step_sums

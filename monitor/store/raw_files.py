@@ -6,13 +6,17 @@ A file counts when it is in the store's ``raw_files`` table. Before it enters th
 before it leaves it another one, ``<name>.leaving``: what the table does not know and no note names was complete once, and is never
 removed. Log-probs are stored as float32 with BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels
 gain less than 1 %.
+
+``raw/<run>/!incomplete.json`` says which steps of a run raw tokens cannot measure, for whoever has lost the store and makes a new one. Numbers of such a step would be of some of its sequences only; unknown is right, and a part of it is wrong.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,7 +24,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from logprobe.collectors.files import below, fsync_folder, make_durable
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.files import below, fsync_folder, make_durable, replace_file
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.home import Home
@@ -43,6 +48,8 @@ _UNFINISHED: Final = ".tmp"
 _DEPTH: Final = 3  # raw/<run>/<kind>/<file>
 _ROW_GROUP_TOKENS: Final = 1 << 20
 _SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
+FILE: Final = "!incomplete.json"
+Steps = tuple[int, int]  # the first and the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +190,29 @@ def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
 
 def _is_split(field: pa.Field) -> bool:
     return field.type in _SPLIT_TYPES and field.name != "advantages"
+
+
+def incomplete_steps(home: Home, run: str) -> Steps | None:
+    """Between which steps some have not all of their raw tokens; None: all have them."""
+    with suppress(OSError, ValueError, TypeError):
+        first, last = json.loads(_file(home, run).read_text(encoding="utf-8"))
+        return int(first), int(last)
+    return None
+
+
+def note_incomplete(home: Home, run: str, first: int, last: int) -> None:
+    """Widens what is noted of a run. Raises `StoreError`."""
+    known = incomplete_steps(home, run)
+    wanted = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
+    if wanted == known:
+        return
+    try:
+        replace_file(_file(home, run), json.dumps(wanted).encode())
+    except OSError as error:
+        raise StoreError(
+            f"{_file(home, run)} cannot be written ({error.strerror}); make room below {home.raw}"
+        ) from error
+
+
+def _file(home: Home, run: str) -> Path:
+    return raw_dir(home, run, "training").parent / FILE

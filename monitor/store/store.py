@@ -25,17 +25,15 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor.free_sql.limits import GIB, MIB, store_memory
-from logprobe.monitor.free_sql.snapshot import Snapshot
+from logprobe.monitor.free_sql.process import Snapshot
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_places, views
 from logprobe.monitor.store.copies import copy_of, keep_before_upgrade
-from logprobe.monitor.store.incomplete import note_incomplete
 from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
-from logprobe.monitor.store.object_ownership import ObjectOwnership
 from logprobe.monitor.store.queries import beginning, limited, one_line
-from logprobe.monitor.store.raw_files import empty_file, write_empty_files
-from logprobe.monitor.store.raw_ownership import RawOwnership
+from logprobe.monitor.store.raw_files import empty_file, note_incomplete, write_empty_files
+from logprobe.monitor.store.raw_ownership import ObjectOwnership, RawOwnership
 from logprobe.monitor.store.retired_files import RetiredFiles
 from logprobe.monitor.store.sql_files import migrations, statement
 
@@ -424,7 +422,7 @@ class Store:
             except duckdb.Error as error:
                 if why:
                     raise QueryError(f"the query {why[0]}") from None
-                if self._recover(cursor) or _is_file_gone(error):
+                if self._recover(cursor) or (isinstance(error, duckdb.IOException) and "No such file" in str(error)):
                     raise _MovedError(one_line(error)) from None
                 raise QueryError(one_line(error)) from None
             finally:
@@ -564,10 +562,6 @@ def _ended_by(
     finally:
         done.set()
         watcher.join()  # the next statement on this cursor must not be the one that is interrupted
-
-
-def _is_file_gone(error: duckdb.Error) -> bool:
-    return isinstance(error, duckdb.IOException) and "No such file" in str(error)
 
 
 @contextmanager

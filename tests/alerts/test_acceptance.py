@@ -26,8 +26,9 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import settings_file
 from logprobe.monitor.diagnosis.accepted import accepted, expectation
-from logprobe.monitor.diagnosis.job import PACES, DiagnosisJob
+from logprobe.monitor.diagnosis.job import PACES, DiagnosisStage
 from logprobe.monitor.home import Home
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 RUN = "prod-7"
@@ -52,7 +53,7 @@ def record(home: Path, run: str, *, spread: float = 0.03, setup: dict[str, str] 
         assert recorder.flush(120)
     with Store.open(Home(home)) as store:
         take_in(store)
-        DiagnosisJob(store, accepted=lambda name: accepted(store, name)).run_once()
+        Turns(DiagnosisStage(store, accepted=lambda name: accepted(store, name))).run_once()
 
 
 def command(home: Path, *words: str) -> tuple[int, str, str]:
@@ -110,7 +111,7 @@ def test_accepting_makes_the_run_due_for_a_diagnosis(home: Path) -> None:
     command(home, RUN, "low_precision", "--because", "b", "--up-to", "1e-2")
     with Store.open(Home(home)) as store:
         assert store.read("diagnosis_due", now="2026-01-01T00:00:00+00:00")["run"].to_pylist() == [RUN]
-        DiagnosisJob(store, accepted=lambda name: accepted(store, name)).run_once()
+        Turns(DiagnosisStage(store, accepted=lambda name: accepted(store, name))).run_once()
         assert store.read("diagnosis_due", now="2026-01-01T00:00:00+00:00").num_rows == 0
 
 
@@ -119,9 +120,8 @@ def test_whoever_accepts_does_not_wait_for_the_next_turn(home: Path) -> None:
     command(home, RUN, "low_precision", "--because", "b", "--up-to", "1e-2")
     seconds = itertools.count()
     with Store.open(Home(home)) as store:
-        job = DiagnosisJob(
-            store, accepted=lambda name: accepted(store, name), paces=PACES, processor=lambda: float(next(seconds))
-        )
+        stage = DiagnosisStage(store, accepted=lambda name: accepted(store, name))
+        job = Turns(stage, paces=PACES, processor=lambda: float(next(seconds)))
         assert job.run_once()["runs"] == 1  # and now it rests
         request = {"run": RUN, "cause": "staleness", "because": "b", "up_to": 1e-3, "author": "ann"}
         acceptance_part(store, threading.Event()).actions[ACCEPT].run(request)

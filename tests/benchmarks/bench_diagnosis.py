@@ -16,8 +16,9 @@ from growth_runs import HEALTHY, Trend, series
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.growth.onset import Tracker
-from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 STEPS, SEQUENCES, LENGTH = 1000, 500, 2000  # 1e6 tokens a step, 1e9 in all
@@ -47,8 +48,8 @@ def diagnosis_figures() -> list[Figure]:
         begun = time.process_time()
         seconds = min(clock(lambda: diagnose(store, "bench")) for _ in range(ROUNDS))
         processor = (time.process_time() - begun) / ROUNDS
-        DiagnosisJob(store).run_once()
-        idle = min(clock(DiagnosisJob(store).run_once) for _ in range(ROUNDS)) * 1e3
+        Turns(DiagnosisStage(store)).run_once()
+        idle = min(clock(Turns(DiagnosisStage(store)).run_once) for _ in range(ROUNDS)) * 1e3
     note = f"{STEPS} steps of {SEQUENCES * LENGTH:.0e} tokens in {SEQUENCES} sequences, no raw tokens"
     return [
         Figure("diagnosis from statistics", seconds, "s", "< 2", seconds < 2, note=note),

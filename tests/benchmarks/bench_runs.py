@@ -16,8 +16,9 @@ import numpy as np
 from figure import Figure
 from playwright.sync_api import Browser, sync_playwright
 
-from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 sys.path += [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent / "e2e")]
@@ -66,7 +67,7 @@ def fill(home: Path, runs: int) -> Path:
     home.mkdir()
     with Store.open(Home(home)) as store:
         put(store, "base", {step: {K3: 1e-3, "weight_lag_mean": 1.0} for step in range(STEPS)})
-        DiagnosisJob(store).run_once()
+        Turns(DiagnosisStage(store)).run_once()
         copied_runs.as_other_runs(store, "base", "run-{:04d}", runs - 1)
     return home
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segments import records, trained
 
-from logprobe.collectors.spool.plain_buffers import has_compressed
+from logprobe.collectors.spool.segments import has_compressed
 
 TABLES = {
     "segment": records("training", *(trained(f"s{i}", n=300) for i in range(30))),

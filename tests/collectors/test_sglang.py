@@ -15,7 +15,7 @@ import pytest
 from spool_contents import by_sample, health_events, rows
 
 from logprobe.collectors import Recorder, sglang
-from logprobe.collectors.integrations.process import Process
+from logprobe.collectors.integrations.wrapping import Process
 
 
 def answer(name: str, tokens: list[int], **meta: Any) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from recorded_home import SAMPLE_DATA, ingest_recorded
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
 from logprobe.monitor.recorded import RecordedRun
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 RUN = "raw-growth"
@@ -53,7 +54,7 @@ def test_the_trainer_was_told_nothing_and_corrected_nothing(recorded: RecordedRu
 def test_the_code_of_today_refuses_it_too(recorded: RecordedRun, tmp_path: Path) -> None:
     ingest_recorded(tmp_path, RUN)
     with Store.open(Home(tmp_path)) as store:
-        DiagnosisJob(store).run_once()
+        Turns(DiagnosisStage(store)).run_once()
         at_its_end = datetime.fromisoformat(recorded.manifest["recorded_to"])
         Controller(store, lambda _: Policy(mode=Mode.ARMED), clock=lambda: at_its_end).run_once()
         (action,) = store.read("controller_actions", run=RUN).to_pylist()

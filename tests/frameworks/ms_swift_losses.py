@@ -21,8 +21,8 @@ import torch
 from correction_cases import CASES
 from swift.rlhf_trainers.grpo_trainer import GRPOTrainer
 
+from logprobe.collectors import Recorder
 from logprobe.collectors.directives import DirectiveFile, Directives
-from logprobe.collectors.recorder import Recorder
 
 LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo")
 

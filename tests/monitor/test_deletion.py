@@ -29,8 +29,7 @@ from logprobe.collectors.errors import ConfigurationError, RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.monitor.deletion import part
-from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, perform
-from logprobe.monitor.deletion.signs import newest_sign
+from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, newest_sign, perform
 from logprobe.monitor.deletion.tombstones import FOLDER, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.formats import named
@@ -40,9 +39,9 @@ from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.loggers.settings import wandb_id
 from logprobe.monitor.proof import storing
 from logprobe.monitor.reader import open_reader
-from logprobe.monitor.recompute.writing import hand_over
+from logprobe.monitor.recompute.partition import hand_over
 from logprobe.monitor.relay import service_part as relay
-from logprobe.monitor.relay.marks import Exchanges
+from logprobe.monitor.relay.server import Exchanges
 from logprobe.monitor.store.moved import JOINED, MOVED
 from logprobe.monitor.store.store import Store
 

@@ -17,9 +17,8 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.relay import service_part
 from logprobe.monitor.service.healthz import HealthServer
 from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.openmetrics import CONTENT_TYPE, Family, render, states
 from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.service.scrape import MOST_RUNS, VERDICTS, exposition
+from logprobe.monitor.service.scrape import CONTENT_TYPE, MOST_RUNS, VERDICTS, Family, exposition, render, states
 
 ODD = 'a "quoted"\\ run\nof two lines é'
 

@@ -20,11 +20,10 @@ from logprobe.collectors.errors import ConfigurationError, DirectiveError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.exporters.table_files import replaced
-from logprobe.monitor.home import Home, ServiceInfo
+from logprobe.monitor.home import Home, ServiceInfo, apply_umask
 from logprobe.monitor.importers.formats import named
 from logprobe.monitor.importers.importing import alone
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ownership import apply_umask
 from logprobe.monitor.store.store import Store
 
 RUN = "run"

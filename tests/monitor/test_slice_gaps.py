@@ -9,7 +9,7 @@ import pytest
 from recorded_home import ingest_recorded
 
 from logprobe.monitor.analysis import slices
-from logprobe.monitor.analysis.slice_gaps import against_rest
+from logprobe.monitor.analysis.slices import against_rest
 from logprobe.monitor.reader import Reader, open_reader
 
 REPLICAS = "replica_divergence"

@@ -14,7 +14,7 @@ from segments import RUN, sampled, trained
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import metrics
 from logprobe.monitor.analysis import slices
-from logprobe.monitor.metrics.publish_metrics import PUBLISH_METRICS
+from logprobe.monitor.metrics.step_metrics import PUBLISH_METRICS
 from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.store.store import Store
 

@@ -10,9 +10,8 @@ from processes import record
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.service.pipeline import Pipeline, SteadyClock
 from logprobe.monitor.store.retention import RetentionPolicy
-from logprobe.monitor.store.steady_clock import SteadyClock
 from logprobe.monitor.store.store import Store
 
 

@@ -13,7 +13,7 @@ import pytest
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor import metrics
-from logprobe.monitor.analysis import step_job, step_tables
+from logprobe.monitor.analysis import step_job
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.store.store import Store
 
@@ -405,10 +405,10 @@ def test_spans_that_cover_all_tokens_are_counted_as_the_statement_counts_them(st
         trainer = versions[number]
         add(store, step, sequences, run=run, segment=f"s{number}", rollouts=rollouts, weight_version=trainer)
         add(store, step, sequences, run=run, segment=f"alone{number}", weight_version=trainer)
-    sequences = store.read("step_sequences", chosen, **step_tables.range_of(chosen))
+    sequences = store.read("step_sequences", chosen, **step_job.range_of(chosen))
     assert sequences["whole"].to_pylist() == [True] * 60
-    expected = store.read("step_spans", chosen, **step_tables.range_of(chosen))
-    found = step_tables.whole_spans(sequences)
+    expected = store.read("step_spans", chosen, **step_job.range_of(chosen))
+    found = step_job.whole_spans(sequences)
     assert found.schema.equals(expected.schema)
     assert found.to_pylist() == expected.to_pylist()
 

@@ -71,7 +71,7 @@ def judge(folder: Path) -> dict[str, Any]:
     from trainers import _config, sampled
     from transformers import AutoModelForCausalLM
 
-    from logprobe.monitor.proof.layers import jumps
+    from logprobe.monitor.proof.experiments.bisecting import jumps
     from logprobe.monitor.proof.scorers import layers_process
 
     torch.set_num_threads(1)

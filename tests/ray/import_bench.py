@@ -80,7 +80,7 @@ def _measure(folder: Path, files: int, rounds: int) -> int:
 
 
 def _import() -> None:
-    import logprobe.monitor.importers.preparing  # noqa: F401
+    import logprobe.monitor.importers.importing  # noqa: F401
 
     time.sleep(0.5)
 

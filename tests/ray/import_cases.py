@@ -16,8 +16,8 @@ from ray_workers import kill_worker
 from logprobe.app import cli
 from logprobe.app.commands import import_
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers import preparing
-from logprobe.monitor.importers.pieces import ImportReport
+from logprobe.monitor.importers import importing
+from logprobe.monitor.importers.importing import ImportReport
 from logprobe.monitor.store.store import Store
 
 FILES = 40
@@ -30,7 +30,7 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(
 ) -> None:
     for step in range(FILES):
         write_lines(tmp_path / f"in/train_data_step{step}.jsonl", [nemo_row(number) for number in range(ROWS)])
-    monkeypatch.setattr(preparing, "BATCH_FILES", 1)
+    monkeypatch.setattr(importing, "BATCH_FILES", 1)
     killed: list[int] = []
 
     def progress(report: ImportReport, _: str, files: int) -> None:

@@ -22,8 +22,7 @@ from ray.cluster_utils import Cluster
 
 from logprobe.monitor.proof.experiments import ray_executor
 from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
-from logprobe.monitor.proof.scorers.place import Place, each
-from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, run_scorer
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Place, each, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE
 
 _until = partial(eventually, seconds=300)

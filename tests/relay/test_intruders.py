@@ -26,10 +26,8 @@ from logprobe.collectors.relay import protocol
 from logprobe.collectors.spool.schema import segment_metadata
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import files, tokens
-from logprobe.monitor.relay.connections import Connections
 from logprobe.monitor.relay.files import RelayFiles
-from logprobe.monitor.relay.listening import Settings
-from logprobe.monitor.relay.observations import Observations
+from logprobe.monitor.relay.listening import Connections, Observations, Settings
 from logprobe.monitor.relay.receiver import Receiver
 
 WRITER = "trainer-host-1-abcd"

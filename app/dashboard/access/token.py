@@ -18,8 +18,7 @@ from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
-from logprobe.monitor.home import Home
-from logprobe.monitor.ownership import trusted
+from logprobe.monitor.home import Home, trusted
 
 _BYTES: Final = 24
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from logprobe.app.dashboard.data.stale_cache import Cached, StaleCache
 from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, History, Place, compared, history
-from logprobe.monitor.compare.axes import Axis
+from logprobe.monitor.compare.comparison import Axis
 
 _HISTORIES: Final = 24  # some 15 columns each
 _COMPARISONS: Final = 8

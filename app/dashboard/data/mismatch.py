@@ -14,7 +14,7 @@ from logprobe.app.dashboard.data.stale_cache import Cached, StaleCache
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.monitor.analysis import log_ratio_density, profiles, slices
 from logprobe.monitor.analysis.log_ratio_density import Density
-from logprobe.monitor.analysis.slice_gaps import against_rest
+from logprobe.monitor.analysis.slices import against_rest
 from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
 

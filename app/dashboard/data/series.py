@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.columns import floats
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.ragged import floats
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]

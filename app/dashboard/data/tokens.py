@@ -14,7 +14,7 @@ from logprobe.collectors.kernel.pairs import Pair
 from logprobe.monitor import worst
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.analysis.token_correction import Stated, stated
-from logprobe.monitor.columns import floats
+from logprobe.monitor.ragged import floats
 
 LISTED: Final = 12  # sequences of a step
 _RECENT: Final = 50  # steps among which the first one to be shown is looked for

@@ -25,8 +25,8 @@ from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.errors import ServiceUnavailableError
-from logprobe.monitor.columns import floats
 from logprobe.monitor.home import Home
+from logprobe.monitor.ragged import floats
 
 _POINTS: Final = 800
 _ROWS: Final = (

@@ -35,9 +35,8 @@ from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_ba
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing, Place
-from logprobe.monitor.compare.axes import AXES, Axis, positions
+from logprobe.monitor.compare.comparison import AXES, METRICS, Axis, positions
 from logprobe.monitor.compare.ratio import ratios
-from logprobe.monitor.compare.verdicts import METRICS
 from logprobe.monitor.diagnosis.parity import Setting
 from logprobe.monitor.elsewhere import Briefly, name_at
 from logprobe.monitor.metrics.catalog import KEYS

@@ -28,7 +28,6 @@ from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis import CAUSES, culprit
-from logprobe.monitor.diagnosis.acceptance import MARGIN
 from logprobe.monitor.diagnosis.accepted import Expectation, expectation, explained
 from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
@@ -37,6 +36,7 @@ from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
 from logprobe.monitor.diagnosis.parity import compare as parity_of
 from logprobe.monitor.diagnosis.proven import latest
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
+from logprobe.monitor.diagnosis.result import MARGIN
 
 
 def picture(proof: Picture) -> Block:

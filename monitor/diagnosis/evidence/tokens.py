@@ -8,20 +8,22 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.contexts import Places, contexts
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, clustered
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
+from logprobe.monitor.ragged import floats
 
 Codes = NDArray[np.intp]
 Bools = NDArray[np.bool_]
+
+DEEPEST: Final = 256  # tokens of an answer that are compared with those of others
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,7 @@ class Tokens:
     @cached_property
     def parent(self) -> Codes:
         """Code of each token's context [N]; −1 where nobody shares it."""
-        return contexts(Places(self.context, self.version, self.step, self.sequence, self.place, self.token_id))
+        return _contexts(self)
 
     @cached_property
     def repeated(self) -> Tokens:
@@ -134,7 +136,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         table: tokens in the order of their sequences, masked-out ones included.
         versions: what is known of weight versions.
     """
-    mask_M = _bools(table["mask"])
+    mask_M = table["mask"].fill_null(False).to_numpy().astype(np.bool_)
     sequence_M = _sequences(table)
     first_M = np.diff(sequence_M, prepend=-1) > 0
     rank_M: Codes = np.cumsum(mask_M) - mask_M
@@ -142,7 +144,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
     place_M: Codes = rank_M - (rank_M[begins][sequence_M] if len(begins) else rank_M)
     counts = np.bincount(sequence_M, mask_M, minlength=len(begins)) if len(begins) else np.zeros(0)
     last_M = mask_M & (place_M == counts[sequence_M] - 1) if len(begins) else mask_M
-    r_M, t_M = _floats(table["r"]), _floats(table["t"])
+    r_M, t_M = floats(table["r"]), floats(table["t"])
     lags = versions.lags(_strings(table["trainer_weight_version"]), _strings(table["weight_version"]))
     context = pc.if_else(table["prompt_hash"].is_valid(), table["prompt_hash"], table["group_id"])
     everything = Tokens(
@@ -155,8 +157,8 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         t=t_M,
         d=t_M - r_M,
         broken=table["broken"].is_valid().to_numpy(),
-        entropy=_floats(table["entropy"]),
-        advantage=_floats(table["advantage"]),
+        entropy=floats(table["entropy"]),
+        advantage=floats(table["advantage"]),
         lag=lags["versions"],
         version=_codes(table["weight_version"]),
         replica=_codes(table["replica"]),
@@ -176,14 +178,6 @@ def _sequences(table: pa.Table) -> Codes:
     return np.cumsum(changed).astype(np.intp)
 
 
-def _floats(column: pa.ChunkedArray) -> Floats:
-    return column.cast(pa.float64()).fill_null(np.nan).to_numpy()  # type: ignore[no-any-return]
-
-
-def _bools(column: pa.ChunkedArray) -> Bools:
-    return column.fill_null(False).to_numpy().astype(np.bool_)  # type: ignore[no-any-return]
-
-
 def _strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
@@ -199,3 +193,41 @@ def _codes(column: pa.ChunkedArray) -> Codes:
         return np.full(len(column), -1, np.intp)
     codes: Codes = pc.index_in(column, value_set=values).fill_null(-1).to_numpy().astype(np.intp)
     return codes
+
+
+def _contexts(tokens: Tokens) -> Codes:
+    """A code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or nobody shares it."""
+    codes = np.full(len(tokens.place), -1, np.intp)
+    if not len(codes):
+        return codes
+    current = np.full(int(tokens.sequence.max()) + 1, -1, np.intp)
+    width = int(tokens.token_id.max()) + 1
+    order = np.argsort(tokens.place, kind="stable")
+    begins = np.searchsorted(tokens.place[order], np.arange(min(int(tokens.place.max()), DEEPEST) + 2))
+    for place in range(len(begins) - 1):
+        at = order[begins[place] : begins[place + 1]]
+        parent = _roots(tokens, at) if place == 0 else current[tokens.sequence[at]]
+        at, parent = _shared(at[tokens.context[at] >= 0], parent[tokens.context[at] >= 0])
+        if not len(at):
+            break
+        codes[at] = parent + codes.max() + 1
+        _, following = np.unique(parent * width + tokens.token_id[at], return_inverse=True)
+        current[:] = -1
+        current[tokens.sequence[at]] = following
+    return codes
+
+
+def _roots(tokens: Tokens, at: Codes) -> Codes:
+    """A code of what a sequence starts from."""
+    keys = np.stack([tokens.context[at], tokens.version[at], tokens.step[at]])
+    _, root = np.unique(keys, axis=1, return_inverse=True)
+    return root.reshape(-1).astype(np.intp)
+
+
+def _shared(at: Codes, parent: Codes) -> tuple[Codes, Codes]:
+    """Those that are not alone with their parent, which are numbered from 0."""
+    at, parent = at[parent >= 0], parent[parent >= 0]
+    _, index, counts = np.unique(parent, return_inverse=True, return_counts=True)
+    several = counts[index] > 1
+    _, number = np.unique(index[several], return_inverse=True)
+    return at[several], number.astype(np.intp)

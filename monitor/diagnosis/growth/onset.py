@@ -5,6 +5,8 @@ is a recent median that stays above multiples of it (see `GrowthRule`). The base
 curriculum's; and within the band that the set-up is reported to have, only what doubles soon is growth. All windows count measured steps; a step without a value fills
 none. The rule only sees change: a run that is wrong from its first step on is healthy by its own standard, and what says so are the
 causes and the absolute bands of the diagnosis.
+
+Lines through noisy series say how steep (Theil–Sen), and where they began to rise.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import NormalDist, median
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from logprobe.monitor.diagnosis.growth.rule import RULE, GrowthRule, Threshold
-from logprobe.monitor.diagnosis.growth.trend import bend, ramp, theil_sen
 from logprobe.monitor.diagnosis.result import Growth, Verdict
 
 _HUNDRED: Final = 100
@@ -30,6 +32,8 @@ _FEWEST_BLOCKS: Final = 4  # for a trend
 Change: TypeAlias = tuple[
     int, str | None
 ]  # first step of an engine setup, and its name; None: of one that is not known
+_FEWEST: Final = 3
+_CLEARLY: Final = 0.7  # of the sum of squares that another shape leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,3 +374,91 @@ def _restored(state: Mapping[str, Any]) -> _Memory:
     memory.blocks = [(int(step), float(value)) for step, value in state["blocks"]]
     memory.growing, memory.critical = _Latch(*state["growing"]), _Latch(*state["critical"])
     return memory
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """Change of y per unit of x, and the interval that holds the true one with the confidence asked for."""
+
+    value: float
+    low: float
+    high: float
+
+
+def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope | None:
+    """The median of the slopes between all pairs of points; x and y of shape [n].
+
+    Up to 29 % of the points may be anything without moving it far. Source, also of the interval: Sen, Estimates of the Regression
+    Coefficient Based on Kendall's Tau, JASA 63 (1968).
+    The interval takes the points as independent: thin out, or take blocks of, what is autocorrelated.
+
+    Returns:
+        None with fewer than 3 points or fewer than 3 different x.
+
+    >>> theil_sen([0, 1, 2, 3, 4], [1, 3, 5, 7, 99]).value
+    2.0
+    """
+    xs, ys = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    if len(np.unique(xs)) < _FEWEST:
+        return None
+    first, second = np.triu_indices(len(xs), 1)
+    different = xs[first] != xs[second]
+    first, second = first[different], second[different]
+    slopes = np.sort((ys[second] - ys[first]) / (xs[second] - xs[first]))
+    reach = _reach(len(xs), confidence)
+    low = max(math.floor((len(slopes) - reach) / 2), 0)
+    high = min(math.ceil((len(slopes) + reach) / 2), len(slopes) - 1)
+    return Slope(float(np.median(slopes)), float(slopes[low]), float(slopes[high]))
+
+
+def _reach(points: int, confidence: float) -> float:
+    """How many ordered slopes the interval spans: z times the standard deviation of Kendall's S."""
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    return z * math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
+
+
+def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
+    """Where a series that was level began to rise: the bend of the best line of the form level, then rising.
+
+    Args:
+        blocks: first step and median of each block, steps ascending; the last ones are known to lie higher.
+
+    Returns:
+        A step at which a block begins; None with fewer than three blocks, or where nothing rises.
+    """
+    if len(blocks) < 3:  # noqa: PLR2004 - a level, a bend and a rise
+        return None
+    steps, values = np.asarray(blocks, np.float64).T
+    rise_BB = np.maximum(steps[None, :] - steps[:-1, None], 0.0)  # bend × block
+    centred_BB = rise_BB - rise_BB.mean(axis=1, keepdims=True)
+    slope_B = centred_BB @ (values - values.mean()) / (centred_BB**2).sum(axis=1)
+    gain_B = np.where(slope_B > 0, slope_B**2 * (centred_BB**2).sum(axis=1), 0.0)
+    return int(steps[int(gain_B.argmax())]) if gain_B.any() else None
+
+
+def ramp(values: ArrayLike) -> float:
+    """Slope per point, at its end, of a series that was level and rises.
+
+    0 where a jump from one level to another fits about as well, and where the rise explains less than half of how the series varies.
+
+    Args:
+        values: equidistant, oldest first; shape [n].
+    """
+    y = np.asarray(values, np.float64)
+    if len(y) < 2 * _FEWEST:
+        return 0.0
+    place, y = np.arange(len(y)), y - y.mean()
+    starts = place[1 : 1 - _FEWEST]
+    rising_BN = np.maximum(place[None, :] - starts[:, None] + 1.0, 0.0)
+    slopes, of_ramp = _fitted(rising_BN, y)
+    _, of_jump = _fitted((rising_BN > 0).astype(np.float64), y)
+    best = int(of_ramp.argmin())
+    clearly = min(_CLEARLY * float(of_jump.min()), float(y @ y) / 2)
+    return float(slopes[best]) if of_ramp[best] < clearly else 0.0
+
+
+def _fitted(shapes_BN: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Least-squares factor of each shape, and the sum of squares that it leaves; `y` is centred."""
+    x = shapes_BN - shapes_BN.mean(axis=1, keepdims=True)
+    factor = x @ y / (x * x).sum(axis=1)
+    return factor, float(y @ y) - factor * (x @ y)

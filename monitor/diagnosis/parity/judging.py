@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.diagnosis.parity.facts import Facts, facts_of
-from logprobe.monitor.diagnosis.parity.recipe import Outcome, Recipe, Requirement
+from logprobe.monitor.diagnosis.parity.recipe import Outcome, Recipe
 from logprobe.monitor.diagnosis.parity.trajectories import Trajectory, Trend, follow
 from logprobe.monitor.diagnosis.parity_defaults import provenance
 from logprobe.monitor.diagnosis.result import Layer
@@ -139,12 +139,8 @@ def _requirements(recipe: Recipe, ours: Facts, theirs: Facts | None) -> Iterable
             reference,
             item.why,
             item.fix,
-            _shown(item, ours, theirs),
+            tuple(_setting(fact, ours, theirs) for fact in item.facts),
         )
-
-
-def _shown(item: Requirement, ours: Facts, theirs: Facts | None) -> tuple[Setting, ...]:
-    return tuple(_setting(fact, ours, theirs) for fact in item.facts)
 
 
 def _same(recipe: Recipe, ours: Facts, theirs: Facts | None) -> Iterable[Check]:

@@ -16,19 +16,18 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
-from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide
+from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, Pattern, decide
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import Knob, Side
-from logprobe.monitor.proof.layers import jumps
-from logprobe.monitor.proof.paired import Gap, Sums, differences, gap, removed, restores, sums
-from logprobe.monitor.proof.patterns import Pattern
-from logprobe.monitor.proof.prices import UNMEASURED, Cost, speed
+from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, Sums, differences, gap, removed, restores, speed, sums
 from logprobe.monitor.proof.sample import Scores
-from logprobe.monitor.proof.scorers.place import each
+from logprobe.monitor.proof.scorers.running import each
 
 Verdict = Literal["this is it", "contributes", "unproven", "innocent", "not testable here"]
 _LEAST: Final = 0.05  # share of the gap below which an arm is called innocent
 _AT_FAULT: Final[tuple[Verdict, ...]] = ("this is it", "contributes")
+_LEAST_ERROR: Final = 1e-5  # float32 rounding stays below
+_JUMPS: Final = 4.0  # times what the layers before it have
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,3 +427,17 @@ def _leg_size(legs: Mapping[Departs, Gap | None], bench: Bench) -> float:
 def leg(a: Scores, b: Scores, names: tuple[str, str]) -> Gap | None:
     """The gap of one leg."""
     return gap(names[0], a, names[1], b)
+
+
+def jumps(layers: Sequence[tuple[str, float]]) -> list[str]:
+    """Layers at which the relative error grows by more than rounding does, the first of them first.
+
+    >>> jumps([("embedding", 0.0), ("layer 0", 2e-7), ("layer 1", 3e-3), ("layer 2", 4e-3)])
+    ['layer 1']
+    """
+    found, before = [], 0.0
+    for name, error in layers:
+        if error > _LEAST_ERROR and error > _JUMPS * before:
+            found.append(name)
+        before = max(before, error)
+    return found

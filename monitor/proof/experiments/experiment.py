@@ -9,15 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from logprobe.monitor.proof.departing import FLOOR, Departs
+from logprobe.monitor.proof.departing import FLOOR, Departs, pattern
 from logprobe.monitor.proof.experiments.bisecting import Bench, Bisection, Change, Measured, Verdict, leg, search_all
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import KNOBS, Knob
 from logprobe.monitor.proof.paired import Gap
-from logprobe.monitor.proof.patterns import pattern
 from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence
-from logprobe.monitor.proof.scorers.place import Place
-from logprobe.monitor.proof.scorers.running import run_scorer
+from logprobe.monitor.proof.scorers.running import Place, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup, assumptions
 
 Against = Literal["reference", "trainer"]

@@ -22,8 +22,7 @@ from typing import Any, Final, Self
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.parallel.ray_cluster import connected, words
 from logprobe.monitor.proof.experiments.arm_cache import library_versions, weights_of
-from logprobe.monitor.proof.scorers.place import Place
-from logprobe.monitor.proof.scorers.running import ENGINE, Outcome, run_scorer
+from logprobe.monitor.proof.scorers.running import ENGINE, Outcome, Place, run_scorer
 
 _RETRIES: Final = 5  # workers or nodes that an arm may lose
 _END: Final = 30.0  # seconds in which cancelled tasks return

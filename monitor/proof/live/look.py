@@ -2,28 +2,56 @@
 
 The engine, its weights and its settings are the same; only its state is not used. What is left between the two is rounding, unless
 that state went bad. A policy that moved on is in neither of the two.
+
+Which sequences of a run the probe may score again, and whether prompt log-probs are comparable with what the engine reported.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field
 
 from logprobe.collectors.errors import EngineError
 from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
-from logprobe.monitor.proof.live.candidates import Candidate, candidates
 from logprobe.monitor.proof.live.engine import Engine, Model
-from logprobe.monitor.proof.live.settings import ProbeSettings
 from logprobe.monitor.proof.paired import Gap, gap
-from logprobe.monitor.proof.sample import Floats
+from logprobe.monitor.proof.sample import Floats, sampling_of, temperature_of
+from logprobe.monitor.settings_file import Settings
 
 # Why there is no gap. Identifiers of health records, each with "probe_" before it.
 Reason = Literal["no_version", "no_sequence", "incomparable", "budget", "busy", "engine", "discarded", "stopped"]
+_LOOKED_AT: Final = 4  # times as many as wanted: some are too long, or not comparable
+_MASKS: Final = ("logit_bias", "allowed_token_ids", "bad_words", "structured_outputs", "watermarking")
+SHARE: Final = 0.001
+SEQUENCES: Final = 4
+RUNNING: Final = 32
+
+
+class ProbeSettings(Settings):
+    """One engine that is probed."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/@]+(/[^\s]*)?$")]  # of `vllm serve`, without /v1
+    runs: str = "*"  # a pattern of run names, as of files; the newest run that matches is probed
+    replica: str | None = None  # required when the run has several engines
+    every: Annotated[float, Field(ge=1, le=86400)] = 60.0  # seconds between two looks
+    share: Annotated[float, Field(gt=0, le=1)] = SHARE  # of the run's sampled tokens that may be scored again
+    sequences: Annotated[int, Field(ge=1, le=256)] = SEQUENCES  # per look, at most
+    running: Annotated[int, Field(ge=0)] = RUNNING  # with more requests in the engine it counts as busy
+    key_env: str | None = None  # environment variable with the engine's API key
+
+    def wants(self, run: str) -> bool:
+        """Whether the run is to be probed."""
+        return fnmatchcase(run, self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +104,7 @@ class Look:
         }
 
 
-_Scored: TypeAlias = tuple[Candidate, Floats]
+_Scored: TypeAlias = "tuple[Candidate, Floats]"
 _MOST_MARKS: Final = 4096
 SETTLE: Final = timedelta(seconds=5)  # what was recorded of a weight update has reached the store by then
 
@@ -249,3 +277,67 @@ def _measured(found: Look, scores: Sequence[_Scored]) -> Look:
         began=min(one.time for one, _ in scores),
         newest=max(one.time for one, _ in scores),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A finished sequence. `why_not`: what makes its r incomparable with prompt log-probs; None: nothing."""
+
+    time: datetime
+    replica: str | None
+    cached: bool | None
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    rollout: Floats
+    why_not: str | None
+
+    @property
+    def tokens(self) -> int:
+        """What scoring it again costs."""
+        return len(self.prompt_ids) + len(self.response_ids)
+
+
+def candidates(
+    source: Source, run: str, version: str, *, replica: str | None, after: datetime | None, most: int
+) -> list[Candidate]:
+    """The newest sequences of one weight version with a recorded prompt. Raises `QueryError`."""
+    since = None if after is None else after.isoformat()
+    rows = source.read(
+        "probe_sequences", run=run, version=version, replica=replica, after=since, most=_LOOKED_AT * most
+    ).to_pylist()
+    return [_candidate(row) for row in rows]
+
+
+def _candidate(row: Mapping[str, Any]) -> Candidate:
+    cached = row["cached_prefix_tokens"]
+    return Candidate(
+        time=row["time"],
+        replica=row["replica"],
+        cached=None if cached is None else cached > 0,
+        prompt_ids=tuple(row["prompt_ids"]),
+        response_ids=tuple(row["response_ids"]),
+        rollout=np.array(row["logprobs"] or [np.nan] * len(row["response_ids"]), np.float64),
+        why_not=why_not(row["logprobs_mode"], row["sampling"]),
+    )
+
+
+def why_not(mode: str | None, sampling: str | None) -> str | None:
+    """What makes r incomparable with prompt log-probs, which are at temperature 1 and not truncated; None: nothing.
+
+    >>> why_not("raw_logprobs", '{"temperature": 0.7}'), why_not("processed_logprobs", '{"temperature": 1.0}')
+    (None, None)
+    >>> why_not("processed_logprobs", '{"temperature": 0.7}')
+    'log-probs are processed at temperature 0.7, and prompt log-probs are not'
+    """
+    if mode == "raw_logprobs":
+        return None
+    if mode != "processed_logprobs":
+        return f"logprobs_mode is {mode or 'not recorded'}, which prompt log-probs cannot be compared with"
+    if sampling is None:
+        return "the sampling params were not recorded"
+    document = json.loads(sampling)
+    temperature = temperature_of(document.get("temperature"), "sampling")
+    if temperature != 1:
+        return f"log-probs are processed at temperature {temperature:g}, and prompt log-probs are not"
+    changed = [*sampling_of(document, "sampling"), *(name for name in _MASKS if document.get(name))]
+    return f"log-probs are processed with {', '.join(changed)}, and prompt log-probs are not" if changed else None

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from logprobe.monitor.proof.scorers.place import Place
-from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, afresh, end, run_scorer, variables
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, Place, afresh, end, run_scorer, variables
 
 _PROCESS: Final = "logprobe.monitor.proof.scorers.nursery_process"
 _GRACE: Final = 5.0  # seconds in which it ends its arm and itself

@@ -9,7 +9,7 @@ import pytest
 
 MODULES = (
     "logprobe.app.dashboard.elements.links", "logprobe.app.report.chart",
-    "logprobe.monitor.compare.axes", "logprobe.monitor.compare.level", "logprobe.monitor.diagnosis.expected",
+    "logprobe.monitor.compare.comparison", "logprobe.monitor.compare.level", "logprobe.monitor.diagnosis.expected",
     "logprobe.monitor.diagnosis.parity.recipe",
 )  # fmt: skip
 

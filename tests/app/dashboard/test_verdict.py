@@ -28,11 +28,12 @@ from logprobe.app.text.diagnosis import extent, qualities
 from logprobe.app.text.judgement import VERDICTS
 from logprobe.monitor.diagnosis.growth.onset import judge
 from logprobe.monitor.diagnosis.growth.rule import K3
-from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.diagnosis.result import GROWS, Growth, Verdict
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Judgement
 from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 
@@ -263,7 +264,7 @@ def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunView]:
     home = tmp_path_factory.mktemp("verdict") / "home"
     ingest_recorded(home, "v1-initial")
     with Store.open(Home(home)) as store:
-        DiagnosisJob(store).run_once()
+        Turns(DiagnosisStage(store)).run_once()
     with open_reader(home) as reader:
         view = Feed(lambda: reader).snapshot("v1-initial").view
         assert view is not None

@@ -10,12 +10,12 @@ import pytest
 import torch
 from spool_contents import health_events, rows
 
+from logprobe.collectors import Recorder
 from logprobe.collectors.correction import Correction, CorrectionConfig, correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.integrations.correcting import Corrector, Divisor, share_left, unmet, weights_for
-from logprobe.collectors.recorder import Recorder
 
 MIS = preset("mis")
 

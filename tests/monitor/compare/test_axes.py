@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.compare.axes import cell_width, placed, positions
-from logprobe.monitor.compare.comparison import pair
+from logprobe.monitor.compare.comparison import cell_width, pair, placed, positions
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.diagnosis.result import Growth

@@ -8,8 +8,8 @@ from growth_runs import Trend, series
 from scipy.stats import binom, t
 
 from logprobe.monitor.compare import level as level_module
+from logprobe.monitor.compare.comparison import judge_metric
 from logprobe.monitor.compare.level import interval, level
-from logprobe.monitor.compare.verdicts import judge_metric
 from logprobe.monitor.diagnosis.parity.recipe import Band, Recipe
 
 PAIRS = 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logprobe.monitor.compare.verdicts import METRICS, judge_metric
+from logprobe.monitor.compare.comparison import METRICS, judge_metric
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.metrics.catalog import KEYS
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from diagnosis_simulation import Simulation, drift, log_softmax, noisy, nucleus, rounded, tempered
 
-from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes.cause import KNOWN
 from logprobe.monitor.diagnosis.diagnose import conclude, find
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Series
 from logprobe.monitor.diagnosis.evidence.setup import from_documents
-from logprobe.monitor.diagnosis.result import Diagnosis
+from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
 
 RAW = {"summary": {"logprobs_mode": "raw_logprobs", "dtype": "float32"}}
 HOT = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0}

@@ -15,8 +15,9 @@ from store_contents import same
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.evidence.gather import gather
-from logprobe.monitor.diagnosis.job import PACES, DiagnosisJob, essence
+from logprobe.monitor.diagnosis.job import PACES, DiagnosisStage, essence
 from logprobe.monitor.home import Home
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 
@@ -52,14 +53,14 @@ def recompute(store: Store, run: str = "v0-reference") -> None:
 
 def test_the_latest_diagnosis_is_kept_and_changes_are_noted(beginning: Path) -> None:
     with Store.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=Clock())
+        job = Turns(DiagnosisStage(store), clock=Clock())
         first, again = job.run_once(), job.run_once()
     assert (first["runs"], first["changes"]) == (1, 1)
     assert (again["runs"], again["waiting"]) == (0, 0)  # nothing new
 
     ingest_recorded(beginning, "v0-reference", from_step=30)
     with Store.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=Clock())
+        job = Turns(DiagnosisStage(store), clock=Clock())
         second = job.run_once()
         recompute(store)
         third = job.run_once()
@@ -103,7 +104,7 @@ def test_another_engine_configuration_gives_the_run_a_new_normal(beginning: Path
 def test_growth_that_is_judged_otherwise_since_makes_a_diagnosis_due_at_once(beginning: Path) -> None:
     """A verdict from before must not stand beside growth, or an alert, that contradicts it."""
     with Moved.open(Home(beginning)) as store:
-        job = DiagnosisJob(store, clock=store.clock, processor=store.clock, now=store.now, paces=PACES)
+        job = Turns(DiagnosisStage(store, now=store.now), clock=store.clock, processor=store.clock, paces=PACES)
         job.run_once()
         recompute(store)
         assert job.run_once()["waiting"] == 1  # it rests
@@ -138,7 +139,9 @@ def test_armed_runs_come_first_and_an_ended_one_is_diagnosed_once(beginning: Pat
             cursor.execute("UPDATE step_summaries SET time = NULL")
             cursor.execute("UPDATE step_summaries SET computed_at = '2025-12-31' WHERE run = ?", [ended])
         # The store's clock begins before the steps of the others were computed: these are live.
-        job = DiagnosisJob(store, clock=store.clock, processor=store.clock, now=store.now, armed="v1-fixed".__eq__)
+        job = Turns(
+            DiagnosisStage(store, now=store.now, armed="v1-fixed".__eq__), clock=store.clock, processor=store.clock
+        )
 
         def diagnosed() -> list[str]:
             job.run_once()
@@ -155,7 +158,7 @@ def test_a_run_that_cannot_be_diagnosed_keeps_no_other_waiting(beginning: Path) 
     ingest_recorded(beginning, "v1-fixed", before_step=30)
     with Moved.open(Home(beginning)) as store:
         store.broken = "v1-fixed"  # the newer one, which comes first
-        job = DiagnosisJob(store, clock=store.clock, now=store.now)
+        job = Turns(DiagnosisStage(store, now=store.now), clock=store.clock)
         done = job.run_once()
         assert done["runs"] == 1
         assert done["problem"] == "v1-fixed: diagnosis fails (QueryError: no such file)"
@@ -171,11 +174,11 @@ def test_a_service_that_stops_waits_for_no_diagnosis(beginning: Path) -> None:
     stopping = threading.Event()
     stopping.set()
     with Store.open(Home(beginning)) as store:
-        assert DiagnosisJob(store, stopping).run_once()["runs"] == 0
+        assert Turns(DiagnosisStage(store), stopping).run_once()["runs"] == 0
 
 
 def test_a_home_without_steps_costs_a_query(store: Store) -> None:
-    assert DiagnosisJob(store).run_once()["runs"] == 0
+    assert Turns(DiagnosisStage(store)).run_once()["runs"] == 0
 
 
 def test_numbers_and_possible_causes_make_no_other_diagnosis() -> None:

@@ -17,7 +17,7 @@ from logprobe.app.commands import mis, status
 from logprobe.app.text.correction import in_force
 from logprobe.app.text.judgement import line
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
-from logprobe.monitor.diagnosis.job import DiagnosisJob
+from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.diagnosis.judged import JudgedAsOf, judged_as_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
@@ -46,7 +46,7 @@ def live(store: Store, behind: float = 1.0) -> None:
 
 def test_steps_that_wait_to_be_computed_or_in_the_spool_count(store: Store) -> None:
     Turns(GrowthStage(store)).run_once()
-    DiagnosisJob(store).run_once()
+    Turns(DiagnosisStage(store)).run_once()
     assert judged(store).in_time
     with store.transaction() as cursor:
         cursor.execute("UPDATE step_summaries SET computed_at = computed_at - INTERVAL 9 SECONDS")
@@ -72,7 +72,7 @@ def test_growth_at_ingests_pace_keeps_the_promise_between_diagnoses(store: Store
     assert judged(store).judged_step is None
     growth = Turns(GrowthStage(store))
     assert growth.run_once()["changes"] == 1
-    DiagnosisJob(store).run_once()
+    Turns(DiagnosisStage(store)).run_once()
     with store.transaction() as cursor:
         cursor.execute("UPDATE diagnoses SET step = 30")
         cursor.execute("UPDATE growth_now SET step = 30, changed_step = 20, revision = -1")
@@ -100,7 +100,7 @@ def test_worse_growth_is_the_judgement_at_once_and_better_growth_waits_for_the_d
     store: Store, diagnosed: str, growth: str, severity: str, as_of: int
 ) -> None:
     Turns(GrowthStage(store)).run_once()
-    DiagnosisJob(store).run_once()
+    Turns(DiagnosisStage(store)).run_once()
     assert judged(store).judged_step == 59
     with store.transaction() as cursor:
         cursor.execute("UPDATE diagnoses SET step = 30, verdict = ?, since_step = 7", [diagnosed])
@@ -116,7 +116,7 @@ def test_worse_growth_is_the_judgement_at_once_and_better_growth_waits_for_the_d
 
 def test_what_the_controller_objects_to_is_not_advised(store: Store) -> None:
     """By whatever reads a judgement, as by the page and the command that read where the correction stands."""
-    DiagnosisJob(store).run_once()
+    Turns(DiagnosisStage(store)).run_once()
     document = {"findings": [], "correction": {"advice": "enable", "why": ""}}
     for phase, objection, stopped in product(Phase, (None, "stopped", "masks_too_much"), (None, False, True)):
         control = json.dumps({"phase": phase, "objection": objection, "stopped": stopped})
@@ -129,7 +129,7 @@ def test_what_the_controller_objects_to_is_not_advised(store: Store) -> None:
 
 def test_a_run_whose_growth_is_judged_otherwise_is_diagnosed_next(store: Store) -> None:
     Turns(GrowthStage(store)).run_once()
-    DiagnosisJob(store).run_once()
+    Turns(DiagnosisStage(store)).run_once()
     with store.transaction() as cursor:
         cursor.execute("UPDATE diagnoses SET step = 30")
         cursor.execute("UPDATE growth_now SET changed_step = 40, verdict = 'growing'")

@@ -13,9 +13,8 @@ import pytest
 from growth_runs import HEALTHY, Trend, series
 from scipy.stats import theilslopes
 
-from logprobe.monitor.diagnosis.growth.onset import Point, Tracker, judge
+from logprobe.monitor.diagnosis.growth.onset import Point, Tracker, bend, judge, theil_sen
 from logprobe.monitor.diagnosis.growth.rule import RULE
-from logprobe.monitor.diagnosis.growth.trend import bend, theil_sen
 from logprobe.monitor.diagnosis.result import Growth
 
 QUIET = Trend(spread=0.1)

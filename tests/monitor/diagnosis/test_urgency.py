@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from logprobe.monitor.diagnosis.acceptance import Acceptance
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.levels import PRIORS, Known, expected
-from logprobe.monitor.diagnosis.result import Finding, Level
+from logprobe.monitor.diagnosis.result import Acceptance, Finding, Level
 from logprobe.monitor.diagnosis.shares import GROWTH, NOISE, Share
 from logprobe.monitor.diagnosis.urgency import NOTES, STANDARDS, weighed
 

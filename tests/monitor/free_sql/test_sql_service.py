@@ -12,9 +12,8 @@ import pytest
 from processes import ENDLESS, eventually
 
 from logprobe.collectors.errors import QueryError
-from logprobe.monitor.free_sql.fair_queue import FairQueue
 from logprobe.monitor.free_sql.limits import MIB, Limits
-from logprobe.monitor.free_sql.service import Question, SqlService
+from logprobe.monitor.free_sql.service import FairQueue, Question, SqlService
 from logprobe.monitor.free_sql.tables import needed
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store

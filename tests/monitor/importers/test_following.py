@@ -18,10 +18,9 @@ from processes import eventually
 from logprobe.app.cli import main
 from logprobe.app.commands.import_ import follow
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.following import Follower, Pace, Status
+from logprobe.monitor.importers.following import Follower, Pace, Status, listing
 from logprobe.monitor.importers.formats import named
 from logprobe.monitor.importers.source import json_lines
-from logprobe.monitor.importers.tree import listing
 from logprobe.monitor.reader import open_reader
 
 TESTS = Path(__file__).parents[2]

@@ -24,10 +24,10 @@ from importing_files import (
 )
 
 from logprobe.app.cli import main
-from logprobe.monitor.importers import preparing
-from logprobe.monitor.importers.parsing import Known, Wanted
-from logprobe.monitor.importers.preparing import Batch, after, prepare
+from logprobe.monitor.importers import importing
+from logprobe.monitor.importers.importing import Batch, after, prepare
 from logprobe.monitor.importers.reading import Reading
+from logprobe.monitor.importers.source import Known, Wanted
 from logprobe.monitor.importers.tensorboard import masked_crc
 from logprobe.monitor.reader import open_reader
 
@@ -284,7 +284,7 @@ def test_a_file_of_which_a_worker_returns_a_part_has_the_same_pieces(tmp_path, m
         ]  # fmt: skip
         known = (Known(256, wanted.time, rows=True), Known(256, wanted.time, rows=False))
         with monkeypatch.context() as patched, Reading(form) as own:
-            patched.setattr(preparing, "FILE_BYTES", 1)
+            patched.setattr(importing, "FILE_BYTES", 1)
             for asked in (wanted, replace(wanted, known=known)):
                 (part,) = prepare(Batch(form, (asked,), (1,)))
                 found = [*part.pieces, *own.pieces(after(asked, part.pieces))]

@@ -33,7 +33,7 @@ from logprobe.monitor.objects.settings import load
 from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.recovery.rebuilding import rebuild
 from logprobe.monitor.store import raw_files
-from logprobe.monitor.store.object_ownership import MARK
+from logprobe.monitor.store.raw_ownership import MARK
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 

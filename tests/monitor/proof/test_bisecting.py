@@ -11,7 +11,7 @@ import pytest
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged, leg, search_all
 from logprobe.monitor.proof.experiments.knobs import KNOBS
-from logprobe.monitor.proof.prices import Cost, speed
+from logprobe.monitor.proof.paired import Cost, speed
 
 SEQUENCES, TOKENS = 24, 30
 

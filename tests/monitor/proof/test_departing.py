@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logprobe.monitor.proof.departing import FOREIGN, decide
+from logprobe.monitor.proof.departing import FOREIGN, decide, pattern
 from logprobe.monitor.proof.paired import Gap, gap
-from logprobe.monitor.proof.patterns import pattern
 from logprobe.monitor.proof.sample import TokenSequence
 
 

@@ -23,9 +23,8 @@ from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.proof.live.engine import Model
-from logprobe.monitor.proof.live.look import Look, confirmed, look
+from logprobe.monitor.proof.live.look import Look, ProbeSettings, confirmed, look
 from logprobe.monitor.proof.live.prober import Prober
-from logprobe.monitor.proof.live.settings import ProbeSettings
 from logprobe.monitor.store.store import Store
 
 PROMPT = [11, 12, 13]
