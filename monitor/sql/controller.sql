@@ -61,13 +61,12 @@ WHERE list_contains($runs::VARCHAR[], run)
 -- controller_runs: Where each run stands, for the controller: the step that its newest records are of (after a return to a checkpoint that is not the
 -- highest), when they were made, and two marks of change: `revision` grows whenever a step was recomputed. `live`: see live_runs.
 -- Grain: run. Inputs: step_summaries, diagnoses, live_runs. Parameters: none.
-SELECT s.run, arg_max(s.step, (coalesce(s.time, TIMESTAMPTZ '-infinity'), s.step)) AS step, max(s.time) AS time,
-       max(s.revision) AS revision, any_value(d.diagnosed_at) AS diagnosed_at, any_value(l.live) AS live
-FROM step_summaries AS s
-JOIN live_runs(now()) AS l ON l.run = s.run
-LEFT JOIN diagnoses AS d ON d.run = s.run
-GROUP BY s.run
-ORDER BY s.run
+SELECT l.run, max(s.step) AS step, l.time, l.revision, any_value(d.diagnosed_at) AS diagnosed_at, l.live
+FROM live_runs(now()) AS l
+JOIN step_summaries AS s ON s.run = l.run AND coalesce(s.time = l.time, l.time IS NULL)
+LEFT JOIN diagnoses AS d ON d.run = l.run
+GROUP BY l.run, l.time, l.revision, l.live
+ORDER BY l.run
 
 -- controller_save: Remembers the controller's state of a run. Parameters: $run, $control, $directives, $now.
 INSERT OR REPLACE INTO controllers (run, control, directives, updated_at)

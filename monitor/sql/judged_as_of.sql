@@ -3,5 +3,5 @@
 SELECT j.* EXCLUDE (unjudged_at, grown, grown_step), n.live,
        coalesce(greatest(epoch(coalesce($now::TIMESTAMPTZ, now()) - j.unjudged_at), 0), 0) AS seconds_behind
 FROM judged_steps AS j JOIN live_runs(coalesce($now::TIMESTAMPTZ, now())) AS n ON n.run = j.run
-WHERE j.run = coalesce($run, j.run)
+WHERE ($run IS NULL OR j.run = $run)
 ORDER BY j.run

@@ -11,15 +11,21 @@ WITH news AS (
     SELECT run, diagnosed_step, if(is_new AND (now IS NULL OR now < before), diagnosed_step, newest) AS judged_step,
            if(is_new AND now > before, verdict, NULL) AS grown, if(is_new AND now > before, changed_step, NULL) AS grown_step
     FROM news
-), arrived AS (
-    SELECT run, step, least(time, computed_at) AS since FROM step_summaries
+), computed AS (
+    SELECT run, max(step) AS step, max(computed_at) AS computed_at FROM step_summaries GROUP BY run
+), marked AS (
+    SELECT DISTINCT run, step FROM dirty_steps
+), newest AS (
+    SELECT run, max(step) AS newest_step FROM (SELECT run, step FROM computed UNION ALL FROM marked) GROUP BY run
+), behind AS (  -- nearly all steps are judged: only the others are counted one by one
+    SELECT s.run, s.step, least(s.time, s.computed_at) AS since
+    FROM step_summaries AS s LEFT JOIN judged AS j ON j.run = s.run WHERE j.judged_step IS NULL OR s.step > j.judged_step
     UNION ALL
-    SELECT d.run, d.step, max(s.computed_at)
-    FROM (SELECT DISTINCT run, step FROM dirty_steps) AS d LEFT JOIN step_summaries AS s ON s.run = d.run
-    GROUP BY d.run, d.step
-), steps AS (
-    SELECT a.run, max(a.step) AS newest_step, count(DISTINCT a.step) FILTER (j.judged_step IS NULL OR a.step > j.judged_step) AS steps_behind,
-           min(a.since) FILTER (j.judged_step IS NULL OR a.step > j.judged_step) AS unjudged_at
-    FROM arrived AS a LEFT JOIN judged AS j USING (run) GROUP BY a.run
+    SELECT m.run, m.step, c.computed_at
+    FROM marked AS m LEFT JOIN judged AS j ON j.run = m.run LEFT JOIN computed AS c ON c.run = m.run
+    WHERE j.judged_step IS NULL OR m.step > j.judged_step
+), late AS (
+    SELECT run, count(DISTINCT step) AS behind, min(since) AS unjudged_at FROM behind GROUP BY run
 )
-FROM steps LEFT JOIN judged USING (run)
+SELECT n.run, n.newest_step, coalesce(l.behind, 0) AS steps_behind, l.unjudged_at, j.* EXCLUDE (run)
+FROM newest AS n LEFT JOIN late AS l ON l.run = n.run LEFT JOIN judged AS j ON j.run = n.run
