@@ -2,10 +2,12 @@
 
 python -m rescue.run                 # with PYTHONPATH=tests; make rescue: all arms, three seeds; prints a table
 python -m rescue.run --seeds 1 --arm armed --detail
+python -m rescue.run --seeds 10 --arm mis --arm armed --load 4   # … on a machine with four busy loops for each core
+python -m rescue.run --healthy 5 --steps 3000                    # healthy armed live runs: which of them were switched on
 
 From step `ONSET` on, batches are one version older every `EVERY` steps, as when sampling falls behind training. The arms differ in what
 multiplies the loss: nothing, masked or truncated importance weights from the first step, or what the service tells the trainer. The
-armed arm is paced like training, waits for nothing, and has a healthy live run and ended runs beside it in the same home.
+armed arm is paced like training, waits for nothing, and has healthy live runs and ended runs beside it in the same home.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -33,6 +35,7 @@ from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor.diagnosis.judged import judged_runs
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 
@@ -44,7 +47,7 @@ ENDED: Final = 3
 ENDED_STEPS: Final = 300
 ARMS: Final = ("none", "mis", "tis", "armed")
 RUN: Final = "rescued"
-NEIGHBOUR: Final = "neighbour"
+NEIGHBOURS: Final = ("neighbour-0", "neighbour-1")
 _ALWAYS: Final = {"mis": DEFAULT_CORRECTION, "tis": preset("tis")}
 _SIDE: Final = 40  # steps that a reward in the table is the mean of
 _START: Final = 120.0
@@ -61,7 +64,7 @@ class Outcome:
     k3: list[float] = field(default_factory=list)
     masked: list[float | None] = field(default_factory=list)  # None: no correction was applied
     actions: list[dict[str, Any]] = field(default_factory=list)
-    neighbour: list[str] = field(default_factory=list)  # directives of the healthy run beside it
+    neighbours: list[str] = field(default_factory=list)  # directives of the healthy runs beside it
     load: float = 0.0
 
     @property
@@ -115,21 +118,43 @@ def unmonitored(arm: str, seed: int, steps: int) -> Outcome:
 
 
 def armed(seed: int, steps: int, pace: float) -> Outcome:
-    """The arm that the service watches, in a home with a healthy live run and ended ones."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        (home / "logprobe.yaml").write_text("correction: {mode: armed}\n")
+    """The arm that the service watches, in a home with healthy live runs and ended ones."""
+    with _home() as home:
         for number in range(ENDED):
             record(home, f"ended-{number}", seed + number, ENDED_STEPS, 0.0, grows=False)
-        with _service(home), _neighbour(home, seed + 50, steps, pace):
+        with _service(home), ExitStack() as beside:
+            for number, run in enumerate(NEIGHBOURS):
+                beside.enter_context(_beside(home, run, seed + 50 + number, steps, pace))
             outcome = record(home, RUN, seed, steps, pace, grows=True)
             with connect(Home(home)) as reader:
                 outcome.actions = _actions(reader, RUN)
-                outcome.neighbour = [
-                    each["words"] for each in _actions(reader, NEIGHBOUR) if each["name"] == "switched_on"
-                ]
+                outcome.neighbours = [words for run in NEIGHBOURS for words in _switched_on(reader, run)]
                 outcome.load = os.getloadavg()[1]
         return outcome
+
+
+def healthy(runs: int, seed: int, steps: int, pace: float) -> list[str]:
+    """Healthy armed live runs, all at once; a line for each."""
+    names = [f"healthy-{number}" for number in range(runs)]
+    with _home() as home, _service(home), ExitStack() as beside:
+        trainings = [beside.enter_context(_beside(home, run, seed + n, steps, pace)) for n, run in enumerate(names)]
+        for training in trainings:
+            if training.wait() != 0:
+                raise SystemExit("a healthy run ended with an error")
+        with connect(Home(home)) as reader:
+            known = judged_runs(reader)
+            return [
+                f"{run}: recorded to {known[run].newest_step}, judged to {known[run].judged_step}, "
+                f"switched on: {'; '.join(_switched_on(reader, run)) or 'never'}"
+                for run in names
+            ]
+
+
+@contextmanager
+def _home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "logprobe.yaml").write_text("correction: {mode: armed}\n")
+        yield Path(folder)
 
 
 def record(home: Path, run: str, seed: int, steps: int, pace: float, *, grows: bool) -> Outcome:
@@ -176,6 +201,10 @@ def _actions(reader: Any, run: str) -> list[dict[str, Any]]:
     ]
 
 
+def _switched_on(reader: Any, run: str) -> list[str]:
+    return [action["words"] for action in _actions(reader, run) if action["name"] == "switched_on"]
+
+
 @contextmanager
 def _service(home: Path) -> Iterator[None]:
     with _process("-m", "logprobe.app.processes.service", "--home", str(home)) as service:
@@ -188,15 +217,26 @@ def _service(home: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _neighbour(home: Path, seed: int, steps: int, pace: float) -> Iterator[None]:
-    arguments = ["--beside", str(home), "--first-seed", str(seed), "--steps", str(steps), "--pace", str(pace)]
-    with _process("-m", "rescue.run", *arguments):
+def _beside(home: Path, run: str, seed: int, steps: int, pace: float) -> Iterator[subprocess.Popen[bytes]]:
+    """A healthy live run in a process of its own."""
+    arguments = ["--first-seed", str(seed), "--steps", str(steps), "--pace", str(pace)]
+    with _process("-m", "rescue.run", "--beside", str(home), run, *arguments) as process:
+        yield process
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """So many endless loops beside, of the usual priority."""
+    with ExitStack() as all_loops:
+        for _ in range(loops):
+            all_loops.enter_context(_process("-c", "while True: pass"))
         yield
 
 
 @contextmanager
 def _process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.DEVNULL)
+    # Each in a session of its own, as service, trainers and strangers are: Linux shares the processors between sessions.
+    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         yield process
     finally:
@@ -227,7 +267,7 @@ def _spread(values: list[float]) -> str:
 
 def detail(outcome: Outcome) -> Iterator[str]:
     """What the controller did, and the run in between, for whoever looks into one."""
-    yield f"{outcome.arm} {outcome.seed}: load {outcome.load:.1f}, neighbour {outcome.neighbour or 'untouched'}"
+    yield f"{outcome.arm} {outcome.seed}: load {outcome.load:.1f}, neighbours {outcome.neighbours or 'untouched'}"
     yield from (f"  {each['step']:>4} {each['name']}/{each['reason']}: {each['words']}" for each in outcome.actions)
     for step in range(ONSET - 30, len(outcome.reward), 20):
         span = slice(step, step + 20)
@@ -246,12 +286,24 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=PACE, help="seconds of an armed step, at least")
     parser.add_argument("--detail", action="store_true", help="what happened in each run")
     parser.add_argument("--json", type=Path, help="file for everything measured")
-    parser.add_argument("--beside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--load", type=int, default=0, help="busy loops for each core, beside everything")
+    parser.add_argument("--healthy", type=int, metavar="N", help="N healthy armed live runs at once, and nothing else")
+    parser.add_argument("--beside", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.beside is not None:
-        record(arguments.beside, NEIGHBOUR, arguments.first_seed, arguments.steps, arguments.pace, grows=False)
+        home, run = arguments.beside
+        record(Path(home), run, arguments.first_seed, arguments.steps, arguments.pace, grows=False)
         return 0
+    with busy(arguments.load * (os.cpu_count() or 1)):
+        if arguments.healthy is not None:
+            print("\n".join(healthy(arguments.healthy, arguments.first_seed, arguments.steps, arguments.pace)))
+        else:
+            _run_arms(arguments)
+    return 0
+
+
+def _run_arms(arguments: argparse.Namespace) -> None:
     outcomes = []
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for arm in arguments.arm or ARMS:
@@ -265,7 +317,6 @@ def main() -> int:
     print("\n".join(table(outcomes)))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], default=str))
-    return 0
 
 
 if __name__ == "__main__":
