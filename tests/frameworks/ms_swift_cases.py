@@ -12,9 +12,11 @@ from correction_cases import CASES, factors, reduced
 from training import Trained, agree
 from training import train as train_with
 
+from logprobe.monitor.reader import open_reader
+
 PROGRAM = Path(__file__).with_name("ms_swift_program.py")
 SAME = {
-    "entropy/mean": "entropy",
+    "entropy/mean": "entropy by completion",
     "reward": "reward",
     "clip_ratio/region_mean": "update.pg_clip_fraction",
     **{
@@ -56,6 +58,8 @@ def test_every_number_that_ms_swift_logs(train: Any, capsys: Any) -> None:
     assert bare["random_state"] == seen["random_state"]
     ours = seen.steps(capsys)
     assert sorted(ours) == [1, 2, 3, 4]
+    for step, values in ours.items():
+        values["entropy by completion"] = _by_completion(seen, step)
     assert agree(ours, seen["history"], SAME) >= 50
     assert agree(ours, seen["history"], PERPLEXITIES) >= 8
     for values in ours.values():
@@ -63,6 +67,13 @@ def test_every_number_that_ms_swift_logs(train: Any, capsys: Any) -> None:
         assert values["weight_lag_mean"] == 0
         assert values["backend.k3_kl"] > 1e-7
     assert ours[2]["update.k3_kl"] > 0
+
+
+def _by_completion(seen: Trained, step: int) -> float:
+    """Mean over completions of the mean entropy of each, as ms-swift logs it; logprobe's `entropy` is the mean over tokens."""
+    with open_reader(seen["home"]) as reader:
+        sql = "SELECT avg(entropy_sum / entropy_n) AS mean FROM training_sequences WHERE step = $step"
+        return float(reader.query(sql, {"step": step})["mean"][0].as_py())
 
 
 def test_a_reference_model(train: Any, capsys: Any) -> None:
