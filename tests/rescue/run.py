@@ -18,10 +18,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any, Final
@@ -37,7 +40,8 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.diagnosis.judged import judged_runs
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import connect
+from logprobe.monitor.judgement import read
+from logprobe.monitor.reader import Reader, connect
 
 ONSET: Final = 230
 EVERY: Final = 5  # steps from one version of lag to the next
@@ -51,6 +55,7 @@ NEIGHBOURS: Final = ("neighbour-0", "neighbour-1")
 _ALWAYS: Final = {"mis": DEFAULT_CORRECTION, "tis": preset("tis")}
 _SIDE: Final = 40  # steps that a reward in the table is the mean of
 _START: Final = 120.0
+_LOOK: Final = 1.0  # seconds between two looks at the judgement
 _ENGINE: Final = {"dtype": "bfloat16", "logprobs_mode": "processed_logprobs"}
 
 
@@ -65,6 +70,9 @@ class Outcome:
     masked: list[float | None] = field(default_factory=list)  # None: no correction was applied
     actions: list[dict[str, Any]] = field(default_factory=list)
     neighbours: list[str] = field(default_factory=list)  # directives of the healthy runs beside it
+    judgements: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # each change of it, with the step that was trained then
     load: float = 0.0
 
     @property
@@ -125,12 +133,35 @@ def armed(seed: int, steps: int, pace: float) -> Outcome:
         with _service(home), ExitStack() as beside:
             for number, run in enumerate(NEIGHBOURS):
                 beside.enter_context(_beside(home, run, seed + 50 + number, steps, pace))
-            outcome = record(home, RUN, seed, steps, pace, grows=True)
+            outcome = Outcome("armed", seed)
             with connect(Home(home)) as reader:
+                with watched(reader, outcome):
+                    record(home, RUN, seed, steps, pace, grows=True, outcome=outcome)
                 outcome.actions = _actions(reader, RUN)
                 outcome.neighbours = [words for run in NEIGHBOURS for words in _switched_on(reader, run)]
                 outcome.load = os.getloadavg()[1]
         return outcome
+
+
+@contextmanager
+def watched(reader: Reader, outcome: Outcome) -> Iterator[None]:
+    """Notes each change of the run's judgement while it trains."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK):
+            judged = read(reader, [RUN], datetime.now(UTC))[RUN]
+            seen = {name: getattr(judged, name) for name in ("severity", "verdict", "cause", "advice", "overdue")}
+            if not outcome.judgements or seen.items() - outcome.judgements[-1].items():
+                outcome.judgements.append({"trained": len(outcome.reward), "judged": judged.step, **seen})
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        try:
+            yield
+        finally:
+            ended.set()
+        looking.result()
 
 
 def healthy(runs: int, seed: int, steps: int, pace: float) -> list[str]:
@@ -157,9 +188,11 @@ def _home() -> Iterator[Path]:
         yield Path(folder)
 
 
-def record(home: Path, run: str, seed: int, steps: int, pace: float, *, grows: bool) -> Outcome:
+def record(
+    home: Path, run: str, seed: int, steps: int, pace: float, *, grows: bool, outcome: Outcome | None = None
+) -> None:
     """Trains and records, `pace` seconds a step at least; waits for no service."""
-    outcome, training = Outcome("armed", seed), Training(seed)
+    outcome, training = outcome or Outcome("armed", seed), Training(seed)
     with Recorder(home, run) as recorder, CorrectionSwitch(home, run) as switch:
         recorder.config(_ENGINE, kind="engine_config")
         recorder.config({"dtype": "bfloat16"}, kind="trainer_config")
@@ -171,7 +204,6 @@ def record(home: Path, run: str, seed: int, steps: int, pace: float, *, grows: b
             recorder.step(step, grad_norm=norm, correction=correction)
             time.sleep(max(0.0, pace - (time.monotonic() - began)))
         assert recorder.flush(60)
-    return outcome
 
 
 def _record(recorder: Recorder, step: int, batch: Batch) -> None:
@@ -194,14 +226,14 @@ def _record(recorder: Recorder, step: int, batch: Batch) -> None:
     )
 
 
-def _actions(reader: Any, run: str) -> list[dict[str, Any]]:
+def _actions(reader: Reader, run: str) -> list[dict[str, Any]]:
     return [
         {**row, "time": str(row["time"]), "details": json.loads(row["details"])}
         for row in reader.read("controller_actions", run=run).to_pylist()
     ]
 
 
-def _switched_on(reader: Any, run: str) -> list[str]:
+def _switched_on(reader: Reader, run: str) -> list[str]:
     return [action["words"] for action in _actions(reader, run) if action["name"] == "switched_on"]
 
 
@@ -269,6 +301,10 @@ def detail(outcome: Outcome) -> Iterator[str]:
     """What the controller did, and the run in between, for whoever looks into one."""
     yield f"{outcome.arm} {outcome.seed}: load {outcome.load:.1f}, neighbours {outcome.neighbours or 'untouched'}"
     yield from (f"  {each['step']:>4} {each['name']}/{each['reason']}: {each['words']}" for each in outcome.actions)
+    for seen in outcome.judgements:
+        if seen["trained"] >= ONSET - 30:
+            words = ", ".join(str(seen[name]) for name in ("severity", "verdict", "cause", "advice"))
+            yield f"  at {seen['trained']}, judged to {seen['judged']}: {words}{', overdue' * seen['overdue']}"
     for step in range(ONSET - 30, len(outcome.reward), 20):
         span = slice(step, step + 20)
         shares = [share for share in outcome.masked[span] if share is not None]
