@@ -190,12 +190,12 @@ class Service:
             patience=_INGEST_PATIENCE,
             rest=INGEST_REST,
         )
-        profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
+        profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile, pressure=pipeline.pressure)
         diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose)
         armed_diagnosis = Job("armed_diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose_armed)
-        retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
-        moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move)
-        folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
+        retention = Job("retention", _RETENTION_SECONDS, pipeline.retain, pressure=pipeline.pressure)
+        moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move, pressure=pipeline.pressure)
+        folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold, pressure=pipeline.pressure)
         health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE)
         added = [job for part in parts for job in part.jobs]
         jobs = (
