@@ -34,11 +34,12 @@ from logprobe.collectors.errors import QueryError
 from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.monitor.ingest.backoff import RunBackoff
-from logprobe.monitor.ingest.route_counts import no_routes, route_counts
 from logprobe.monitor.ingest.sequence_rows import (
     align,
     joined_statistics,
+    no_routes,
     received_differences,
+    route_counts,
     source_logprobs,
     statistics_rows,
 )

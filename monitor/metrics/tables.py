@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
-from logprobe.monitor.ingest.route_counts import ROUTE_COLUMNS
+from logprobe.monitor.ingest.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Ledger, Publications, StepSums
 from logprobe.monitor.ragged import floats

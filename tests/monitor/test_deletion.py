@@ -39,7 +39,7 @@ from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.loggers.settings import wandb_id
 from logprobe.monitor.proof import storing
 from logprobe.monitor.reader import open_reader
-from logprobe.monitor.recompute.partition import hand_over
+from logprobe.monitor.recompute.writing import hand_over
 from logprobe.monitor.relay import service_part as relay
 from logprobe.monitor.relay.server import Exchanges
 from logprobe.monitor.store.moved import JOINED, MOVED

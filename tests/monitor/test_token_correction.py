@@ -11,8 +11,7 @@ import pytest
 
 from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.correction.presets import PRESETS, preset
-from logprobe.monitor.analysis.token_correction import DROPPED, Rule, effect, stated
-from logprobe.monitor.analysis.token_view import Side, Tokens
+from logprobe.monitor.analysis.token_view import DROPPED, Rule, Side, Tokens, effect, stated
 
 LENGTH = 40
 

@@ -13,7 +13,7 @@ from logprobe.app.dashboard.data.series import Floats, Steps
 from logprobe.collectors.kernel.pairs import Pair
 from logprobe.monitor import worst
 from logprobe.monitor.analysis.slices import Source
-from logprobe.monitor.analysis.token_correction import Stated, stated
+from logprobe.monitor.analysis.token_view import Stated, stated
 from logprobe.monitor.ragged import floats
 
 LISTED: Final = 12  # sequences of a step

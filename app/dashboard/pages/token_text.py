@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.monitor.analysis.token_correction import Rule
-from logprobe.monitor.analysis.token_view import SIDES, STATES
+from logprobe.monitor.analysis.token_view import SIDES, STATES, Rule
 
 PAIRS: Final[Mapping[str, str]] = {
     "backend": "engine and trainer on the same tokens: d = t − r",

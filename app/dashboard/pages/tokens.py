@@ -27,13 +27,17 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS, Pair
-from logprobe.monitor.analysis.token_correction import DROPPED, Effect, Rule, Stated, effect
 from logprobe.monitor.analysis.token_view import (
+    DROPPED,
     FIRST_BROKEN,
     MASKED,
     MISSING,
+    Effect,
     PairTokens,
+    Rule,
+    Stated,
     Tokens,
+    effect,
     pair_tokens,
     read_tokens,
     turn_starts,

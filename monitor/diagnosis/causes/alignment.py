@@ -10,9 +10,8 @@ from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, LIKELY, S
 from logprobe.monitor.diagnosis.evidence.change_points import bend
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import correlation
-from logprobe.monitor.diagnosis.evidence.siblings import siblings_of
 from logprobe.monitor.diagnosis.evidence.strata import Strata
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens, siblings_of
 from logprobe.monitor.diagnosis.levels import BEYOND
 
 _UNRELATED = 0.5  # r and t of the same tokens correlate above 0.8 in every fault but staleness of many versions

@@ -17,8 +17,7 @@ from logprobe.monitor.diagnosis.causes.scale import gap_today, one_sign, scale_o
 from logprobe.monitor.diagnosis.evidence.change_points import shifted_since
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap
 from logprobe.monitor.diagnosis.evidence.measures import off_one, residual
-from logprobe.monitor.diagnosis.evidence.siblings import Siblings, siblings_of
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of
 
 _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sides may still agree
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much

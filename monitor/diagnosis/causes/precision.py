@@ -18,8 +18,7 @@ from logprobe.monitor.diagnosis.causes.updates import uninterrupted
 from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.measures import grid_share
-from logprobe.monitor.diagnosis.evidence.siblings import Spread, spread_of
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.tokens import Spread, Tokens, spread_of
 from logprobe.monitor.diagnosis.levels import ABOVE, BEYOND, DENSE, expected, known_of, round_number
 
 _ON_GRID: Final = 0.9  # of the values; by chance one in 65,536 is on bfloat16's grid

@@ -18,8 +18,7 @@ from logprobe.monitor.diagnosis.causes.alignment import unrelated
 from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap, gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, correlation, logit, slope
-from logprobe.monitor.diagnosis.evidence.siblings import Siblings, siblings_of
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of
 
 _ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
 _NO_SCALE: Final = 0.01  # temperatures that close are one

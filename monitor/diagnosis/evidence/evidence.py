@@ -18,9 +18,8 @@ from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
 from logprobe.monitor.diagnosis.evidence.probes import Probes
 from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.siblings import on_grid
 from logprobe.monitor.diagnosis.evidence.strata import Strata
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens, on_grid
 from logprobe.monitor.diagnosis.evidence.weight_readings import Readings
 from logprobe.monitor.diagnosis.result import Growth
 

@@ -18,8 +18,7 @@ from logprobe.app.dashboard.theme import DARK, LIGHT
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.errors import ServiceUnavailableError
-from logprobe.monitor.analysis.token_correction import Rule, effect
-from logprobe.monitor.analysis.token_view import STATES, Side, Tokens, pair_tokens
+from logprobe.monitor.analysis.token_view import STATES, Rule, Side, Tokens, effect, pair_tokens
 
 NAN = float("nan")
 SEQUENCE: dict[str, Any] = {
