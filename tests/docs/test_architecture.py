@@ -86,7 +86,7 @@ def test_the_map_names_every_module(modules: ModuleType) -> None:
             listed.add(f"{folder}/{found[1]}")
     files = (file for layer in LAYERS for file in (ROOT / layer).rglob("*.py"))
     assert listed == {str(file.relative_to(ROOT)) for file in files if file.name != "__init__.py"}
-    assert len(listed) > 500
+    assert len(listed) > 300
 
 
 def test_the_map_takes_the_first_sentence_and_refuses_a_module_without_one(modules: ModuleType, tmp_path: Path) -> None:
