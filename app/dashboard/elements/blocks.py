@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 Block = dict[str, Any]
+BY: Final[Block] = {"name": "by", "label": "your name", "required": True}  # who acts, for the audit
 
 
 def heading(text: str, note: str = "") -> Block:
@@ -36,6 +37,21 @@ def row(cells: Sequence[str | Block], *, tone: str = "", actions: Sequence[Block
 def place(title: str, *, href: str, path: str, help: str = "") -> Block:  # noqa: A002 -- of a link
     """Text that leads to another view of the dashboard: by `href` for a new window, by `path` within this one."""
     return {"title": title, "href": href, "path": path, "help": help}
+
+
+def action(
+    name: str,
+    label: str,
+    words: str,
+    blocked: str,
+    *,
+    args: Block | None = None,
+    fields: Sequence[Block] = (BY,),
+    **more: Any,
+) -> Block:
+    """A button that asks for `fields`, and then has `name` done with `args`. `words`: what it does; `blocked`: why it cannot be, or ""."""
+    asked = {"args": args or {}, "fields": list(fields)}
+    return {"id": name, "label": label, "words": words, "disabled": blocked, **asked, **more}
 
 
 def details(name: str, summary: str, blocks: Sequence[Block]) -> Block:

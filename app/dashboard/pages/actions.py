@@ -17,7 +17,7 @@ from logprobe.app.commands.mis import describe, foresee
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.scales import floor_of
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.elements.blocks import Block, facts, heading, place, row, table, text
+from logprobe.app.dashboard.elements.blocks import Block, action, facts, heading, place, row, table, text
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import report, show
 from logprobe.app.dashboard.views.session import feed, guarded, home, kept, read_once, theme
@@ -111,7 +111,6 @@ def _in_words(spans: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -
     return f"Trend of run {document['run']}. {state} {len(document['actions']):,} decisions."
 
 
-_BY: Final = {"name": "by", "label": "your name", "required": True}
 _PHASES: Final = {
     "idle": "never switched on",
     "suggested": "not switched on",
@@ -274,10 +273,7 @@ def _switches(document: Mapping[str, Any], blocked: str) -> Iterator[Block]:
 
 
 def _command(command: str, label: str, words: str, blocked: str, *, danger: bool = False) -> Block:
-    args = {"command": command}
-    return {
-        "id": "command", "label": label, "words": words, "args": args, "fields": [_BY], "disabled": blocked, "danger": danger,
-    }  # fmt: skip
+    return action("command", label, words, blocked, args={"command": command}, danger=danger)
 
 
 def _preview_button(blocked: str) -> Block:

@@ -18,7 +18,7 @@ from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.notification_builder import steps_around
 from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.elements.blocks import Block, heading, place, row, table, text
+from logprobe.app.dashboard.elements.blocks import BY, Block, action, heading, place, row, table, text
 from logprobe.app.dashboard.pages.rules import consult, rules
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import report
@@ -35,7 +35,6 @@ _MORNING: Final = 9  # o'clock, where whoever snoozes is
 _FIRING: Final = frozenset({"firing", "recovering"})
 _CALM: Final = frozenset({"normal", "no_data"})
 _HEAD: Final = ("alert", "severity", "since", "value", "observation", "acknowledged by")
-_BY: Final = {"name": "by", "label": "your name", "required": True}
 _REASON: Final = {"name": "reason", "label": "reason", "required": True}
 _FOR: Final = {"name": "for", "label": "for (90s, 10m, 2h, 1d)", "value": "2h", "required": True}
 _SNOOZES: Final = (("1 h", "1h"), ("4 h", "4h"), ("until tomorrow", TOMORROW))
@@ -121,10 +120,6 @@ def _step(step: int | None, steps: str, run: str) -> str | Block:
     return place(f"step {step:,}", href=f"./?{query}", path=f"?steps={steps}", help=words)
 
 
-def _time(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M} UTC"
-
-
 def _alert(each: Row, run: str, blocked: str) -> Block:
     began = each["started_step"]
     newest = began if each["step"] is None else each["step"]
@@ -142,7 +137,7 @@ def _alert(each: Row, run: str, blocked: str) -> Block:
 def _who(each: Row) -> str:
     if each["acknowledged_by"]:
         until = each["acknowledged_until"]
-        return f"{each['acknowledged_by']}, until {_time(until)}" if until else str(each["acknowledged_by"])
+        return f"{each['acknowledged_by']}, until {_when(until)}" if until else str(each["acknowledged_by"])
     return (each["muted"] and f"not notified: {each['muted']}") or "nobody"
 
 
@@ -154,45 +149,39 @@ def _why(run: str) -> Block:
 def _remedies(each: Row, run: str, blocked: str) -> Iterable[Block]:
     if each["episode"] and each["phase"] in _FIRING and (not each["acknowledged_by"] or each["acknowledged_until"]):
         args = {"episode": each["episode"]}
-        yield {
-            "id": "ack", "label": "Acknowledge", "args": args, "disabled": blocked, "fields": [_BY, _REASON],
-            "words": f"Acknowledge `{_name(each)}`: no more notifications during this episode.",
-        }  # fmt: skip
-        yield {
-            "id": "snooze", "label": "Snooze", "args": args, "disabled": blocked, "fields": [_BY],
-            "choices": [{"label": label, "args": {"for": lasting}} for label, lasting in _SNOOZES],
-            "words": f"Snooze `{_name(each)}`: notify again if it is still firing.",
-        }  # fmt: skip
-    yield {
-        "id": "silence", "label": "Silence", "args": {"rule": each["rule"], "run": run}, "disabled": blocked,
-        "fields": [_BY, _REASON, _FOR],
-        "words": f"Silence `{each['rule']}` in run `{run}`: no notifications for this long, even if it fires again.",
-    }  # fmt: skip
+        words = f"Acknowledge `{_name(each)}`: no more notifications during this episode."
+        yield action("ack", "Acknowledge", words, blocked, args=args, fields=[BY, _REASON])
+        words = f"Snooze `{_name(each)}`: notify again if it is still firing."
+        choices = [{"label": label, "args": {"for": lasting}} for label, lasting in _SNOOZES]
+        yield action("snooze", "Snooze", words, blocked, args=args, choices=choices)
+    words = f"Silence `{each['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
+    args = {"rule": each["rule"], "run": run}
+    yield action("silence", "Silence", words, blocked, args=args, fields=[BY, _REASON, _FOR])
 
 
 def _new_silence(run: str, blocked: str) -> Block:
-    fields = [
+    fields: list[Block] = [
         {"name": "rule", "label": "rule; * and ? are wildcards", "value": ""},
         {"name": "run", "label": "run", "value": run},
         {"name": "severity", "label": "severity", "value": "", "options": ["", "info", "warning", "critical"]},
         {"name": "slice", "label": "slice, as in replica=a", "value": ""},
         {"name": "labels", "label": "labels, as in team=rl", "value": ""},
         _FOR,
-        _BY,
+        BY,
         _REASON,
     ]
     words = "Alerts that match all of these fields send no notifications. Empty fields match anything."
-    return {"id": "silence", "label": "New silence", "disabled": blocked, "fields": fields, "words": words}
+    return action("silence", "New silence", words, blocked, fields=fields)
 
 
 def _silences(rows: Sequence[Row], blocked: str) -> list[Block]:
     def end(each: Row) -> Block:
-        words, args = "Matching alerts send notifications again.", {"silence": each["id"]}
-        return {"id": "unsilence", "label": "End", "args": args, "disabled": blocked, "fields": [_BY], "words": words}
+        words = "Matching alerts send notifications again."
+        return action("unsilence", "End", words, blocked, args={"silence": each["id"]})
 
     return [
         row(
-            [_matching(each["matchers"]), _time(each["expires_at"]), each["author"], each["reason"]],
+            [_matching(each["matchers"]), _when(each["expires_at"]), each["author"], each["reason"]],
             actions=[end(each)],
         )
         for each in rows
@@ -373,31 +362,16 @@ def _state(each: Row) -> tuple[str, str]:
 
 def _test(name: str, blocked: str) -> Block:
     words = f"Sends a message to `{name}` now, marked as a test."
-    return {
-        "id": "test",
-        "label": "Send a test",
-        "args": {"channel": name},
-        "disabled": blocked,
-        "fields": [_BY],
-        "words": words,
-    }
+    return action("test", "Send a test", words, blocked, args={"channel": name})
 
 
 def _letter(each: Row, blocked: str) -> Block:
     args = {"key": each["key"], "channel": each["channel"]}
     again = f"`{each['channel']}` gets one more attempt; if the channel can tell, it first checks whether the message has arrived."
     drop = "The message is not sent; the alert itself does not change."
-    actions: list[Block] = [
-        {"id": "again", "label": "Send again", "args": args, "disabled": blocked, "fields": [_BY], "words": again},
-        {
-            "id": "drop",
-            "label": "Drop",
-            "args": args,
-            "disabled": blocked,
-            "fields": [_BY],
-            "words": drop,
-            "danger": True,
-        },
+    actions = [
+        action("again", "Send again", again, blocked, args=args),
+        action("drop", "Drop", drop, blocked, args=args, danger=True),
     ]
     alert = f"{each['rule']} of {each['run']}, {each['state'].replace('_', ' ')}"
     cells = [alert, each["channel"], _when(each["time"]), str(each["attempts"]), each["last_error"] or "–"]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.app.dashboard.elements.bar import ingest_lag
-from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table, text
+from logprobe.app.dashboard.elements.blocks import Block, action, facts, heading, row, table, text
 from logprobe.app.runs import Run
 from logprobe.app.text.files import amounts, delays, home_of, imports_of
 from logprobe.app.text.lost_records import about_file
@@ -22,7 +22,6 @@ _JOBS: Final = ("job", "last run", "runs", "last result")
 _FILES: Final = ("file", "of run", "what happened", "what to do", "moved aside")
 _IMPORTS: Final = ("folder", "into run", "state", "since it started", "waiting or broken", "last addition")
 _STUCK: Final = ("file", "of run", "error", "since", "attempts")
-_BY: Final = {"name": "by", "label": "your name", "required": True}
 _KEPT: Final = ("run", "tokens can be read", "of steps", "raw tokens", "since")
 _FOLDED: Final = ("run", "steps folded into sums", "last of them", "sequences kept as a sample", "of folded steps")
 _QUIET: Final = frozenset(
@@ -186,16 +185,8 @@ def quarantine_actions(each: Row, blocked: str) -> list[Block]:
     retry = "The file moves back to the spool and is read again. If it still cannot be trusted, it returns here."
     drop = "The file and its rows are deleted. This cannot be undone."
     return [
-        {"id": "retry", "label": "Retry", "args": args, "disabled": blocked, "fields": [_BY], "words": retry},
-        {
-            "id": "drop",
-            "label": "Drop",
-            "args": args,
-            "disabled": blocked,
-            "fields": [_BY],
-            "words": drop,
-            "danger": True,
-        },
+        action("retry", "Retry", retry, blocked, args=args),
+        action("drop", "Drop", drop, blocked, args=args, danger=True),
     ]
 
 

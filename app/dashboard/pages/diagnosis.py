@@ -17,7 +17,7 @@ from logprobe.app.dashboard.data.comparing import PACE, state_of
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.stale_cache import StaleCache
-from logprobe.app.dashboard.elements.blocks import Block, details, heading, row, table, text
+from logprobe.app.dashboard.elements.blocks import BY, Block, action, details, heading, row, table, text
 from logprobe.app.dashboard.elements.links import in_address
 from logprobe.app.dashboard.elements.verdict import banner, links
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
@@ -158,7 +158,6 @@ def _settings(found: Parity) -> list[list[str]]:
 
 
 _HEAD: Final = ("test", "value", "expected", "verdict", "fix")
-_BY: Final = {"name": "by", "label": "your name", "required": True}
 
 
 @dataclass(frozen=True)
@@ -303,17 +302,14 @@ def _offer(document: Mapping[str, Any], finding: Mapping[str, Any], known: Accep
         if finding["layer"] == "semantic"
         else ""
     )
-    return [
-        {
-            "id": "accept", "label": "Accept", "args": {"cause": cause}, "disabled": known.blocked,
-            "words": f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit.{why}{vetoes}",
-            "fields": [
-                {"name": "because", "label": "because", "required": True},
-                {"name": "up_to", "label": "up to a K3 of", "value": "" if suggested is None else f"{suggested:.2g}", "required": suggested is None},
-                _BY,
-            ],
-        }
-    ]  # fmt: skip
+    words = f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit.{why}{vetoes}"
+    limit = {"value": "" if suggested is None else f"{suggested:.2g}", "required": suggested is None}
+    fields = [
+        {"name": "because", "label": "because", "required": True},
+        {"name": "up_to", "label": "up to a K3 of", **limit},
+        BY,
+    ]
+    return [action("accept", "Accept", words, known.blocked, args={"cause": cause}, fields=fields)]
 
 
 def _accepted(document: Mapping[str, Any], known: Acceptances) -> Iterator[Block]:
@@ -340,11 +336,9 @@ def _acceptance(
         each["because"],
         f"{each['author'] or '–'}, {each['accepted_at']:%Y-%m-%d %H:%M} UTC",
     ]
-    withdraw: Block = {
-        "id": "withdraw", "label": "Withdraw", "args": {"cause": each["cause"]}, "fields": [_BY],
-        "disabled": blocked or ("it is accepted in the home's logprobe.yaml" if each["source"] == "policy" else ""),
-        "words": f"`{each['cause']}` alerts and vetoes a correction again.",
-    }  # fmt: skip
+    words = f"`{each['cause']}` alerts and vetoes a correction again."
+    blocked = blocked or ("it is accepted in the home's logprobe.yaml" if each["source"] == "policy" else "")
+    withdraw = action("withdraw", "Withdraw", words, blocked, args={"cause": each["cause"]})
     return row(cells, tone="warning" if back else "", actions=[withdraw])
 
 
