@@ -1,7 +1,7 @@
 """What to do about one run's correction: a pure function of what is known and what was done before.
 
 A correction, once on, stays on (a one-way ratchet): switching with the gap would make the objective oscillate. One that masks too much
-gives way to the next of `fallbacks.candidates`. It goes off by a person, by the kill switch, or because trainer and records disagree.
+gives way to the next of `refusals.candidates`. It goes off by a person, by the kill switch, or because trainer and records disagree.
 """
 
 from __future__ import annotations

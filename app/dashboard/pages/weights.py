@@ -17,7 +17,6 @@ from logprobe.app.dashboard.data.series import CatalogSeries, RunSeries
 from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
-from logprobe.app.dashboard.pages import weights as words
 from logprobe.app.dashboard.pages import weights_study as study
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import report, show
@@ -338,7 +337,7 @@ class _Looking:
 
 @cache
 def _series(_home: str) -> CatalogSeries:
-    return CatalogSeries(feed(), words.METRICS)
+    return CatalogSeries(feed(), METRICS)
 
 
 @cache
@@ -392,11 +391,11 @@ def _timeline(at: _Looking) -> None:
         else f"versions of {at.seen.words}"
     )
     series = _with_lag(at)
-    age = None if series is None else words.age_of(series)
-    _blocks("status", words.status_lines(found, age))
+    age = None if series is None else age_of(series)
+    _blocks("status", status_lines(found, age))
     if found:
-        _draw_panel("weights", "timeline", at.run, words.timeline(found, shown))
-        _blocks("lanes", words.lanes_blocks(found, age))
+        _draw_panel("weights", "timeline", at.run, timeline(found, shown))
+        _blocks("lanes", lanes_blocks(found, age))
 
 
 def _with_lag(at: _Looking) -> RunSeries | None:
@@ -411,8 +410,8 @@ def _lag(at: _Looking) -> None:
         return
     window = (at.sequences.first, at.sequences.last)
     lags: list[ReplicaLag] | None = at.once("replicas", at.sequences, lambda: lag_by_replica(feed(), run, window))
-    panels, beside, keys = words.with_replicas(series, lags or ())
-    _blocks("lag title", words.title("Lag and delay", _lag_note(at, len(beside))))
+    panels, beside, keys = with_replicas(series, lags or ())
+    _blocks("lag title", title("Lag and delay", _lag_note(at, len(beside))))
     steps_chart(
         "weights", replace(at.view, series=series), panels, beside=[RunView(each) for each in beside], legend=keys
     )
@@ -440,4 +439,4 @@ def _by_version(at: _Looking) -> None:
     )
     if rows is not None:
         _draw_panel("points", "versions", at.run, study.version_points(rows, steps.words))
-        _blocks("rest", words.versions_blocks(rows))
+        _blocks("rest", versions_blocks(rows))
