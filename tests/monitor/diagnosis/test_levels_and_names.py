@@ -12,6 +12,8 @@ from zoo.rollouts import Lag, Noise, Run, Trend, rollouts
 
 from logprobe.monitor.diagnosis.diagnose import conclude
 from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.diagnosis.growth.onset import judge
+from logprobe.monitor.diagnosis.levels import band_of
 from logprobe.monitor.diagnosis.result import Diagnosis, Finding
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},), trainer={"dtype": "float32"})
@@ -146,3 +148,13 @@ def test_broken_log_probs_are_critical_whether_or_not_anything_can_be_compared()
         assert (found.verdict, found.findings[0].cause) == ("critical", "nonfinite_logprobs")
         assert found.findings[0].evidence["share"] == 1 - spared
         assert found.findings[0].share is None  # these tokens are in no mean: they are no part of K3
+
+
+def test_what_is_not_known_of_a_set_up_excuses_no_growth() -> None:
+    """A model whose kind nobody recorded may be dense: K3 of 0.05 after 5e-4, flat since, is no usual level of it."""
+    experts = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 64},))
+    unknown = Setup(engines=({"dtype": "bfloat16"},), trainer={"dtype": "bfloat16"})
+    assert [band_of(setup) for setup in (DENSE, unknown, Setup())] == [2e-3, 2e-3, None]
+    assert (band_of(experts) or 0) > 0.05
+    k3 = [5e-4] * 250 + [0.05] * 200
+    assert judge(range(len(k3)), k3, band=band_of(unknown)).verdict == "critical"
