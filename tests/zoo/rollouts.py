@@ -91,6 +91,7 @@ class Tasks:
     every: int = 0
     harder: float = 0.0
     noisier: float = 1.0
+    harder_at_second: float = 0.0  # the same of all prompts that the second replica is given
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def rollouts(run: Run) -> Rollouts:
     lag = _lags(run, rng, step)
     cached = (np.arange(size) % run.answers > 0) & run.cached
     in_flight = (rng.random(size) < 0.25) & (run.fault.kind == "inflight_stale_kv") & (step > 0)
-    replica = (np.arange(size) // run.answers) % max(run.replicas, 1)
+    replica = _replicas(run, size)
     z = _logits(run, rng, step)
     variance = _variance(run, rng, step, lag, cached, in_flight, replica, z)
     trainer = z + (rng.standard_normal(z.shape, np.float32) * np.sqrt(variance)[..., None]).astype(np.float32)
@@ -158,6 +159,10 @@ def rollouts(run: Run) -> Rollouts:
     return Rollouts(run, step, token, r.astype(np.float32), t.astype(np.float32), lag, cached, in_flight, replica)
 
 
+def _replicas(run: Run, size: int) -> Array:
+    return (np.arange(size) // run.answers) % max(run.replicas, 1)
+
+
 def _logits(run: Run, rng: np.random.Generator, step: Array) -> Array:
     """Log-probabilities of each context [S, L, TOKENS]; answers to one prompt start from the same one."""
     size = len(step)
@@ -166,6 +171,7 @@ def _logits(run: Run, rng: np.random.Generator, step: Array) -> Array:
     z[..., 0] += (
         rng.normal(2.5, run.spread, (size, run.length)) - (run.tasks.harder * _one_of(step, run.tasks.every))[:, None]
     )
+    z[..., 0] -= (run.tasks.harder_at_second * (_replicas(run, size) == 1))[:, None]
     z[:, 0] = z[first, 0]
     return log_softmax(z)
 

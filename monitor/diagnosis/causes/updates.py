@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes import fingerprints, probed
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, Sign
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
 from logprobe.monitor.diagnosis.evidence.change_points import Change, beginning, change
 from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, SLIGHT, Evidence, Slice, Slices
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Mean, clustered, difference
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, clustered, difference
 from logprobe.monitor.diagnosis.evidence.strata import Contrast, Strata, contrast
 from logprobe.monitor.diagnosis.evidence.tokens import Bools, Tokens
 
@@ -21,6 +21,8 @@ _FEWEST: Final = 200  # tokens of a slice to compare with
 _WORSE: Final = 1.5  # times: batches of different shape differ by less
 _MORE: Final = 0.25  # of K3, within the same steps: a material share; how much is said by the share
 _BLURRED: Final = 1.2
+_WORSE_ALIKE: Final = 1.25  # times the K3 of tokens as likely
+_BINS: Final = 10  # of r
 _KEPT: Final = 0.5  # share of updates
 _SINCE: Final = 1.1  # times: the step is known, and needs no search
 _STEPS_BEFORE: Final = 40
@@ -301,6 +303,13 @@ def without_in_flight(evidence: Evidence) -> Evidence:
 def replica_divergence(evidence: Evidence) -> Sign | None:
     """One replica has other weights than the others, or is worse at the same lag."""
     found = _worse_replica(evidence)
+    if found is not None and _by_other_tasks(evidence):
+        found = replace(
+            found,
+            confidence=POSSIBLE,
+            explanation=f"{found.explanation} But its tokens are likelier or less likely than those of the others, and among tokens alike it does not differ: it "
+            "may be given other tasks. Fingerprints of the weights tell which.",
+        )
     return fingerprints.diverged(evidence, 0.0 if found is None else found.effect) or found
 
 
@@ -328,6 +337,39 @@ def _worse_replica(evidence: Evidence) -> Sign | None:
         f"Replica {worst} differs from the trainer by {worse.value:.2g}, the others by {better.value:.2g} ({z:.0f} standard errors), at the "
         "same declared weight version.",
         since_step=risen_since(evidence),
+    )
+
+
+def _by_other_tasks(evidence: Evidence) -> bool:
+    """Whether the tokens of the replica that differs most are others, and differ no more than others as likely; without raw tokens nobody can say."""
+    tokens = evidence.tokens
+    if tokens is None or not len(tokens.fresh):
+        return False
+    fresh = tokens.fresh
+    worst = fresh.replica == _worst_code(fresh)
+    own, others = fresh.where(worst), fresh.where(~worst)
+    likely = [clustered(part.r, part.sequence) for part in (own, others)]
+    if min(len(own), len(others)) < _FEWEST or abs(difference(*likely)) < SIGNIFICANT:
+        return False
+    edges = np.quantile(fresh.r, np.linspace(0, 1, _BINS + 1)[1:-1]).astype(np.float64)
+    counts, sums = zip(*(_binned(part, edges) for part in (own, others)), strict=True)
+    both = (counts[0] > 0) & (counts[1] > 0)
+    alike = counts[0][both] * sums[1][both] / counts[1][both]
+    return bool(sums[0][both].sum() < _WORSE_ALIKE * alike.sum())
+
+
+def _binned(tokens: Tokens, edges: Floats) -> tuple[Floats, Floats]:
+    """Of each bin of r: tokens, and their K3."""
+    bins = np.searchsorted(edges, tokens.r)
+    counts, sums = np.bincount(bins, minlength=_BINS), np.bincount(bins, tokens.k3, _BINS)
+    return counts.astype(np.float64), sums.astype(np.float64)
+
+
+def _worst_code(tokens: Tokens) -> int:
+    codes: list[int] = np.unique(tokens.replica).tolist()
+    return max(
+        codes,
+        key=lambda code: clustered(np.abs(tokens.of_replica(code).d), tokens.of_replica(code).sequence).value,
     )
 
 
@@ -370,11 +412,7 @@ def without_replica(evidence: Evidence) -> Evidence:
     strata = None if evidence.strata is None else evidence.strata.where(evidence.strata.replica != name)
     if tokens is None or not len(tokens):
         return evidence.left("replica_divergence", slices=slices, strata=strata)
-    codes = np.unique(tokens.replica)
-    worst = max(
-        codes.tolist(),
-        key=lambda code: clustered(np.abs(tokens.of_replica(code).d), tokens.of_replica(code).sequence).value,
-    )
+    worst = _worst_code(tokens)
     return evidence.left(
         "replica_divergence", tokens=tokens.where(tokens.replica != worst), slices=slices, strata=strata
     )

@@ -1,0 +1,45 @@
+"""Evidence that does not separate causes: nothing credible is named, the layer is unknown, no correction is advised; and what would decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, rollouts
+
+from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from logprobe.monitor.diagnosis.diagnose import conclude
+
+UNKNOWN = Lag(known=False)
+BASE = Run(noise=Noise(5e-4))
+HARDER = replace(BASE, tasks=Tasks(harder_at_second=2.5))
+UNDECIDED = {
+    "a replica that is given harder tasks": HARDER,
+    "a replica that is given much harder tasks": replace(HARDER, tasks=Tasks(harder_at_second=3.5), seed=5),
+    "a lag that grows, of unknown versions": replace(BASE, lag=Lag((0, 1), 5e-4, onset=250, known=False)),
+    "updates that stop arriving, of unknown versions": replace(
+        BASE, steps=330, fault=Fault("missed_weight_sync", 5e-4, 250), lag=UNKNOWN
+    ),
+    "noisier tasks with the same tokens": replace(BASE, tasks=Tasks(5, noisier=3.0)),
+    "some steps of other weights, of unknown versions": Run(
+        noise=Noise(1e-13), fault=Fault("skipped_updates", 1e-3, every=7), lag=UNKNOWN
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_does_not_separate_is_unknown(name: str) -> None:
+    found = conclude(rollouts(UNDECIDED[name]).evidence())
+    calling = [finding for finding in found.findings if finding.urgency != "informational"]
+    assert calling
+    assert all(finding.confidence < CREDIBLE and not finding.vetoes for finding in calling)
+    assert (found.layer, found.correction.advice) == ("unknown", "do_not_enable")
+
+
+def test_a_replica_gone_astray_is_named_whatever_its_tasks() -> None:
+    for run in (
+        replace(HARDER, fault=Fault("replica_divergence", 1e-3)),
+        replace(HARDER, fault=Fault("replica_divergence", 3e-3, 250)),
+    ):
+        first = conclude(rollouts(run).evidence()).findings[0]
+        assert (first.cause, first.urgency, first.vetoes) == ("replica_divergence", "act", True)
