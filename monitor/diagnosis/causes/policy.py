@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, Sign
+from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, POSSIBLE, Sign
 from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Bend, bend, pace
 from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, Evidence, Slices
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, difference
@@ -19,6 +19,11 @@ _DOUBLED: Final = 2.0
 _DOUBT: Final = (
     " Updates that stopped arriving (missed_weight_sync) fit the rise almost as well: a weight fingerprint, or a tensor's checksum at trainer and "
     "engine, tells which."
+)
+_MOST: Final = 0.5
+_ENGINE_TOO: Final = (
+    "an update that moves the policy further looks so among tokens of older weights, and these are not known to be any; an engine that "
+    "computes otherwise since then looks the same. Weight versions, and the engine's configuration before and after, tell which."
 )
 CONTRASTED: Final = frozenset({"stale_prefix_cache", "replica_divergence", "inflight_stale_kv"})
 # What also makes the gap rise at a step: once one of these is found, the rise is explained.
@@ -119,14 +124,21 @@ def step_jump(evidence: Evidence) -> Sign | None:
     found = _rise(evidence)
     if found is None or not found.abrupt or _otherwise_explained(evidence):
         return None
+    told = _is_of_older_weights(evidence)
     return Sign(
-        INFERRED + 0.04,
+        INFERRED + 0.04 if told else POSSIBLE,
         1.0,
         {"step": found.step, "ratio": found.ratio, "z": found.z, "update_k3": evidence.update.get(found.step)},
-        f"K3 jumped to {found.ratio:.3g} times its normal at step {found.step} and stayed there: from that step on an update moves the policy "
-        "further than before.",
+        f"K3 jumped to {found.ratio:.3g} times its normal at step {found.step} and stayed there: "
+        + ("from that step on an update moves the policy further than before." if told else _ENGINE_TOO),
         since_step=found.step,
     )
+
+
+def _is_of_older_weights(evidence: Evidence) -> bool:
+    """Whether most tokens are known to be: an update moves the trainer away from these alone."""
+    older = evidence.slices.where(lambda row: (row.lag or 0) > 0)
+    return "staleness" in evidence.explained or older.n > _MOST * evidence.slices.n
 
 
 def _rise(evidence: Evidence) -> Bend | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, rollouts
 
@@ -34,6 +35,19 @@ def test_what_does_not_separate_is_unknown(name: str) -> None:
     assert calling
     assert all(finding.confidence < CREDIBLE and not finding.vetoes for finding in calling)
     assert (found.layer, found.correction.advice) == ("unknown", "do_not_enable")
+
+
+@pytest.mark.parametrize("lag", [UNKNOWN, Lag()], ids=["unknown versions", "the trainer's own weights"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_an_engine_that_computes_otherwise_from_a_step_on_is_no_update_that_moves_the_policy(
+    lag: Lag, raw: bool
+) -> None:
+    """K3 jumps and stays; no update moves the trainer away from its own weights, and unknown ones may be these."""
+    drawn = rollouts(replace(BASE, lag=lag, raw=raw))
+    factor = np.where(drawn.step >= 250, 6.0, 1.0)[:, None]
+    found = conclude(replace(drawn, t=(drawn.r + (drawn.t - drawn.r) * factor).astype(drawn.t.dtype)).evidence())
+    assert all(finding.confidence < CREDIBLE for finding in found.findings if finding.cause == "step_jump")
+    assert found.correction.advice == "do_not_enable"
 
 
 def test_a_replica_gone_astray_is_named_whatever_its_tasks() -> None:
