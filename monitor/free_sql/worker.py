@@ -45,6 +45,7 @@ class Worker:
         self._setting, self._source, self._to = setting, source, to
         self._asking = Asking(source, to)
         self._tables: dict[str, StoreTable] = {}
+        self._missing: list[str] = []  # definitions of views that cannot be created: a raw file is damaged
         self._connection = _connect(setting)
 
     def lock(self) -> None:
@@ -72,16 +73,22 @@ class Worker:
         """Other tables and views. What is gone stays as a name that the service refuses."""
         schemas = {name: _schema(text) for name, text in catalog["tables"].items()}
         self._tables |= registered(self._connection.register, schemas, self._asking)
-        _create(self._connection, catalog["views"])
+        self._missing, _ = _create(self._connection, catalog["views"])
 
     def _answer(self, asked: dict[str, Any]) -> None:
         self._asking.refusal = None
+        self._missing, why = _create(self._connection, self._missing)  # the damaged file may have gone
         try:
             self._connection.execute("BEGIN TRANSACTION READ ONLY")
             more = self._send_rows(asked["sql"], asked["params"], asked["first"])
         except _FAILURES as error:
             self._rollback()
-            send_document(self._to, Kind.ERROR, self._refusal(error))
+            document = self._refusal(error)
+            if self._missing and isinstance(error, duckdb.CatalogException):
+                document["words"] = (
+                    f"raw tokens cannot be read: {why}; restore that file, or move it away ({document['words']})"
+                )
+            send_document(self._to, Kind.ERROR, document)
         else:
             self._rollback()
             send_document(self._to, Kind.END, {"more": more})
@@ -162,20 +169,22 @@ def _schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def _create(connection: duckdb.DuckDBPyConnection, definitions: list[str]) -> None:
-    """Creates views that may rest on each other, in whatever order works."""
+def _create(connection: duckdb.DuckDBPyConnection, definitions: list[str]) -> tuple[list[str], str]:
+    """Creates views that may rest on each other, in whatever order works; → those that cannot be, and why the first one cannot."""
     waiting = definitions
     while waiting:
-        failed, why = [], ""
+        failed, reasons = [], []
         for sql in waiting:
             try:
                 connection.execute(sql.replace("CREATE ", "CREATE OR REPLACE ", 1))
             except duckdb.Error as error:
                 failed.append(sql)
-                why = one_line(error)
+                if not isinstance(error, duckdb.CatalogException):  # that of a view on which it rests
+                    reasons.append(one_line(error))
         if len(failed) == len(waiting):
-            raise QueryError(f"{len(failed)} views cannot be read: {why}")
+            return failed, reasons[0] if reasons else "they rest on views that there are not"
         waiting = failed
+    return [], ""
 
 
 def _end_with(parent: int) -> None:

@@ -513,7 +513,9 @@ class Store:
                 views.create(connection, self.home)
             _confine(connection, self.home)
         except duckdb.Error as error:
-            raise StoreError(f"cannot prepare {self.home.database}: {one_line(error)}") from error
+            said = one_line(error)
+            help_ = "; restore that file, or move it away" if ".parquet" in said else ""
+            raise StoreError(f"cannot prepare {self.home.database}: {said}{help_}") from error
 
     def _close(self) -> None:
         """Closes every cursor: the instance, and with it the file, is let go only with the last of them."""

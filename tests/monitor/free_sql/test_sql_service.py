@@ -100,6 +100,21 @@ def test_no_row_that_meets_a_condition_is_left_out(kind: pa.DataType) -> None:
         assert steps[0] <= wanted[1][0] <= wanted[1][1] <= steps[1], str(condition)
 
 
+def test_a_damaged_raw_file_keeps_nobody_from_what_needs_no_raw_tokens(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    damaged = home.raw / "run" / "training" / "cut.parquet"
+    with Store.open(home) as store:
+        damaged.parent.mkdir(parents=True)
+        damaged.touch()
+        with SqlService(home, store.snapshot, SMALL, warm=False) as service:
+            steps, tokens = (Question(f"SELECT count(*) AS n FROM {view}") for view in ("steps", "tokens"))
+            assert service.answer(steps).table()["n"].to_pylist() == [0]
+            with pytest.raises(QueryError, match=r"raw tokens cannot be read: .*cut\.parquet.*move it away"):
+                service.answer(tokens)
+            damaged.unlink()
+            assert service.answer(tokens).table()["n"].to_pylist() == [0]
+
+
 def test_too_much_of_the_store_is_refused_with_what_to_do(store: Store) -> None:
     class Little(Limits):
         table_bytes = 10_000
