@@ -15,7 +15,9 @@ def contents(folder: Path, *, without_service: bool = False) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if not without_service or not name.startswith(_OWN):
+        # What is ingested stays in the spool until a checkpoint, which comes when the service likes.
+        own = name.startswith(_OWN) or name.endswith(".ingested")
+        if not (without_service and own):
             found[name] = digest(path)
     return found
 
