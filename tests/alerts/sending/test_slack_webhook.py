@@ -25,7 +25,7 @@ def webhook(url: str, calls: Calls | None = None) -> SlackWebhook:
 
 def test_one_message_per_transition(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, webhook(slack.hook_url))
-    bench.enqueue(NOTE, replace(NOTE, key="second", state="resolved"))
+    bench.enqueue(NOTE, replace(NOTE, key="second", state="resolved", run_severity="ok"))
     bench.run()
     assert ["Critical" in str(m["blocks"]) for m in slack.messages] == [True, False]
     assert slack.messages[1]["attachments"][0]["color"] == "#2eb67d"
