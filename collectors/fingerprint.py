@@ -94,7 +94,7 @@ def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
     """Which values of a tensor are taken, row by row: the first one's place, the distance between them, how many.
 
     >>> places("model.norm.weight", (64,)), places("lm_head.weight", (512, 64))
-    ((0, 1, 64), (408, 511, 64))
+    ((0, 1, 64), (90, 511, 64))
     """
     size = int(np.prod([int(each) for each in shape], dtype=np.int64))
     count = min(VALUES, size)
