@@ -192,6 +192,7 @@ def test_turns_are_fair_and_no_process_has_all_places() -> None:
     for asked, thread in enumerate(threads, start=1):
         thread.start()
         eventually(lambda asked=asked: len(order) + len(queue._waiting) == asked, "it has asked")
+    eventually(lambda: len(order) == 2, "whoever has a place has seen so")  # until then it waits, too
     assert order == ["a", "b"]
     go.set()
     for thread in threads:
