@@ -155,12 +155,12 @@ def known_of(evidence: Evidence) -> Known:
 
 
 def band_of(setup: Setup) -> float | None:
-    """K3 up to which all that such a set-up may be is as others report it, by configuration alone; None where that tells nothing.
+    """K3 up to which all that such a set-up may be is as others report it, by configuration alone; None: that tells nothing, or no row fits.
 
     It excuses growth, and what is not known excuses none: without a recorded architecture a model may be dense.
     """
     known = _known(setup)
-    return None if known.nothing else min(prior.high for prior in PRIORS if known.fits(prior))
+    return None if known.nothing else min((prior.high for prior in PRIORS if known.fits(prior)), default=None)
 
 
 def _known(setup: Setup, engine_head: str | None = None, trainer_head: str | None = None) -> Known:

@@ -156,5 +156,6 @@ def test_what_is_not_known_of_a_set_up_excuses_no_growth() -> None:
     unknown = Setup(engines=({"dtype": "bfloat16"},), trainer={"dtype": "bfloat16"})
     assert [band_of(setup) for setup in (DENSE, unknown, Setup())] == [2e-3, 2e-3, None]
     assert (band_of(experts) or 0) > 0.05
+    assert band_of(Setup(engines=({"dtype": "float32"},), trainer={"dtype": "float16"})) is None  # no row is like it
     k3 = [5e-4] * 250 + [0.05] * 200
     assert judge(range(len(k3)), k3, band=band_of(unknown)).verdict == "critical"
