@@ -108,7 +108,7 @@ class Pipeline:
                 self.pressure.note(last.waited_seconds)
             first = last if not counts["batches"] else first
             counts.update({name: getattr(last, name) for name in _COUNTED}, batches=1)
-            done = not last.remaining or not bool(last.segments or last.duplicates or last.quarantined)
+            done = not last.remaining or not (last.segments or last.duplicates or last.quarantined)
             if counts["segments"] and (done or time.monotonic() - followed >= _FOLLOW_EVERY):
                 follow_up(_report(counts, first, last))
                 followed = time.monotonic()
