@@ -302,7 +302,7 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
         return {**controller.run_once(), **policies.report()}
 
     return Part(
-        jobs=[Job("controller", SECONDS, work)],
+        jobs=[Job("controller", SECONDS, work, urgent=True)],
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
             POLICY: ServiceAction("the effective policy of a run", in_force),

@@ -2,7 +2,7 @@
 
 A diagnosis looks at the whole run and takes half a second of processor time or more; whose turn it is, is decided in
 `monitor.service.turns`. An ended run is diagnosed after its last step and then rests until something changes: data, what is accepted,
-an experiment. Armed live runs can have a thread of their own, so that they wait for no other's diagnosis.
+an experiment. What is urgent can have a thread of its own: armed live runs that have no diagnosis, or one that is known to be out of date.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DiagnosisStage:
     ) -> None:
         """`accepted`: what people have accepted of a run; `armed`: whether a correction of it may be switched.
 
-        `urgent`: True: only armed live runs, False: only others; None: all.
+        `urgent`: True: only armed live runs that have no diagnosis or changed since, False: only others; None: all.
         """
         self._store = store
         self._now = now
@@ -60,18 +60,19 @@ class DiagnosisStage:
 
     def rows(self) -> Sequence[Row]:
         """Runs that have news, the newest first."""
-        rows = self._store.read("diagnosis_due", now=self._now().isoformat()).to_pylist()
-        return [row for row in rows if self._urgent in {None, row["live"] and self._armed(row["run"])}]
+        return list(self._store.read("diagnosis_due", now=self._now().isoformat()).to_pylist())
 
-    def due(self, row: Row) -> Priority:
-        """All of them are due."""
-        return priority(
+    def due(self, row: Row) -> Priority | None:
+        """All of them that are this stage's."""
+        first = row["diagnosed_at"] is None
+        matters = priority(
             live=row["live"],
             armed=self._armed(row["run"]),
-            changed=row["changed"],
+            changed=row["changed"] or first,
             awaited=row["awaited"] or row["changed"],
-            first=row["document"] is None,
+            first=first,
         )
+        return matters if self._urgent in {None, matters == Priority.CHANGED} else None
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """Diagnoses and writes; → how many diagnoses are other ones than before. Raises `StoreError` and `QueryError`."""
@@ -81,12 +82,18 @@ class DiagnosisStage:
         run, at = row["run"], self._now()  # what is accepted from now on is not in it
         found = diagnose(self._store, run, accepted=self._accepted(run))
         document = found.document()
-        changed = row["document"] is None or essence(json.loads(row["document"])) != essence(document)
         with self._store.transaction() as cursor:
+            kept = self._kept(run)
+            if kept and kept["diagnosed_at"] != row["diagnosed_at"] and kept["revision"] >= row["revision"]:
+                return False  # the other thread has diagnosed it meanwhile, from no older data
+            changed = not kept or essence(json.loads(kept["document"])) != essence(document)
             self._store.execute(cursor, "diagnosis_write", **_columns(row, found, document, at))
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
         return changed
+
+    def _kept(self, run: str) -> Row | None:
+        return next(iter(self._store.read("diagnosis_kept", run=run).to_pylist()), None)
 
 
 def _columns(row: Row, found: Diagnosis, document: Mapping[str, Any], at: datetime) -> dict[str, Any]:

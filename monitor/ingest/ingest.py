@@ -81,7 +81,6 @@ class IngestReport:
     remaining: int = 0  # segments still waiting, because of a limit or because they arrived meanwhile
     stuck: int = 0  # files and folders that cannot be read now; they wait for the end of a pause
     lag_seconds: float | None = None  # age of the oldest segment when the run began; None: none was waiting
-    waited_seconds: float | None = None  # the same of the oldest that could be read
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)  # what could not be moved or removed; tried again next time
 
@@ -118,8 +117,6 @@ class Ingester:
         self._note_refused(content)
         ready = [item for item in content.segments if self.delays.is_due(item.where.path)]
         report = IngestReport(remaining=len(ready))
-        if ready:
-            report.waited_seconds = max(0.0, now - ready[0].modified)
         if content.segments:
             report.lag_seconds = max(0.0, now - content.segments[0].modified)
         self._tidy(content, report)

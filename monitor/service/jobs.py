@@ -29,7 +29,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.service.action import Action
-from logprobe.monitor.service.pressure import Pressure
+from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.store import Store
 
 LOGGER: Final = logging.getLogger("logprobe.service")
@@ -75,13 +75,13 @@ class Job:
         *,
         patience: float = PATIENCE,
         rest: float = 0.0,
-        pressure: Pressure | None = None,
+        urgent: bool = False,
     ) -> None:
         """`work` returns what it did, and how far behind it is, as JSON values.
 
         `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times as long as
-        a run took that no tick starts another, up to half a second: work that costs per run, not per item, then finds more at a time. `pressure`: under
-        which it rests; None: it never does.
+        a run took that no tick starts another, up to half a second: work that costs per run, not per item, then finds more at a time. `urgent`: a
+        judgement or an action waits for it, so that others give way, see `courtesy`.
         """
         self.name = name
         self.seconds = seconds
@@ -90,8 +90,9 @@ class Job:
         self._succeeded = self._advanced = time.monotonic()
         self._rest = rest
         self._rest_until = -math.inf
-        self._pressure = pressure
-        self._ended, self._took = -math.inf, 0.0
+        self.urgent = urgent
+        self.courtesy = Courtesy()
+        self._processor = 0.0  # seconds, since the service started
         self._work = work
         self._turn = threading.Lock()
         self._account = Account(name)
@@ -99,7 +100,7 @@ class Job:
 
     def run(self, *, wait: bool = False) -> None:
         """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is queued."""
-        if not wait and (time.monotonic() < self._rest_until or self._is_held()):
+        if not wait and time.monotonic() < self._rest_until:
             return
         if self._turn.acquire(blocking=wait):
             begun = time.monotonic()
@@ -109,12 +110,8 @@ class Job:
                 self._failed(error)
             finally:
                 now = time.monotonic()
-                self._ended, self._took = now, now - begun
-                self._rest_until = now + min(self._rest * self._took, _MOST_REST)
+                self._rest_until = now + min(self._rest * (now - begun), _MOST_REST)
                 self._turn.release()
-
-    def _is_held(self) -> bool:
-        return self._pressure is not None and self._pressure.holds(self._ended, self._took)
 
     def run_now(self) -> Progress:
         """Waits for a run under way, then runs. Raises what the work raises."""
@@ -149,9 +146,15 @@ class Job:
     def _attempt(self) -> Progress:
         account = self._account
         account.started_at = datetime.now(UTC)
-        begun = time.perf_counter()
-        progress = dict(self._work())
-        account.progress = {**progress, "seconds": round(time.perf_counter() - begun, 6)}
+        begun, before = time.perf_counter(), time.thread_time()
+        with self.courtesy.work(urgent=self.urgent):
+            progress = dict(self._work())
+        self._processor += time.thread_time() - before
+        account.progress = {
+            **progress,
+            "seconds": round(time.perf_counter() - begun, 6),
+            "processor_seconds": round(self._processor, 3),
+        }
         account.finished_at = datetime.now(UTC)
         account.runs += 1
         if not progress.get(INCOMPLETE):

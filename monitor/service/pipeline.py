@@ -29,7 +29,6 @@ from logprobe.monitor.ingest.late_marks import LateMarks
 from logprobe.monitor.ingest.spool_scan import scan
 from logprobe.monitor.objects.moving import Mover
 from logprobe.monitor.service.jobs import INCOMPLETE
-from logprobe.monitor.service.pressure import Pressure
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.folding import Folder, StoreBudget
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
@@ -60,22 +59,19 @@ class Pipeline:
     ) -> None:
         """`stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens, `budget`: of the store; None: the default.
 
-        `paced`: whether diagnoses keep to their share of a core, and what can wait does while records wait for too long. `armed`: whether a correction of a run may be switched.
+        `paced`: whether diagnoses keep to their share of a core. `armed`: whether a correction of a run may be switched.
         """
         self._ingester = Ingester(store)
         self._joiner = Joiner(store)
         self._versions = LateMarks(store)
         self._steps = StepJob(store)
         self._profiles = ProfileJob(store)
-        self.pressure = Pressure()
-        self._paced = paced
         self._growth = Turns(GrowthStage(store), stopping)
         self._urgent_diagnosis, self._diagnosis = (
             Turns(
                 DiagnosisStage(store, accepted=lambda run: accepted(store, run), armed=armed, urgent=urgent),
                 stopping,
                 paces=PACES if paced else None,
-                pressure=self.pressure if paced else None,
             )
             for urgent in (True, False)
         )
@@ -104,8 +100,6 @@ class Pipeline:
         followed = time.monotonic()
         while not self._stopping.is_set():
             last = self._ingester.run_once(max_bytes=_ROUND_BYTES, beat=beat)
-            if self._paced:
-                self.pressure.note(last.waited_seconds)
             first = last if not counts["batches"] else first
             counts.update({name: getattr(last, name) for name in _COUNTED}, batches=1)
             done = not last.remaining or not (last.segments or last.duplicates or last.quarantined)
@@ -136,7 +130,7 @@ class Pipeline:
         while not self._stopping.is_set():
             done = self._profiles.run_once()
             steps, tokens, problem = steps + done.steps, tokens + done.tokens, done.problem
-            if not done.steps or self.pressure.on:
+            if not done.steps:
                 break
         return _judged({"steps": steps, "tokens": tokens, "problem": problem})
 
@@ -145,11 +139,11 @@ class Pipeline:
         return self._growth.run_once()
 
     def diagnose(self) -> Report:
-        """Diagnoses the runs that got new steps, but for armed live ones. Raises `StoreError` and `QueryError`."""
+        """Diagnoses the runs that got new steps, but for those of `diagnose_armed`. Raises `StoreError` and `QueryError`."""
         return self._diagnosis.run_once()
 
     def diagnose_armed(self) -> Report:
-        """Diagnoses the armed live runs that got new steps. Raises `StoreError` and `QueryError`."""
+        """Diagnoses the armed live runs of which no diagnosis says how they stand. Raises `StoreError` and `QueryError`."""
         return self._urgent_diagnosis.run_once()
 
     def retain(self) -> Report:

@@ -171,9 +171,9 @@ class Service:
         self._stop.set()
 
     def _make_jobs(self, pipeline: Pipeline, parts: Sequence[Part]) -> dict[str, Job]:
-        join = Job("join", _DERIVE_SECONDS, pipeline.join)
-        step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps)
-        growth = Job("growth", _DERIVE_SECONDS, pipeline.judge_growth)
+        join = Job("join", _DERIVE_SECONDS, pipeline.join, urgent=True)
+        step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps, urgent=True)
+        growth = Job("growth", _DERIVE_SECONDS, pipeline.judge_growth, urgent=True)
 
         def follow_up(_: Report) -> None:
             # Each has an account of its own: a join that fails keeps nobody from seeing metrics.
@@ -189,14 +189,15 @@ class Service:
             lambda: pipeline.ingest(follow_up, ingest.beat),
             patience=_INGEST_PATIENCE,
             rest=INGEST_REST,
+            urgent=True,
         )
-        profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile, pressure=pipeline.pressure)
+        profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
         diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose)
-        armed_diagnosis = Job("armed_diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose_armed)
-        retention = Job("retention", _RETENTION_SECONDS, pipeline.retain, pressure=pipeline.pressure)
-        moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move, pressure=pipeline.pressure)
-        folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold, pressure=pipeline.pressure)
-        health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE)
+        armed_diagnosis = Job("armed_diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose_armed, urgent=True)
+        retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
+        moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move)
+        folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
+        health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE, urgent=True)
         added = [job for part in parts for job in part.jobs]
         jobs = (
             ingest,
@@ -215,6 +216,8 @@ class Service:
         if self._patience is not None:
             for job in jobs:
                 job.patience = job.seconds + self._patience
+        for job in jobs:
+            job.courtesy = self._store.courtesy
         return {job.name: job for job in jobs}
 
     def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:

@@ -6,9 +6,7 @@ equals the one that has waited longest is next; every tenth turn it is, whatever
 waits for one turn at most.
 
 What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a stage is paced,
-each priority has a share of a core of its own, and a run rests for a multiple of what its last turn cost. Under `Pressure` a paced stage
-rests between turns, but for runs that changed. A run that may not run now
-is passed over and keeps no other from its turn; neither does one that fails: it rests, is named in the report, and is tried again.
+each priority has a share of a core of its own, and a run rests for a multiple of what its last turn cost. A run that may not run now is passed over and keeps no other from its turn; neither does one that fails: it rests, is named in the report, and is tried again.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from typing import Any, Final, Protocol
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.service.jobs import INCOMPLETE
-from logprobe.monitor.service.pressure import Pressure
 
 LOGGER: Final = logging.getLogger("logprobe.service")
 Row = Mapping[str, Any]  # what a stage knows of a run that may be due: at least `run`, and `live` where it knows
@@ -110,19 +107,16 @@ class Turns:
         stopping: threading.Event | None = None,
         *,
         paces: Mapping[Priority, Pace] | None = None,
-        pressure: Pressure | None = None,
         clock: Callable[[], float] = time.monotonic,
         processor: Callable[[], float] = time.thread_time,
     ) -> None:
         """`stopping`: when set, work ends after the turn in hand. `paces`: limits; a priority without any has none.
 
-        `pressure`: under which only runs that changed have a turn at once; None: it does not matter. `clock`: seconds; `processor`: seconds of processor time of the calling thread.
+        `clock`: seconds; `processor`: seconds of processor time of the calling thread.
         """
         self._stage = stage
         self._stopping = stopping or threading.Event()
         self._paces = paces or {}
-        self._pressure = pressure
-        self._ended, self._took = -math.inf, 0.0  # the last turn of a run that could wait
         self._clock = clock
         self._processor = processor
         self._served: dict[str, float] = {}  # when the last turn ended
@@ -177,22 +171,18 @@ class Turns:
         if run in self._failing and self._failing[run].rests_until > now:
             return False
         pace = self._paces.get(matters)
-        if self._pressure is not None and matters != Priority.CHANGED and self._pressure.holds(self._ended, self._took):
-            return False
         if pace is None:
             return True
         rested = self._served.get(run, -math.inf) + pace.rest * self._cost.get(run, 0.0) <= now
         return rested and self._paid_until.get(matters, now) <= now + BURST / pace.share
 
     def _turn(self, chosen: Sequence[tuple[Priority, Row]], counts: Counter[str], errors: list[Exception]) -> None:
-        begun, before = self._clock(), self._processor()
+        before = self._processor()
         failed: Exception | None = None
         try:
             counts.update(self._stage.run([row for _, row in chosen]))
         except Exception as error:  # noqa: BLE001 - one run's error, whatever it is, must not end the turns of the others
             failed = error
-        if any(matters != Priority.CHANGED for matters, _ in chosen):
-            self._ended, self._took = self._clock(), self._clock() - begun
         self._account(chosen, self._processor() - before)
         if failed is None:
             counts["runs"] += len(chosen)

@@ -30,6 +30,7 @@ from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import raw_places, views
 from logprobe.monitor.store.copies import copy_of, keep_before_upgrade
+from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
 from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_files import empty_file, note_incomplete, write_empty_files
@@ -78,6 +79,7 @@ class Store:
         self._writing = threading.RLock()  # one writer at a time: DuckDB would make the second one fail, not wait
         self._state = threading.Lock()
         self._local = threading.local()
+        self.courtesy = Courtesy()
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
@@ -157,6 +159,7 @@ class Store:
                 raise
             finally:
                 self._local.writing = False
+        self.courtesy.rest()
 
     def query(
         self,
@@ -405,11 +408,17 @@ class Store:
         stop: threading.Event | None = None,
     ) -> T:
         """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
-        with self._files.reading():
-            for _ in range(_READ_ATTEMPTS - 1):
-                with suppress(_MovedError):
-                    return self._attempt(work, timeout, stop)
-            return self._attempt(work, timeout, stop)
+        try:
+            with self._files.reading():
+                for _ in range(_READ_ATTEMPTS - 1):
+                    with suppress(_MovedError):
+                        return self._attempt(work, timeout, stop)
+                return self._attempt(work, timeout, stop)
+        finally:
+            if not getattr(
+                self._local, "writing", False
+            ):  # whoever waits for this transaction is not to wait for its rest
+                self.courtesy.rest()
 
     def _attempt(
         self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None, stop: threading.Event | None

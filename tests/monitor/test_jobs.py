@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 from apscheduler.schedulers import base
 from processes import eventually
-from segments import Clock
 
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.service import jobs
 from logprobe.monitor.service.jobs import Job, Schedule
-from logprobe.monitor.service.pressure import Pressure
 
 
 def failing(*errors: Exception):
@@ -56,26 +54,6 @@ def test_a_distinct_error_is_logged_once(caplog) -> None:
     ]
     assert caplog.records[1].exc_info  # what nobody foresaw comes with a traceback
     assert job.account().failures == 7
-
-
-def test_under_pressure_a_job_that_can_wait_rests_but_for_whoever_asks() -> None:
-    clock = Clock()
-    pressure = Pressure(clock)
-    job = Job("toy", 1.0, dict, pressure=pressure)
-    other = Job("other", 1.0, dict)
-    pressure.note(60.0)
-    for each in (job, other):
-        each.run()
-        each._ended, each._took = clock(), 2.0  # a piece of two seconds
-    for each in (job, other):
-        each.run()
-    assert (job.account().runs, other.account().runs) == (1, 2)
-    job.run_now()
-    assert job.account().runs == 2
-    job._ended, job._took = clock(), 2.0
-    clock.seconds += 18.1
-    job.run()
-    assert job.account().runs == 3
 
 
 def test_asking_for_a_run_raises_what_it_raises_and_counts_it() -> None:

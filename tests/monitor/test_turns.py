@@ -11,9 +11,7 @@ import pytest
 from segments import Clock
 
 from logprobe.monitor.diagnosis.job import PACES
-from logprobe.monitor.diagnosis.judged import SECONDS
 from logprobe.monitor.service.jobs import INCOMPLETE
-from logprobe.monitor.service.pressure import Pressure
 from logprobe.monitor.service.turns import Pace, Priority, Turns, priority
 
 
@@ -122,29 +120,6 @@ def test_an_armed_run_that_begins_to_grow_waits_for_one_turn_at_most(others: int
             turns.run_once()
             clock.seconds += 0.1
         assert armed.turns[-1] - begun <= stage.cost * stage.load + 0.2, second
-
-
-def test_under_pressure_only_what_changed_has_its_turn_at_once() -> None:
-    """What can wait has a tenth of the time, and no more; without pressure it waits for nothing."""
-    clock = Clock(300.0)
-    armed = Run("armed", armed=True)
-    stage = Simulated(clock, [armed, *(Run(f"live-{number}") for number in range(5))], cost=0.1, load=10.0)
-    pressure = Pressure(clock)
-    pressure.note(SECONDS + 0.1)
-    turns = Turns(stage, paces=PACES, pressure=pressure, clock=clock, processor=lambda: stage.spent)
-    begun = clock()
-    while clock() < begun + 200:
-        turns.run_once()
-        clock.seconds += 0.2
-    assert 0.05 * 200 <= sum(len(run.turns) for run in stage.runs) * stage.cost * stage.load <= 0.1 * 200 + 1
-    stage.grown["armed"] = clock()
-    before = len(armed.turns)
-    turns.run_once()
-    assert len(armed.turns) == before + 1
-    pressure.note(None)
-    served = sum(len(run.turns) for run in stage.runs)
-    turns.run_once()
-    assert sum(len(run.turns) for run in stage.runs) > served
 
 
 @pytest.mark.parametrize("number", [20, 200])

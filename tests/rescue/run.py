@@ -55,7 +55,7 @@ NEIGHBOURS: Final = ("neighbour-0", "neighbour-1")
 _ALWAYS: Final = {"mis": DEFAULT_CORRECTION, "tis": preset("tis")}
 _SIDE: Final = 40  # steps that a reward in the table is the mean of
 _START: Final = 120.0
-_LOOK: Final = 1.0  # seconds between two looks at the judgement
+_LOOK: Final = 5.0  # seconds between two looks at the judgement: each costs the service some milliseconds
 _ENGINE: Final = {"dtype": "bfloat16", "logprobs_mode": "processed_logprobs"}
 
 

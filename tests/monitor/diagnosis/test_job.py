@@ -6,6 +6,7 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded_home import ingest_recorded
@@ -13,6 +14,7 @@ from segments import Clock
 from store_contents import same
 
 from logprobe.collectors.errors import QueryError
+from logprobe.monitor.diagnosis import job as job_module
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.job import PACES, DiagnosisStage, essence
@@ -128,6 +130,49 @@ def test_growth_that_is_judged_otherwise_since_makes_a_diagnosis_due_at_once(beg
         assert job.run_once()["runs"] == 1
         recompute(store)
         assert job.run_once()["waiting"] == 1
+
+
+def test_a_diagnosis_from_older_data_replaces_no_newer_one(beginning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads diagnose: what is urgent overtakes a look at the same run that began before."""
+    with Moved.open(Home(beginning)) as store:
+        slow = DiagnosisStage(store, now=store.now, armed=lambda _: True, urgent=False)
+        fast = DiagnosisStage(store, now=store.now)
+        Turns(fast, clock=store.clock).run_once()
+        recompute(store)
+        (row,) = slow.rows()
+        recompute(store)
+
+        def overtaken(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(job_module, "diagnose", diagnose)
+            made = diagnose(*arguments, **options)
+            assert fast.run(fast.rows()) == {"changes": 0}
+            return made
+
+        monkeypatch.setattr(job_module, "diagnose", overtaken)
+        kept = slow.run([row])
+        assert kept == {"changes": 0}
+        (stored,) = store.query("SELECT revision FROM diagnoses").to_pylist()
+        assert stored["revision"] > row["revision"]
+
+
+def test_what_is_urgent_and_what_is_not_are_diagnosed_by_one_stage_each(beginning: Path) -> None:
+    with Moved.open(Home(beginning)) as store:
+        with store.transaction() as cursor:  # live: the store's clock begins before the steps were computed
+            cursor.execute("UPDATE step_summaries SET time = NULL")
+        stages = [DiagnosisStage(store, now=store.now, armed=lambda _: True, urgent=urgent) for urgent in (True, False)]
+
+        def whose() -> list[int]:
+            return [sum(stage.due(row) is not None for row in stage.rows()) for stage in stages]
+
+        assert whose() == [1, 0]  # no diagnosis yet
+        Turns(stages[0], clock=store.clock).run_once()
+        assert whose() == [0, 0]
+        recompute(store)
+        assert whose() == [0, 1]
+        with store.transaction() as cursor:
+            cursor.execute("INSERT INTO growth_now VALUES ('v0-reference', 29, 1, 'growing', 29, now())")
+            cursor.execute("UPDATE diagnoses SET step = 28")
+        assert whose() == [1, 0]
 
 
 def test_armed_runs_come_first_and_an_ended_one_is_diagnosed_once(beginning: Path) -> None:

@@ -93,7 +93,7 @@ def test_growth_at_ingests_pace_keeps_the_promise_between_diagnoses(store: Store
         ("growing", "critical", "critical", 59),
         ("critical", "growing", "critical", 30),
         ("critical", "healthy", "critical", 30),
-        ("calibrating", "healthy", "unknown", 30),
+        ("calibrating", "healthy", "unknown", 59),
     ],
 )
 def test_worse_growth_is_the_judgement_at_once_and_better_growth_waits_for_the_diagnosis(

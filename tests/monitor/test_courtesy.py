@@ -1,0 +1,90 @@
+"""Urgent work goes first: the others rest between two statements while it is under way, and never inside a transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from segments import Clock
+
+from logprobe.monitor.store.courtesy import Courtesy
+from logprobe.monitor.store.store import Store
+
+LONG = 1e6  # seconds of work: it is paid for by the longest rest there is
+LONGEST = 5.0
+
+
+@contextmanager
+def urgent_work(courtesy: Courtesy) -> Iterator[None]:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with courtesy.work(urgent=True):
+            begun.set()
+            ended.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work)
+        begun.wait()
+        try:
+            yield
+        finally:
+            ended.set()
+        done.result()
+
+
+def rested(courtesy: Courtesy, clock: Clock, seconds: float) -> float:
+    """How long work of so many seconds rests."""
+    with courtesy.work(urgent=False):
+        clock.seconds += seconds
+        begun = time.monotonic()
+        courtesy.rest()
+        return time.monotonic() - begun
+
+
+def test_work_rests_nine_times_as_long_as_it_took_while_something_urgent_is_under_way() -> None:
+    clock = Clock()
+    courtesy = Courtesy(clock)
+    with urgent_work(courtesy):
+        assert rested(courtesy, clock, 0.02) >= 0.17
+
+
+def test_the_rest_is_over_with_the_urgent_work() -> None:
+    clock = Clock()
+    courtesy = Courtesy(clock)
+    with ThreadPoolExecutor(1) as pool, urgent_work(courtesy):
+        resting = pool.submit(rested, courtesy, clock, LONG)
+        assert not resting.done()
+    assert resting.result(60) <= 60
+    with ThreadPoolExecutor(1) as pool:  # a thread that had work before
+        assert rested(courtesy, clock, LONG) < LONGEST
+        assert pool.submit(rested, courtesy, clock, LONG).result() < LONGEST
+
+
+def test_urgent_work_and_that_of_whoever_asks_never_rest() -> None:
+    clock = Clock()
+    courtesy = Courtesy(clock)
+    with urgent_work(courtesy):
+        begun = time.monotonic()
+        courtesy.rest()  # a read of the dashboard, in a thread that has no job
+        with courtesy.work(urgent=True), courtesy.work(urgent=False):  # a job that another one runs
+            clock.seconds += LONG
+            courtesy.rest()
+        assert time.monotonic() - begun < LONGEST
+
+
+def test_a_store_rests_after_its_statements_and_not_inside_a_transaction(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[bool] = []
+    monkeypatch.setattr(store.courtesy, "rest", lambda: rests.append(store._local.writing))
+    with store.transaction() as cursor:
+        store.read("job_runs")
+        cursor.execute("SELECT 1")
+        assert not rests
+    store.read("job_runs")
+    assert rests == [False, False]
