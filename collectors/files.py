@@ -62,6 +62,17 @@ def below(folder: Path, depth: int) -> tuple[list[Path], list[Path]]:
     return [path for found, _ in parts for path in found], [path for _, unlisted in parts for path in unlisted]
 
 
+def is_gone(path: Path) -> bool:
+    """Whether there is nothing at `path`. What cannot be looked at now is not gone."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def make_durable(folder: Path) -> None:
     """Creates a folder and what is missing above it, so that a crash of the machine cannot take it away again.
 

@@ -27,6 +27,7 @@ FAULTS = {
     "A copy of the home whose `raw/` is a link": "belongs to the home",
     "The home moved, with the service stopped": None,
     "The home renamed or removed under the service": "was renamed or removed while the service uses it",
+    "A raw file damaged or unreadable": "cannot be read",
     "The disk full": "is full: make room",
     "Two homes, or a copy, on one prefix of an object store": "a prefix of its own",
 }

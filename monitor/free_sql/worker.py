@@ -25,6 +25,7 @@ from logprobe.monitor.free_sql.tables import Asking, StoreTable, registered
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.free_sql.wire import BrokenWireError, Kind, packed, pieces, receive, send, send_document
 from logprobe.monitor.store.queries import beginning, one_line
+from logprobe.monitor.store.raw_damage import said_of
 from logprobe.monitor.store.raw_places import escape_glob, literal
 
 _BATCH: Final = 2048  # rows: DuckDB's own unit; a row may be a megabyte, and a larger batch would be computed in vain
@@ -45,7 +46,7 @@ class Worker:
         self._setting, self._source, self._to = setting, source, to
         self._asking = Asking(source, to)
         self._tables: dict[str, StoreTable] = {}
-        self._missing: list[str] = []  # definitions of views that cannot be created: a raw file is damaged
+        self._missing: list[str] = []  # definitions of views that cannot be created: raw/ is not mounted
         self._connection = _connect(setting)
 
     def lock(self) -> None:
@@ -77,7 +78,7 @@ class Worker:
 
     def _answer(self, asked: dict[str, Any]) -> None:
         self._asking.refusal = None
-        self._missing, why = _create(self._connection, self._missing)  # the damaged file may have gone
+        self._missing, why = _create(self._connection, self._missing)  # it may be mounted again
         try:
             self._connection.execute("BEGIN TRANSACTION READ ONLY")
             more = self._send_rows(asked["sql"], asked["params"], asked["first"])
@@ -86,7 +87,7 @@ class Worker:
             document = self._refusal(error)
             if self._missing and isinstance(error, duckdb.CatalogException):
                 document["words"] = (
-                    f"raw tokens cannot be read: {why}; restore that file, or move it away ({document['words']})"
+                    f"raw tokens cannot be read: {why}; mount raw/, or put it back ({document['words']})"
                 )
             send_document(self._to, Kind.ERROR, document)
         else:
@@ -103,7 +104,7 @@ class Worker:
         if self._asking.refusal is not None:
             return {"words": self._asking.refusal}
         # In the middle of a result DuckDB's errors arrive as Arrow's: what they are is in their text only.
-        text = one_line(error)
+        text = said_of(error, Path(self._setting.raw))
         if isinstance(error, duckdb.OutOfMemoryException | MemoryError) or text.startswith(_OUT_OF_MEMORY):
             return {"words": self._setting.too_much_memory, "spent": True}
         if _TWO_GIB in text:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.files import is_gone
 from logprobe.collectors.spool.segments import Segment, SegmentPath
 from logprobe.monitor import ragged
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
@@ -60,7 +61,7 @@ class Adopter:
         """Whether the file, or object, that the store takes a segment to be in is there, as far as this disk tells."""
         if segment["path"] is None:
             return False
-        return segment["location"] is not None or (self._store.home.path / segment["path"]).exists()
+        return segment["location"] is not None or not is_gone(self._store.home.path / segment["path"])
 
     def _rows(self, path: str) -> pa.Table:
         file = self._store.home.path / path

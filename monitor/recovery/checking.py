@@ -6,14 +6,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.collectors.files import is_gone
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Part
+from logprobe.monitor.store.raw_damage import fault_of
 from logprobe.monitor.store.raw_files import unknown_files
 from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.store import Store
@@ -95,13 +94,7 @@ def _files(store: Store, files: list[dict[str, Any]]) -> Iterator[str]:
 
 def _on_disk(store: Store, file: Mapping[str, Any]) -> str | None:
     path = store.home.path / file["path"]
-    try:
-        if path.stat().st_size != file["bytes"]:
-            return f"{path.stat().st_size:,} bytes, the store says {file['bytes']:,}"
-        rows = pq.read_table(path, partitioning=None).num_rows
-    except (OSError, pa.ArrowException) as error:
-        return f"cannot be read ({error})"
-    return None if rows == file["rows"] else f"{rows:,} rows, the store says {file['rows']:,}"
+    return "is gone" if is_gone(path) else fault_of(path, file["bytes"], file["rows"], whole=True)
 
 
 def _in_object_store(store: Store, file: Mapping[str, Any]) -> str | None:

@@ -233,7 +233,7 @@ class Service:
                 named=healthz.is_loopback(self._host),
                 patience=self._patience or PATIENCE,
                 problems=[
-                    *self._store.raw.problems(),
+                    *self._store.raw.problems(named=healthz.is_loopback(self._host)),
                     *filter(None, [self._store.object_owner.problem]),
                     *self._full_disk(),
                 ],

@@ -37,8 +37,9 @@ LEFT JOIN step_summaries AS s USING (run, step)
 -- view_raw: Raw records of one kind as the collectors wrote them, from files on the disk. Grain: one row per sequence, token-level data as lists.
 -- Inputs: Parquet files below raw/ in raw_files. Patterns and listings see files on their way in and out, too; the semi-join
 -- with raw_files, read in the same snapshot, decides what counts, so nothing is seen twice while files are being merged.
+-- Columns are stated, not looked up: one damaged file would keep a home from opening. An earlier logprobe wrote fewer; those are null.
 SELECT * EXCLUDE (filename)
-FROM read_parquet({files}, filename = true, union_by_name = true, hive_partitioning = false)
+FROM read_parquet({files}, schema = {columns}, filename = true, hive_partitioning = false)
 WHERE filename IN (SELECT {home} || path FROM raw_files WHERE kind = {kind} AND location IS NULL)
 
 -- view_rollouts: What the engines sampled. Grain: one row per rollout record; what the join made of several is left out. Input: rollout_sequences.

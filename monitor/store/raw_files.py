@@ -136,8 +136,11 @@ def _files(home: Home) -> tuple[list[Path], list[Path]]:
 
 
 def has_files(home: Home) -> bool:
-    """Whether any file of a run is seen below ``raw/``."""
-    return any(path.suffix == _SUFFIX for path in _files(home)[0])
+    """Whether any file of a run is seen below ``raw/``. Raises `OSError` when that folder cannot be listed."""
+    files, unlisted = _files(home)
+    if home.raw in unlisted:
+        next(home.raw.iterdir(), None)
+    return any(path.suffix == _SUFFIX for path in files)
 
 
 def _note(home: Home, path: Path, ending: str = "") -> Path:
@@ -165,8 +168,11 @@ def write_empty_files(home: Home) -> None:
 
 
 def is_empty_file(path: Path, kind: str) -> bool:
-    """Whether there is one, and not of an earlier logprobe, whose records had other columns."""
-    return path.exists() and pq.read_schema(path).names == RAW_SCHEMAS[kind].names
+    """Whether there is a whole one, and not of an earlier logprobe, whose records had other columns."""
+    try:
+        return bool(pq.read_schema(path).names == RAW_SCHEMAS[kind].names)
+    except (OSError, pa.ArrowException, ValueError):
+        return False
 
 
 def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:

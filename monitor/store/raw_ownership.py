@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from logprobe.collectors.errors import ObjectStoreError, StoreError
-from logprobe.collectors.files import stamp_of
+from logprobe.collectors.files import is_gone, stamp_of
 from logprobe.collectors.locks import FileLock
 from logprobe.monitor.home import Home
+from logprobe.monitor.store.raw_damage import DamagedFiles
 from logprobe.monitor.store.raw_files import has_files
 
 if TYPE_CHECKING:
@@ -50,25 +51,30 @@ class RawOwnership:
         self.problem: str | None = None  # as seen last
         self.unknown: list[str] = []  # complete files that the store does not list
         self.unlisted: list[str] = []  # folders that could not be listed
+        self.damaged = DamagedFiles(home)
 
     def require(self) -> None:
         """Raises `StoreError`, one sentence that says what to do, unless the files are this store's."""
         with self._turn:
             if self._seen is None or stamp_of(self._mark) != self._seen:
-                self.problem = self._find_problem()
+                self.problem = self._or_unreadable(self._find_problem)
                 self._seen = None if self.problem else stamp_of(self._mark)
             if self.problem:
                 raise StoreError(self.problem)
 
-    def problems(self) -> list[str]:
-        """What was wrong when somebody looked last, each in a sentence that says what to do; touches no disk."""
+    def problems(self, *, named: bool = True) -> list[str]:
+        """What was wrong when somebody looked last, each in a sentence that says what to do; touches no disk.
+
+        `named`: damaged files and folders that cannot be listed by name, which has that of the run.
+        """
         found = [self.problem] if self.problem else []
         if self.unknown:
             found.append(
                 f"{self._home.raw} has {len(self.unknown):,} complete raw files that the store does not list, as after a restore of "
                 f"an older store: stop the service and run: logprobe rebuild --home {self._home.path}"
             )
-        return found + [unlistable(path) for path in self.unlisted]
+        unlisted = self.unlisted if named else [f"A folder below {self._home.raw}"] * bool(self.unlisted)
+        return [*found, *map(unlistable, unlisted), *self.damaged.problems(named=named)]
 
     def look_again(self) -> None:
         """Has the next `require` look at everything."""
@@ -82,10 +88,19 @@ class RawOwnership:
     def adopt(self) -> None:
         """Makes the files this store's, whosever they were. Raises `StoreError` when another home or process uses them."""
         with self._turn:
-            said = self._said()
-            self.problem = self._copied(said[1]) if said and self._is_used_from(said[1]) else self._claim()
+            self.problem = self._or_unreadable(self._take_over)
             if self.problem:
                 raise StoreError(self.problem)
+
+    def _take_over(self) -> str | None:
+        said = self._said()
+        return self._copied(said[1]) if said and self._is_used_from(said[1]) else self._claim()
+
+    def _or_unreadable(self, look: Callable[[], str | None]) -> str | None:
+        try:
+            return look()
+        except OSError as error:
+            return f"{error.filename or self._home.raw} cannot be read ({error.strerror}): check its disk and its mode"
 
     def _find_problem(self) -> str | None:
         self._place = self._place or _place(self._home)
@@ -96,7 +111,7 @@ class RawOwnership:
             )
         said = self._said()
         files = self._files()
-        if files and not any((self._home.path / path).exists() for path in files):
+        if files and all(is_gone(self._home.path / path) for path in files):
             return (
                 f"{self._home.raw} has none of the {len(files):,} raw files that the store lists: mount it, or put it back; if "
                 f"they are gone for good, run: logprobe rebuild --home {self._home.path}"
@@ -122,11 +137,11 @@ class RawOwnership:
         )
 
     def _said(self) -> tuple[str, str] | None:
-        """The store and the home that the mark names; None: there is none."""
+        """The store and the home that the mark names; None: there is none. Raises `OSError`: that is unknown."""
         try:
             said = json.loads(self._mark.read_text(encoding="utf-8"))
             return str(said["store"]), str(said["home"])
-        except (OSError, ValueError, LookupError, TypeError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError):
             return None
 
     def _is_used_from(self, other: str) -> bool:

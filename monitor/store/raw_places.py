@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import duckdb
 
+from logprobe.collectors.files import is_gone
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file
 from logprobe.monitor.store.sql_files import statement
@@ -35,7 +36,7 @@ def files_of(
     places = cursor.execute(statement("raw_places"), asked).fetchall()
     files: dict[str, Any] = {name: list(_empty(home, name)) for name in names if name not in _TIMES}
     for kind, path, location in places:
-        if location is None and not (home.path / path).exists():
+        if location is None and is_gone(home.path / path):
             continue  # somebody has removed it: retention strikes it out of the ledger
         for name in {f"{kind}_files", *([_LOCAL] if kind == "rollout" and location is None else [])} & files.keys():
             files[name].append(place(home, path, location))

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.collectors.files import is_gone
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, note_pending, notes_of, remove_files, write_raw
 from logprobe.monitor.store.store import Store
 
@@ -128,6 +129,7 @@ class Retention:
         if report.removed_files or report.merged_files:
             self._store.try_checkpoint()
         files = [file for file in self.files() if file.location is None]
+        self._store.raw.damaged.look({file.path: (file.bytes, file.rows) for file in files})
         report.raw_files, report.raw_bytes = len(files), sum(file.bytes for file in files)
         report.seconds = time.perf_counter() - started
         return report
@@ -145,7 +147,7 @@ class Retention:
 
     def _missing(self, files: Iterable[Kept]) -> list[Kept]:
         on_disk = (file for file in files if file.location is None)
-        return [file for file in on_disk if not (self._store.home.path / file.path).exists()]
+        return [file for file in on_disk if is_gone(self._store.home.path / file.path)]
 
     def _forget_missing(self, report: RetentionReport) -> None:
         files = self.files()

@@ -33,6 +33,7 @@ from logprobe.monitor.store.copies import copy_of, keep_before_upgrade
 from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
 from logprobe.monitor.store.queries import beginning, limited, one_line
+from logprobe.monitor.store.raw_damage import said_of
 from logprobe.monitor.store.raw_files import empty_file, note_incomplete, write_empty_files
 from logprobe.monitor.store.raw_ownership import ObjectOwnership, RawOwnership
 from logprobe.monitor.store.retired_files import RetiredFiles
@@ -433,7 +434,7 @@ class Store:
                     raise QueryError(f"the query {why[0]}") from None
                 if self._recover(cursor) or (isinstance(error, duckdb.IOException) and "No such file" in str(error)):
                     raise _MovedError(one_line(error)) from None
-                raise QueryError(one_line(error)) from None
+                raise QueryError(said_of(error, self.home.raw)) from None
             finally:
                 rollback(cursor)
 
@@ -522,9 +523,7 @@ class Store:
                 views.create(connection, self.home)
             _confine(connection, self.home)
         except duckdb.Error as error:
-            said = one_line(error)
-            help_ = "; restore that file, or move it away" if ".parquet" in said else ""
-            raise StoreError(f"cannot prepare {self.home.database}: {said}{help_}") from error
+            raise StoreError(f"cannot prepare {self.home.database}: {one_line(error)}") from error
 
     def _close(self) -> None:
         """Closes every cursor: the instance, and with it the file, is let go only with the last of them."""

@@ -11,6 +11,7 @@ import hashlib
 from typing import Final
 
 import duckdb
+import pyarrow as pa
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.moved import JOINED, MOVED
@@ -46,6 +47,17 @@ _TOKENS_IN: Final = ("training_files", "rollout_files", "sampled_from", "sampled
 MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
 # What `steps` has besides metrics and scalars; a scalar of such a name becomes "step.<name>".
 _STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision")
+
+_SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
+    "bool": "BOOLEAN",
+    "uint16": "USMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "timestamp[us, tz=UTC]": "TIMESTAMP WITH TIME ZONE",
+}
 
 
 def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
@@ -113,9 +125,30 @@ def _local_rows(home: Home, kind: str) -> str:
     return (
         statement("view_raw")
         .replace("{files}", literal(files))
+        .replace("{columns}", _stated_columns(kind))
         .replace("{home}", literal(f"{home.path}/"))
         .replace("{kind}", literal(kind))
     )
+
+
+def _stated_columns(kind: str) -> str:
+    """The columns of raw files, for ``read_parquet`` to open none of them before a statement needs it."""
+    columns = (
+        f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(_sql_type(field.type))}, 'default_value': NULL}}"
+        for field in RAW_SCHEMAS[kind]
+    )
+    return f"MAP {{{', '.join(columns)}}}"
+
+
+def _sql_type(column: pa.DataType) -> str:
+    """DuckDB's name of a type of Arrow that a raw file has."""
+    if pa.types.is_map(column):
+        return f"MAP({_sql_type(column.key_type)}, {_sql_type(column.item_type)})"
+    if pa.types.is_list(column):
+        return f"{_sql_type(column.value_type)}[]"
+    if pa.types.is_struct(column):
+        return f"STRUCT({', '.join(f'{chr(34)}{field.name}{chr(34)} {_sql_type(field.type)}' for field in column)})"
+    return _SQL_TYPES[str(column)]
 
 
 def _steps_columns(cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:

@@ -7,8 +7,11 @@ import subprocess
 from pathlib import Path
 
 import full_disk_service_program
+import pytest
 from operator_homes import (
     FAULTS,
+    SEQUENCES,
+    TOKENS,
     health_at,
     ingested,
     is_well,
@@ -20,9 +23,10 @@ from operator_homes import (
     unwell,
     waiting,
 )
-from processes import eventually, record, service
+from processes import eventually, logprobe, record, service
 from segments import on_small_disk
 
+from logprobe.collectors.errors import QueryError
 from logprobe.monitor.home import Home
 
 
@@ -148,6 +152,24 @@ def test_a_home_that_is_renamed_under_the_service_becomes_no_two_homes(home: Pat
         shutil.rmtree(home)
         (tmp_path / "elsewhere").rename(home)
         eventually(lambda: is_well(home), "/healthz is well again")
+
+
+def test_a_moved_home_with_a_damaged_raw_file_is_served(home: Path, tmp_path: Path) -> None:
+    ingested(home, range(3))
+    moved = home.rename(tmp_path / "moved")
+    damaged = min(moved.glob("raw/toy/training/*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    record(moved, steps=range(3, 4))
+    with service(moved) as reader:
+        reader.ingest()
+        assert reader.query(SEQUENCES)["n"][0].as_py() == 16
+        with pytest.raises(QueryError, match=rf"{damaged.name}.*restore that file, or move it away"):
+            reader.query(TOKENS)
+        problem = unwell(moved)
+        assert str(FAULTS["A raw file damaged or unreadable"]) in problem
+        assert str(damaged) in problem
+        assert str(damaged) in logprobe("check", "--home", str(moved), code=2).stdout
+    assert damaged.exists()
 
 
 def test_a_full_disk_is_said_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Raw files that cannot be read: which they are, and what is said when a statement needs one.
+
+One damaged file keeps nobody from anything else. It stays where it is and in the ledger: only a person can tell whether it can be put
+back. A file that is gone is no concern of this module, see `retention`.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.queries import one_line
+
+_FIRST_SECONDS: Final = 5.0  # of the first look, which should find what a start finds; a footer takes 0.2 ms
+_SECONDS: Final = 0.1
+_MOST_NAMED: Final = 10
+_UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, MemoryError)
+# What DuckDB says of a damaged footer without naming the file.
+_SIGNS: Final = ("TProtocolException", "arquet", "don't know what type", "requires two children")
+_REFUSALS: Final = ("Invalid Input Error", "IO Error")
+
+
+class DamagedFiles:
+    """Which files on the disk are not as the ledger says, as far as they were looked at. One thread looks, any may ask."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._last: str | None = None  # the file that was looked at last: the next look begins after it
+        self._faults: dict[str, str] = {}
+
+    def look(self, files: Mapping[str, tuple[int, int]]) -> None:
+        """Looks at some of these (path, relative to the home → bytes and rows): damaged ones first, as they may have been put back."""
+        self._faults = {path: fault for path, fault in self._faults.items() if path in files}
+        deadline = time.monotonic() + (_FIRST_SECONDS if self._last is None else _SECONDS)
+        paths = sorted(files)
+        start = bisect_right(paths, self._last or "")
+        for path in [*self._faults, *paths[start:], *paths[:start]]:
+            self._note(path, fault_of(self._home.path / path, *files[path]))
+            self._last = path
+            if time.monotonic() > deadline:
+                return
+
+    def _note(self, path: str, fault: str | None) -> None:
+        faults = {known: why for known, why in self._faults.items() if known != path}
+        self._faults = faults if fault is None else {**faults, path: fault}
+
+    def problems(self, *, named: bool) -> Iterator[str]:
+        """Sentences that say what to do, without names of files (which name runs) unless `named`."""
+        faults = self._faults
+        if faults and not named:
+            yield f"{len(faults):,} raw files cannot be read: logprobe check names them"
+            return
+        for path, fault in list(faults.items())[:_MOST_NAMED]:
+            yield (
+                f"{self._home.path / path} cannot be read ({fault}), and what needs its tokens is refused: restore that file, or move "
+                "it away"
+            )
+        if len(faults) > _MOST_NAMED:
+            yield f"{len(faults) - _MOST_NAMED:,} more raw files cannot be read: logprobe check names them"
+
+
+def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str | None:
+    """What is wrong with a raw file of so many bytes and rows by its size and footer, or all of it; None: nothing, or it is gone."""
+    try:
+        size = path.stat().st_size
+        if size != nbytes:
+            return f"{size:,} bytes, the store says {nbytes:,}"
+        rows_there = pq.read_table(path, partitioning=None).num_rows if whole else pq.read_metadata(path).num_rows
+    except FileNotFoundError:
+        return None
+    except _UNREADABLE as error:
+        return one_line(error)
+    return None if rows_there == rows else f"{rows_there:,} rows, the store says {rows:,}"
+
+
+def said_of(error: BaseException, raw: Path) -> str:
+    """A failure of a statement in one line; of one that read a damaged raw file, which one and what to do."""
+    text = one_line(error)
+    if "No such file" in text:
+        return text
+    if ".parquet" in text:
+        return _advice(text) if text.startswith(_REFUSALS) else text
+    damaged = _first_damaged(raw) if any(sign in text for sign in _SIGNS) else None
+    return text if damaged is None else _advice(f"{damaged}: {text}")
+
+
+def _advice(words: str) -> str:
+    return f"raw tokens cannot be read: {words}; restore that file, or move it away"
+
+
+def _first_damaged(raw: Path) -> Path | None:
+    """DuckDB does not say which one."""
+    for path in sorted(raw.glob("*/*/*.parquet")):
+        try:
+            pq.read_metadata(path)
+        except _UNREADABLE:
+            return path
+    return None

@@ -1,0 +1,185 @@
+"""A raw file that is cut, flipped, empty or unreadable: a home opens without it, wherever it lies, and what needs it is refused by name."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from faultfs.faultfs import FaultyDisk
+from operator_homes import raw_files
+from recorded_home import feed
+from segments import RUN, sampled, trained
+
+from logprobe.collectors.errors import QueryError
+from logprobe.collectors.files import is_gone
+from logprobe.monitor.free_sql.limits import MIB, Limits
+from logprobe.monitor.free_sql.service import Question, SqlService
+from logprobe.monitor.home import Home
+from logprobe.monitor.recovery.checking import check
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, empty_file
+from logprobe.monitor.store.retention import Retention
+from logprobe.monitor.store.store import Store
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def _flip_footer(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-60:-20] = bytes(255 - byte for byte in content[-60:-20])
+    content[-8 - int.from_bytes(content[-8:-4], "little")] ^= 0xFF  # the first byte, after which DuckDB names no file
+    path.write_bytes(content)
+
+
+def _flip_magic(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-4] + b"PAR2")
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "cut": _cut,
+    "flipped-footer": _flip_footer,
+    "flipped-magic": _flip_magic,
+    "empty": lambda path: path.write_bytes(b""),
+}
+STEPS = "SELECT count(*) AS n FROM steps"
+TOKENS = "SELECT count(*) AS n FROM tokens"
+
+
+def refusal(damaged: Path) -> str:
+    return rf"raw tokens cannot be read: .*{damaged.name}.*restore that file, or move it away"
+
+
+def moved_and_damaged(home: Home, how: Callable[[Path], object]) -> tuple[Home, Path]:
+    """A home with two sequences in two raw files of training, then moved; one file is damaged."""
+    with Store.open(home) as store:
+        feed(store, training=[trained("a", 0)], rollout=[sampled("a")])
+        feed(store, training=[trained("b", 1)])
+    moved = Home(home.path.rename(home.path.with_name("moved")))
+    damaged = min((moved.raw / RUN / "training").glob("*.parquet"))
+    how(damaged)
+    return moved, damaged
+
+
+def test_a_moved_home_opens_without_it(home: Path, tmp_path: Path) -> None:
+    moved, damaged = moved_and_damaged(Home(home), lambda path: shutil.copy(path, tmp_path / "whole"))
+    before = raw_files(moved.path)
+    for name, how in DAMAGE.items():
+        moved = Home(moved.path.rename(tmp_path / name))  # the views have to be made again
+        damaged = moved.raw / RUN / "training" / damaged.name
+        shutil.copy(tmp_path / "whole", damaged)
+        how(damaged)
+        with Store.open(moved) as store:
+            assert store.query(STEPS)["n"].to_pylist() == [2], name
+            with pytest.raises(QueryError, match=refusal(damaged)):
+                store.query(TOKENS)
+            Retention(store).run_once()
+            (problem,) = store.raw.problems()
+            assert str(damaged) in problem
+            assert "restore that file, or move it away" in problem
+            (problem,) = store.raw.problems(named=False)
+            assert damaged.name not in problem
+        assert any(damaged.name in problem for problem in check(moved)["problems"]), name
+    assert raw_files(moved.path) == before
+
+
+def test_a_moved_home_is_read_without_it(home: Path) -> None:
+    moved, damaged = moved_and_damaged(Home(home), _flip_footer)
+    with Store.open(moved, read_only=True) as store:  # from a copy, whose views have to be made, too
+        assert store.query(STEPS)["n"].to_pylist() == [2]
+        with pytest.raises(QueryError, match=refusal(damaged)):
+            store.query(TOKENS)
+        with SqlService(store.home, store.snapshot, Limits(memory=256 * MIB), warm=False) as service:
+            assert service.answer(Question(STEPS)).table()["n"].to_pylist() == [2]
+            with pytest.raises(QueryError, match=refusal(damaged)):
+                service.answer(Question(TOKENS))
+
+
+def test_a_file_that_was_put_back_is_read_again_and_one_that_was_moved_away_is_forgotten(
+    home: Path, tmp_path: Path
+) -> None:
+    moved, damaged = moved_and_damaged(Home(home), lambda path: path.rename(tmp_path / "aside") and path.touch())
+    with Store.open(moved) as store:
+        retention = Retention(store)
+        retention.run_once()
+        assert len(store.raw.problems()) == 1
+        shutil.copy(tmp_path / "aside", damaged)
+        retention.run_once()
+        assert store.raw.problems() == []
+        assert store.query(TOKENS)["n"].to_pylist() == [8]
+        _cut(damaged)
+        store.raw.damaged.look({file.path: (file.bytes, file.rows) for file in retention.files()})
+        assert len(store.raw.problems()) == 1
+        damaged.unlink()
+        assert retention.run_once().missing_files == 1
+        assert store.raw.problems() == []
+        assert store.query(TOKENS)["n"].to_pylist() == [4]
+
+
+def test_the_file_without_rows_is_ours_to_write_again(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        feed(store, training=[trained("a", 0)])
+    for kind, how in zip(RAW_SCHEMAS, (_cut, _flip_footer), strict=True):
+        how(empty_file(Home(home), kind))
+    with Store.open(Home(home)) as store:
+        assert store.query(TOKENS)["n"].to_pylist() == [4]
+
+
+def test_raw_files_of_an_earlier_logprobe_have_null_where_they_have_no_column(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        feed(store, training=[trained("a", 0)])
+        (path,) = (Home(home).raw / RUN / "training").glob("*.parquet")
+        table = pq.read_table(path, partitioning=None).drop_columns(["reference_logprobs", "rollout_versions"])
+        pq.write_table(table, path, store_schema=False)
+        row = store.query("SELECT * FROM local_training").to_pylist()[0]
+        assert list(row) == RAW_SCHEMAS["training"].names
+        assert row["reference_logprobs"] is None
+        assert row["trainer_logprobs"] is not None
+
+
+LOOKING = """
+import sys
+from pathlib import Path
+from logprobe.collectors.files import is_gone
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.retention import Retention
+from logprobe.monitor.store.store import Store
+home = Home(sys.argv[1])
+with Store.open(home) as store:
+    store.query("SELECT count(*) AS n FROM steps")
+    report = Retention(store).run_once()
+    print(report.missing_files, store.raw.problems())
+"""
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_gone(home: Path, tmp_path: Path) -> None:
+    moved, path = moved_and_damaged(Home(home), lambda _: None)
+    other = max(path.parent.iterdir())
+    disk = FaultyDisk(tmp_path / "rules")
+    rules = [
+        disk.rule("stat", within=path.name, error=errno.EIO),
+        disk.rule("open", "read", within=other.name, error=errno.EIO),
+    ]
+    asked = subprocess.run(
+        [sys.executable, "-c", LOOKING, str(moved.path)], env=disk.environment(), capture_output=True, check=False
+    )
+    assert all(rule.injected > 0 for rule in rules)
+    assert asked.returncode == 0, asked.stderr.decode()
+    assert asked.stdout.startswith(b"0 ["), asked.stdout
+    assert all(f"{file} cannot be read (".encode() in asked.stdout for file in (path, other))
+    with Store.open(moved) as store:
+        assert store.query(TOKENS)["n"].to_pylist() == [8]
+
+
+def test_only_what_is_not_there_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert not is_gone(tmp_path / "file")
+    assert is_gone(tmp_path / "none")
+    assert is_gone(tmp_path / "file" / "below")
+    assert not is_gone(tmp_path / ("n" * 300)), "the name is too long to look"
