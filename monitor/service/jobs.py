@@ -191,9 +191,10 @@ class Schedule:
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="logprobe-clock", daemon=True)
         jobs = list(jobs)
+        self._threads = ThreadPoolExecutor(max(1, len(jobs)))  # a job that hangs takes no other's thread
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(max(1, len(jobs)))},  # a job that hangs takes no other's thread
+            executors={"default": self._threads},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
         self._scheduler.add_listener(self._listen, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
@@ -216,7 +217,9 @@ class Schedule:
         """No new runs; returns when the runs under way have ended."""
         self._stopped.set()
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+            # While it waits for its jobs the scheduler holds a lock that a job which calls `soon` waits for: so it does not wait.
+            self._scheduler.shutdown(wait=False)
+            self._threads.shutdown(wait=True)
 
     def _watch(self) -> None:
         ahead = self._wall_clock() - time.monotonic()

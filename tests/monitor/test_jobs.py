@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
@@ -186,3 +187,24 @@ def test_after_a_long_run_ticks_are_left_out(monkeypatch) -> None:
     job.run(wait=True)  # asked for
     job.run_now()
     assert job.account().runs == 3
+
+
+def test_a_job_that_asks_for_another_one_while_all_are_stopped_ends_like_any_other() -> None:
+    begun = threading.Event()
+    other = Job("other", 3600.0, dict)
+
+    def ask() -> dict[str, Any]:
+        begun.set()
+        schedule._stopped.wait()
+        for _ in range(100):  # until `stop` has gone on to end the scheduler
+            schedule.soon(other)
+            time.sleep(0.01)
+        return {}
+
+    asking = Job("asking", 3600.0, ask)
+    schedule = Schedule([asking, other])
+    schedule.start()
+    begun.wait()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(schedule.stop).result(60)
+    assert asking.account().runs == 1
