@@ -220,6 +220,8 @@ def press(pause, over):
 
 def interrupt(number, frame):
     while frame:  # only what strikes the reader: outside of it this program has nothing to end
+        if frame.f_code.co_name == "__del__":  # what strikes there, the interpreter drops, with a message: the next press counts
+            return
         if frame.f_code.co_name == "query":
             raise KeyboardInterrupt
         frame = frame.f_back
