@@ -416,9 +416,8 @@ class Store:
                         return self._attempt(work, timeout, stop)
                 return self._attempt(work, timeout, stop)
         finally:
-            if not getattr(
-                self._local, "writing", False
-            ):  # whoever waits for this transaction is not to wait for its rest
+            # Whoever waits for a transaction of this thread is not to wait for its rest.
+            if not getattr(self._local, "writing", False):
                 self.courtesy.rest()
 
     def _attempt(
