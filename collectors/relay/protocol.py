@@ -40,8 +40,8 @@ CHUNKS: Final = pa.schema(
     ]
 )
 
-# ``stored``: durable on the service's side; the node may forget it. ``refused``: will never be taken. ``denied``: this token may not
-# write it; another one may. ``later``: the service cannot take it now.
+# ``stored``: durable on the service's side; the node may forget it. It comes with words where its run was deleted and ingest removes it.
+# ``refused``: will never be taken. ``denied``: this token may not write it; another one may. ``later``: the service cannot take it now.
 Status = Literal["stored", "refused", "denied", "later"]
 
 

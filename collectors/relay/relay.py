@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from random import Random
@@ -140,6 +140,8 @@ class Relay:
                 self._notes.refused(waiting.where.run, words)
             except OSError as error:
                 self._log("aside", f"{waiting.name} cannot be moved to quarantine, or noted: {error}")
+        for words in dict.fromkeys(words for _, words in shipped.removed):
+            self._log(words, words)
         for waiting, words in shipped.denied[:1]:
             self._problem = f"{waiting.where.run}: {words}"
             self._log("denied", f"{waiting.name} stays in the spool: {words}")
@@ -304,6 +306,9 @@ class Shipped:
     stored: list[Waiting] = field(default_factory=list)
     refused: list[tuple[Waiting, str]] = field(default_factory=list)  # will never be taken; why
     denied: list[tuple[Waiting, str]] = field(default_factory=list)
+    removed: list[tuple[Waiting, str]] = field(
+        default_factory=list
+    )  # of those stored: the service keeps none of their run
     later: str | None = None  # why the service takes nothing now
 
 
@@ -380,6 +385,8 @@ class Shipper:
                 continue
             elif outcome.status == "stored":
                 shipped.stored.append(waiting)
+                if outcome.words:
+                    shipped.removed.append((waiting, outcome.words))
             elif outcome.status == "refused":
                 shipped.refused.append((waiting, outcome.words))
             elif outcome.status == "denied":
@@ -389,7 +396,7 @@ class Shipper:
                 later = outcome.words
         self._queue.forget(shipped.stored)
         self._count(shipped)
-        return Shipped(shipped.stored, shipped.refused, shipped.denied, later)
+        return replace(shipped, later=later)
 
     def _count(self, shipped: Shipped) -> None:
         self.counts.segments += len(shipped.stored)

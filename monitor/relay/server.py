@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +20,11 @@ import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.errors import SegmentError, StoreError
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.exchange import NODE_VARIABLE, append_lines, is_mark, read_lines
 from logprobe.collectors.relay.protocol import Outcome
+from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.collectors.versions import MarkFile
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
@@ -214,6 +215,7 @@ class _Upload:
         self._intake = intake
         self._home = home
         self._caller = caller
+        self._tombstones = Tombstones(home)
         self._outcomes: dict[str, Outcome] = {}
         self.reasons: dict[str, str] = {}  # of segments that were refused: see `SegmentError`
         self._verified: dict[str, Incoming] = {}
@@ -270,8 +272,17 @@ class _Upload:
             words = f"the service's disk: {error.strerror or error}"
             stored = [Outcome(name, "later", words) for name in self._verified]
         else:
-            stored = [Outcome(name, "stored") for name in self._verified]
+            stored = [Outcome(name, "stored", self._fate(each.place)) for name, each in self._verified.items()]
         return [*self._outcomes.values(), *stored]
+
+    def _fate(self, place: SegmentPath) -> str:
+        """What its node has to know of a segment that ingest will remove; empty: it stays."""
+        with suppress(StoreError):  # ingest asks again
+            deleted = self._tombstones.find(place.run)
+            if deleted is not None and deleted.covers(place.writer):
+                words = f"run {place.run!r} was deleted at {deleted.deleted_at} by {deleted.author}"
+                return f"{words}: what arrives of it is removed"
+        return ""
 
     def _drop_open(self, words: str) -> None:
         if self._open is not None and self._open[1] is not None:

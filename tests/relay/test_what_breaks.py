@@ -15,14 +15,18 @@ import pytest
 import relay_node_program
 from processes import connected, end, eventually, record, start_service
 from relay_processes import Proxy, port_of, port_so_far, prepare, receiver, relay, stored, waiting
+from relay_processes import receiving as receiving_at
 from segments import records, trained
 
 from logprobe.collectors.locks import RELAY, FileLock
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.relay.pacing import Backoff, Bandwidth, Compression
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.deletion.tombstones import Tombstone, Tombstones
 from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.relay.files import RelayFiles
+from logprobe.monitor.store.store import Store
 
 PROGRAM = Path(relay_node_program.__file__)
 
@@ -123,6 +127,26 @@ def test_duplicates_an_older_collector_a_wrong_clock_and_a_quarantined_file(tmp_
     finally:
         receiving.end()
         end(service)
+
+
+def test_what_a_node_still_has_of_a_deleted_run_is_removed_and_its_relay_says_so(tmp_path: Path) -> None:
+    home, node = tmp_path / "service" / "home", tmp_path / "node"
+    key = prepare(home)
+    record(node, "gone")
+    record(node, "kept")
+    Tombstones(Home(home)).change("gone", lambda _: Tombstone("gone", "2026-01-02T03:04:05+00:00", "ada"))
+    with receiving_at(home) as port:
+        sending = relay(node, port, home, key, "--drain").start()
+        assert sending.process.wait(120) == 0, sending.words
+    assert not waiting(node)
+    assert sending.words.count("run 'gone' was deleted at 2026-01-02T03:04:05+00:00 by ada: what arrives") == 1
+    assert "'kept'" not in sending.words
+    with Store.open(Home(home)) as store:
+        report = Ingester(store).run_once()
+        assert (report.quarantined, report.remaining) == (0, 0)
+        assert store.query("SELECT DISTINCT run FROM training_sequences")["run"].to_pylist() == ["kept"]
+        (listed,) = Tombstones(store.home).all().values()
+        assert listed.late == report.late > 0
 
 
 def test_a_collector_starts_the_relay_and_it_ends_after_the_last_one(
