@@ -1,6 +1,6 @@
 """`logprobe check`: compares the store with its raw files; changes nothing. Exit code 2 when something is wrong.
 
-The JSON form: ``{"tables", "raw_files", "problems": [sentence]}``.
+The JSON form: ``{"tables", "raw_files", "not_compared", "problems": [sentence]}``.
 """
 
 from __future__ import annotations
@@ -24,5 +24,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _words(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"checked  {found['tables']:,} tables, {found['raw_files']:,} raw files"
+    if found["not_compared"]:
+        yield (
+            f"unknown  whether {found['not_compared']:,} of the raw files hold the bytes that were written: they are in an object "
+            "store, or of an earlier logprobe, which noted no checksum"
+        )
     yield from (f"problem  {problem}" for problem in found["problems"])
     yield "no problems" if not found["problems"] else "what to do: docs/operating.md"

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.files import is_gone
@@ -22,7 +21,7 @@ from logprobe.collectors.spool.segments import Segment, SegmentPath
 from logprobe.monitor import ragged
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
 from logprobe.monitor.ingest.soundness import SoundRows
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, incomplete_steps
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, incomplete_steps, read_raw
 from logprobe.monitor.store.store import Store
 
 
@@ -67,7 +66,7 @@ class Adopter:
         file = self._store.home.path / path
         schema = RAW_SCHEMAS[file.parent.name]
         try:
-            table = pq.read_table(file, schema=schema, partitioning=None)
+            table = read_raw(file, schema)
         except (OSError, pa.ArrowException, KeyError) as error:
             raise SegmentError("unreadable", f"{path}: {error}") from error
         if not table.num_rows:

@@ -109,6 +109,9 @@ class Mover:
             path = self._store.home.path / file.path
             if not path.exists():  # merged or removed since it was found to be due
                 return
+            if fault := self._store.raw.damaged.look_at(file.path, file.bytes, file.rows, whole=True):
+                report.problem = f"{path} is not moved: {fault}"
+                return
             self._store.objects.put(path, url)
             note_pending(self._store.home, [file.path])
         with self._store.transaction() as cursor:

@@ -12,8 +12,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Part
-from logprobe.monitor.store.raw_damage import fault_of
-from logprobe.monitor.store.raw_files import unknown_files
+from logprobe.monitor.store.raw_files import has_checksum, unknown_files
 from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.store import Store
 
@@ -41,7 +40,10 @@ def part(store: Store, _: threading.Event) -> Part:
 
 
 def check(home: Home) -> dict[str, Any]:
-    """``{"tables", "raw_files", "problems": […]}``, through the service if one runs; changes nothing. Raises as `reader_at` does."""
+    """``{"tables", "raw_files", "not_compared", "problems": […]}``, through the service if one runs; changes nothing.
+
+    `not_compared`: raw files whose bytes may not be those that were written; it is unknown. Raises as `reader_at` does.
+    """
     try:
         with connect(home) as reader:
             return reader.act(CHECK, {}, seconds=_ANSWER_SECONDS)
@@ -57,7 +59,12 @@ def _check(store: Store) -> dict[str, Any]:
     with store.holding_files():
         files = store.read("raw_files").to_pylist()
         problems = [*_unreadable(store, tables), *_ledger(store), *_files(store, files), *store.raw.problems()]
-    return {"tables": len(tables), "raw_files": len(files), "problems": list(dict.fromkeys(problems))}
+    return {
+        "tables": len(tables),
+        "raw_files": len(files),
+        "not_compared": sum(file["location"] is not None or not has_checksum(file["path"]) for file in files),
+        "problems": list(dict.fromkeys(problems)),
+    }
 
 
 _ACTIONS: Final[actions.Actions] = {
@@ -94,7 +101,9 @@ def _files(store: Store, files: list[dict[str, Any]]) -> Iterator[str]:
 
 def _on_disk(store: Store, file: Mapping[str, Any]) -> str | None:
     path = store.home.path / file["path"]
-    return "is gone" if is_gone(path) else fault_of(path, file["bytes"], file["rows"], whole=True)
+    if is_gone(path):
+        return "is gone"
+    return store.raw.damaged.look_at(file["path"], file["bytes"], file["rows"], whole=True)
 
 
 def _in_object_store(store: Store, file: Mapping[str, Any]) -> str | None:

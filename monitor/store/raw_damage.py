@@ -6,6 +6,7 @@ back. A file that is gone is no concern of this module, see `retention`.
 
 from __future__ import annotations
 
+import threading
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.queries import one_line
+from logprobe.monitor.store.raw_files import read_raw
 
 _FIRST_SECONDS: Final = 5.0  # of the first look, which should find what a start finds; a footer takes 0.2 ms
 _SECONDS: Final = 0.1
@@ -28,28 +30,38 @@ _REFUSALS: Final = ("Invalid Input Error", "IO Error")
 
 
 class DamagedFiles:
-    """Which files on the disk are not as the ledger says, as far as they were looked at. One thread looks, any may ask."""
+    """Which files on the disk are not as the ledger says, as far as they were looked at. Safe to share between threads."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._last: str | None = None  # the file that was looked at last: the next look begins after it
         self._faults: dict[str, str] = {}
+        self._turn = threading.Lock()
+
+    def __contains__(self, path: str) -> bool:
+        """Whether the last look at this file found it damaged."""
+        return path in self._faults
 
     def look(self, files: Mapping[str, tuple[int, int]]) -> None:
         """Looks at some of these (path, relative to the home → bytes and rows): damaged ones first, as they may have been put back."""
-        self._faults = {path: fault for path, fault in self._faults.items() if path in files}
+        with self._turn:
+            self._faults = {path: fault for path, fault in self._faults.items() if path in files}
         deadline = time.monotonic() + (_FIRST_SECONDS if self._last is None else _SECONDS)
         paths = sorted(files)
         start = bisect_right(paths, self._last or "")
         for path in [*self._faults, *paths[start:], *paths[:start]]:
-            self._note(path, fault_of(self._home.path / path, *files[path]))
+            self.look_at(path, *files[path], whole=path in self._faults)
             self._last = path
             if time.monotonic() > deadline:
                 return
 
-    def _note(self, path: str, fault: str | None) -> None:
-        faults = {known: why for known, why in self._faults.items() if known != path}
-        self._faults = faults if fault is None else {**faults, path: fault}
+    def look_at(self, path: str, nbytes: int, rows: int, *, whole: bool) -> str | None:
+        """What is wrong with one of them, which from now on is said of it; arguments as of `fault_of`."""
+        fault = fault_of(self._home.path / path, nbytes, rows, whole=whole)
+        with self._turn:
+            others = {other: why for other, why in self._faults.items() if other != path}
+            self._faults = others if fault is None else {**others, path: fault}
+        return fault
 
     def problems(self, *, named: bool) -> Iterator[str]:
         """Sentences that say what to do, without names of files (which name runs) unless `named`."""
@@ -59,20 +71,23 @@ class DamagedFiles:
             return
         for path, fault in list(faults.items())[:_MOST_NAMED]:
             yield (
-                f"{self._home.path / path} cannot be read ({fault}), and what needs its tokens is refused: restore that file, or move "
-                "it away"
+                f"{self._home.path / path} cannot be read ({fault}), and what needs its tokens is refused, or wrong: restore that "
+                "file, or move it away"
             )
         if len(faults) > _MOST_NAMED:
             yield f"{len(faults) - _MOST_NAMED:,} more raw files cannot be read: logprobe check names them"
 
 
 def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str | None:
-    """What is wrong with a raw file of so many bytes and rows by its size and footer, or all of it; None: nothing, or it is gone."""
+    """What is wrong with a raw file of so many bytes and rows by its size and footer, or all of it; None: nothing, or it is gone.
+
+    All of a file that has no checksum in its name can be read, and yet not be what was written.
+    """
     try:
         size = path.stat().st_size
         if size != nbytes:
             return f"{size:,} bytes, the store says {nbytes:,}"
-        rows_there = pq.read_table(path, partitioning=None).num_rows if whole else pq.read_metadata(path).num_rows
+        rows_there = read_raw(path).num_rows if whole else pq.read_metadata(path).num_rows
     except FileNotFoundError:
         return None
     except _UNREADABLE as error:

@@ -1,7 +1,9 @@
 """Raw tokens as Parquet: one row per sequence with list columns, one file per (run, kind) and ingest batch.
 
-    <home>/raw/<quoted run>/<kind>/<name>.parquet
+    <home>/raw/<quoted run>/<kind>/<name>-<crc32>.parquet
 
+The name says the checksum of the bytes, as that of a segment does: Parquet readers decode flipped bytes without a word, and a lost
+store must not take the checksums with it. An earlier logprobe wrote ``<name>.parquet``: whether such a file is what was written is unknown.
 A file counts when it is in the store's ``raw_files`` table. Before it enters the table a note, ``raw/!pending/<name>``, says so, and
 before it leaves it another one, ``<name>.leaving``: what the table does not know and no note names was complete once, and is never
 removed. Log-probs are stored as float32 with BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels
@@ -12,14 +14,17 @@ gain less than 1 %.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import uuid
+import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +47,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 # No run is ever called so: "!" is quoted in the folder of a run. Views read by pattern, and a pattern must match something.
 _NO_RUN: Final = "!none"
 _SUFFIX: Final = ".parquet"
+_CHECKSUM: Final = re.compile(rf"-([0-9a-f]{{8}}){re.escape(_SUFFIX)}")  # ends a name
 _PENDING: Final = "!pending"
 _LEAVING: Final = ".leaving"  # ends the note of a file on its way out; that of its way in goes with the next checkpoint
 _UNFINISHED: Final = ".tmp"
@@ -69,17 +75,32 @@ def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> 
     """Writes `table` (`RAW_SCHEMAS[kind]`) to a new file, noted as pending; when this returns it is on disk. Raises `OSError`."""
     folder = raw_dir(home, run, kind)
     make_durable(folder)
-    path = folder / f"{uuid.uuid4().hex}{_SUFFIX}"
+    path = unfinished = folder / f"{uuid.uuid4().hex}{_UNFINISHED}"
     try:
+        checksum = _write(unfinished, kind, table, tokens)
+        path = folder / f"{unfinished.stem}-{checksum:08x}{_SUFFIX}"
         _touch(_note(home, path))
-        _write(path.with_suffix(_UNFINISHED), kind, table, tokens)
-        path.with_suffix(_UNFINISHED).rename(path)
+        unfinished.rename(path)
         fsync_folder(folder)
     except OSError:
-        for each in (path.with_suffix(_UNFINISHED), path, _note(home, path)):  # a full disk must get its space back
+        for each in (unfinished, path, _note(home, path)):  # a full disk must get its space back
             each.unlink(missing_ok=True)
         raise
     return RawFile(home.relative(path), path.stat().st_size)
+
+
+def has_checksum(path: str) -> bool:
+    """Whether the name of a raw file, or of its object, says what its bytes have to be."""
+    return _CHECKSUM.search(path) is not None
+
+
+def read_raw(path: Path, schema: pa.Schema | None = None) -> pa.Table:
+    """All of a raw file, if its bytes are those that its name says. Raises `OSError`, `pa.ArrowException`."""
+    content = path.read_bytes()
+    said = _CHECKSUM.search(path.name)
+    if said and zlib.crc32(content) != int(said[1], 16):
+        raise pa.ArrowInvalid("its bytes do not match the checksum in its name")
+    return pq.read_table(pa.BufferReader(content), schema=schema, partitioning=None)
 
 
 def note_pending(home: Home, paths: Iterable[str]) -> None:
@@ -175,11 +196,22 @@ def is_empty_file(path: Path, kind: str) -> bool:
         return False
 
 
-def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
+class _Checksummed(io.BufferedWriter):
+    """A file and the checksum of what was written to it, whatever the disk makes of it."""
+
+    crc = 0
+
+    def write(self, data: Any, /) -> int:
+        self.crc = zlib.crc32(data, self.crc)
+        return super().write(data)
+
+
+def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> int:
+    """→ the checksum of the file."""
     # Measured: splitting the bytes of token ids is 10 times as fast as a dictionary, and smaller. Advantages are mostly constant
     # within a sequence, which zstd alone turns into nothing.
     split = [f"{field.name}.list.element" for field in RAW_SCHEMAS[kind] if _is_split(field)]
-    with path.open("wb") as file:
+    with _Checksummed(io.FileIO(path, "wb")) as file:
         pq.write_table(
             table,
             file,
@@ -192,6 +224,7 @@ def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> None:
         )
         file.flush()
         os.fsync(file.fileno())
+        return file.crc
 
 
 def _is_split(field: pa.Field) -> bool:

@@ -17,11 +17,18 @@ from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.files import is_gone
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, note_pending, notes_of, remove_files, write_raw
+from logprobe.monitor.store.raw_files import (
+    RAW_SCHEMAS,
+    RawFile,
+    note_pending,
+    notes_of,
+    read_raw,
+    remove_files,
+    write_raw,
+)
 from logprobe.monitor.store.store import Store
 
 GIB: Final = 1 << 30
@@ -108,7 +115,7 @@ class Retention:
         """Merges small files that are still there, however few, because nothing will join them any more. Raises `StoreError`."""
         with self._turn:
             self._store.raw.require()
-            there = {file.path for file in self.files() if file.location is None}
+            there = {file.path for file in self._undamaged() if file.location is None}
             for group in mergeable([file for file in files if file.path in there], fewest=2):
                 self._merge(group, RetentionReport())
 
@@ -124,7 +131,7 @@ class Retention:
         self._forget_missing(report)
         self._remove(expired(self.files(), policy, now), report)
         if compact:
-            for group in mergeable(self.files()):
+            for group in mergeable(self._undamaged()):
                 self._merge(group, report)
         if report.removed_files or report.merged_files:
             self._store.try_checkpoint()
@@ -138,6 +145,9 @@ class Retention:
         """The registered files, oldest first."""
         names = [item.name for item in fields(Kept)]
         return [Kept(**{name: row[name] for name in names}) for row in self._store.read("raw_files").to_pylist()]
+
+    def _undamaged(self) -> list[Kept]:
+        return [file for file in self.files() if file.path not in self._store.raw.damaged]
 
     def forget_missing(self) -> int:
         """Forgets every file that is gone, even if all are: somebody has said that they are gone for good. → how many; raises `StoreError`."""
@@ -189,6 +199,8 @@ class Retention:
             table = self._sorted_rows(files)
         except (OSError, pa.ArrowException) as error:
             report.problems.append(f"raw files of run {files[0].run!r} cannot be merged: {error}")
+            for file in files:  # the others are merged next time
+                self._store.raw.damaged.look_at(file.path, file.bytes, file.rows, whole=True)
             return
         merged = self._write(files, table)
         try:
@@ -206,7 +218,7 @@ class Retention:
 
     def _sorted_rows(self, files: Sequence[Kept]) -> pa.Table:
         schema = RAW_SCHEMAS[files[0].kind]
-        tables = [pq.read_table(self._store.home.path / file.path, schema=schema, partitioning=None) for file in files]
+        tables = [read_raw(self._store.home.path / file.path, schema) for file in files]
         return pa.concat_tables(tables).sort_by([(key, "ascending") for key in _SORT_KEYS[files[0].kind]])
 
     def _write(self, files: Sequence[Kept], table: pa.Table) -> RawFile:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import ANY
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,9 @@ from logprobe.collectors.files import is_gone
 from logprobe.monitor.free_sql.limits import MIB, Limits
 from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home
-from logprobe.monitor.recovery.checking import check
+from logprobe.monitor.recovery.checking import _check, check
+from logprobe.monitor.recovery.rebuilding import rebuild
+from logprobe.monitor.store.raw_damage import fault_of
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS, empty_file
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
@@ -120,6 +123,59 @@ def test_a_file_that_was_put_back_is_read_again_and_one_that_was_moved_away_is_f
         assert retention.run_once().missing_files == 1
         assert store.raw.problems() == []
         assert store.query(TOKENS)["n"].to_pylist() == [4]
+
+
+def _flip_a_token(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[path.stat().st_size // 3] ^= 1
+    path.write_bytes(content)
+
+
+def test_flipped_bytes_are_found_and_spread_nowhere(home: Path, tmp_path: Path) -> None:
+    with Store.open(Home(home)) as store:
+        for step in range(3):
+            feed(store, training=[trained(f"s{step}", step)])
+        damaged = min((Home(home).raw / RUN / "training").glob("*.parquet"))
+        shutil.copy(damaged, tmp_path)
+        assert _check(store) == {"tables": ANY, "raw_files": 3, "not_compared": 0, "problems": []}
+        content = damaged.read_bytes()
+        unseen = 0
+        for place in range(0, len(content), 7):
+            damaged.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            unseen += fault_of(damaged, len(content), 1, whole=True) is None
+        assert unseen == 0
+        _flip_a_token(damaged)
+        retention = Retention(store)
+        retention.merge(retention.files())
+        assert damaged.read_bytes() != content
+        assert len(retention.files()) == 3, "the merge that failed"
+        (problem,) = store.raw.problems()
+        assert str(damaged) in problem
+        retention.merge(retention.files())
+        assert len(retention.files()) == 2, "merged without it"
+        retention.run_once()
+        assert store.raw.problems() == [problem], "its footer is whole"
+        assert any(damaged.name in problem for problem in _check(store)["problems"])
+    shutil.copytree(home, tmp_path / "lost")
+    (tmp_path / "lost" / "logprobe.duckdb").unlink()
+    done = rebuild(Home(tmp_path / "lost"))  # the folder has what was merged, too, until a checkpoint does without it
+    assert [damaged.name in words for words in done.unreadable] == [True]
+    assert done.sequences == 2
+    with Store.open(Home(home)) as store:
+        shutil.copy(tmp_path / damaged.name, damaged)
+        assert _check(store)["problems"] == []
+
+
+def test_of_files_without_a_checksum_the_content_is_unknown(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        feed(store, training=[trained("a", 0)])
+        (file,) = Retention(store).files()
+        earlier = f"{file.path.rpartition('-')[0]}.parquet"
+        (home / file.path).rename(home / earlier)
+        with store.transaction() as cursor:
+            cursor.execute("UPDATE raw_files SET path = ?", [earlier])
+            cursor.execute("UPDATE segments SET raw_file = ?", [earlier])
+        assert _check(store) == {"tables": ANY, "raw_files": 1, "not_compared": 1, "problems": []}
 
 
 def test_the_file_without_rows_is_ours_to_write_again(home: Path) -> None:
