@@ -18,7 +18,9 @@ import json
 import os
 import socket
 import stat
+import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from os import PathLike
@@ -149,8 +151,19 @@ class Home:
         replace_file(self.service_file, json.dumps(asdict(info)).encode())
 
     def remove_service_info(self) -> None:
-        """Takes the address back at shutdown."""
-        self.service_file.unlink(missing_ok=True)
+        """Takes the address back at shutdown, where the disk lets it: readers also know those of services that were killed."""
+        with suppress(OSError):
+            self.service_file.unlink(missing_ok=True)
+
+    def refusal(self) -> str | None:
+        """Why nothing can be written here, in the system's words; None: something can."""
+        try:
+            with tempfile.TemporaryFile(dir=self.path, buffering=0) as file:
+                file.write(b"?")
+                os.fsync(file.fileno())
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
 
 
 class HomeLock:

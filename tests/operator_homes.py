@@ -29,6 +29,7 @@ FAULTS = {
     "The home renamed or removed under the service": "was renamed or removed while the service uses it",
     "A raw file damaged or unreadable": "cannot be read",
     "The disk full": "is full: make room",
+    "The disk read-only, as Linux makes it after an error": "is read-only: mount it writable",
     "Two homes, or a copy, on one prefix of an object store": "a prefix of its own",
 }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 from pathlib import Path
 
 import full_disk_service_program
 import pytest
+from faultfs.faultfs import FaultyDisk
 from operator_homes import (
     FAULTS,
     SEQUENCES,
@@ -23,7 +25,7 @@ from operator_homes import (
     unwell,
     waiting,
 )
-from processes import eventually, logprobe, record, service
+from processes import connected, end, eventually, logprobe, record, service, start_service
 from segments import on_small_disk
 
 from logprobe.collectors.errors import QueryError
@@ -175,6 +177,32 @@ def test_a_moved_home_with_a_damaged_raw_file_is_served(home: Path, tmp_path: Pa
 def test_a_full_disk_is_said_at_once(tmp_path: Path) -> None:
     program = Path(full_disk_service_program.__file__)
     assert str(FAULTS["The disk full"]) in on_small_disk(tmp_path / "disk", 64, program, seconds=400)
+
+
+def test_a_disk_that_becomes_read_only_is_said_at_once_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    disk = FaultyDisk(tmp_path / "faults")
+    record(home, steps=range(2))
+    with monkeypatch.context() as preloaded:
+        for name, value in disk.environment().items():
+            preloaded.setenv(name, value)
+        process = start_service(home)
+    try:
+        with connected(home) as reader:
+            reader.ingest()
+            eventually(lambda: is_well(home), "/healthz is well")
+            rules = [disk.rule(what, within=home, error=errno.EROFS) for what in ("fsync", "write", "mkdir", "rename")]
+            record(home, steps=range(2, 4))
+            assert str(FAULTS["The disk read-only, as Linux makes it after an error"]) in unwell(home)
+            for rule in rules:
+                rule.stop()
+            eventually(lambda: is_well(home), "/healthz is well again")
+            eventually(lambda: not waiting(home), "what waited is ingested")
+            assert stored(reader) == (16, 256)
+    finally:
+        end(process)
 
 
 def test_the_table_of_faults_in_the_documentation_is_this_one() -> None:
