@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from logprobe.collectors.errors import QueryError, StoreError
 from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.spool.schema import HEALTH
-from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
+from logprobe.collectors.spool.segments import Segment
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training, statistics_rows
-from logprobe.monitor.ingest.soundness import SoundRows, sound_rows
+from logprobe.monitor.ingest.soundness import SoundRows, sound_rows, sound_together
 from logprobe.monitor.store.raw_files import (
     RAW_KINDS,
     RAW_SCHEMAS,
@@ -108,13 +108,10 @@ class Part:
         return self.segment.where.run
 
 
-def read_rows(where: SegmentPath) -> Read:
-    """Reads and verifies one segment; needs nothing but the file, so many can be read at a time.
-
-    Raises `SegmentError` when it cannot be trusted, `FileNotFoundError` when it is gone.
-    """
-    segment = read_segment(where)
-    return segment, sound_rows(segment)
+def sound_parts(segments: Sequence[Segment]) -> list[Part]:
+    """The parts of segments of one kind, computed together. Raises `SegmentError` when one of them has no usable row."""
+    sound = (sound_together(segments) if len(segments) > 1 else None) or [sound_rows(each) for each in segments]
+    return reduce_parts(list(zip(segments, sound, strict=True)))
 
 
 def reduce_parts(read: Sequence[Read]) -> list[Part]:

@@ -34,10 +34,10 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.files import below
-from logprobe.collectors.spool.segments import SegmentPath
+from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
 from logprobe.monitor.deletion.places import remove as erase_place
 from logprobe.monitor.deletion.tombstones import Latecomers
-from logprobe.monitor.ingest.batch import Batch, NewestTimes, Part, Read, assemble, read_rows, reduce_parts, write_batch
+from logprobe.monitor.ingest.batch import Batch, NewestTimes, Part, assemble, sound_parts, write_batch
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
@@ -369,21 +369,21 @@ def _reading(pool: Executor, batch: Sequence[Waiting]) -> list[_Reading]:
 
 def _read(places: Sequence[SegmentPath]) -> list[Part | Exception | None]:
     """Segments of one kind; what is wrong with one costs no other anything."""
-    found = [_guarded(where, partial(read_rows, where)) for where in places]
-    parts = iter(_reduced([each for each in found if isinstance(each, tuple)]))
-    return [next(parts) if isinstance(each, tuple) else each for each in found]
+    found = [_guarded(where, partial(read_segment, where)) for where in places]
+    parts = iter(_parts_of([each for each in found if isinstance(each, Segment)]))
+    return [next(parts) if isinstance(each, Segment) else each for each in found]
 
 
-def _reduced(read: Sequence[Read]) -> Sequence[Part | Exception | None]:
+def _parts_of(segments: Sequence[Segment]) -> Sequence[Part | Exception | None]:
     """Parts of segments of one kind, one by one if they cannot be computed together."""
-    if len(read) > 1:
+    if len(segments) > 1:
         with suppress(Exception):  # whatever it is, it comes again with the one whose it is
-            return reduce_parts(read)
-    return [_guarded(segment.where, partial(_alone, (segment, rows))) for segment, rows in read]
+            return sound_parts(segments)
+    return [_guarded(segment.where, partial(_alone, segment)) for segment in segments]
 
 
-def _alone(read: Read) -> Part:
-    (part,) = reduce_parts([read])
+def _alone(segment: Segment) -> Part:
+    (part,) = sound_parts([segment])
     return part
 
 

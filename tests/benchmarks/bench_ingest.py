@@ -16,7 +16,8 @@ from figure import Figure
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.batch import read_rows
+from logprobe.collectors.spool.segments import read_segment
+from logprobe.monitor.ingest.soundness import sound_rows
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.ingest.sequence_rows import reduce_training
@@ -97,7 +98,7 @@ def parts_share() -> float:
         table = training(USUAL)
         for _ in range(SEGMENTS // 2):
             writer.write("training", table)
-        rows = [read_rows(item.where)[1].table for item in scan(store.home, now=time.time()).segments]
+        rows = [sound_rows(read_segment(item.where)).table for item in scan(store.home, now=time.time()).segments]
         together = [pa.concat_tables(rows[first : first + 20]) for first in range(0, len(rows), 20)]
         tokens = SEQUENCES * LENGTH * len(rows) // len(together)
         begun = time.process_time()
