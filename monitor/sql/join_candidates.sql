@@ -5,11 +5,12 @@
 -- Sequences of several parts are in join_trajectories.
 -- Of several records of a sample: the one with the same tokens; else one of a fitting length; else the newest that was there
 -- before the training record; else the earliest after it. Sample ids that a run uses again at every step resolve by tokens.
+-- Almost every record has one that it may be, and is not ranked: windows cost more than all the rest.
 -- `several`: records with the same tokens as that one were there before the training, and their log-probs or versions differ.
 WITH queued AS (
     SELECT DISTINCT run, sample_id FROM join_queue WHERE mark <= $high AND NOT list_contains($resting, run)
 ),
-pairs AS (
+pairs AS MATERIALIZED (
     SELECT
         s.run, s.step, s.segment_id, s.row, s.n_total, s.n_expected, s.rollout_source, s.joined_by,
         (s.token_match AND s.length_match) IS TRUE AND s.joined_by IS DISTINCT FROM 'tokens' AS matched,
@@ -23,6 +24,9 @@ pairs AS (
     JOIN training_sequences AS s ON s.run = q.run AND s.sample_id = q.sample_id
     JOIN rollout_sequences AS r ON r.run = q.run AND r.sample_id = q.sample_id
     WHERE s.part_ids IS NULL AND r.parts IS NULL
+),
+ambiguous AS (
+    SELECT segment_id, row FROM pairs GROUP BY ALL HAVING count(*) > 1
 ),
 ranked AS (
     SELECT *,
@@ -39,14 +43,23 @@ ranked AS (
         count(*) FILTER (before) OVER alike > 1
             AND (min(coalesce(logprob_sum, 'nan')) FILTER (before) OVER alike IS DISTINCT FROM max(coalesce(logprob_sum, 'nan')) FILTER (before) OVER alike
                 OR min(spans) FILTER (before) OVER alike IS DISTINCT FROM max(spans) FILTER (before) OVER alike) AS several
-    FROM pairs
+    FROM pairs SEMI JOIN ambiguous USING (segment_id, row)
     WINDOW alike AS (PARTITION BY segment_id, row, token_hash, n_tokens)
 ),
-chosen AS (
+of_several AS (
     SELECT *, bool_or(several AND place = 1) OVER record AS unsure, max(token_hash) FILTER (place = 1) OVER record AS chosen_hash,
         max(n_tokens) FILTER (place = 1) OVER record AS chosen_tokens
     FROM ranked
     WINDOW record AS (PARTITION BY segment_id, row)
+),
+chosen AS (
+    SELECT * FROM of_several
+    WHERE CASE
+        WHEN unsure THEN joined_by IS DISTINCT FROM 'ambiguous' AND before AND token_hash = chosen_hash AND n_tokens = chosen_tokens
+        ELSE place = 1 AND NOT matched AND NOT linked
+    END
+    UNION ALL BY NAME
+    SELECT *, 1 AS place, false AS unsure FROM pairs ANTI JOIN ambiguous USING (segment_id, row) WHERE NOT matched AND NOT linked
 )
 SELECT
     c.run, c.step, c.segment_id, c.row, c.n_total, c.n_expected, c.rollout_source, c.same_hash, c.rollout_segment, c.rollout_row, c.n_tokens,
@@ -56,8 +69,4 @@ SELECT
 FROM chosen AS c
 LEFT JOIN segments AS t ON t.segment_id = c.segment_id
 LEFT JOIN segments AS o ON o.segment_id = c.rollout_segment
-WHERE CASE
-    WHEN c.unsure THEN c.joined_by IS DISTINCT FROM 'ambiguous' AND c.before AND c.token_hash = c.chosen_hash AND c.n_tokens = c.chosen_tokens
-    ELSE c.place = 1 AND NOT c.matched AND NOT c.linked
-END
 ORDER BY c.run, c.step, c.segment_id, c.row, c.place
