@@ -47,14 +47,15 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 Read = Callable[..., pa.Table]  # of a stored statement's name and its parameters
 
 # DuckDB 1.5 can read the file too, at no cost; the default of DuckDB 2 shuts it out.
-_STORAGE: Final = {"storage_compatibility_version": "v1.5.0"}
+_STORAGE: Final = {"storage_compatibility_version": "v1.5.0", "checkpoint_threshold": "128MiB"}
 _SPILL: Final = 8 * GIB  # on the disk, instead of DuckDB's 90 % of what is free
 
 _READ_ATTEMPTS: Final = 5
 _FIRST_BATCH: Final = 2048  # rows: DuckDB's own unit; a larger batch would be computed in vain
 _WATCH_SECONDS: Final = 0.1
-# A checkpoint takes 10 to 40 ms; what it covers is kept twice until then.
-_CHECKPOINT_SECONDS: Final = 10.0
+# A checkpoint takes 10 to 200 ms of the processor, and whoever writes waits for it; what it covers is kept twice until then. DuckDB makes
+# one by itself only when its log is large (`checkpoint_threshold`).
+_CHECKPOINT_SECONDS: Final = 30.0
 _CHECKPOINT_ATTEMPTS: Final = 20
 _CHECKPOINT_PAUSE: Final = 0.01
 _DAMAGE: Final = (
