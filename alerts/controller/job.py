@@ -101,7 +101,7 @@ def remember(
         store.execute(cursor, "controller_act", **row)
 
 
-SECONDS: Final = 1.0
+SECONDS: Final = 5.0  # what a file brings: the settings, a kill switch that was set while no service ran
 # A preview of many tokens takes seconds, and is repeated as long as the verdict calls for a correction that is refused.
 PACES: Final = {each: Pace(share=0.3, rest=10) for each in Priority}
 _RUNS_PER_TURN: Final = 64
@@ -302,7 +302,7 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
         return {**controller.run_once(), **policies.report()}
 
     return Part(
-        jobs=[Job("controller", SECONDS, work, urgent=True)],
+        jobs=[Job("controller", SECONDS, work, urgent=True, follows=True)],
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
             POLICY: ServiceAction("the effective policy of a run", in_force),

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+import pyarrow as pa
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.jobstores.base import JobLookupError
@@ -40,10 +41,10 @@ PATIENCE: Final = 600.0  # seconds without a sign of progress after which a job 
 INCOMPLETE: Final = "incomplete"
 _MOST_REST: Final = 0.5  # seconds
 _MOST_ERRORS: Final = 64  # distinct errors remembered per job
-_SAVE: Final = """
-INSERT OR REPLACE INTO job_runs (job, started_at, finished_at, runs, failures, last_error, progress)
-VALUES ($job, $started_at, $finished_at, $runs, $failures, $last_error, $progress)
-"""
+_ACCOUNTS: Final = pa.schema({
+    "job": pa.string(), "started_at": pa.timestamp("us", "UTC"), "finished_at": pa.timestamp("us", "UTC"), "runs": pa.int64(),
+    "failures": pa.int64(), "last_error": pa.string(), "progress": pa.string(),
+})  # fmt: skip
 _WATCH_SECONDS: Final = 1.0
 
 
@@ -76,12 +77,14 @@ class Job:
         patience: float = PATIENCE,
         rest: float = 0.0,
         urgent: bool = False,
+        follows: bool = False,
     ) -> None:
         """`work` returns what it did, and how far behind it is, as JSON values.
 
         `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times as long as
         a run took that no tick starts another, up to half a second: work that costs per run, not per item, then finds more at a time. `urgent`: a
-        judgement or an action waits for it, so that others give way, see `courtesy`.
+        judgement or an action waits for it, so that others give way, see `courtesy`. `follows`: there is news for it when ingest has brought
+        some or a run was diagnosed: it is asked then, and its own pace is for what time and people bring.
         """
         self.name = name
         self.seconds = seconds
@@ -90,7 +93,9 @@ class Job:
         self._succeeded = self._advanced = time.monotonic()
         self._rest = rest
         self._rest_until = -math.inf
+        self._asked = False
         self.urgent = urgent
+        self.follows = follows
         self.courtesy = Courtesy()
         self._processor = 0.0  # seconds, since the service started
         self._work = work
@@ -99,19 +104,35 @@ class Job:
         self._seen: set[str] = set()
 
     def run(self, *, wait: bool = False) -> None:
-        """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is queued."""
+        """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is queued.
+
+        Whoever asked for a run (`ask`) while one was under way gets another after it.
+        """
         if not wait and time.monotonic() < self._rest_until:
             return
         if self._turn.acquire(blocking=wait):
             begun = time.monotonic()
             try:
-                self._attempt()
-            except Exception as error:  # noqa: BLE001 - the boundary of a background thread: counted, reported, retried
-                self._failed(error)
+                self._run_as_asked()
             finally:
                 now = time.monotonic()
                 self._rest_until = now + min(self._rest * (now - begun), _MOST_REST)
                 self._turn.release()
+
+    def ask(self) -> None:
+        """There is news: what a run under way has looked at already may be older. Safe from any thread."""
+        self._asked = True
+
+    def _run_as_asked(self) -> None:
+        while True:
+            self._asked = False
+            try:
+                self._attempt()
+            except Exception as error:  # noqa: BLE001 - the boundary of a background thread: counted, reported, retried
+                self._failed(error)
+                return
+            if not self._asked:
+                return
 
     def run_now(self) -> Progress:
         """Waits for a run under way, then runs. Raises what the work raises."""
@@ -209,7 +230,8 @@ class Schedule:
         self._watcher.start()
 
     def soon(self, job: Job) -> None:
-        """`job` runs at once, unless it is running; safe from any thread."""
+        """`job` runs at once, or again after the run under way; safe from any thread."""
+        job.ask()
         with suppress(JobLookupError):  # the schedule is stopping
             self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC))
 
@@ -248,11 +270,11 @@ def restore_records(store: Store, jobs: Sequence[Job]) -> None:
 
 
 def save_records(store: Store, jobs: Sequence[Job]) -> None:
-    """Writes all accounts in one transaction. Raises `StoreError`."""
+    """Writes all accounts in one statement: each costs milliseconds. Raises `StoreError`."""
+    accounts = [job.account() for job in jobs]
+    rows = [{**account.document(), "progress": json.dumps(account.progress, default=str)} for account in accounts]
     with store.transaction() as cursor:
-        for job in jobs:
-            account = job.account()
-            cursor.execute(_SAVE, {**account.document(), "progress": json.dumps(account.progress, default=str)})
+        store.execute(cursor, "replace", pa.Table.from_pylist(rows, _ACCOUNTS), table="job_runs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -58,7 +59,7 @@ OBJECTS_JOB: Final = "object_store"
 INGEST_SECONDS: Final = 0.5
 INGEST_REST: Final = 1.0  # times as long as it took: statements cost the same for one step and for ten
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
-_DIAGNOSIS_SECONDS: Final = 1.0  # an armed run that begins to grow waits for no more
+_DIAGNOSIS_SECONDS: Final = 1.0
 _RETENTION_SECONDS: Final = 60.0
 _OBJECTS_SECONDS: Final = 10.0
 _FOLD_SECONDS: Final = 20.0
@@ -180,8 +181,13 @@ class Service:
             join.run(wait=True)
             step_metrics.run(wait=True)
             growth.run(wait=True)
-            if growth.account().progress.get("changes"):
-                self._schedule.soon(armed_diagnosis)
+            self._ask_followers()
+
+        def told(work: Callable[[], Report]) -> Report:
+            done = work()
+            if done["runs"]:
+                self._ask_followers()
+            return done
 
         ingest = Job(
             "ingest",
@@ -192,8 +198,10 @@ class Service:
             urgent=True,
         )
         profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
-        diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose)
-        armed_diagnosis = Job("armed_diagnosis", _DIAGNOSIS_SECONDS, pipeline.diagnose_armed, urgent=True)
+        diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, partial(told, pipeline.diagnose))
+        armed_diagnosis = Job(
+            "armed_diagnosis", _DERIVE_SECONDS, partial(told, pipeline.diagnose_armed), urgent=True, follows=True
+        )
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move)
         folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
@@ -219,6 +227,11 @@ class Service:
         for job in jobs:
             job.courtesy = self._store.courtesy
         return {job.name: job for job in jobs}
+
+    def _ask_followers(self) -> None:
+        for job in self._jobs.values():
+            if job.follows:
+                self._schedule.soon(job)
 
     def _listen(self, stack: ExitStack, actions: Mapping[str, Action]) -> FlightServer:
         token = stated_token(os.environ) or secrets.token_urlsafe(32)

@@ -189,6 +189,24 @@ def test_after_a_long_run_ticks_are_left_out(monkeypatch) -> None:
     assert job.account().runs == 3
 
 
+def test_news_that_come_during_a_run_are_looked_at_by_another_one() -> None:
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def look() -> dict[str, Any]:
+        under_way.set()
+        go_on.wait()
+        return {}
+
+    job = Job("job", 3600.0, look)
+    schedule = Schedule([job])
+    schedule.start()
+    under_way.wait()
+    schedule.soon(job)
+    go_on.set()
+    schedule.stop()
+    assert job.account().runs == 2
+
+
 def test_a_job_that_asks_for_another_one_while_all_are_stopped_ends_like_any_other() -> None:
     begun = threading.Event()
     other = Job("other", 3600.0, dict)
