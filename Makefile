@@ -283,10 +283,17 @@ test-engine-faults: dev
 test-writers: dev
 	@PYTHONPATH=tests $(BIN)/python -W ignore tests/proof/foreign_writers.py $(ARGS)
 
-# `logprobe ray up` on a real Ray of three raylets, some of which are killed.
+# What `--ray` runs on a cluster, on a real Ray of three raylets, some of which are killed.
 .PHONY: test-ray
 test-ray: .venv-ray/.logprobe-ready
 	@.venv-ray/bin/python -m pytest --timeout=900 tests/ray/*_cases.py $(ARGS)
+
+# `logprobe recompute` and `import` on Ray over this machine, on the same two cores; exit code 1 above 1.3 (ARGS="--tokens 100000000
+# --kill-node": at that size, and once more with one of the two nodes removed in the middle).
+.PHONY: bench-ray
+bench-ray: .venv-ray/.logprobe-ready
+	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/recompute_bench.py $(ARGS)
+	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/import_bench.py
 
 # Phrases that do not read like English: tests/wording/wordlist.yaml. Part of `make lint`.
 .PHONY: wording

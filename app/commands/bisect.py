@@ -25,8 +25,10 @@ from logprobe.monitor.proof.experiments.bisecting import Arm, Bisection, jumps
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
+from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
 from logprobe.monitor.proof.paired import Cost
 from logprobe.monitor.proof.scorers.nursery import Nursery
+from logprobe.monitor.proof.scorers.running import Executor
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     knobs = chosen(None if arguments.knobs is None else arguments.knobs.split(","))
     task = task_of(arguments)
     try:
-        with Nursery() as nursery:
+        with _executor(arguments.ray) as executor:
             found = bisect(
                 task.sequences,
                 task.setup,
@@ -42,8 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
                 against=arguments.against,
                 floor=arguments.floor,
                 minutes=arguments.minutes,
-                run=ArmCache(cache_folder(arguments), nursery),
-                countdown=Countdown(_say),
+                run=ArmCache(cache_folder(arguments), executor),
+                place=executor.place,
+                countdown=Countdown(_say, at_once=executor.place.arms),
             )
     except KeyboardInterrupt:
         print("stopped; finished arms are kept, the same command continues", file=sys.stderr)
@@ -51,6 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     keep(arguments, "bisect", found.document())
     tables.show(found.document(), lambda: text(found), as_json=arguments.json)
     return 0
+
+
+def _executor(address: str | None) -> Executor:
+    """This machine, or the Ray cluster at an address."""
+    return Nursery() if address is None else RayExecutor(address)
 
 
 def _say(line: str) -> None:

@@ -26,12 +26,12 @@ from logprobe.app.text import comparison, tables
 from logprobe.app.text.terminal import replace_line
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.comparison import METRICS
-from logprobe.monitor.compare.pooled import of_each
+from logprobe.monitor.compare.pooled import of_each, require_here
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.leading import leading
 from logprobe.monitor.diagnosis.named import told
-from logprobe.monitor.parallel.pool import Pool
+from logprobe.monitor.parallel.ray_pool import pool_at
 
 _MANY: Final = 10  # runs
 
@@ -68,7 +68,7 @@ def _why(place: Place) -> str:
 def _histories(arguments: argparse.Namespace, metrics: tuple[str, ...], places: Places) -> list[History]:
     """The baseline's first."""
     names, found = [arguments.baseline, *arguments.names], []
-    with Pool() as pool:
+    with pool_at(arguments.ray) as pool:
         each = of_each(names, pool, partial(_from_files, metrics), lambda name: history(find(places, name), metrics))
         for run in each:
             found.append(run)
@@ -78,6 +78,7 @@ def _histories(arguments: argparse.Namespace, metrics: tuple[str, ...], places: 
 
 def _from_files(metrics: tuple[str, ...], path: str) -> History:
     """The function that is mapped over runs in files."""
+    require_here(path)
     with Places(None) as places:
         return history(find(places, path), metrics)
 

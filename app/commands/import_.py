@@ -30,7 +30,7 @@ from logprobe.monitor.importers import formats
 from logprobe.monitor.importers.following import Follower, Pace, ReconsiderError, SpoolRefusedError, Status
 from logprobe.monitor.importers.importing import Importer, ImportReport, alone
 from logprobe.monitor.importers.source import Format
-from logprobe.monitor.parallel.pool import Pool
+from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.pipeline import backlog
 
@@ -124,8 +124,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.files:
         form = replace(form, patterns=(arguments.files,))
     if arguments.follow:
+        if arguments.ray:
+            raise ConfigurationError("--follow reads files as they grow, on this machine; omit --ray")
         return follow(home, form, root, run, json=arguments.json)
-    report = _imported(home, form, root, run)
+    report = _imported(home, form, root, run, arguments.ray)
     if arguments.json:
         print(tables.dump(asdict(report)))
     else:
@@ -142,8 +144,8 @@ def _run_name(arguments: argparse.Namespace, root: Path) -> str:
     raise ConfigurationError("no run named: pass --run NAME")
 
 
-def _imported(home: Home, form: Format, root: Path, run: str) -> ImportReport:
-    with alone(home, run, form), Pool() as pool:
+def _imported(home: Home, form: Format, root: Path, run: str, ray: str | None) -> ImportReport:
+    with alone(home, run, form), pool_at(ray) as pool:
         take(home)  # what an interrupted import left in the spool
         with open_reader(home) as reader:
             importer = Importer(home, run, form, reader)

@@ -17,7 +17,7 @@ from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.terminal import replace_line
 from logprobe.monitor.home import Home
-from logprobe.monitor.parallel.pool import Pool
+from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.recompute.recomputing import Progress, recompute, writer_of
 
 _WIDTH: Final = 20
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     home = Home(home_path(arguments))
     with writer_of(home) as writer:
         require_run(arguments.name, writer.read("app_runs")["run"].to_pylist())
-        with Pool() as pool:
+        with pool_at(arguments.ray) as pool:
             began = time.monotonic()
             progress = recompute(
                 home, writer, arguments.name, steps=arguments.steps, pool=pool, show=lambda now: _show(now, began)

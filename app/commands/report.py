@@ -18,12 +18,12 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import worst
 from logprobe.monitor.compare import Place, Places
 from logprobe.monitor.compare.history import history
-from logprobe.monitor.compare.pooled import of_each
+from logprobe.monitor.compare.pooled import of_each, require_here
 from logprobe.monitor.diagnosis import culprit, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.proven import latest
-from logprobe.monitor.parallel.pool import Pool
+from logprobe.monitor.parallel.ray_pool import pool_at
 
 _SEQUENCES: Final = 10
 _DEEDS: Final = 10_000  # of the home, the newest
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(names) > 1 and not target.is_dir():
         raise ConfigurationError(f"--html {target}: reports of several runs need a folder that exists")
     taken: set[str] = set()
-    with Places(arguments.home, arguments.ca) as places, Pool() as pool:
+    with Places(arguments.home, arguments.ca) as places, pool_at(arguments.ray) as pool:
         for name, document in of_each(names, pool, _from_files, lambda name: _document(find(places, name))):
             alone = len(names) == 1 and arguments.html
             write_report(target if alone else target / f"{_unlike(taken, name)}.html", document)
@@ -52,6 +52,7 @@ def _unlike(taken: set[str], name: str) -> str:
 
 def _from_files(path: str) -> tuple[str, str]:
     """The function that is mapped over runs in files."""
+    require_here(path)
     with Places(None) as places:
         return _document(find(places, path))
 

@@ -29,6 +29,7 @@ from logprobe.app.parsers.arguments import (
     pace,
     port,
     positive,
+    ray,
     steps,
 )
 from logprobe.collectors.kernel.pairs import PAIRS, RATIO_PAIRS
@@ -302,6 +303,7 @@ COMMANDS: Final[Commands] = {
         "compute a run's metrics again from raw tokens, after a definition has changed",
         RUN,
         steps("only these steps"),
+        ray("compute"),
         JSON,
     ),
     "diagnose": (
@@ -327,6 +329,10 @@ COMMANDS: Final[Commands] = {
             default="reference",
         ),
         arg("--minutes N", "after which no arm is started (default: no limit)", type=positive),
+        arg(
+            "--ray ADDRESS",
+            "runs arms on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/proof.md)",
+        ),
         arg(
             "--cache DIR",
             "where finished arms are kept (default: proof/ of the home, or logprobe/proof of the user's cache folder)",
@@ -400,6 +406,7 @@ COMMANDS: Final[Commands] = {
         arg("--metric KEY", "instead of the default metrics (may be repeated)", action="append"),
         JSON_OR_NULL,
         arg("--html FILE", "also write a report: one file that needs no network"),
+        ray("read runs in files"),
         CA,
     ),
     "report": (
@@ -409,6 +416,7 @@ COMMANDS: Final[Commands] = {
             "--html FILE",
             "output file, of several runs the folder for them (default: RUN.html in the working directory)",
         ),
+        ray("report on runs in files"),
         CA,
     ),
     "alerts": ("list, acknowledge and silence alerts; try rules", actions(ALERTS, default="list")),
@@ -448,6 +456,7 @@ COMMANDS: Final[Commands] = {
         arg("--run NAME", "the run to import into (bundle: default its original name)"),
         arg("--follow", "keep importing what appears there, until Ctrl-C"),
         arg("--files PATTERN", "only files of this name, e.g. '*_0.pt' (default: the format's)"),
+        ray("read the files"),
         arg("--json", "the report as one JSON document"),
     ),
     "export": (

@@ -5,10 +5,12 @@ A run in files is ingested where it is read. A home has one reader, on its machi
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare.places import in_files
 from logprobe.monitor.parallel.pool import Pool
 
@@ -23,7 +25,7 @@ def of_each(
     Args:
         names: as `Places.find` takes them.
         pool: whose workers open runs in files, each once.
-        from_files: of the absolute path of a run in files.
+        from_files: of the absolute path of a run in files; a function of a module.
         elsewhere: of the name of any other run.
 
     Raises what the functions raise.
@@ -36,3 +38,11 @@ def of_each(
         if name in paths and name not in found:
             found[name] = next(made)
         yield found[name] if name in found else elsewhere(name)
+
+
+def require_here(path: str) -> None:
+    """Raises `ConfigurationError` on a machine that does not have the run in files that the caller has."""
+    if not in_files(path):
+        raise ConfigurationError(
+            f"{socket.gethostname()} cannot read {path}: every node needs it at the same path (docs/scaling.md)"
+        )

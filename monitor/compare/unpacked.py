@@ -13,7 +13,7 @@ from logprobe.monitor.importers.importing import Importer
 from logprobe.monitor.importers.reading import Reading
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
-from logprobe.monitor.parallel.pool import Pool
+from logprobe.monitor.parallel.pool import LocalPool
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 
@@ -33,7 +33,7 @@ def bundle(path: Path, scratch: Path) -> tuple[str, Store]:
     run = str(read_manifest(path)["run"])
     store = Store.open(Home(scratch))
     try:
-        with Pool(1) as pool:
+        with LocalPool(1) as pool:
             Importer(Home(scratch), run, named("bundle"), store).run(path, pool)
     except BaseException:
         store.close()

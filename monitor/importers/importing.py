@@ -3,7 +3,7 @@
 An import that was killed continues where it stopped, a second one adds nothing, and a log that has grown adds what is new. A piece whose
 content has changed is an error, never a second copy.
 
-`prepare` is mapped over the files, by this machine's threads. It reads and takes apart, and writes nothing. What it
+`prepare` is mapped over the files, by this machine's threads or on a Ray cluster. It reads and takes apart, and writes nothing. What it
 returns of a file is bounded; of a larger one the rest is left to the caller.
 
 A marker is a `health` record with the place of the piece (file, first and last unit), the SHA-256 of its content, and the number of its
@@ -18,6 +18,7 @@ import hashlib
 import itertools
 import json
 import os
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -111,11 +112,16 @@ class _File:
 
 def _pieces(own: Reading, asked: Wanted, made: Prepared) -> Iterator[Piece]:
     """Of one file: what a worker made of it, then what it left. Raises why it ended early."""
-    yield from made.pieces
+    for piece in made.pieces:
+        if any(not table.schema.equals(SCHEMAS[kind]) for kind, table in piece.tables.items()):
+            raise ConfigurationError(f"{made.host} has another version of logprobe; install the same on every node")
+        yield piece
     if made.rest:
         yield from own.pieces(after(asked, made.pieces))
     if isinstance(made.failure, FileNotFoundError) and asked.path.exists():
-        raise ConfigurationError(f"{asked.path} changed while it was read ({made.failure}); import it again")
+        raise ConfigurationError(
+            f"{made.host} cannot read {asked.path} as it is here ({made.failure}): every node needs it at the same path"
+        )
     if made.failure is not None:
         raise made.failure
 
@@ -149,11 +155,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was made of one file. `rest`: whether more is to come; `failure`: why it ended early."""
+    """What was made of one file. `rest`: whether more is to come; `failure`: why it ended early; `host`: who says so."""
 
     pieces: list[Piece] = field(default_factory=list)
     rest: bool = False
     failure: Exception | None = None
+    host: str = ""
 
 
 def prepare(batch: Batch) -> list[Prepared]:
@@ -199,7 +206,7 @@ def _batch(form: str, chosen: Iterable[tuple[Wanted, int]]) -> Batch:
 
 
 def _prepared(form: str, wanted: Wanted, size: int) -> Prepared:
-    reading = _reading(form)
+    host, reading = socket.gethostname(), _reading(form)
     done: list[Piece] = []
     try:
         if wanted.path.stat().st_size < size:
@@ -210,11 +217,11 @@ def _prepared(form: str, wanted: Wanted, size: int) -> Prepared:
             held += sum(table.nbytes for table in piece.tables.values())
             if held > FILE_BYTES and not piece.last:
                 reading.close()  # it is in the middle of the file
-                return Prepared(done, rest=True)
+                return Prepared(done, rest=True, host=host)
     except (LogprobeError, OSError) as error:
         reading.close()
-        return Prepared(done, failure=error)
-    return Prepared(done)
+        return Prepared(done, failure=error, host=host)
+    return Prepared(done, host=host)
 
 
 def _reading(form: str) -> Reading:

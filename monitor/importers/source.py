@@ -1,6 +1,6 @@
 """Source files, taken apart into units: a line, a row, a sample. A unit that cannot be read is one bad unit, no more.
 
-Units become pieces: rows of the wire contract as Arrow tables, and what a marker says of them. A piece depends on the file alone, so it is the same whoever computes it.
+Units become pieces: rows of the wire contract as Arrow tables, and what a marker says of them. A piece depends on the file alone, so it is the same whoever computes it: a process of this machine, or a node of a Ray cluster.
 """
 
 from __future__ import annotations

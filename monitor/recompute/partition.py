@@ -1,14 +1,19 @@
 """Some training records and where their raw tokens lie → what metrics are computed from. Reads Parquet, writes nothing.
 
-The result of a record depends, in every bit, on its tokens alone (see `collectors.kernel.statistics`), not on the partition.
+The result of a record depends, in every bit, on its tokens alone (see `collectors.kernel.statistics`), not on the partition or the
+machine. A machine whose elementary functions round differently (another numpy, other vector instructions) is found out by
+`arithmetic` and computes nothing.
 
 Dimensions: ``_S`` training records of a partition.
 """
 
 from __future__ import annotations
 
+import hashlib
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +24,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS
+from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.collectors.spool.schema import TRAINING_FLOATS
 from logprobe.monitor import ragged
@@ -29,6 +35,7 @@ from logprobe.monitor.store.raw_files import RAW_SCHEMAS
 from logprobe.monitor.store.raw_places import PREFIX
 
 KEY: Final = ("run", "step", "segment_id", "row", "rollout_source", "rollout_segment", "rollout_row")
+_PROBE: Final = 4096  # tokens
 _NAMES: Final = {"training": ("token_ids", "mask", *TRAINING_FLOATS), "rollout": ("token_ids", "logprobs")}
 
 
@@ -42,29 +49,46 @@ class Partition:
     records: pa.Table
     steps: tuple[int, ...]
     storage: StorageSettings | None
+    arithmetic: str
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
     """`table`: `KEY`, the sums and the statistics of every pair of each record; None: `missing` says what could not be read.
 
-    `tokens`: masked ones included.
+    `unlike`: why a machine cannot take part. `tokens`: masked ones included.
     """
 
     table: pa.Table | None = None
     tokens: int = 0
     missing: str | None = None
+    host: str = ""
+    unlike: str | None = None
 
 
 def compute(partition: Partition) -> Computed:
     """The pure function that is mapped over partitions. Raises `ObjectStoreError`."""
+    host = socket.gethostname()
+    if arithmetic() != partition.arithmetic:
+        return Computed(
+            host=host, unlike=f"{host} computes other digits than this machine (numpy {np.__version__} there)"
+        )
     try:
         training = _lists(partition, "training")
         columns = _measured(partition, training)
     except _GoneError as error:
-        return Computed(missing=str(error))
+        return Computed(host=host, missing=str(error))
     table = pa.table({**{name: partition.records[name] for name in KEY}, **columns})
-    return Computed(table, int(ragged.lengths(training["token_ids"]).sum()))
+    return Computed(table, int(ragged.lengths(training["token_ids"]).sum()), host=host)
+
+
+@lru_cache(maxsize=1)
+def arithmetic() -> str:
+    """What this machine makes of some fixed tokens, in every bit."""
+    rng = np.random.default_rng(7)
+    policy = -rng.exponential(2.0, _PROBE)
+    found = sequence_statistics(-rng.exponential(2.0, _PROBE), policy, None, [0, 100, _PROBE])
+    return hashlib.sha256(b"".join(found[name].tobytes() for name in COLUMNS)).hexdigest()
 
 
 class _GoneError(Exception):

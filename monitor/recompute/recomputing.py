@@ -28,7 +28,7 @@ from logprobe.monitor.objects.settings import load
 from logprobe.monitor.parallel.pool import Pool
 from logprobe.monitor.reader import FlightReader, connect
 from logprobe.monitor.recompute import writing
-from logprobe.monitor.recompute.partition import Computed, Partition, compute
+from logprobe.monitor.recompute.partition import Computed, Partition, arithmetic, compute
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.raw_places import PREFIX
 from logprobe.monitor.store.store import Store
@@ -185,14 +185,17 @@ def _round(
 
 def _refuse(computed: Computed) -> None:
     """Raises `ConfigurationError` unless the file is gone for this machine, too."""
+    if computed.unlike is not None:
+        raise ConfigurationError(computed.unlike)
     if computed.missing and Path(computed.missing).exists():
         raise ConfigurationError(
-            f"{computed.missing} is there and cannot be read; check who may read it, and `logprobe check`"
+            f"{computed.host} cannot read {computed.missing}: every node needs the home's raw tokens at the same path, "
+            f"or in an object store (docs/scaling.md)"
         )
 
 
 def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int]]) -> Iterator[Partition]:
-    storage = load(home)
+    storage, digits = load(home), arithmetic()
     for steps in batches:
         found = writer.read("recompute_sequences", run=run, steps=steps)
         records = _placed(home, found.filter(pc.invert(found["gone"])))
@@ -200,7 +203,7 @@ def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int
         for first, last in _row_batches(records):
             ended = set(step[first:last].tolist()) - set(step[last : last + 1].tolist())
             rows = records.take(pa.array(np.arange(first, last)))  # a slice would travel with all of the records
-            yield Partition(rows, tuple(sorted(ended)), storage)
+            yield Partition(rows, tuple(sorted(ended)), storage, digits)
 
 
 def _placed(home: Home, records: pa.Table) -> pa.Table:

@@ -20,7 +20,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.parallel.pool import Pool
+from logprobe.monitor.parallel.pool import LocalPool
 from logprobe.monitor.recompute import partition, recomputing, writing
 from logprobe.monitor.store.store import Store
 
@@ -122,7 +122,7 @@ def served(home: Path) -> Iterator[None]:
 
 
 def run(home: Path, **settings: Any) -> recomputing.Progress:
-    with recomputing.writer_of(Home(home)) as writer, Pool() as pool:
+    with recomputing.writer_of(Home(home)) as writer, LocalPool() as pool:
         return recomputing.recompute(
             Home(home), writer, RUN, steps=settings.get("steps", (None, None)), pool=pool, show=lambda _: None
         )
@@ -191,6 +191,14 @@ def test_a_record_that_was_joined_anew_keeps_what_the_join_computed(home: Path) 
         update = "SELECT sum_k3 FROM statistics WHERE step = 1 AND pair = 'update' ORDER BY ALL"
         wanted = sorted(row["sum_k3"] for row in whole[1] if row["step"] == 1 and row["pair"] == "update")
         assert store.query(update)["sum_k3"].to_pylist() == wanted
+
+
+def test_a_machine_with_other_arithmetic_takes_no_part(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = stored(home)
+    monkeypatch.setattr(recomputing, "arithmetic", lambda: "other")
+    with pytest.raises(ConfigurationError, match="computes other digits than this machine"):
+        run(home)
+    assert stored(home) == whole
 
 
 @pytest.mark.parametrize("name", ["../logprobe.duckdb", "x.arrow", "0" * 32 + ".arrow"])

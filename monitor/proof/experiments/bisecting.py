@@ -21,6 +21,7 @@ from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import Knob, Side
 from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, Sums, differences, gap, removed, restores, speed, sums
 from logprobe.monitor.proof.sample import Scores
+from logprobe.monitor.proof.scorers.running import each
 
 Verdict = Literal["this is it", "contributes", "unproven", "innocent", "not testable here"]
 _LEAST: Final = 0.05  # share of the gap below which an arm is called innocent
@@ -179,12 +180,14 @@ class Search:
         floor: K3 that counts as agreement.
         out_of_time: whether to start no more arms.
         countdown: is told of each arm; of those that change one setting, its owner has told it.
+        at_once: arms that run at a time, where they do not depend on each other.
     """
 
     bench: Bench
     floor: float
     out_of_time: Callable[[], bool] = lambda: False
     countdown: Countdown = field(default_factory=Countdown)
+    at_once: int = 1
     _kept: dict[tuple[tuple[str, str], ...], Measured] = field(default_factory=dict)
 
     def run(self) -> tuple[list[Arm], tuple[str, ...], bool]:
@@ -217,6 +220,7 @@ class Search:
 
     def _arms(self, found: tuple[Change, ...], rest: Sequence[Change], base: Sums) -> dict[Change, Arm]:
         """Each of the `rest` on top of what was `found`."""
+        each(lambda change: self._measure((*found, change)), rest, self.at_once)
         return {change: self._arm((*found, change), base) for change in rest}
 
     def _arm(self, changes: tuple[Change, ...], base: Sums) -> Arm:
@@ -355,6 +359,7 @@ def search_all(
     unsure: str | None = None,
     deadline: float | None = None,
     countdown: Countdown | None = None,
+    at_once: int = 1,
 ) -> Bisection:
     """Searches every side that departs.
 
@@ -368,6 +373,7 @@ def search_all(
         unsure: what of the engine's settings could not be repeated; None: nothing.
         deadline: on the monotonic clock; arms that have not started by then are not run.
         countdown: is told of each arm.
+        at_once: arms that run at a time.
     """
     floor = max(floor, 2 * (noise_floor or 0.0))
     countdown = countdown or Countdown()
@@ -383,7 +389,7 @@ def search_all(
     residual: dict[Side, str] = {}
     for bench in sorted(departing, key=lambda bench: -_leg_size(legs, bench)):
         late = (lambda: False) if deadline is None else (lambda: time.monotonic() > deadline)
-        search = Search(bench, floor, late, countdown)
+        search = Search(bench, floor, late, countdown, at_once)
         more, names, parity = search.run()
         arms += more
         smallest += names

@@ -14,16 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from logprobe.monitor.proof.scorers.running import (
-    ENGINE,
-    FORWARD,
-    Outcome,
-    afresh,
-    end,
-    has_cuda,
-    run_scorer,
-    variables,
-)
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, Place, afresh, end, run_scorer, variables
 
 _PROCESS: Final = "logprobe.monitor.proof.scorers.nursery_process"
 _GRACE: Final = 5.0  # seconds in which it ends its arm and itself
@@ -31,10 +22,10 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]  # what is forked, and its enviro
 
 
 class Nursery:
-    """Runs scorers on this machine, as `run_scorer` does; a context manager that ends those that still run."""
+    """This machine; an `Executor`."""
 
     def __init__(self) -> None:
-        self._cuda = has_cuda()
+        self.place = Place()
         self._processes: dict[_Key, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -48,7 +39,7 @@ class Nursery:
         self, module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
     ) -> Outcome:
         """Runs `module` on `job`."""
-        start = self._fork if _may_share(module, job) and not self._cuda else None
+        start = self._fork if _may_share(module, job) and not self.place.cuda else None
         return run_scorer(module, job, seconds=seconds, environment=environment, start=start)
 
     def _fork(self, module: str, folder: Path, seconds: float, environment: Mapping[str, str]) -> tuple[int, bool]:

@@ -313,5 +313,7 @@ def test_an_imported_run_has_ended(tmp_path, capsys):
 
 def test_wrong_usage_says_what_to_do(tmp_path, capsys):
     assert "there are jsonl, parquet, nemo-rl" in import_(tmp_path / "h", "what", tmp_path, capsys)
+    assert main(["import", "jsonl", str(tmp_path), "--run=r", f"--home={tmp_path}", "--follow", "--ray=auto"]) == 1
+    assert "omit --ray" in capsys.readouterr().err
     assert "does not exist" in import_(tmp_path / "h", "jsonl", tmp_path / "none", capsys)
     assert "no file named *.parquet there" in import_(tmp_path / "h", "parquet", tmp_path, capsys)
