@@ -201,8 +201,7 @@ def test_raw_files_of_an_earlier_logprobe_have_null_where_they_have_no_column(ho
 
 LOOKING = """
 import sys
-from pathlib import Path
-from logprobe.collectors.files import is_gone
+from logprobe.collectors.errors import QueryError
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
@@ -211,6 +210,10 @@ with Store.open(home) as store:
     store.query("SELECT count(*) AS n FROM steps")
     report = Retention(store).run_once()
     print(report.missing_files, store.raw.problems())
+    try:
+        store.query("SELECT count(*) AS n FROM tokens")
+    except QueryError as error:
+        print(f"refused: {error}")
 """
 
 
@@ -229,6 +232,9 @@ def test_a_file_that_cannot_be_looked_at_is_not_gone(home: Path, tmp_path: Path)
     assert asked.returncode == 0, asked.stderr.decode()
     assert asked.stdout.startswith(b"0 ["), asked.stdout
     assert all(f"{file} cannot be read (".encode() in asked.stdout for file in (path, other))
+    refused = asked.stdout.decode().partition("refused: ")[2]
+    assert any(file.name in refused for file in (path, other)), asked.stdout
+    assert "restore that file, or move it away" in refused
     with Store.open(moved) as store:
         assert store.query(TOKENS)["n"].to_pylist() == [8]
 

@@ -10,11 +10,13 @@ import duckdb
 import pytest
 from processes import logprobe
 
-from logprobe.collectors.errors import StoreError
+from logprobe.collectors.errors import QueryError, StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.recovery.checking import check
 from logprobe.monitor.store import copies, migrations, sql_files
 from logprobe.monitor.store import store as store_module
+from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
 
 
@@ -91,6 +93,27 @@ def test_a_home_of_an_earlier_version_opens_with_the_same_numbers(released: Home
         Ingester(store).run_once()
         assert store.raw.problems() == []
     assert (released.path / f"logprobe.duckdb.schema-{said['schema']}").exists()
+
+
+def test_a_home_of_an_earlier_version_with_a_damaged_raw_file_opens_with_the_same_numbers(released: Home) -> None:
+    said = json.loads((released.path / "numbers.json").read_text())
+    before = {(step, metric): value for step, metric, value in said["metrics"]}
+    (damaged,) = released.raw.glob("toy/training/*.parquet")
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    with Store.open(released) as store:
+        rows = store.query("SELECT step, metric, value FROM step_metrics WHERE value IS NOT NULL").to_pylist()
+        found = {(row["step"], row["metric"]): row["value"] for row in rows}
+        assert {key: found.get(key) for key in before} == pytest.approx(before, rel=1e-12)
+        with pytest.raises(QueryError, match=rf"{damaged.name}.*restore that file, or move it away"):
+            store.query("SELECT count(*) AS n FROM tokens")
+        Ingester(store).run_once()
+        report = Retention(store).run_once()
+        assert report.missing_files == 0
+        assert any(str(damaged) in problem for problem in store.raw.problems())
+    assert damaged.exists()
+    checked = check(released)
+    assert any(damaged.name in problem for problem in checked["problems"])
+    assert checked["not_compared"] == checked["raw_files"], "they have no checksums"
 
 
 def test_reading_a_home_of_an_earlier_version_changes_nothing(released: Home) -> None:
