@@ -14,13 +14,12 @@ import pyarrow as pa
 from figure import Figure
 
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
-from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.collectors.spool.segments import SpoolWriter, read_segment
 from logprobe.monitor.home import Home
-from logprobe.collectors.spool.segments import read_segment
-from logprobe.monitor.ingest.soundness import sound_rows
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.ingest.sequence_rows import reduce_training
+from logprobe.monitor.ingest.soundness import sound_rows
 from logprobe.monitor.ingest.spool_scan import scan
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS, write_raw
 from logprobe.monitor.store.store import Store
