@@ -31,6 +31,7 @@ from logprobe.monitor.reader import connect
 from logprobe.monitor.service.action import Action as ServiceAction
 from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.service.turns import Pace, Priority, Row, Turns, priority
+from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.store import Store
 
 
@@ -302,7 +303,7 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
         return {**controller.run_once(), **policies.report()}
 
     return Part(
-        jobs=[Job("controller", SECONDS, work, urgent=True, follows=True)],
+        jobs=[Job("controller", SECONDS, work, rank=Rank.DECISION, follows=True)],
         actions={
             ACTION: ServiceAction("switch the correction of a run, or its mode", controller.command),
             POLICY: ServiceAction("the effective policy of a run", in_force),

@@ -2,7 +2,7 @@
 
 A diagnosis looks at the whole run and takes half a second of processor time or more; whose turn it is, is decided in
 `monitor.service.turns`. An ended run is diagnosed after its last step and then rests until something changes: data, what is accepted,
-an experiment. What is urgent can have a thread of its own: armed live runs that have no diagnosis, or one that is known to be out of date.
+an experiment. What is urgent can have a thread of its own: armed live runs whose growth began or ended since.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DiagnosisStage:
     ) -> None:
         """`accepted`: what people have accepted of a run; `armed`: whether a correction of it may be switched.
 
-        `urgent`: True: only armed live runs that have no diagnosis or changed since, False: only others; None: all.
+        `urgent`: True: only armed live runs that changed since, False: only others; None: all.
         """
         self._store = store
         self._now = now
@@ -68,7 +68,7 @@ class DiagnosisStage:
         matters = priority(
             live=row["live"],
             armed=self._armed(row["run"]),
-            changed=row["changed"] or first,
+            changed=row["changed"],
             awaited=row["awaited"] or row["changed"],
             first=first,
         )

@@ -30,7 +30,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.service.action import Action
-from logprobe.monitor.store.courtesy import Courtesy
+from logprobe.monitor.store.courtesy import Courtesy, Rank
 from logprobe.monitor.store.store import Store
 
 LOGGER: Final = logging.getLogger("logprobe.service")
@@ -76,14 +76,14 @@ class Job:
         *,
         patience: float = PATIENCE,
         rest: float = 0.0,
-        urgent: bool = False,
+        rank: Rank = Rank.OTHER,
         follows: bool = False,
     ) -> None:
         """`work` returns what it did, and how far behind it is, as JSON values.
 
         `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times as long as
-        a run took that no tick starts another, up to half a second: work that costs per run, not per item, then finds more at a time. `urgent`: a
-        judgement or an action waits for it, so that others give way, see `courtesy`. `follows`: there is news for it when ingest has brought
+        a run took that no tick starts another, up to half a second: work that costs per run, not per item, then finds more at a time. `rank`:
+        which other jobs rest while it works, see `courtesy`. `follows`: there is news for it when ingest has brought
         some or a run was diagnosed: it is asked then, and its own pace is for what time and people bring.
         """
         self.name = name
@@ -94,7 +94,7 @@ class Job:
         self._rest = rest
         self._rest_until = -math.inf
         self._asked = False
-        self.urgent = urgent
+        self.rank = rank
         self.follows = follows
         self.courtesy = Courtesy()
         self._processor = 0.0  # seconds, since the service started
@@ -168,7 +168,7 @@ class Job:
         account = self._account
         account.started_at = datetime.now(UTC)
         begun, before = time.perf_counter(), time.thread_time()
-        with self.courtesy.work(urgent=self.urgent):
+        with self.courtesy.work(self.rank):
             progress = dict(self._work())
         self._processor += time.thread_time() - before
         account.progress = {

@@ -123,13 +123,14 @@ class Pipeline:
             steps, remaining = steps + done.steps, done.remaining
         return {"steps": steps, "remaining": remaining}
 
-    def profile(self) -> Report:
-        """Profiles the tokens of the steps that were computed since. Raises `StoreError`."""
+    def profile(self, beat: Callable[[], None] = lambda: None) -> Report:
+        """Profiles the tokens of the steps that were computed since; `beat` is called after every batch. Raises `StoreError`."""
         steps = tokens = 0
         problem = None
         while not self._stopping.is_set():
             done = self._profiles.run_once()
             steps, tokens, problem = steps + done.steps, tokens + done.tokens, done.problem
+            beat()
             if not done.steps:
                 break
         return _judged({"steps": steps, "tokens": tokens, "problem": problem})
@@ -143,7 +144,7 @@ class Pipeline:
         return self._diagnosis.run_once()
 
     def diagnose_armed(self) -> Report:
-        """Diagnoses the armed live runs of which no diagnosis says how they stand. Raises `StoreError` and `QueryError`."""
+        """Diagnoses the armed live runs whose growth began or ended since their diagnosis. Raises `StoreError` and `QueryError`."""
         return self._urgent_diagnosis.run_once()
 
     def retain(self) -> Report:

@@ -44,6 +44,7 @@ from logprobe.monitor.service.jobs import (
     save_records,
 )
 from logprobe.monitor.service.pipeline import Pipeline, Report, backlog
+from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
 from logprobe.monitor.store.store import Store
@@ -172,9 +173,9 @@ class Service:
         self._stop.set()
 
     def _make_jobs(self, pipeline: Pipeline, parts: Sequence[Part]) -> dict[str, Job]:
-        join = Job("join", _DERIVE_SECONDS, pipeline.join, urgent=True)
-        step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps, urgent=True)
-        growth = Job("growth", _DERIVE_SECONDS, pipeline.judge_growth, urgent=True)
+        join = Job("join", _DERIVE_SECONDS, pipeline.join, rank=Rank.JUDGEMENT)
+        step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps, rank=Rank.JUDGEMENT)
+        growth = Job("growth", _DERIVE_SECONDS, pipeline.judge_growth, rank=Rank.JUDGEMENT)
 
         def follow_up(_: Report) -> None:
             # Each has an account of its own: a join that fails keeps nobody from seeing metrics.
@@ -195,17 +196,17 @@ class Service:
             lambda: pipeline.ingest(follow_up, ingest.beat),
             patience=_INGEST_PATIENCE,
             rest=INGEST_REST,
-            urgent=True,
+            rank=Rank.JUDGEMENT,
         )
-        profiles = Job("profiles", _DERIVE_SECONDS, pipeline.profile)
+        profiles = Job("profiles", _DERIVE_SECONDS, lambda: pipeline.profile(profiles.beat))
         diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, partial(told, pipeline.diagnose))
         armed_diagnosis = Job(
-            "armed_diagnosis", _DERIVE_SECONDS, partial(told, pipeline.diagnose_armed), urgent=True, follows=True
+            "armed_diagnosis", _DERIVE_SECONDS, partial(told, pipeline.diagnose_armed), rank=Rank.DECISION, follows=True
         )
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move)
         folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
-        health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE, urgent=True)
+        health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE, rank=Rank.JUDGEMENT)
         added = [job for part in parts for job in part.jobs]
         jobs = (
             ingest,

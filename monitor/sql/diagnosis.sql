@@ -33,6 +33,7 @@ WITH accepted AS (
     SELECT n.run, n.step, n.revision, n.live, d.diagnosed_at, n.revision > coalesce(d.revision, -1) AS computed,
            coalesce(a.changed_at >= d.diagnosed_at, false) AS awaited,
            coalesce(f.step > d.step AND f.step <= n.step, false)
+               OR coalesce(d.run IS NULL AND g.verdict IN ('growing', 'critical'), false)
                OR coalesce(g.changed_step > d.step AND g.verdict <> d.verdict AND (g.verdict IN ('growing', 'critical') OR d.verdict IN ('growing', 'critical')), false) AS changed
     FROM live_runs($now::TIMESTAMPTZ) AS n
     LEFT JOIN diagnoses AS d ON d.run = n.run

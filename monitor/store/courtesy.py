@@ -1,9 +1,10 @@
-"""What is urgent goes first, between threads of one store that all want the processor.
+"""What matters more goes first, between threads of one store that all want the processor.
 
 Threads of a process share the processor alike, whatever they do, and Python lets one of them run at a time: on a busy machine a report
-or a profile takes it from the ingest that all judgements wait for. So a job says whether it is urgent, and while one that is has work under way,
-the others rest after each statement, nine times as long as they have worked since the last one. So each has a tenth of the time, and all
-of it as soon as nothing urgent is under way. A rest has an end: whoever has worked for long does not pay for it in full.
+or a profile takes it from the ingest that all judgements wait for, and ingest from the diagnosis of a run that has just begun to grow. So
+each job has a rank, and while work of a higher one is under way, a thread rests after each statement, nine times as long as it has worked
+since the last one. So each has a tenth of the time, and all of it as soon as nothing of a higher rank is under way. A rest has an end:
+whoever has worked for long does not pay for it in full.
 """
 
 from __future__ import annotations
@@ -12,48 +13,57 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Final
 
 _REST: Final = 9.0
 _LONGEST: Final = 5.0  # seconds
 
 
+class Rank(IntEnum):
+    """How much work matters; the smaller, the more."""
+
+    DECISION = 0  # an armed run's growth began or ended: what to do about it
+    JUDGEMENT = 1  # from the spool to the growth of every run
+    OTHER = 2
+
+
 class Courtesy:
-    """Safe from any thread; a thread that has not said whether it is urgent neither rests nor makes others rest."""
+    """Safe from any thread; a thread that has said no rank neither rests nor makes others rest."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: seconds."""
         self._clock = clock
-        self._urgent = 0  # pieces of work under way
+        self._under_way = [0] * len(Rank)  # pieces of work
         self._changed = threading.Condition()
-        self._mine = threading.local()  # `since`: when this thread began to work; None: it does not rest
+        self._mine = threading.local()  # `rank`; `since`: when this thread began to work, or rested last
 
     @contextmanager
-    def work(self, *, urgent: bool) -> Iterator[None]:
-        """This thread's work, to the end of the block; work inside other work is of its kind."""
-        if getattr(self._mine, "at_work", False):
+    def work(self, rank: Rank) -> Iterator[None]:
+        """This thread's work, to the end of the block; work inside other work is of its rank."""
+        if getattr(self._mine, "rank", None) is not None:
             yield
             return
-        self._mine.at_work, self._mine.since = True, None if urgent else self._clock()
-        self._count(urgent)
+        self._mine.rank, self._mine.since = rank, self._clock()
+        self._count(rank, 1)
         try:
             yield
         finally:
-            self._mine.at_work, self._mine.since = False, None
-            self._count(-urgent)
+            self._mine.rank = None
+            self._count(rank, -1)
 
-    def _count(self, more: int) -> None:
+    def _count(self, rank: Rank, more: int) -> None:
         with self._changed:
-            self._urgent += more
+            self._under_way[rank] += more
             self._changed.notify_all()
 
     def rest(self) -> None:
-        """To be called between two pieces of work, without a lock that urgent work may want: waits where this thread is to."""
-        since = getattr(self._mine, "since", None)
-        if since is None:
+        """To be called between two pieces of work, without a lock that others may want: waits where this thread is to."""
+        rank = getattr(self._mine, "rank", None)
+        if rank is None:
             return
         with self._changed:
-            if self._urgent:
-                seconds = min(_REST * (self._clock() - since), _LONGEST)
-                self._changed.wait_for(lambda: not self._urgent, seconds)
+            if any(self._under_way[:rank]):
+                seconds = min(_REST * (self._clock() - self._mine.since), _LONGEST)
+                self._changed.wait_for(lambda: not any(self._under_way[:rank]), seconds)
         self._mine.since = self._clock()

@@ -1,4 +1,4 @@
-"""Urgent work goes first: the others rest between two statements while it is under way, and never inside a transaction."""
+"""What matters more goes first: others rest between two statements while it is under way, and never inside a transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from processes import eventually
 from segments import Clock
 
 from logprobe.monitor.store import courtesy as courtesy_module
-from logprobe.monitor.store.courtesy import Courtesy
+from logprobe.monitor.store.courtesy import Courtesy, Rank
 from logprobe.monitor.store.store import Store
 
 LONG = 1e6  # seconds of work: it is paid for by the longest rest there is
@@ -27,11 +27,11 @@ def _long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def urgent_work(courtesy: Courtesy) -> Iterator[None]:
+def under_way(courtesy: Courtesy, rank: Rank) -> Iterator[None]:
     begun, ended = threading.Event(), threading.Event()
 
     def work() -> None:
-        with courtesy.work(urgent=True):
+        with courtesy.work(rank):
             begun.set()
             ended.wait()
 
@@ -45,42 +45,44 @@ def urgent_work(courtesy: Courtesy) -> Iterator[None]:
         done.result()
 
 
-def rested(courtesy: Courtesy, clock: Clock, seconds: float) -> float:
+def rested(courtesy: Courtesy, clock: Clock, seconds: float, rank: Rank = Rank.OTHER) -> float:
     """How long work of so many seconds rests."""
-    with courtesy.work(urgent=False):
+    with courtesy.work(rank):
         clock.seconds += seconds
         begun = time.monotonic()
         courtesy.rest()
         return time.monotonic() - begun
 
 
-def test_work_rests_nine_times_as_long_as_it_took_while_something_urgent_is_under_way() -> None:
+@pytest.mark.parametrize(("rank", "above"), [(Rank.OTHER, Rank.JUDGEMENT), (Rank.JUDGEMENT, Rank.DECISION)])
+def test_work_rests_nine_times_as_long_as_it_took_while_what_matters_more_is_under_way(rank: Rank, above: Rank) -> None:
     clock = Clock()
     courtesy = Courtesy(clock)
-    with urgent_work(courtesy):
-        assert rested(courtesy, clock, 0.02) >= 0.17
+    with under_way(courtesy, above):
+        assert rested(courtesy, clock, 0.02, rank) >= 0.17
 
 
-def test_the_rest_is_over_with_the_urgent_work() -> None:
+def test_the_rest_is_over_with_the_work_that_matters_more() -> None:
     clock = Clock()
     courtesy = Courtesy(clock)
-    with ThreadPoolExecutor(1) as pool, urgent_work(courtesy):
+    with ThreadPoolExecutor(1) as pool, under_way(courtesy, Rank.JUDGEMENT):
         resting = pool.submit(rested, courtesy, clock, LONG)
         eventually(lambda: len(courtesy._changed._waiters) == 1, "it rests")
         assert not resting.done()
     assert resting.result(0) < LONGEST
-    assert rested(courtesy, clock, LONG) < LONGEST  # nothing urgent is under way any more
+    assert rested(courtesy, clock, LONG) < LONGEST  # nothing else is under way any more
 
 
-def test_urgent_work_and_that_of_whoever_asks_never_rest() -> None:
+def test_nobody_rests_for_work_that_matters_no_more_and_whoever_asks_never_does() -> None:
     clock = Clock()
     courtesy = Courtesy(clock)
-    with urgent_work(courtesy):
+    with under_way(courtesy, Rank.JUDGEMENT):
         begun = time.monotonic()
         courtesy.rest()  # a read of the dashboard, in a thread that has no job
-        with courtesy.work(urgent=True), courtesy.work(urgent=False):  # a job that another one runs
-            clock.seconds += LONG
-            courtesy.rest()
+        for rank in (Rank.DECISION, Rank.JUDGEMENT):
+            with courtesy.work(rank), courtesy.work(Rank.OTHER):  # a job that another one runs
+                clock.seconds += LONG
+                courtesy.rest()
         assert time.monotonic() - begun < LONGEST
 
 

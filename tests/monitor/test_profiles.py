@@ -60,7 +60,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     ingest_recorded(home, "v1-initial", before_step=30)
     ingest_recorded(home, "v0-reference", before_step=30)
     with Store.open(Home(home)) as store:
-        assert Pipeline(store, threading.Event()).profile()["steps"] == 60
+        batches: list[None] = []
+        assert Pipeline(store, threading.Event()).profile(lambda: batches.append(None))["steps"] == 60
+        assert batches
         yield store
 
 

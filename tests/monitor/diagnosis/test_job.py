@@ -164,8 +164,13 @@ def test_what_is_urgent_and_what_is_not_are_diagnosed_by_one_stage_each(beginnin
         def whose() -> list[int]:
             return [sum(stage.due(row) is not None for row in stage.rows()) for stage in stages]
 
-        assert whose() == [1, 0]  # no diagnosis yet
-        Turns(stages[0], clock=store.clock).run_once()
+        assert whose() == [0, 1]  # no diagnosis yet
+        with store.transaction() as cursor:
+            cursor.execute("INSERT INTO growth_now VALUES ('v0-reference', 29, 1, 'growing', 29, now())")
+        assert whose() == [1, 0]  # and it grows
+        with store.transaction() as cursor:
+            cursor.execute("DELETE FROM growth_now")
+        Turns(stages[1], clock=store.clock).run_once()
         assert whose() == [0, 0]
         recompute(store)
         assert whose() == [0, 1]
