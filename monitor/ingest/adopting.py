@@ -6,9 +6,10 @@ The id of a segment is in its rows, and names its run, writer and number; so wha
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -19,42 +20,74 @@ from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.files import is_gone
 from logprobe.collectors.spool.segments import Segment, SegmentPath
 from logprobe.monitor import ragged
+from logprobe.monitor.deletion.tombstones import Tombstones
+from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
 from logprobe.monitor.ingest.soundness import SoundRows
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, incomplete_steps, read_raw
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, incomplete_steps, raw_dir, raw_table
 from logprobe.monitor.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A raw file that the store does not list, on the disk or in the object store. `file.path`: where it is, or would be, on the disk."""
+
+    file: RawFile
+    written_at: datetime
+
+    @classmethod
+    def on_disk(cls, home: Home, path: str) -> Source:
+        """`path`: relative to the home. Raises `OSError`."""
+        status = (home.path / path).stat()
+        return cls(RawFile(path, status.st_size), datetime.fromtimestamp(status.st_mtime, UTC))
+
+    @property
+    def name(self) -> str:
+        """As messages name it."""
+        return self.file.location or self.file.path
 
 
 class Adopter:
     """Of one store, which nobody else writes to."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, objects: Collection[str] = ()) -> None:
+        """`objects`: raw files in the object store, as `Source.file.path`, that are known to be readable."""
         self._store = store
+        self._objects = objects
         self._newest = NewestTimes(store)
+        self._tombstones = Tombstones(store.home)
 
-    def adopt(self, path: str) -> int | None:
-        """Makes a raw file (relative to the home) count; → the sequences that are new, None: others hold all it has, and it does not.
+    def adopt(self, source: Source) -> int | None:
+        """Makes a raw file count; → the sequences that are new, None: others hold all it has, and it does not.
 
         Raises `SegmentError` when it cannot be read, `StoreError`.
         """
-        table = self._rows(path)
+        table = self.rows(source)
         ids = pc.unique(table["segment_id"]).to_pylist()
         known = self._store.read("adopt_known", segment_ids=ids)
         if known.num_rows == len(ids) and all(map(self._is_there, known.to_pylist())):
             return None
-        run, file = str(table["run"][0]), self._store.home.path / path
+        run, kind = str(table["run"][0]), _kind(source)
         new = table.filter(pc.invert(pc.is_in(table["segment_id"], known["segment_id"].combine_chunks())))
-        raw = Raw(run, file.parent.name, table, _tokens(table))
-        read = list(self._read(_measurable(self._store, run, new)))
+        raw = Raw(run, kind, table, _tokens(table))
+        read = list(self._read(self._measurable(run, new)))
         adopt_file(
             self._store,
             Batch(reduce_parts(read) if read else [], [raw]),
-            RawFile(path, file.stat().st_size),
+            source.file,
             self._newest,
             known=known,
-            written_at=datetime.fromtimestamp(file.stat().st_mtime, UTC),
+            written_at=source.written_at,
         )
         return sum(int(rows.table.num_rows) for _, rows in read)
+
+    def _measurable(self, run: str, table: pa.Table) -> pa.Table:
+        """Without the sequences of steps of which others are unknown."""
+        unknown = incomplete_steps(self._store.home, run, self._objects)
+        if unknown is None or "step" not in table.column_names:
+            return table
+        first, last = unknown
+        return table.filter(pc.or_(pc.less(table["step"], first), pc.greater(table["step"], last)))
 
     def _is_there(self, segment: Mapping[str, Any]) -> bool:
         """Whether the file, or object, that the store takes a segment to be in is there, as far as this disk tells."""
@@ -62,16 +95,39 @@ class Adopter:
             return False
         return segment["location"] is not None or not is_gone(self._store.home.path / segment["path"])
 
-    def _rows(self, path: str) -> pa.Table:
-        file = self._store.home.path / path
-        schema = RAW_SCHEMAS[file.parent.name]
+    def rows(self, source: Source) -> pa.Table:
+        """All of a raw file in the order of its segments, if it is whole and of the run whose folder it is in. Raises `SegmentError`."""
         try:
-            table = read_raw(file, schema)
+            table = raw_table(source.file.path, self._content(source), RAW_SCHEMAS[_kind(source)])
         except (OSError, pa.ArrowException, KeyError) as error:
-            raise SegmentError("unreadable", f"{path}: {error}") from error
+            raise SegmentError("unreadable", f"{source.name}: {error}") from error
         if not table.num_rows:
-            raise SegmentError("unreadable", f"{path}: it has no rows")
+            raise SegmentError("unreadable", f"{source.name}: it has no rows")
+        if fault := self._foreign(source, table):
+            raise SegmentError("foreign", f"{source.name}: {fault}")
         return table.take(pc.sort_indices(table, sort_keys=[("segment_id", "ascending"), ("row", "ascending")]))
+
+    def _content(self, source: Source) -> bytes:
+        if source.file.location is None:
+            return (self._store.home.path / source.file.path).read_bytes()
+        return self._store.objects.read(source.file.location, 0, source.file.nbytes)
+
+    def _foreign(self, source: Source, table: pa.Table) -> str | None:
+        """Why a whole file is none of this home's."""
+        folder = PurePosixPath(source.file.path).parent
+        runs = pc.unique(table["run"]).to_pylist()
+        if None in runs or {self._store.home.relative(raw_dir(self._store.home, run, folder.name)) for run in runs} != {
+            str(folder)
+        }:
+            return "its rows are of other runs than its folder"
+        tombstone = self._tombstones.find(runs[0])
+        ids = pc.unique(table["segment_id"]).to_pylist()
+        if tombstone and any(tombstone.covers(self._segment_path(segment_id).writer) for segment_id in ids):
+            return f"run {runs[0]!r} was deleted at {tombstone.deleted_at} by {tombstone.author}; remove it"
+        return None
+
+    def _segment_path(self, segment_id: str | None) -> SegmentPath:
+        return SegmentPath.parse(self._store.home.spool / Path(segment_id or ""))
 
     def _read(self, table: pa.Table) -> Iterator[Read]:
         """The segments of a table in the order of its rows."""
@@ -80,18 +136,13 @@ class Adopter:
         for first, end in itertools.pairwise(edges):
             if end > first:
                 rows = table.slice(first, end - first)
-                where = SegmentPath.parse(self._store.home.spool / Path(ids[first]))
+                where = self._segment_path(ids[first])
                 segment = Segment(where, rows, rows.nbytes, ids[first], where.writer, where.sequence)
                 yield segment, SoundRows(rows, _tokens(rows), 0, 0, {}, None)
 
 
-def _measurable(store: Store, run: str, table: pa.Table) -> pa.Table:
-    """Without the sequences of steps of which others are unknown."""
-    unknown = incomplete_steps(store.home, run)
-    if unknown is None or "step" not in table.column_names:
-        return table
-    first, last = unknown
-    return table.filter(pc.or_(pc.less(table["step"], first), pc.greater(table["step"], last)))
+def _kind(source: Source) -> str:
+    return PurePosixPath(source.file.path).parent.name
 
 
 def _tokens(table: pa.Table) -> int:

@@ -183,7 +183,7 @@ def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestT
 def adopt_file(
     store: Store, batch: Batch, file: RawFile, newest: NewestTimes, *, known: pa.Table, written_at: datetime
 ) -> None:
-    """Makes a raw file count that is on the disk already, with those of its segments that the store does not know. Raises `StoreError`.
+    """Makes a raw file count that is there already, with those of its segments that the store does not know. Raises `StoreError`.
 
     `known`: the others (`segment_id`), and the files that the ledger takes them to be in (`path`), in whose place this one comes;
     `written_at`: what counts as the time of its ingest.
@@ -193,6 +193,8 @@ def adopt_file(
         for table in ("training_sequences", "older_sequences", "sampled_sequences"):
             store.execute(cursor, "adopt_raw_kept", known, table=table)
         store.execute(cursor, "unregister_raw_files", known)
+        if file.location is not None:  # an earlier store may have been about to upload it
+            store.execute(cursor, "spare_object", url=file.location)
         _insert(store, cursor, batch, [file], newest, now=written_at)
 
 
@@ -325,6 +327,7 @@ def _registration(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.T
             "tokens": raw.tokens,
             "bytes": file.nbytes,
             "created_at": now,
+            "location": file.location,
         }
         for raw, file in zip(batch.raws, files, strict=True)
     ]

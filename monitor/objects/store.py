@@ -6,9 +6,10 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
@@ -42,6 +43,14 @@ _CAUSES: Final = (
         "does not answer",
     ),
 )
+
+
+class Listed(NamedTuple):
+    """An object as the object store lists it. `written_at` None: it does not say."""
+
+    url: str
+    nbytes: int
+    written_at: datetime | None
 
 
 class ObjectStore:
@@ -107,14 +116,14 @@ class ObjectStore:
             with files.open_output_stream(key) as target:
                 target.write(content)
 
-    def listed(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Addresses and sizes of all objects below a prefix. Raises `ObjectStoreError`."""
+    def listed(self, prefix: str) -> Iterator[Listed]:
+        """All objects below a prefix. Raises `ObjectStoreError`."""
         with _explained(prefix):
             files, key = _file_system(prefix, self.settings.endpoint, self.settings.region)
             below = fs.FileSelector(key, recursive=True, allow_not_found=True)
             found = [each for each in files.get_file_info(below) if each.type == fs.FileType.File]
         for each in found:
-            yield f"{prefix}{each.path.removeprefix(key)}", int(each.size)
+            yield Listed(f"{prefix}{each.path.removeprefix(key)}", int(each.size), each.mtime)
 
     def remove(self, url: str) -> None:
         """Removes an object; one that is not there is removed already. Raises `ObjectStoreError`."""

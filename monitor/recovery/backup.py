@@ -115,7 +115,7 @@ def _copy_raw(home: Home, folder: Path) -> list[int]:
             continue  # merged or removed meanwhile
         except OSError:
             sizes.append(_copy(path, target))
-    for path in home.raw.glob("*/!incomplete.json"):
+    for path in home.raw.glob("*/!*.json"):
         _copy(path, folder / "raw" / path.relative_to(home.raw))
     return sizes
 

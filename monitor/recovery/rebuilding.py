@@ -1,7 +1,7 @@
 """Makes a home's store fit its raw tokens and its spool, whatever became of it: lost, damaged, or put back from a backup.
 
-What can be opened is kept. Raw files that the store does not list are read, and bring every number that raw tokens can give; files that
-it lists and that are gone are forgotten. Nothing is thrown away: what cannot be opened is renamed and stays.
+What can be opened is kept. Raw files that the store does not list, on the disk and below the home's own prefix of the object store, are
+read, and bring every number that raw tokens can give; files that it lists and that are gone are forgotten. Nothing is thrown away: what cannot be opened is renamed and stays.
 
 What `restore` replaces with a backup is renamed and stays; tombstones of deleted runs stay, too.
 """
@@ -17,10 +17,11 @@ from typing import Final
 
 import duckdb
 
-from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, SegmentError, StoreError
+from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest.adopting import Adopter
+from logprobe.monitor.ingest.adopting import Adopter, Source
 from logprobe.monitor.recovery.backup import MANIFEST
+from logprobe.monitor.recovery.objects import claimed_objects, readable
 from logprobe.monitor.service.pipeline import Pipeline, Report
 from logprobe.monitor.store.copies import copy_durably
 from logprobe.monitor.store.queries import one_line
@@ -45,7 +46,8 @@ class Rebuilt:
     unreadable: list[str] = field(default_factory=list)
     incomplete: dict[str, list[int]] = field(default_factory=dict)
     from_spool: int = 0  # segments
-    unlisted_objects: int = 0  # raw files in the object store that this store does not know
+    adopted_objects: int = 0
+    left_objects: list[str] = field(default_factory=list)  # why each stays in the object store without being taken in
     seconds: float = 0.0
 
 
@@ -53,15 +55,17 @@ def rebuild(home: Home) -> Rebuilt:
     """Does it, with the home to ourselves. Raises `HomeBusyError` while a service runs, `StoreError`."""
     started, done = time.monotonic(), Rebuilt()
     with home.lock(), _opened(home, done) as store:
+        objects = claimed_objects(store, done.left_objects)
         store.raw.adopt()
-        known = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
-        unknown, unlisted = settle_pending(home, known)
-        done.unreadable += map(unlistable, unlisted)
-        _adopt(store, unknown, done)
-        done.forgotten_files = Retention(store).forget_missing()
+        with store.raw.rebuilding():
+            known = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
+            unknown, unlisted = settle_pending(home, known)
+            done.unreadable += map(unlistable, unlisted)
+            there = _adopt_objects(store, objects, done)
+            _adopt(store, unknown, there, done)
+            done.forgotten_files = Retention(store).forget_missing()
         done.from_spool = _ingest(store)
-        done.incomplete = dict(_incomplete(store))
-        _claim_objects(store, done)
+        done.incomplete = dict(_incomplete(store, there))
         store.try_checkpoint()
     done.seconds = round(time.monotonic() - started, 1)
     return done
@@ -94,12 +98,30 @@ def _damage(home: Home) -> str | None:
     return None
 
 
-def _adopt(store: Store, unknown: list[str], done: Rebuilt) -> None:
-    adopter = Adopter(store)
+def _adopt_objects(store: Store, objects: list[Source], done: Rebuilt) -> set[str]:
+    """→ all raw files in the object store that can be read now. Raises `SegmentError` when one cannot that could be a moment ago."""
+    whole = readable(store, objects, done.left_objects)
+    adopter = Adopter(store, objects={*_moved(store), *(source.file.path for source in whole)})
+    for source in whole:
+        sequences = adopter.adopt(source)
+        if sequences is None:
+            done.left_objects.append(f"{source.name}: other raw files have all that it has")
+        else:
+            done.adopted_objects += 1
+            done.sequences += sequences
+    return _moved(store)
+
+
+def _moved(store: Store) -> set[str]:
+    return set(store.query("SELECT path FROM raw_files WHERE location IS NOT NULL")["path"].to_pylist())
+
+
+def _adopt(store: Store, unknown: list[str], objects: set[str], done: Rebuilt) -> None:
+    adopter = Adopter(store, objects)
     for path in unknown:
         try:
-            sequences = adopter.adopt(path)
-        except SegmentError as error:
+            sequences = adopter.adopt(Source.on_disk(store.home, path))
+        except OSError as error:  # `SegmentError`, or it has just gone
             done.unreadable.append(str(error))
             continue
         if sequences is None:  # a merge that was not finished, or an ingest that was repeated
@@ -124,23 +146,9 @@ def _ingest(store: Store) -> int:
     return int(report["segments"])
 
 
-def _claim_objects(store: Store, done: Rebuilt) -> None:
-    """Lets this store use its prefix again. What others wrote there stays."""
-    prefix = store.objects.settings.raw
-    if prefix is None:
-        return
-    try:
-        store.object_owner.adopt(prefix)
-        raw_objects = {url for url, _ in store.objects.listed(prefix) if url.endswith(".parquet")}
-    except ObjectStoreError as error:
-        done.unreadable.append(str(error))
-    else:
-        done.unlisted_objects = len(raw_objects.difference(store.raw_objects()))
-
-
-def _incomplete(store: Store) -> Iterator[tuple[str, list[int]]]:
+def _incomplete(store: Store, objects: set[str]) -> Iterator[tuple[str, list[int]]]:
     for run in store.query("SELECT DISTINCT run FROM segments ORDER BY run")["run"].to_pylist():
-        steps = incomplete_steps(store.home, run)
+        steps = incomplete_steps(store.home, run, objects)
         if steps is not None:
             yield run, list(steps)
 

@@ -9,7 +9,8 @@ before it leaves it another one, ``<name>.leaving``: what the table does not kno
 removed. Log-probs are stored as float32 with BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels
 gain less than 1 %.
 
-``raw/<run>/!incomplete.json`` says which steps of a run raw tokens cannot measure, for whoever has lost the store and makes a new one. Numbers of such a step would be of some of its sequences only; unknown is right, and a part of it is wrong.
+``raw/<run>/!incomplete.json`` says which steps of a run the raw tokens on the disk cannot measure, for whoever has lost the store and makes a new one. Numbers of such a step would be of some of its sequences only; unknown is right, and a part of it is wrong.
+``raw/<run>/!moved.json`` says which of its raw files are in the object store, and which steps could not be measured even with all of them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,15 +56,17 @@ _DEPTH: Final = 3  # raw/<run>/<kind>/<file>
 _ROW_GROUP_TOKENS: Final = 1 << 20
 _SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
 FILE: Final = "!incomplete.json"
+MOVED: Final = "!moved.json"
 Steps = tuple[int, int]  # the first and the last
 
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A Parquet file that has been written durably. `path` is relative to the home."""
+    """A Parquet file that has been written durably. `path` is relative to the home; `location`: address of its object, None: on the disk."""
 
     path: str
     nbytes: int
+    location: str | None = None
 
 
 def raw_dir(home: Home, run: str, kind: str) -> Path:
@@ -96,8 +99,12 @@ def has_checksum(path: str) -> bool:
 
 def read_raw(path: Path, schema: pa.Schema | None = None) -> pa.Table:
     """All of a raw file, if its bytes are those that its name says. Raises `OSError`, `pa.ArrowException`."""
-    content = path.read_bytes()
-    said = _CHECKSUM.search(path.name)
+    return raw_table(path.name, path.read_bytes(), schema)
+
+
+def raw_table(name: str, content: bytes, schema: pa.Schema | None = None) -> pa.Table:
+    """The same of a file, or object, that has been read. Raises `pa.ArrowException`."""
+    said = _CHECKSUM.search(name)
     if said and zlib.crc32(content) != int(said[1], 16):
         raise pa.ArrowInvalid("its bytes do not match the checksum in its name")
     return pq.read_table(pa.BufferReader(content), schema=schema, partitioning=None)
@@ -231,27 +238,93 @@ def _is_split(field: pa.Field) -> bool:
     return field.type in _SPLIT_TYPES and field.name != "advantages"
 
 
-def incomplete_steps(home: Home, run: str) -> Steps | None:
-    """Between which steps some have not all of their raw tokens; None: all have them."""
-    with suppress(OSError, ValueError, TypeError):
-        first, last = json.loads(_file(home, run).read_text(encoding="utf-8"))
+def incomplete_steps(home: Home, run: str, objects: Collection[str] = ()) -> Steps | None:
+    """Between which steps some have not all of their raw tokens; None: all have them.
+
+    `objects`: raw files in the object store (relative to the home, as if they were on the disk) that can be read.
+    """
+    moved = moved_files(home, run)
+    if moved is not None and moved.paths.issubset(objects):
+        return moved.without
+    said = _said(_file(home, run, FILE))
+    return None if said is None else _steps(said)
+
+
+def note_incomplete(home: Home, run: str, first: int, last: int) -> None:
+    """Widens what is noted of a run, which no object can bring back. Raises `StoreError`."""
+    moved = moved_files(home, run)
+    if moved is not None:
+        _note_moved(home, run, moved, replace(moved, without=_widened(moved.without, (first, last))))
+    _widen(home, run, (first, last))
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFiles:
+    """A run's raw files in the object store (relative to the home), and between which steps some lack raw tokens even with all of them."""
+
+    paths: frozenset[str]
+    without: Steps | None
+
+
+def moved_files(home: Home, run: str) -> MovedFiles | None:
+    """What is noted of a run; None: nothing is."""
+    said = _said(_file(home, run, MOVED))
+    with suppress(ValueError, TypeError, LookupError):
+        return None if said is None else MovedFiles(frozenset(map(str, said["paths"])), _steps(said["without"]))
+    return None
+
+
+def note_moved(home: Home, run: str, moved: MovedFiles, removed: Collection[str], incomplete: Steps) -> None:
+    """Adds to what is noted of a run, but for the files that were `removed`; `incomplete`: as of the disk alone. Raises `StoreError`.
+
+    A file stays noted that this store does not list: an earlier store may have moved it, and could not be asked.
+    """
+    known = moved_files(home, run) or MovedFiles(frozenset(), incomplete_steps(home, run))
+    paths = (known.paths | moved.paths).difference(removed)
+    _note_moved(home, run, known, MovedFiles(paths, _widened(known.without, moved.without)))
+    _widen(home, run, incomplete)
+
+
+def _note_moved(home: Home, run: str, known: MovedFiles, moved: MovedFiles) -> None:
+    if moved != known:
+        _write_note(_file(home, run, MOVED), {"paths": sorted(moved.paths), "without": moved.without})
+
+
+def _widen(home: Home, run: str, steps: Steps) -> None:
+    said = _said(_file(home, run, FILE))
+    known = None if said is None else _steps(said)
+    wanted = _widened(known, steps)
+    if wanted != known:
+        _write_note(_file(home, run, FILE), wanted)
+
+
+def _widened(one: Steps | None, other: Steps | None) -> Steps | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _steps(said: Any) -> Steps | None:
+    with suppress(ValueError, TypeError):
+        first, last = said
         return int(first), int(last)
     return None
 
 
-def note_incomplete(home: Home, run: str, first: int, last: int) -> None:
-    """Widens what is noted of a run. Raises `StoreError`."""
-    known = incomplete_steps(home, run)
-    wanted = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
-    if wanted == known:
-        return
+def _said(note: Path) -> Any:
+    with suppress(OSError, ValueError):
+        return json.loads(note.read_text(encoding="utf-8"))
+    return None
+
+
+def _write_note(note: Path, said: Any) -> None:
     try:
-        replace_file(_file(home, run), json.dumps(wanted).encode())
+        replace_file(note, json.dumps(said).encode())
     except OSError as error:
         raise StoreError(
-            f"{_file(home, run)} cannot be written ({error.strerror}); make room below {home.raw}"
+            f"{note} cannot be written ({error.strerror}); make room below {note.parent.parent}"
         ) from error
 
 
-def _file(home: Home, run: str) -> Path:
-    return raw_dir(home, run, "training").parent / FILE
+def _file(home: Home, run: str, name: str) -> Path:
+    return raw_dir(home, run, "training").parent / name

@@ -14,8 +14,8 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from logprobe.monitor.objects.store import ObjectStore
 
 MARK: Final = "!store.json"  # no run's folder is called so
+_REBUILDING: Final = "!rebuilding"
 OBJECTS_MARK: Final = "!store.json"  # no run's folder is called so
 _BELOW: Final = 3  # <prefix>/<run>/<kind>/<file>
 _TRUSTED_SECONDS: Final = 60.0  # between two looks at a mark
@@ -57,7 +58,7 @@ class RawOwnership:
         """Raises `StoreError`, one sentence that says what to do, unless the files are this store's."""
         with self._turn:
             if self._seen is None or stamp_of(self._mark) != self._seen:
-                self.problem = self._or_unreadable(self._find_problem)
+                self.problem = self._or_unreadable(self._find_interruption) or self._or_unreadable(self._find_problem)
                 self._seen = None if self.problem else stamp_of(self._mark)
             if self.problem:
                 raise StoreError(self.problem)
@@ -92,6 +93,29 @@ class RawOwnership:
             if self.problem:
                 raise StoreError(self.problem)
 
+    def store_named(self) -> str | None:
+        """Which store wrote the files, as they say themselves; None: they do not. Raises `StoreError`."""
+        try:
+            said = self._said()
+        except OSError as error:
+            raise StoreError(f"{self._mark} cannot be read ({error.strerror}): check its disk and its mode") from error
+        return None if said is None else said[0]
+
+    @contextmanager
+    def rebuilding(self) -> Iterator[None]:
+        """Until this block has come to its end, here or in a later process, the files may be used for nothing else. Raises `StoreError`."""
+        note = self._home.raw / _REBUILDING
+        try:
+            note.touch()
+            yield
+            note.unlink(missing_ok=True)
+        except OSError as error:
+            if error.filename != str(note):
+                raise
+            raise StoreError(
+                f"{note} cannot be written ({error.strerror}); make room below {self._home.raw}"
+            ) from error
+
     def _take_over(self) -> str | None:
         said = self._said()
         return self._copied(said[1]) if said and self._is_used_from(said[1]) else self._claim()
@@ -101,6 +125,14 @@ class RawOwnership:
             return look()
         except OSError as error:
             return f"{error.filename or self._home.raw} cannot be read ({error.strerror}): check its disk and its mode"
+
+    def _find_interruption(self) -> str | None:
+        if is_gone(self._home.raw / _REBUILDING):
+            return None
+        return (
+            f"a rebuild of {self._home.path} was interrupted, and records are missing: repeat it: "
+            f"logprobe rebuild --home {self._home.path}"
+        )
 
     def _find_problem(self) -> str | None:
         self._place = self._place or _place(self._home)
@@ -234,18 +266,19 @@ class ObjectOwnership:
             )
         self.require(prefix)
 
-    def adopt(self, prefix: str) -> None:
-        """Makes the objects this store's, whatever store wrote them. Raises `ObjectStoreError` when another home uses them."""
+    def adopt(self, prefix: str, earlier: str | None) -> str | None:
+        """Makes the objects this store's if it has written them, or `earlier`, in whose place it is; → why they are not. Raises `ObjectStoreError`."""
         with self._turn:
             said = self._said(prefix)
-            if said is not None and self._is_used_elsewhere(said):
-                raise ObjectStoreError(self._copied(prefix, said))
-            self._claim(prefix)
+            if said is not None and said.store == earlier and not self._is_used_elsewhere(said):
+                self._claim(prefix)
+                return None
+            return self._find_problem(prefix, said)
 
     def _find_problem(self, prefix: str, said: _Mark | None) -> str | None:
         if said is None:
             ours = any(url.startswith(f"{prefix}/") for url in self._listed())
-            if not ours and any(url.endswith(".parquet") for url, _ in self._objects().listed(prefix)):
+            if not ours and any(listed.url.endswith(".parquet") for listed in self._objects().listed(prefix)):
                 return self._foreign(prefix, "objects that this store does not know")
         elif said.store != self._store_id():
             return self._foreign(prefix, f"the objects of another store (home {said.home} on {said.host})")

@@ -192,7 +192,7 @@ class Retention:
                 self._store.execute(cursor, "forget_raw_kept", paths, table=table)
             for name in ("forget_raw_places", "unregister_raw_files"):
                 self._store.execute(cursor, name, paths)
-        self._store.note_incomplete_steps()
+        self._store.note_incomplete_steps(removed=[file.path for file in files if file.location is not None])
 
     def _merge(self, files: Sequence[Kept], report: RetentionReport) -> None:
         try:

@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -34,7 +34,14 @@ from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
 from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_damage import said_of
-from logprobe.monitor.store.raw_files import empty_file, note_incomplete, write_empty_files
+from logprobe.monitor.store.raw_files import (
+    MovedFiles,
+    empty_file,
+    moved_files,
+    note_incomplete,
+    note_moved,
+    write_empty_files,
+)
 from logprobe.monitor.store.raw_ownership import ObjectOwnership, RawOwnership
 from logprobe.monitor.store.retired_files import RetiredFiles
 from logprobe.monitor.store.sql_files import migrations, statement
@@ -85,8 +92,8 @@ class Store:
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
-        self.raw = RawOwnership(home, self._identity, self._raw_on_disk)
-        self.object_owner = ObjectOwnership(home, self._identity, lambda: self.objects, self.raw_objects)
+        self.raw = RawOwnership(home, self.identity, self._raw_on_disk)
+        self.object_owner = ObjectOwnership(home, self.identity, lambda: self.objects, self.raw_objects)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None  # of a copy
@@ -311,10 +318,22 @@ class Store:
         """Gives the ``steps`` view a column for every metric and scalar there is by now; inside a `transaction`."""
         views.refresh_steps(cursor)
 
-    def note_incomplete_steps(self) -> None:
-        """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises `StoreError`."""
+    def note_incomplete_steps(self, removed: Collection[str] = ()) -> None:
+        """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises `StoreError`.
+
+        `removed`: raw files (named relative to the home) that are in the object store no more, because this store said so.
+        """
+        moved: dict[str, set[str]] = {}
+        for file in self.read("raw_files").to_pylist():
+            if file["location"] is not None:
+                moved.setdefault(file["run"], set()).add(file["path"])
         for row in self.read("unmeasurable_steps").to_pylist():
-            note_incomplete(self.home, row["run"], row["first"], row["last"])
+            run, steps = row["run"], (row["first"], row["last"])
+            if not moved.get(run) and moved_files(self.home, run) is None:
+                note_incomplete(self.home, run, *steps)
+                continue
+            lost = None if row["lost_first"] is None else (row["lost_first"], row["lost_last"])
+            note_moved(self.home, run, MovedFiles(frozenset(moved.get(run, ())), lost), removed, steps)
 
     def oldest_read(self) -> float | None:
         """When the oldest read under way began (`time.time`); None: there is none."""
@@ -380,7 +399,7 @@ class Store:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _identity(self) -> str:
+    def identity(self) -> str:
         """Which store this is: the moment it was made. Copies and backups of it are the same one."""
         made = self.query("SELECT epoch_us(min(applied_at)) AS made FROM schema_versions")["made"][0].as_py()
         return f"{made:x}"

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from operator_homes import ingested, is_well, killed_service, raw_files, remove_
 from processes import connected, end, logprobe, record, service, start_service
 
 from logprobe.monitor.home import Home
+from logprobe.monitor.objects.moving import Mover
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.store.retention import Retention
+from logprobe.monitor.store.store import Store
 
 METRICS = "SELECT run, step, metric, value FROM step_metrics ORDER BY ALL"
 
@@ -40,18 +44,27 @@ def assert_equal_or_null(found: dict, before: dict) -> int:
     return len(there)
 
 
-def test_a_lost_store_is_rebuilt_from_raw_tokens_and_spool(home: Path) -> None:
-    ingested(home, range(4))
+def moved_to(home: Path, share: Path) -> set[str]:
+    """Moves what is there to an object store, and nothing that comes later; → the names."""
+    settings, files = home / "logprobe.yaml", raw_files(home)
+    settings.write_text(f"storage: {{raw: 'file://{share}', after: 0}}\n")
+    with Store.open(Home(home)) as store:
+        assert Mover(store, Retention(store), threading.Event()).run_once().moved_files == len(files)
+    settings.write_text(f"storage: {{raw: 'file://{share}'}}\n")
+    assert raw_files(home) == set()
+    return files
+
+
+def test_a_lost_store_is_rebuilt_from_raw_tokens_objects_and_spool(home: Path, tmp_path: Path) -> None:
+    ingested(home, range(2))
+    objects = moved_to(home, tmp_path / "share")
+    ingested(home, range(2, 4))
     before, files = metrics(home), raw_files(home)
     remove_store(home)
     record(home, steps=range(4, 5))
     done = command("rebuild", "--home", home)
-    assert (done["new_store"], done["adopted_files"], done["sequences"], done["incomplete"]) == (
-        True,
-        len(files),
-        16,
-        {},
-    )
+    assert (done["new_store"], done["sequences"], done["incomplete"]) == (True, 16, {})
+    assert (done["adopted_files"], done["adopted_objects"], done["left_objects"]) == (len(files), len(objects), [])
     assert done["from_spool"] > 0
     found = metrics(home)
     old = {key: value for key, value in found.items() if key[1] < 4}

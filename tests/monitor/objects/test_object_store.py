@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -16,19 +17,21 @@ from object_server import KINDS, ObjectServer, serving
 from segments import at, records, sampled, trained
 from store_contents import raw_paths, rows, value
 
-from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, QueryError
+from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, QueryError, SegmentError, StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.deletion import part as deletion
+from logprobe.monitor.deletion.tombstones import Tombstone, Tombstones
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.adopting import Adopter
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.objects import amazon
 from logprobe.monitor.objects import store as object_store
-from logprobe.monitor.objects.moving import Mover, MovingReport
+from logprobe.monitor.objects.moving import Mover, MovingReport, object_address
 from logprobe.monitor.objects.settings import load
 from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.recovery.rebuilding import rebuild
@@ -385,18 +388,194 @@ def test_a_moved_home_keeps_its_prefix(home: Path, server: ObjectServer, tmp_pat
         assert (report.problem, report.moved_files) == (None, 2)
 
 
-def test_a_rebuilt_store_uses_its_prefix_again_and_leaves_what_is_there(home: Path, tmp_path: Path) -> None:
-    with filled(home) as store:
-        (home / "logprobe.yaml").write_text(f"storage:\n  raw: file://{tmp_path / 'share'}\n  after: 0\n")
-        move(store)
-    objects = sorted((tmp_path / "share").rglob("*.parquet"))
-    (home / "logprobe.duckdb").unlink()
-    done = rebuild(Home(home))
-    assert (done.unlisted_objects, done.unreadable) == (len(objects), []) == (2, [])
+NUMBERS = "SELECT run, step, metric, value FROM step_metrics ORDER BY ALL"
+
+
+def known_numbers(store: Store) -> dict[tuple[Any, ...], float]:
+    """Of every step."""
+    return {(row["step"], row["metric"]): row["value"] for row in rows(store, NUMBERS) if row["value"] is not None}
+
+
+def numbers(store: Store) -> tuple[dict[tuple[Any, ...], float], int]:
+    """Every number of every step that is known, and how many tokens can be read with both sides."""
+    return known_numbers(store), tokens_of(store, *range(STEPS))
+
+
+def lost(home: Path) -> None:
+    for name in ("logprobe.duckdb", "logprobe.duckdb.wal"):
+        (home / name).unlink(missing_ok=True)
+
+
+Moved = tuple[Path, Path, dict[tuple[Any, ...], float], int]
+
+
+@pytest.fixture
+def moved(home: Path, tmp_path: Path) -> Moved:
+    """A home whose store is lost and two thirds of whose steps are in the object store; its prefix, and its numbers of before."""
+    share = tmp_path / "share"
+    (Home(home).create().path / "logprobe.yaml").write_text(f"storage:\n  raw: file://{share}\n  after: 0\n")
     with Store.open(Home(home)) as store:
+        for first in (0, 2):
+            write(store, first, first + 2)
+            assert move(store).moved_files == 2
+        write(store, 4, STEPS)
+        before = numbers(store)
+    lost(home)
+    return home, share, *before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
+
+
+def test_a_rebuilt_store_uses_its_prefix_again_and_takes_in_what_is_there(moved: Moved) -> None:
+    home, share, values, tokens = moved
+    objects = contents(share)
+    done = rebuild(Home(home))
+    assert (done.adopted_objects, done.left_objects, done.unreadable, done.incomplete) == (4, [], [], {})
+    assert done.sequences == 2 * STEPS
+    with Store.open(Home(home)) as store:
+        assert numbers(store) == (pytest.approx(values, rel=1e-9), tokens) != ({}, 0)
+        assert len(store.raw_objects()) == 4
         write(store, 10, 11)
         assert move(store).problem is None
-    assert set(objects) < set((tmp_path / "share").rglob("*.parquet"))
+    assert objects.items() < contents(share).items()
+    again = rebuild(Home(home))
+    assert (again.sequences, again.adopted_objects, again.left_objects) == (0, 0, [])
+
+
+def test_a_rebuild_from_an_object_store_by_its_own_protocol(home: Path, server: ObjectServer) -> None:
+    with filled(home) as store:
+        server.settings(home)
+        move(store)
+        before = numbers(store)
+    lost(home)
+    server.settings(home, raw=server.nowhere)
+    with pytest.raises(StoreError, match=r"has no such bucket.*repeat the command when the object store answers"):
+        rebuild(Home(home))
+    server.settings(home)
+    done = rebuild(Home(home))
+    assert (done.adopted_objects, done.left_objects, done.incomplete) == (2, [], {})
+    with Store.open(Home(home)) as store:
+        assert numbers(store) == (pytest.approx(before[0], rel=1e-9), before[1])
+
+
+UNPROVEN = {"damaged": "checksum", "unnamed": "without a checksum", "elsewhere": "of other runs", "gone": None}
+
+
+def make(fault: str, object_: Path) -> None:
+    content = object_.read_bytes()
+    object_.unlink()
+    if fault == "damaged":
+        object_.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    if fault == "unnamed":
+        object_.with_name(f"{object_.stem[:-9]}.parquet").write_bytes(content)
+    if fault == "elsewhere":
+        elsewhere = object_.parents[2] / "elsewhere" / "training"
+        elsewhere.mkdir(parents=True)
+        (elsewhere / object_.name).write_bytes(content)
+
+
+def test_an_object_that_is_not_what_it_was_is_left_alone_and_its_steps_are_unknown(
+    moved: Moved, tmp_path: Path
+) -> None:
+    home, share, values, tokens = moved
+    object_ = min((share / "run" / "training").iterdir())
+    for folder in (home, share):
+        shutil.copytree(folder, tmp_path / "kept" / folder.name)
+    for fault, words in UNPROVEN.items():
+        for folder in (home, share):
+            shutil.rmtree(folder)
+            shutil.copytree(tmp_path / "kept" / folder.name, folder)
+        make(fault, object_)
+        objects = contents(share)
+        done = rebuild(Home(home))
+        assert (done.adopted_objects, done.incomplete) == (3, {"run": [0, 3]}), fault
+        assert [str(words) in why for why in done.left_objects] == [True] * (words is not None)
+        assert contents(share) == objects
+        with Store.open(Home(home)) as store:
+            found = known_numbers(store)
+            assert found == pytest.approx({key: values[key] for key in found}, rel=1e-9)
+            assert {step for step, _ in found} == {4, 5}
+            readable = [store.read("export_tokens", run="run", step=step).num_rows for step in range(STEPS)]
+            assert readable == [0, 0, *[TOKENS] * 4]
+    shutil.copy(tmp_path / "kept" / "share" / object_.relative_to(share), object_)
+    assert rebuild(Home(home)).adopted_objects == 1
+    lost(home)
+    assert rebuild(Home(home)).incomplete == {}, "all are there again"
+    with Store.open(Home(home)) as store:
+        assert numbers(store) == (pytest.approx(values, rel=1e-9), tokens)
+
+
+def test_the_objects_of_another_home_and_of_a_deleted_run_are_not_taken_in(moved: Moved, tmp_path: Path) -> None:
+    home, share, _, _ = moved
+    objects = contents(share)
+    with filled(tmp_path / "other") as other:
+        shutil.copy(home / "logprobe.yaml", other.home.path)
+        other.raw.require()
+    for _ in range(2):  # with its own store, and with that lost
+        done = rebuild(Home(tmp_path / "other"))
+        assert done.adopted_objects == 0
+        assert ["the objects of another store" in why for why in done.left_objects] == [True]
+        lost(tmp_path / "other")
+    (share / MARK).rename(tmp_path / "mark")
+    done = rebuild(Home(home))
+    assert done.adopted_objects == 0
+    assert ["objects that this store does not know" in why for why in done.left_objects] == [True]
+    (tmp_path / "mark").rename(share / MARK)
+    lost(home)
+    (home / "raw" / MARK).write_text(
+        json.dumps({"store": json.loads((share / MARK).read_text())["store"], "home": str(home)})
+    )
+    tombstone = Tombstone("run", "2026-01-01T00:00:00Z", "ada")
+    Tombstones(Home(home)).change("run", lambda _: tombstone)
+    done = rebuild(Home(home))
+    assert done.adopted_objects == done.adopted_files == done.sequences == 0
+    assert all("was deleted at 2026" in why for why in done.left_objects)
+    assert len(done.left_objects) == len(objects)
+    assert contents(share) == objects
+
+
+def test_an_older_store_finds_its_files_in_the_object_store_once(home: Path, tmp_path: Path) -> None:
+    """Yesterday's knows them as files on the disk, or as uploads that had just begun."""
+    share = tmp_path / "share"
+    (Home(home).create().path / "logprobe.yaml").write_text(f"storage:\n  raw: file://{share}\n  after: 0\n")
+    with filled(home) as store:
+        Retention(store).merge(Retention(store).files())
+        for file in Retention(store).files():
+            with store.transaction() as cursor:
+                store.execute(cursor, "doom_object", url=object_address(f"file://{share}", file))
+        store.checkpoint()
+        shutil.copy(home / "logprobe.duckdb", tmp_path / "yesterday")
+        move(store)
+        before = numbers(store)
+    lost(home)
+    shutil.copy(tmp_path / "yesterday", home / "logprobe.duckdb")
+    done = rebuild(Home(home))
+    assert (done.adopted_objects, done.sequences, done.forgotten_files, done.left_objects) == (2, 0, 0, [])
+    with Store.open(Home(home)) as store:
+        assert move(store).removed_objects == 0
+        assert numbers(store) == (pytest.approx(before[0], rel=1e-9), before[1])
+    assert len(contents(share)) == 2
+
+
+def test_a_rebuild_that_was_interrupted_is_said_until_it_is_repeated(
+    moved: Moved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, _, values, tokens = moved
+    with monkeypatch.context() as patch:
+        patch.setattr(Adopter, "adopt", lambda *_: (_ for _ in ()).throw(SegmentError("unreadable", "gone meanwhile")))
+        with pytest.raises(SegmentError, match="gone meanwhile"):
+            rebuild(Home(home))
+    with (
+        Store.open(Home(home)) as store,
+        pytest.raises(StoreError, match=r"was interrupted.*repeat it: logprobe rebuild"),
+    ):
+        Ingester(store).run_once()
+    assert rebuild(Home(home)).adopted_objects == 4
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        assert numbers(store) == (pytest.approx(values, rel=1e-9), tokens)
 
 
 def test_names_of_runs_cannot_leave_their_folder(home: Path, server: ObjectServer, tmp_path: Path) -> None:
