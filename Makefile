@@ -35,6 +35,7 @@ WORKERS ?= 3  # test files at a time: much of a test with engines and browsers i
 help:
 	@echo "make demo    a run that is trained live and rescued, through the whole pipeline; prints the dashboard's address"
 	@echo "make test    all tests, on a real engine and in a real browser (ARGS='-k name' to choose)"
+	@echo "make axe     accessibility of every page, light and dark: axe-core finds nothing"
 	@echo "make bench   benchmarks: one table, one bench.json (ARGS='recorder ingest' to choose)"
 	@echo "make lint    formatting, lint, types, import layers, wording"
 	@echo "make docs    the documentation as a site, in strict mode"
@@ -129,6 +130,11 @@ $(BROWSER_STAMP): $(BROWSER)/package-lock.json | node
 test: dev chromium nginx fuse node systemd
 	@cd $(BROWSER) && node --test
 	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
+
+# Every page, light and dark, before axe-core; what it finds, and screenshots, are in .artifacts.
+.PHONY: axe
+axe: dev chromium $(BROWSER_STAMP)
+	@$(BIN)/python -m pytest --timeout=900 tests/e2e/axe_cases.py $(ARGS)
 
 .PHONY: bench
 bench: dev

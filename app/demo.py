@@ -13,15 +13,16 @@ import sys
 import tempfile
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from logprobe.alerts.controller import policy_file
 from logprobe.app.dashboard.access.settings import Access
+from logprobe.app.dashboard.data import tokenizers
 from logprobe.app.processes.stack import Stack, free_port, require_extras, say
 from logprobe.app.processes.supervisor import end, stop_on_signals, tethered
 from logprobe.app.replay import Replay
@@ -38,6 +39,7 @@ _DATA: Final = Path(__file__).resolve().parent.parent / "sample_data"
 # Of the recorded runs: a reference, a fault of the engine and its fix, and the live run's twin, which nothing corrects.
 SHOWN: Final = ("v0-reference", "v1-initial", "v1-fixed", "rescue-without")
 TRAINED: Final = "rescue"
+_TOKENIZERS: Final = {"rescue*": "rescue.json", "*": "task.json"}  # of the shipped runs, in `sample_data/tokenizers`
 _COMPARED: Final = "reward,backend.k3_kl,weight_lag_mean"
 _JOIN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
@@ -65,8 +67,7 @@ def _trained(
     runs: Sequence[RecordedRun], home: Home, speed: float, stack: Callable[..., Stack], stop: threading.Event
 ) -> None:
     """Recorded runs, and one that a process of its own trains."""
-    armed = {policy_file.SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}}
-    (home.path / settings_file.FILE).write_text(json.dumps(armed), encoding="utf-8")
+    _settle(home, {policy_file.SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}})
     say(f"training {TRAINED} in {home.path}, at {speed:g} steps/s from shortly before its trouble begins")
     _lay_down(runs, home, datetime.now(UTC))
     command = [sys.executable, str(_DATA / f"{TRAINED}.py"), "--home", str(home.path), "--speed", str(speed)]
@@ -83,6 +84,7 @@ def _replayed(
     runs: Sequence[RecordedRun], home: Home, speed: float, stack: Callable[..., Stack], stop: threading.Event
 ) -> None:
     """Recorded runs, the last of them live."""
+    _settle(home, {})
     *finished, live = runs
     start = first_live_step(live)
     say(f"replaying {live.run} at {speed:g} steps/s, from step {live.steps[start]}, into {home.path}")
@@ -90,6 +92,12 @@ def _replayed(
     _lay_down(finished, home, replay.lay_down(start, datetime.now(UTC)))
     with _playing(replay, speed, start, partial(_is_shown, home, live, start), stop):
         stack(shown=live.run).run(stop)
+
+
+def _settle(home: Home, settings: Mapping[str, Any]) -> None:
+    """Writes the demo's settings; tokens of runs that are shipped have text."""
+    texts = {run: str(_DATA / "tokenizers" / file) for run, file in _TOKENIZERS.items()}
+    (home.path / settings_file.FILE).write_text(json.dumps({tokenizers.SECTION: texts, **settings}), encoding="utf-8")
 
 
 def _lay_down(runs: Sequence[RecordedRun], home: Home, began: datetime) -> None:

@@ -81,7 +81,9 @@ def confirm(page: Page, within: Locator, button: str, sure: str | None = None) -
     page.locator(".lp-sure", has_text=sure or button).click()
 
 
-def test_a_rule_is_tried_while_it_is_typed_and_saved_when_it_is_good(seen: Watched, address: str, home: Path) -> None:
+def test_a_rule_is_tried_while_it_is_typed_and_saved_when_it_is_good(
+    seen: Watched, address: str, home: Path, artifacts: Path
+) -> None:
     page = seen.page
     page.goto(f"{address}/?page=alerts&run=late-growth&rule=very-large")  # a link opens the same rule
     editor, words = page.locator(".lp-rule-editor"), page.locator(".lp-rule-words").first
@@ -100,6 +102,17 @@ def test_a_rule_is_tried_while_it_is_typed_and_saved_when_it_is_good(seen: Watch
     text.fill("name: very-large\nmetric: k3_kl\nfor: 5\nwhen: {kind: threshold, above: 0.12}\n")
     expect(words).not_to_have_text(low)
     expect(editor.locator("input[name=for]")).to_have_value("5")
+
+    # What is wrong with a field stands beside it, and `clear` keeps its distance from the limit.
+    for name, value in (("clear", "0.06"), ("limit", "0.2"), ("window", "ten")):
+        editor.locator(f"input[name={name}]").fill(value)
+    expect(editor.locator("input[name=clear]")).to_have_value("0.1")
+    expect(editor.locator(".lp-rule-field-window .lp-rule-field-wrong")).to_contain_text("valid integer")
+    expect(editor.locator("input[name=window]")).to_have_attribute("aria-invalid", "true")
+    expect(editor.locator(".lp-rule-problems")).to_be_empty()
+    seen.shot(artifacts, "rule-with-a-mistake")
+    editor.locator("input[name=window]").fill("3")
+    expect(editor.locator(".lp-rule-field-wrong")).to_have_count(0)
 
     text.fill("name: very-large\nmetric: k3_lk\nfour: 5\nwhen: {kind: threshold, above: 0.12}\n")
     problem = editor.locator(".lp-rule-problems")

@@ -115,11 +115,16 @@ def test_a_link_opens_the_same_token_and_steps_are_walked_by_keys(seen: Watched,
 
     page.locator(".lp-tk-chooser").press("ArrowRight")
     page.wait_for_url("**step=601**")
-    expect(page.locator(".lp-tk-stepper")).to_contain_text("step 601")
+    expect(page.get_by_label("step", exact=True)).to_have_value("601")
     page.wait_for_function("(old) => document.querySelector('.lp-tk-strip').dataset.sample !== old", arg=sample)
     assert in_address(page, "sequence") != sample
     page.get_by_role("button", name="previous step").click()
     page.wait_for_url("**step=600**")
+    for asked, opens in (("595", "595"), ("9,999", str(MIS_STEP + 1))):  # one that is not there: the nearest
+        page.get_by_label("step", exact=True).fill(asked)
+        page.get_by_label("step", exact=True).press("Enter")
+        page.wait_for_url(f"**step={opens}**")
+        expect(page.get_by_label("step", exact=True)).to_have_value(opens)
 
 
 def test_text_of_tokens_names_and_tags_stays_text(seen: Watched, address: str, artifacts: Path) -> None:

@@ -74,7 +74,7 @@ export function headings(view) {
       node("h3", { title: row.help }, row.title, row.unit ? node("span", { class: "lp-unit", text: row.unit }) : null),
       node("button", {
         class: "lp-scale", type: "button", "data-key": row.key, text: log ? "log" : "linear", title: `y axis: ${log ? "logarithmic" : "linear"}; switch (l)`,
-        "aria-label": `${row.title}, y axis ${log ? "logarithmic" : "linear"}, switch`, onclick: () => scaleAs(row.key, !log, row.log),
+        "aria-label": `${row.title}, y axis: ${log ? "log" : "linear"}, switch`, onclick: () => scaleAs(row.key, !log, row.log),
       }),
       note(row, state),
       node("span", { class: "lp-values" }, ...row.lines.map((line) => readout(view, row, line))));

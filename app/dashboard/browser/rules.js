@@ -5,7 +5,7 @@ import { code, node, table, title } from "./dom.js";
 import { buttons } from "./report.js";
 import { closePlots, plots, stepAxis } from "./plots.js";
 import { ruleChart, swatch } from "./rule_chart.js";
-import { BLANK, formOf, textOf } from "./rule_form.js";
+import { BLANK, complain, formOf, textOf } from "./rule_form.js";
 
 const PAUSE = 450; // ms after the last key, before a draft is tried out
 const NEW = "+"; // no rule can be called so
@@ -120,7 +120,7 @@ function layOut(view) {
   const { draft } = view;
   view.shown = draft;
   const rule = find(view, draft.open);
-  view.text = node("textarea", { class: "lp-rule-text", "aria-label": "rule as text", spellcheck: "false", autocapitalize: "off", wrap: "off", oninput: () => { edited(view, view.text.value); number(view); },
+  view.text = node("textarea", { class: "lp-rule-text", "aria-label": "rule as text", spellcheck: "false", autocapitalize: "off", wrap: "off", oninput: () => { edited(view, view.text.value); view.draft.byForm = false; number(view); },
     onscroll: () => { view.gutter.scrollTop = view.text.scrollTop; }, onkeydown: (event) => indent(event, view) });
   view.text.value = draft.text;
   view.gutter = node("div", { class: "lp-rule-gutter", "aria-hidden": "true" });
@@ -145,7 +145,7 @@ function layOut(view) {
 function fill(view, form) {
   if (view.fields.contains(document.activeElement)) return;
   const comments = /(^|\s)#/.test(view.draft.text) && form;
-  view.fields.replaceChildren(...(comments ? [node("p", { class: "lp-hint", text: "The form rewrites the text: comments in it are lost. Edit the text to keep them." })] : []), form ? formOf(form, view.data, (text) => { view.text.value = text; edited(view, text); number(view); })
+  view.fields.replaceChildren(...(comments ? [node("p", { class: "lp-hint", text: "The form rewrites the text: comments in it are lost. Edit the text to keep them." })] : []), form ? formOf(form, view.data, (text) => { view.text.value = text; edited(view, text); view.draft.byForm = true; number(view); })
     : node("p", { class: "lp-hint", text: "Too complex for the form: edit the YAML." }));
 }
 
@@ -175,7 +175,9 @@ function refresh(view) {
   switches(view, find(view, draft.open));
   view.outcome.classList.toggle("lp-rule-old", !found);
   if (found) {
-    view.problems.replaceChildren(...found.problems.map((words) => node("p", { class: "lp-text lp-tone-critical", role: "status" }, ...code(words))),
+    const form = view.fields.querySelector("form");
+    const left = form ? complain(form, draft.byForm ? found.problems : []) : []; // a field says nothing of a text that was written by hand
+    view.problems.replaceChildren(...(draft.byForm && form ? left : found.problems).map((words) => node("p", { class: "lp-text lp-tone-critical", role: "status" }, ...code(words))),
       ...(found.lost ? [node("p", { class: "lp-text lp-tone-warning", role: "status", text: `Saving loses ${found.lost}.` })] : []));
     if (found.answered && !found.problems.length && draft.touched) fill(view, found.form);
     number(view);

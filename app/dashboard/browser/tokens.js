@@ -41,7 +41,7 @@ function build(root, view) {
   view.strip = new Strip((index) => chosen(view, index), (index) => inspect(view, index ?? view.selected));
   const parts = {
     pairs: node("span"),
-    step: node("b"),
+    step: node("input", { class: "lp-tk-step", type: "text", inputmode: "numeric", autocomplete: "off", "aria-label": "step", title: "type a step; the nearest one is opened", onchange: (event) => typed(view, event.target.value), onkeydown: (event) => { if (event.key === "Escape") paintSteps(view, true); } }),
     about: node("span", { class: "lp-hint" }),
     steps: node("canvas", { "aria-hidden": "true" }),
     notes: node("div", { class: "lp-tk-notes" }),
@@ -65,7 +65,7 @@ function build(root, view) {
       node("div", { class: "lp-tk-head" }, parts.legend, parts.modes, parts.save), view.strip.element, parts.map, parts.sum, parts.facts),
     parts.inspector);
   root.replaceChildren(node("section", { class: "lp lp-tokens", "aria-label": "tokens" },
-    node("div", { class: "lp-tk-tools" }, parts.pairs, node("div", { class: "lp-tk-stepper" }, arrow("previous step", -1, "‹"), parts.step, arrow("next step", 1, "›")), parts.about),
+    node("div", { class: "lp-tk-tools" }, parts.pairs, node("div", { class: "lp-tk-stepper" }, arrow("previous step", -1, "‹"), "step", parts.step, arrow("next step", 1, "›")), parts.about),
     parts.slider, parts.notes,
     node("div", { class: "lp-tk-grid" }, parts.list, node("div", { class: "lp-tk-right" }, parts.wait, parts.body, parts.table))));
   offer(view, "Tokens", [
@@ -110,9 +110,10 @@ function zoomed(columns, chosen) {
 
 const current = (view) => view.wanted ?? view.data.step;
 
-function paintSteps(view) {
+// `anyway`: also over what is being typed.
+function paintSteps(view, anyway = false) {
   view.stepAt = chooser(view.parts.steps, view.steps, view.colors, current(view));
-  view.parts.step.textContent = `step ${integer(current(view))}`;
+  if (anyway || view.parts.step !== document.activeElement) view.parts.step.value = String(current(view));
   view.parts.slider.setAttribute("aria-valuenow", current(view));
   view.parts.slider.setAttribute("aria-valuetext", stepWords(view, view.steps.step.indexOf(current(view))));
   about(view, null);
@@ -136,6 +137,14 @@ function go(view, at) {
   paintSteps(view);
   clearTimeout(view.later);
   view.later = setTimeout(() => view.send("set", { step: view.wanted, sequence: null }), PATIENCE_MS);
+}
+
+// Opens the step that is nearest to what was typed; anything but a number changes nothing.
+function typed(view, text) {
+  const wanted = Number(text.replaceAll(",", "").trim() || Number.NaN);
+  const { step } = view.steps;
+  if (Number.isFinite(wanted)) go(view, [...step.keys()].reduce((best, at) => (Math.abs(step[at] - wanted) < Math.abs(step[best] - wanted) ? at : best), 0));
+  paintSteps(view, true);
 }
 
 const move = (view, by) => go(view, view.steps.step.indexOf(current(view)) + by);

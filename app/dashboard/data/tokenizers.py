@@ -9,17 +9,16 @@ Keys are patterns of run names, and the first that fits counts. The file is data
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from logprobe.collectors.errors import ConfigurationError, MissingExtraError
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits, settings_file
 
 SECTION: Final = "tokenizers"
@@ -28,21 +27,45 @@ _WORD: Final = "\u2581"  # what SentencePiece writes for a space
 _FALLBACK: Final = re.compile("<0x([0-9A-F]{2})>")  # and for a byte that is in no word of it
 
 
+class _Model(BaseModel):
+    vocab: dict[str, int] | list[tuple[str, float]]  # by piece, or in the order of ids with a score
+
+
+class _Added(BaseModel):
+    id: int
+    content: str
+
+
+class _Decoder(BaseModel):
+    type: str = ""
+    decoders: list[_Decoder] = []  # that a sequence of them is made of
+
+
+class _File(BaseModel):
+    """What is read of a `tokenizer.json`; how text becomes tokens is nobody's question here."""
+
+    model: _Model
+    added_tokens: list[_Added] = []
+    decoder: _Decoder | None = None
+
+
 class Vocabulary:
     """Pieces of text by token id."""
 
-    def __init__(self, tokenizer: Any, *, bytelevel: bool) -> None:
-        """`tokenizer`: of the package tokenizers; `bytelevel`: whether its pieces spell bytes as letters, as GPT-2's do."""
-        self._tokenizer = tokenizer
-        self._bytelevel = bytelevel
-        self._added = {token: added.content for token, added in tokenizer.get_added_tokens_decoder().items()}
+    def __init__(self, file: _File) -> None:
+        vocab = file.model.vocab
+        self._pieces = (
+            {token: piece for piece, token in vocab.items()}
+            if isinstance(vocab, dict)
+            else {token: piece for token, (piece, _) in enumerate(vocab)}
+        )
+        self._added = {added.id: added.content for added in file.added_tokens}
+        self._bytelevel = "ByteLevel" in _types(file.decoder)  # its pieces spell bytes as letters, as GPT-2's do
 
-    def texts(self, ids: Iterable[int]) -> dict[int, str]:
+    def texts(self, ids: Collection[int]) -> dict[int, str]:
         """Text of each id that the vocabulary has; bytes that are no character by themselves as Python's surrogate escapes."""
-        pieces = {token: self._tokenizer.id_to_token(token) for token in ids if token >= 0}
-        known = {token: self._text(piece) for token, piece in pieces.items() if piece is not None}
-        # These are written as they are
-        return known | {token: self._added[token] for token in known if token in self._added}
+        known = {token: self._text(self._pieces[token]) for token in ids if token in self._pieces}
+        return known | {token: self._added[token] for token in ids if token in self._added}  # written as they are
 
     def _text(self, piece: str) -> str:
         if byte := _FALLBACK.fullmatch(piece):
@@ -57,9 +80,7 @@ class Vocabulary:
 def vocabulary(home: Path, run: str) -> Vocabulary | None:
     """That of `run`; None when nobody named one.
 
-    Raises:
-        ConfigurationError: the section ``tokenizers`` or the file it names cannot be read; the message says which.
-        MissingExtraError: the package tokenizers is not installed.
+    Raises `ConfigurationError`: the section ``tokenizers`` or the file it names cannot be read; the message says which.
     """
     path = _path(home, run)
     if path is None:
@@ -80,26 +101,20 @@ def _path(home: Path, run: str) -> Path | None:
 
 @lru_cache(maxsize=4)
 def _loaded(path: Path, _: int) -> Vocabulary:
+    content = limits.read_text(path, limits.TOKENIZER)
     try:
-        from tokenizers import Tokenizer  # noqa: PLC0415 -- an optional extra
-    except ImportError as error:
-        raise MissingExtraError("text of tokens needs the package tokenizers; pip install 'logprobe[text]'") from error
-    try:
-        content = limits.read_text(path, limits.TOKENIZER)
-        tokenizer = Tokenizer.from_str(content)
-        decoder = json.loads(content).get("decoder")
-    except (OSError, ConfigurationError):
-        raise
-    except Exception as error:  # tokenizers raises nothing more particular
-        raise ConfigurationError(f"{path} is no tokenizer.json: {error}") from error
-    return Vocabulary(tokenizer, bytelevel="ByteLevel" in _decoders(decoder))
+        return Vocabulary(_File.model_validate_json(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigurationError(
+            f"{path} is no tokenizer.json: {where}{': ' if where else ''}{first['msg']}"
+        ) from error
 
 
-def _decoders(decoder: Mapping[str, Any] | None) -> set[str]:
+def _types(decoder: _Decoder | None) -> set[str]:
     """Types of a decoder and of those it is made of."""
-    if not isinstance(decoder, dict):
-        return set()
-    return {str(decoder.get("type"))}.union(*(_decoders(part) for part in decoder.get("decoders") or ()))
+    return set() if decoder is None else {decoder.type}.union(*map(_types, decoder.decoders))
 
 
 def _bytes_of_letters() -> dict[str, int]:

@@ -30,7 +30,7 @@ Block = dict[str, Any]
 LOADING: Final = Headline(
     "…", "Loading", "Recorded steps are still being loaded; the first diagnosis follows.", "unknown"
 )
-_NEXT: Final = ("diagnosis", "alerts", "actions")
+_NEXT: Final = ("diagnosis", "tokens", "alerts", "actions")
 _LATE: Final = 5  # steps; a diagnosis is always a little behind
 
 

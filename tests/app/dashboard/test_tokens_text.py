@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
 from odd_tokens import PIECES, tokenizer
+from recorded_home import SAMPLE_DATA
 from tokenizers import Tokenizer, decoders, models
 
-from logprobe.app.dashboard.data.tokenizers import Vocabulary, vocabulary
+from logprobe.app.dashboard.data.tokenizers import vocabulary
 from logprobe.collectors.errors import ConfigurationError
 
 
@@ -45,10 +47,40 @@ def test_added_tokens_are_what_they_are_and_bytes_what_they_stand_for(tmp_path: 
     assert texts(home, "run", [-1, 10**6]) == {}
 
 
-def test_words_of_sentence_piece_and_its_bytes() -> None:
+def test_words_of_sentence_piece_and_its_bytes(tmp_path: Path) -> None:
     made = Tokenizer(models.WordLevel({"\u2581the": 0, "<0xE2>": 1, "<0x0A>": 2, "Ġ": 3}, unk_token="Ġ"))
     made.decoder = decoders.Metaspace()
-    assert Vocabulary(made, bytelevel=False).texts(range(4)) == {0: " the", 1: "\udce2", 2: "\n", 3: "Ġ"}
+    (tmp_path / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
+    home = named(tmp_path, '"*": tokenizer.json\n')
+    assert texts(home, "run", [0, 1, 2, 3]) == {0: " the", 1: "\udce2", 2: "\n", 3: "Ġ"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]),
+        models.WordPiece({"a": 0, "b": 1, "##b": 2}, unk_token="a"),
+        models.Unigram([("a", 0.0), ("b", -1.0), ("ab", -0.5)], unk_id=0),
+    ],
+    ids=["BPE", "WordPiece", "Unigram"],
+)
+def test_ids_are_those_of_the_package_that_wrote_the_file(tmp_path: Path, model: models.Model) -> None:
+    made = Tokenizer(model)
+    made.add_tokens(["more"])
+    made.add_special_tokens(["<end>"])
+    (tmp_path / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
+    ids = list(range(made.get_vocab_size()))
+    assert texts(named(tmp_path, '"*": tokenizer.json\n'), "run", ids) == {at: made.id_to_token(at) for at in ids}
+
+
+def test_the_shipped_runs_have_the_words_that_they_were_made_of() -> None:
+    written = {
+        name: json.loads((SAMPLE_DATA / "tokenizers" / f"{name}.json").read_text())["model"]["vocab"]
+        for name in ("task", "rescue")
+    }
+    task = runpy.run_path(str(SAMPLE_DATA / "task.py"))["VOCABULARY"]
+    assert list(written["task"].items()) == [(piece, at) for at, piece in enumerate(task)]
+    assert list(written["rescue"].items()) == [(str(digit), digit) for digit in range(10)]
 
 
 def test_runs_have_tokenizers_of_their_own(tmp_path: Path, file: Path) -> None:
@@ -79,7 +111,7 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path: Path, file: Path) -> No
         ('"*": gone.json\n', "no tokenizer at"),
         ('"*": broken.json\n', "is no tokenizer.json"),
         ('"*": list.json\n', "is no tokenizer.json"),
-        ('"*": empty.json\n', "is no tokenizer.json"),
+        ('"*": empty.json\n', "is no tokenizer.json: model: Field required"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, content: str, message: str) -> None:

@@ -219,9 +219,9 @@ def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> No
 def test_while_a_correction_is_on_the_banner_leads_to_its_effect() -> None:
     view = judged("critical", findings=[SHAPE, LAG], correction=ENABLE)
     on = with_correction(view, Standing("applied", 351, {"is_level": "token", "is_mode": "mask"}))
-    assert [each["title"] for each in links(view, None)] == ["Diagnosis", "Alerts", "Actions"]
-    assert [each["title"] for each in links(on, None, "diagnosis")] == ["Alerts", "Effect of the correction"]
-    assert links(on, None)[2]["path"] == "actions"
+    assert [each["title"] for each in links(view, None)] == ["Diagnosis", "Tokens", "Alerts", "Actions"]
+    assert [each["title"] for each in links(on, None, "diagnosis")] == ["Tokens", "Alerts", "Effect of the correction"]
+    assert links(on, None)[3]["path"] == "actions"
 
 
 # What the verdict is about, what has grown, and the level of the set-up → how large K3 is said to be.

@@ -1,0 +1,96 @@
+"""Every page, light and dark, before axe-core: contrast, names, roles, headings. `make axe`; findings also go to `.artifacts`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from dashboard_process import Watched, dashboard
+from playwright.sync_api import Page, expect
+from recorded_home import ingest_control, ingest_recorded
+
+from logprobe.app.dashboard.page_table import PAGES
+
+pytestmark = pytest.mark.browser
+
+AXE: Final = Path(__file__).resolve().parents[1] / "browser" / "node_modules" / "axe-core" / "axe.min.js"
+RUNS: Final = ("v1-initial", "late-growth", "late-growth-mis")
+# What shows that a page is drawn.
+DRAWN: Final = {
+    "runs": ".lp-runs-table tr[data-run]",
+    "": ".lp-plot .trace",
+    "mismatch": ".lp-metrics-table",
+    "weights": ".lp-plot .trace",
+    "tokens": ".lp-tk-worst tbody tr",
+    "compare": ".lp-compare",
+    "alerts": "table[aria-label=rules]",
+    "data": ".lp-sql",
+}
+LOOK: Final = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
+  .map(({ id, help, nodes }) => ({ id, help, nodes: nodes.map(({ target, failureSummary, html }) => ({ target: String(target), failureSummary, html })) }))"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The dashboard of a home with a run that is broken, one that drifts away and one that was corrected."""
+    home = tmp_path_factory.mktemp("axe") / "home"
+    ingest_recorded(home, *RUNS)
+    ingest_control(home, "late-growth-mis")
+    with dashboard("up", "--home", str(home), "--port", "0") as url:
+        yield url
+
+
+def menu(page: Page) -> None:
+    page.locator(".lp-pick").click()
+    expect(page.locator(".lp-option").first).to_be_visible()
+
+
+def help_(page: Page) -> None:
+    page.get_by_role("button", name="about this page").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
+def wrong_rule(page: Page) -> None:
+    page.get_by_role("button", name="gap-large", exact=True).click()
+    page.locator("input[name=limit]").fill("high")
+    expect(page.locator(".lp-rule-field-wrong")).to_be_visible()
+
+
+def acknowledging(page: Page) -> None:
+    page.get_by_role("button", name="Acknowledge").first.click()
+    expect(page.locator(".lp-form")).to_be_visible()
+
+
+STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
+    "run picker": ("", menu),
+    "help": ("", help_),
+    "rule with a mistake": ("alerts", wrong_rule),
+    "acknowledging": ("alerts", acknowledging),
+}
+
+
+@pytest.mark.parametrize("seen", [{}, {"dark": True}], indirect=True, ids=["light", "dark"])
+def test_axe_finds_nothing(seen: Watched, address: str, artifacts: Path, request: pytest.FixtureRequest) -> None:
+    findings: dict[str, Any] = {}
+    scheme = request.node.callspec.id
+    for name, (path, do) in ({each.path or "overview": (each.path, None) for each in PAGES} | STATES).items():
+        for run in RUNS if do is None and path not in {"runs", "data"} else RUNS[1:2]:
+            open_page(seen.page, f"{address}/?page={path}&run={run}&baseline=late-growth-mis", path)
+            if do is not None:
+                do(seen.page)
+            seen.shot(artifacts, f"axe-{scheme}-{name}-{run}".replace(" ", "-"), whole=do is None)
+            if broken := seen.page.evaluate(LOOK):
+                findings[f"{name}, {run}"] = broken
+    (artifacts / f"axe-{scheme}.json").write_text(json.dumps(findings, indent=1))
+    assert {page: [each["id"] for each in broken] for page, broken in findings.items()} == {}
+
+
+def open_page(page: Page, address: str, path: str) -> None:
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(address)
+    page.wait_for_selector(DRAWN.get(path, ".lp-report"), state="attached")
+    page.wait_for_timeout(1500)  # what is below has to be drawn, too, or axe sees less of it
+    page.evaluate(AXE.read_text(encoding="utf-8"))
