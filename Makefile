@@ -36,6 +36,7 @@ help:
 	@echo "make demo    a run that is trained live and rescued, through the whole pipeline; prints the dashboard's address"
 	@echo "make test    all tests, on a real engine and in a real browser (ARGS='-k name' to choose)"
 	@echo "make axe     accessibility of every page, light and dark: axe-core finds nothing"
+	@echo "make incidents   five recorded incidents, from the Slack message to what to do: seconds and clicks"
 	@echo "make bench   benchmarks: one table, one bench.json (ARGS='recorder ingest' to choose)"
 	@echo "make lint    formatting, lint, types, import layers, wording"
 	@echo "make docs    the documentation as a site, in strict mode"
@@ -135,6 +136,11 @@ test: dev chromium nginx fuse node systemd
 .PHONY: axe
 axe: dev chromium $(BROWSER_STAMP)
 	@$(BIN)/python -m pytest --timeout=900 tests/e2e/axe_cases.py $(ARGS)
+
+# Five recorded incidents, from the Slack message to cause, picture, setting and last good step: seconds and clicks.
+.PHONY: incidents
+incidents: dev chromium
+	@$(BIN)/python -m pytest -s --timeout=900 tests/e2e/incident_cases.py $(ARGS)
 
 .PHONY: bench
 bench: dev

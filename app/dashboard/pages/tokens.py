@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -388,7 +388,7 @@ def _key(run: Run, step: StepTokens) -> tuple[Hashable, ...]:
     return (run.name, step.step, step.pair, *(chosen.get(name) for name in names), repr(step.correction))
 
 
-def _texts(run: str, ids: Iterable[int]) -> tuple[dict[int, str], str]:
+def _texts(run: str, ids: Collection[int]) -> tuple[dict[int, str], str]:
     """Text by token id, and why there is none although a tokenizer was named."""
     try:
         found = vocabulary(home(), run)

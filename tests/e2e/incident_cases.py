@@ -1,0 +1,162 @@
+"""Five recorded incidents, from the Slack message to cause, picture, setting and last good step: seconds and clicks, by page and by command.
+
+`make incidents` prints the table. A real service sends the messages, to a Slack of the tests' own; what it cannot know of an incident it has to
+say, and the table has it as it is said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from dashboard_process import Watched, dashboard
+from fake_slack import CHANNEL, TOKEN, FakeSlack
+from playwright.sync_api import Browser
+from processes import called, eventually
+from recorded_home import ingest_recorded
+
+from logprobe.app.text.tables import aligned
+
+pytestmark = pytest.mark.browser
+
+SECONDS, CLICKS = 60.0, 3
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A recorded run, and what has to be found. `setting`: what is said of one; `good`: the last step before the onset; None: there is none."""
+
+    run: str
+    cause: str
+    setting: str
+    good: int | None = None
+    picture: bool = True
+
+
+INCIDENTS: Final = (
+    Incident("v1-initial", "raw logprobs", "--logprobs-mode processed_logprobs"),
+    Incident("rescue-without", "staleness", "no training framework was recorded", good=225),
+    Incident("faults/missed_weight_sync", "missed weight sync", "no training framework was recorded", good=5),
+    Incident("faults/temperature_mismatch", "temperature mismatch", "temperature=1.0"),
+    Incident("faults/nonfinite_logprobs", "nonfinite logprobs", "no setting of vLLM", picture=False),
+)
+ALERTS: Final = "tell_within: 36500d\n"  # recordings are old
+CHANNELS: Final = """\
+channels:
+  oncall: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false, severities: [critical, warning]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def slack() -> Iterator[FakeSlack]:
+    with FakeSlack(interval=0.0) as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, slack: FakeSlack) -> Path:
+    folder = tmp_path_factory.mktemp("incidents") / "home"
+    for incident in INCIDENTS:
+        ingest_recorded(folder, incident.run)
+    (folder / "alerts.yaml").write_text(ALERTS)
+    (folder / "channels.yaml").write_text(CHANNELS.format(channel=CHANNEL, url=slack.api_url))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(home: Path) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+            patch.delenv(name, raising=False)
+        with dashboard("up", "--home", str(home), "--port", "0") as url:
+            yield url
+
+
+def test_from_the_message_to_what_to_do(
+    browser: Browser, address: str, slack: FakeSlack, home: Path, artifacts: Path
+) -> None:
+    rows = []
+    for incident in INCIDENTS:
+        message = eventually(partial(message_of, slack, incident.run), f"a message of {incident.run}", seconds=300)
+        row = by_page(browser, address, link_of(message), incident, artifacts) | by_command(home, incident)
+        rows.append({"incident": incident.run, **row})
+    (artifacts / "incidents.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False))
+    shown = ("incident", "last good step", "picture", "clicks", "page seconds", "command seconds")
+    print("\n" + aligned(shown, [[row[name] for name in shown] for row in rows]))
+    for incident, row in zip(INCIDENTS, rows, strict=True):
+        assert incident.cause in row["overview"], row
+        assert incident.setting in row["diagnosis"], row
+        assert (row["picture"], row["last good step"]) == (incident.picture, incident.good), row
+        assert row["clicks"] <= CLICKS, row
+        assert max(row["page seconds"], row["command seconds"]) <= SECONDS, row
+
+
+def message_of(slack: FakeSlack, run: str) -> dict[str, Any] | None:
+    """What came of a run first, of a critical alert."""
+    return next(
+        (each for each in slack.messages if key_of(each).startswith(f"{run}/") and "ritical" in json.dumps(each)), None
+    )
+
+
+def key_of(message: dict[str, Any]) -> str:
+    return str(message.get("metadata", {}).get("event_payload", {}).get("key", ""))
+
+
+def link_of(message: dict[str, Any]) -> str:
+    found = re.search(r"http://[^\s\"|>\\]+run=[^\s\"|>\\]+", json.dumps(message))
+    assert found, message
+    return found[0].replace("&amp;", "&")
+
+
+def by_page(browser: Browser, address: str, link: str, incident: Incident, artifacts: Path) -> dict[str, Any]:
+    """From the click on the link until all is read."""
+    seen = Watched(browser, address)
+    page, clicks, began = seen.page, 1, time.monotonic()
+    page.goto(link)
+    banner = page.locator(".lp-verdict")
+    banner.locator("dt").first.wait_for()
+    overview = banner.inner_text()
+    clicks += 1
+    banner.get_by_role("link", name="Diagnosis").click()
+    page.locator("summary", has_text="without a sign").wait_for()
+    diagnosis = page.get_by_role("region", name="diagnosis")
+    row = {
+        "overview": overview,
+        "last good step": good_before(overview),
+        "picture": diagnosis.locator(".lp-picture svg").count() > 0,
+        "diagnosis": diagnosis.locator(".lp-verdict").inner_text(),
+        "clicks": clicks,
+        "page seconds": round(time.monotonic() - began, 1),
+    }
+    seen.shot(artifacts, f"incident-{incident.run.replace('/', '-')}", whole=True)
+    seen.close()
+    return row
+
+
+def good_before(words: str) -> int | None:
+    """The last step before the onset; None: it was wrong from its first step on."""
+    found = re.search(r"since step\s+([\d,]*\d)(, its first)?", words)
+    assert found, words
+    return None if found[2] else int(found[1].replace(",", "")) - 1
+
+
+def by_command(home: Path, incident: Incident) -> dict[str, Any]:
+    """`logprobe diagnose`: cause, setting and onset; and `logprobe report`, which has the picture."""
+    began = time.monotonic()
+    shown = called("diagnose", incident.run, "--home", home).stdout
+    report = home.parent / "report.html"
+    called("report", incident.run, "--home", home, "--html", report)
+    seconds = time.monotonic() - began
+    assert incident.cause.replace(" ", "_") in shown
+    assert incident.setting in shown
+    assert f"since step {0 if incident.good is None else incident.good + 1}" in shown
+    assert "<svg" in report.read_text(encoding="utf-8")
+    return {"command seconds": round(seconds, 1)}
