@@ -156,9 +156,10 @@ class Feed:
         return snapshot
 
     def _read_view(self, reader: Reader, run: Run) -> RunView:
-        view = self._views.get(run.name) or RunView(RunSeries(run.name))
+        new = RunView(RunSeries(run.name, read=frozenset(METRICS)))
+        view = self._views.get(run.name, new)
         if run.revision < view.series.revision:  # the store was recreated
-            view = RunView(RunSeries(run.name))
+            view = new
             self._rates_read.pop(run.name, None)
         if run.revision > view.series.revision:
             view = self._grown(reader, view, run.revision)

@@ -34,6 +34,7 @@ class RunSeries:
 
     `revision` is the newest `step_summaries.revision` seen: what came later is what is still missing here.
     `tokens`: under the mask, of each step. `times`: when a step's newest record was made, seconds since the epoch (UTC).
+    `read`: metrics that were read of the run; None: all that it has.
     """
 
     run: str
@@ -42,6 +43,7 @@ class RunSeries:
     tokens: Floats = field(default_factory=lambda: np.empty(0))
     values: Mapping[str, Floats] = field(default_factory=dict)
     times: Floats = field(default_factory=lambda: np.empty(0))
+    read: frozenset[str] | None = None
 
     @property
     def trained(self) -> Floats:
@@ -64,7 +66,11 @@ class RunSeries:
         return result
 
     def column(self, metric: str) -> Floats:
-        """Values of `metric`, NaN where it has none."""
+        """Values of `metric`, NaN where it has none. A metric that was not read is an error: of it nothing is known, not even that."""
+        if self.read is not None and metric not in self.read:
+            raise LookupError(
+                f"{metric} was not read of run {self.run}: a page reads what the feed does not by `CatalogSeries`."
+            )
         known = self.values.get(metric)
         return np.full(len(self.steps), np.nan) if known is None else known
 
@@ -102,7 +108,7 @@ def merge(series: RunSeries, summaries: pa.Table, points: pa.Table) -> RunSeries
         column[at] = known
         values[metric] = column
     revision = max(series.revision, int(_numbers(summaries, "revision").max()))
-    return RunSeries(series.run, revision, steps, tokens, values, times)
+    return RunSeries(series.run, revision, steps, tokens, values, times, series.read)
 
 
 _NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))
@@ -141,6 +147,7 @@ class CatalogSeries:
     def __init__(self, source: Source, metrics: Sequence[str] = KEYS) -> None:
         self._source = source
         self._metrics = list(metrics)
+        self._read = frozenset(metrics)
         self._lock = threading.Lock()
         self._known: OrderedDict[str, RunSeries] = OrderedDict()
 
@@ -152,9 +159,9 @@ class CatalogSeries:
             QueryError: see `Reader.read`.
         """
         with self._lock:
-            known = self._known.get(run, RunSeries(run))
-            if known.revision > revision:  # the store was recreated
-                known = RunSeries(run)
+            known = self._known.get(run)
+            if known is None or known.revision > revision:  # the store was recreated
+                known = RunSeries(run, read=self._read)
             if known.revision != revision:
                 known = self._grown(known)
             self._known[run] = known

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from logprobe.app.dashboard.assets import PLOTLY, base_url, routes
 from logprobe.app.dashboard.hints import Hints, late_chunks, link
-from logprobe.app.dashboard.page_table import PAGES
+from logprobe.app.dashboard.page_table import BY_PATH, PAGES
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_a_page_names_what_its_panels_import_and_plotly_where_it_is_drawn(client
     link = client.get("/", params={"page": page}).headers["link"]
     named = re.findall(r'<([^>]+)>; rel="modulepreload"', link)
     assert len(named) == link.count("<") == len(set(named))
-    assert (f"{base_url()}/{PLOTLY}" in named) == (page in {"", "nonsense", "mismatch", "weights"})
+    assert (f"{base_url()}/{PLOTLY}" in named) == ("chart" in BY_PATH.get(page, BY_PATH[""]).panels)
     assert f"{base_url()}/bar.js" in named
     for address in (each for each in named if each.startswith(base_url())):
         answer = client.get(address)

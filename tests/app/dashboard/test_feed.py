@@ -88,6 +88,8 @@ def test_a_run_grows_and_only_what_changed_is_read(home: Path, store: Store) -> 
     for metric in ("backend.k3_kl", "update.k3_kl", "total.k3_kl", "backend.coverage", "entropy", "reward"):
         assert np.isfinite(series.column(metric)).all(), metric
     np.testing.assert_allclose(series.column("entropy"), 2.0 * 0.99 ** np.arange(8), rtol=1e-6)
+    with pytest.raises(LookupError, match="response_length was not read of run grows"):
+        series.measured("response_length")  # it was recorded: a chart of it must not say that it was not
     newest_apart = np.median(series.column("backend.k3_kl")[:-1])
     assert grown.view.medians["backend.k3_kl"] == pytest.approx(newest_apart)
     assert {event.step for event in grown.view.events if event.kind == "weights"} == set(range(8))

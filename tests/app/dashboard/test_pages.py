@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -303,3 +304,10 @@ def test_a_page_introduces_itself_in_three_sentences_at_most():
         assert reading.endswith(".")
         assert set(page.next) <= paths - {page.path}
         assert page.parts
+
+
+def test_a_page_has_a_key_of_its_own_and_docs_dashboard_md_names_key_and_page() -> None:
+    assert len({page.key for page in PAGES}) == len(PAGES)
+    words = " ".join((Path(__file__).parents[3] / "docs" / "dashboard.md").read_text(encoding="utf-8").split())
+    assert [page.title for page in PAGES if f"`g {page.key}` {page.title}" not in words] == [], "keyboard shortcuts"
+    assert [page.title for page in PAGES if f"## {page.title} " not in words] == [], "section"
