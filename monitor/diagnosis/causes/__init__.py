@@ -1,6 +1,7 @@
 """All causes, in the order in which they are ruled out: semantic, inference path, objective.
 
-A cause is declared here and nowhere else; the documentation's table is made from these declarations.
+The documentation's table is made from these declarations. What follows from a cause other than from its layer is said by name in
+`shares` and `urgency`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,15 +24,16 @@ from diagnosis_simulation import (
 
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN
+from logprobe.monitor.diagnosis.causes.policy import CONTRASTED
 from logprobe.monitor.diagnosis.diagnose import conclude, find
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.evidence import HIDING, Evidence, Joins, WeightRecord, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
 from logprobe.monitor.diagnosis.result import LAYERS, Finding, Growth
+from logprobe.monitor.diagnosis.shares import GROWTH, LEFT_OUT, NOISE
+from logprobe.monitor.diagnosis.urgency import NOTES
 
-ISSUE = """raw_logprobs temperature_mismatch truncated_support unnormalized_logits structured_output_mask vocab_padding synthetic_eos
-misaligned_tokens different_model retokenization nonfinite_logprobs missing_logprobs miscalibrated_logprobs stale_prefix_cache inflight_stale_kv engine_state missed_weight_sync
-partial_weight_sync version_conflict version_reused unannounced_weights replay_broken replay_off replica_divergence trainer_not_deterministic low_precision lm_head_precision quantized_rollout moe_routing batch_variance staleness late_growth
-step_jump""".split()  # noqa: SIM905
+TESTS = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parents[2].rglob("test_*.py"))
 
 PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 HOT = {**PLAIN, "temperature": 0.7}
@@ -52,11 +54,17 @@ def first(simulation: Simulation) -> Finding:
     return find(simulation.evidence())[0]
 
 
-def test_every_cause_is_declared_once_with_its_words() -> None:
-    assert sorted(cause.name for cause in CAUSES) == sorted(ISSUE)
+def test_every_cause_is_declared_once_with_its_words_and_found_by_a_test() -> None:
+    assert len(BY_NAME) == len(CAUSES)
     assert [LAYERS.index(cause.layer) for cause in CAUSES] == sorted(LAYERS.index(cause.layer) for cause in CAUSES)
     for cause in CAUSES:
         assert min(len(cause.words), len(cause.looks_at), len(cause.fix)) > 20
+    assert [name for name in BY_NAME if f'"{name}"' not in TESTS] == [], "causes that no test finds"
+
+
+def test_what_is_said_of_causes_by_name_is_said_of_causes() -> None:
+    """One that is called otherwise would lose its urgency, its share or its veto, and nobody would notice."""
+    assert {*NOISE, *GROWTH, *LEFT_OUT, *NOTES, *HIDING, *CONTRASTED} - set(BY_NAME) == set()
 
 
 # --- Semantic ---
@@ -464,3 +472,30 @@ def test_what_a_finding_leaves_is_what_the_next_one_sees() -> None:
     assert left.tokens is not None
     assert set(left.tokens.replica.tolist()) == {0}
     assert left.slices.abs_d.value < 1e-6
+
+
+def test_labels_that_name_two_weights_and_weights_without_a_label() -> None:
+    held = [("0", 1, False), ("1", 2, False), ("1", 1, False), ("1", 3, True)]  # version, weights, written in place
+    readings = Readings(
+        tuple(
+            Reading(
+                "worker",
+                None,
+                None,
+                version,
+                int(version),
+                str(weights),
+                "same",
+                unannounced=in_place,
+                tensors={"q": weights},
+            )
+            for version, weights, in_place in held
+        )
+    )
+    findings = {each.cause: each for each in conclude(replace(Simulation().evidence(), readings=readings)).findings}
+    assert findings["version_reused"].confidence == CERTAIN
+    assert "under version 1" in findings["version_reused"].explanation
+    assert findings["unannounced_weights"].evidence["changes"] == 1
+    assert {(findings[name].urgency, findings[name].vetoes) for name in ("version_reused", "unannounced_weights")} == {
+        ("watch", False)
+    }
