@@ -25,7 +25,7 @@ from logprobe.monitor.free_sql.tables import Asking, StoreTable, registered
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.free_sql.wire import BrokenWireError, Kind, packed, pieces, receive, send, send_document
 from logprobe.monitor.store.queries import beginning, one_line
-from logprobe.monitor.store.raw_damage import said_of
+from logprobe.monitor.store.raw_damage import UNREADABLE, said_of
 from logprobe.monitor.store.raw_places import escape_glob, literal
 
 _BATCH: Final = 2048  # rows: DuckDB's own unit; a row may be a megabyte, and a larger batch would be computed in vain
@@ -109,6 +109,8 @@ class Worker:
             return {"words": self._setting.too_much_memory, "spent": True}
         if _TWO_GIB in text:
             return {"words": self._setting.too_large}
+        if text.startswith(UNREADABLE):
+            return {"words": f"{text}; tokens of other runs, named by WHERE run = '…', can be read"}
         gone = isinstance(error, duckdb.IOException | OSError) and "No such file" in text
         return {"words": text, "again": gone}
 

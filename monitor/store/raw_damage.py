@@ -26,6 +26,7 @@ _MOST_NAMED: Final = 10
 _UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, MemoryError)
 # What DuckDB says of a damaged footer without naming the file.
 _SIGNS: Final = ("TProtocolException", "arquet", "don't know what type", "requires two children")
+UNREADABLE: Final = "raw tokens cannot be read: "  # begins what is said then
 _REFUSALS: Final = ("Invalid Input Error", "IO Error")
 
 
@@ -107,7 +108,7 @@ def said_of(error: BaseException, raw: Path) -> str:
 
 
 def _advice(words: str) -> str:
-    return f"raw tokens cannot be read: {words}; restore that file, or move it away"
+    return f"{UNREADABLE}{words}; restore that file, or move it away"
 
 
 def _first_damaged(raw: Path) -> Path | None:

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from faultfs.faultfs import FaultyDisk
 from operator_homes import raw_files
-from recorded_home import feed
-from segments import RUN, sampled, trained
+from recorded_home import feed, take_in
+from segments import RUN, records, sampled, trained
 
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import is_gone
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.free_sql.limits import MIB, Limits
 from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home
@@ -101,6 +102,41 @@ def test_a_moved_home_is_read_without_it(home: Path) -> None:
         with SqlService(store.home, store.snapshot, Limits(memory=256 * MIB), warm=False) as service:
             assert service.answer(Question(STEPS)).table()["n"].to_pylist() == [2]
             with pytest.raises(QueryError, match=refusal(damaged)):
+                service.answer(Question(TOKENS))
+
+
+OTHER = "a+b %2F/ü *"  # a run whose folder is called otherwise
+
+
+@pytest.mark.parametrize("kind", ["training", "rollout"])
+def test_a_statement_about_other_runs_does_without_it(home: Path, kind: str) -> None:
+    of_run = f"SELECT count(rollout_logprob) AS n FROM tokens WHERE run = '{OTHER}'"
+    answered = [
+        of_run,
+        f"{of_run} AND step = 0",
+        f"SELECT sum(len(token_ids)) AS n FROM raw_{kind} WHERE run IN ('{OTHER}', 'none')",
+    ]
+    refused = [
+        TOKENS,
+        f"{TOKENS} WHERE run = '{RUN}'",
+        f"{TOKENS} WHERE run IN ('{OTHER}', '{RUN}')",
+        f"{TOKENS} WHERE step = 7",
+    ]
+    with Store.open(Home(home)) as store:
+        for run in (RUN, OTHER):
+            writer = SpoolWriter(home, run, "w")
+            writer.write("training", records("training", trained("a", received=False)))
+            writer.write("rollout", records("rollout", sampled("a")))
+        take_in(store)
+        (damaged,) = (store.home.raw / RUN / kind).glob("*.parquet")
+        _flip_footer(damaged)
+        with SqlService(store.home, store.snapshot, Limits(memory=256 * MIB), warm=False) as service:
+            for ask in (store.query, lambda sql: service.answer(Question(sql)).table()):
+                assert [ask(sql)["n"].to_pylist() for sql in answered] == [[4]] * len(answered)
+                for sql in refused:
+                    with pytest.raises(QueryError, match=refusal(damaged)):
+                        ask(sql)
+            with pytest.raises(QueryError, match=r"other runs, named by WHERE run = '…', can be read"):
                 service.answer(Question(TOKENS))
 
 
