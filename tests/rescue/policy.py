@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,14 +51,22 @@ class Policy(nn.Module):
         return torch.log_softmax(self.head(hidden[:, ASKED:]), -1)
 
     @torch.no_grad()
-    def sample(self, questions: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Answers, int64 [batch, ANSWERED], and their log-probs, float32 of the same shape."""
+    def sample(
+        self, questions: Tensor, generator: torch.Generator, *, noise: float = 0.0, temperature: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """Answers, int64 [batch, ANSWERED], and their log-probs, float32 of the same shape.
+
+        `noise`: standard deviation of what is added to each logit. `temperature`: that logits are divided by.
+        """
         answers = torch.zeros(len(questions), ANSWERED, dtype=torch.int64)
         logprobs = torch.zeros(len(questions), ANSWERED)
         inputs = torch.cat([self.tokens(questions), self.tokens(torch.full((len(questions), 1), _START))], 1)
         hidden, state = self.memory(inputs + self.places[: ASKED + 1])
         for place in range(ANSWERED):
-            known = torch.log_softmax(self.head(hidden[:, -1]), -1)
+            logits = self.head(hidden[:, -1])
+            if noise:
+                logits = logits + noise * torch.randn(logits.shape, generator=generator)
+            known = (logits / temperature).log_softmax(-1)
             answers[:, place] = torch.multinomial(known.exp(), 1, generator=generator)[:, 0]
             logprobs[:, place] = known.gather(1, answers[:, place, None])[:, 0]
             if place + 1 < ANSWERED:
@@ -94,6 +102,17 @@ def pretrained(seed: int) -> Policy:
             return policy
 
 
+class Fault(NamedTuple):
+    """How an engine samples a step."""
+
+    lag: int = 1  # versions behind the trainer
+    noise: float = 0.0  # standard deviation of what is added to its logits: other tokens, with their right log-probs
+    temperature: float = 1.0  # that it samples with, and of which the trainer knows nothing
+    blur: float = (
+        0.0  # standard deviation of what is added to its log-probs alone: the right tokens, with wrong log-probs
+    )
+
+
 @dataclass(frozen=True)
 class Batch:
     """Answers of one step, a group of `ANSWERS` for each question. `lag`: versions behind the trainer that sampled them."""
@@ -117,16 +136,18 @@ class Training:
         self._optimizer = torch.optim.Adam(self._policy.parameters(), lr=learning_rate)
         self._versions: deque[dict[str, Tensor]] = deque(maxlen=512)
 
-    def batch(self, lag: int, *, noise: float = 0.0) -> Batch:
-        """The answers of one step, sampled by weights `lag` versions old. `noise`: standard deviation that the engine adds to its log-probs' logits."""
+    def batch(self, fault: Fault) -> Batch:
+        """The answers of one step, as an engine with this fault samples them."""
         self._versions.append({name: value.bfloat16().float() for name, value in self._policy.state_dict().items()})
-        lag = min(lag, len(self._versions) - 1)
+        lag = min(fault.lag, len(self._versions) - 1)
         self._engine.load_state_dict(self._versions[-1 - lag])
         asked = torch.randint(DIGITS, (PROMPTS, ASKED), generator=self._generator)
         questions = asked.repeat_interleave(ANSWERS, 0)
-        answers, rollout = self._engine.sample(questions, self._generator)
-        if noise:
-            rollout = rollout + noise * torch.randn(rollout.shape, generator=self._generator)
+        answers, rollout = self._engine.sample(
+            questions, self._generator, noise=fault.noise, temperature=fault.temperature
+        )
+        if fault.blur:
+            rollout = rollout + fault.blur * torch.randn(rollout.shape, generator=self._generator)
         with torch.no_grad():
             trainer = self._policy(questions, answers).gather(2, answers[..., None])[..., 0]
         earned = rewards(questions, answers)

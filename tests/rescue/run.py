@@ -3,11 +3,12 @@
 python -m rescue.run                 # with PYTHONPATH=tests; make rescue: all arms, three seeds; prints a table
 python -m rescue.run --seeds 1 --arm armed --detail
 python -m rescue.run --seeds 10 --arm mis --arm armed --load 4   # … on a machine with four busy loops for each core
+python -m rescue.run --failure temperature                       # another failure: see FAILURES
 python -m rescue.run --healthy 5 --steps 3000                    # healthy armed live runs: which of them were switched on
 
-From step `ONSET` on, batches are one version older every `EVERY` steps, as when sampling falls behind training. The arms differ in what
-multiplies the loss: nothing, masked or truncated importance weights from the first step, or what the service tells the trainer. The
-armed arm is paced like training, waits for nothing, and has healthy live runs and ended runs beside it in the same home.
+From step `ONSET` on something is wrong with the engine (`FAILURES`), at first that batches are one version older every `EVERY` steps, as
+when sampling falls behind training. The arms differ in what multiplies the loss: nothing, masked or truncated importance
+weights from the first step, or what the service tells the trainer. The armed arm is paced like training, waits for nothing, and has healthy live runs and ended runs beside it in the same home.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -31,7 +32,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from rescue.policy import Batch, Training
+from rescue.policy import Batch, Fault, Training
 
 from logprobe.alerts.controller.policy import DEFAULT_CORRECTION
 from logprobe.collectors.correction import CorrectionConfig, correct
@@ -50,6 +51,8 @@ PACE: Final = 0.35  # seconds of a step, at least
 ENDED: Final = 3
 ENDED_STEPS: Final = 300
 ARMS: Final = ("none", "mis", "tis", "armed")
+PERSON: Final = 30  # steps from a diagnosis to an engine that was repaired
+REPAIRABLE: Final = frozenset({"temperature_mismatch"})
 RUN: Final = "rescued"
 NEIGHBOURS: Final = ("neighbour-0", "neighbour-1")
 _ALWAYS: Final = {"mis": DEFAULT_CORRECTION, "tis": preset("tis")}
@@ -96,11 +99,26 @@ def lag_of(step: int) -> int:
     return 1 + max(0, (step - ONSET) // EVERY + 1)
 
 
+def _since(step: int) -> int:
+    return max(0, step - ONSET + 1)
+
+
+Failure = Callable[[int], Fault]
+HEALTHY: Final = "healthy"
+FAILURES: Final[Mapping[str, Failure]] = {
+    HEALTHY: lambda step: Fault(),
+    "lag": lambda step: Fault(lag=lag_of(step)),
+    "noise": lambda step: Fault(noise=0.005 * _since(step)),
+    "temperature": lambda step: Fault(temperature=2.0 if _since(step) else 1.0),
+    "blur": lambda step: Fault(blur=0.005 * _since(step)),
+}
+
+
 def learn(
-    outcome: Outcome, training: Training, step: int, lag: int, config: CorrectionConfig | None
+    outcome: Outcome, training: Training, fault: Fault, config: CorrectionConfig | None
 ) -> tuple[Batch, Any, float]:
     """One step; → its batch, correction and gradient norm."""
-    batch = training.batch(lag)
+    batch = training.batch(fault)
     ratio = batch.trainer - batch.rollout
     outcome.reward.append(float(batch.rewards.mean()))
     outcome.k3.append(float((ratio.exp() - 1 - ratio).mean()))
@@ -117,26 +135,36 @@ def learn(
     )
 
 
-def unmonitored(arm: str, seed: int, steps: int) -> Outcome:
+def unmonitored(arm: str, seed: int, steps: int, failure: Failure) -> Outcome:
     """An arm without a service: it needs no pace."""
     outcome, training = Outcome(arm, seed), Training(seed)
     for step in range(steps):
-        learn(outcome, training, step, lag_of(step), _ALWAYS.get(arm))
+        learn(outcome, training, failure(step), _ALWAYS.get(arm))
     return outcome
 
 
-def armed(seed: int, steps: int, pace: float) -> Outcome:
+def repaired(failure: Failure, outcome: Outcome) -> Failure:
+    """A person repairs the engine `PERSON` steps after logprobe has named its setting."""
+
+    def at(step: int) -> Fault:
+        named = next((seen["trained"] for seen in outcome.judgements if seen["cause"] in REPAIRABLE), step)
+        return Fault() if step >= named + PERSON else failure(step)
+
+    return at
+
+
+def armed(seed: int, steps: int, pace: float, failure: Failure) -> Outcome:
     """The arm that the service watches, in a home with healthy live runs and ended ones."""
     with _home() as home:
         for number in range(ENDED):
-            record(home, f"ended-{number}", seed + number, ENDED_STEPS, 0.0, grows=False)
+            record(home, f"ended-{number}", seed + number, ENDED_STEPS, 0.0)
         with _service(home), ExitStack() as beside:
             for number, run in enumerate(NEIGHBOURS):
                 beside.enter_context(_beside(home, run, seed + 50 + number, steps, pace))
             outcome = Outcome("armed", seed)
             with connect(Home(home)) as reader:
                 with watched(reader, outcome):
-                    record(home, RUN, seed, steps, pace, grows=True, outcome=outcome)
+                    record(home, RUN, seed, steps, pace, repaired(failure, outcome), outcome)
                 outcome.actions = _actions(reader, RUN)
                 outcome.neighbours = [words for run in NEIGHBOURS for words in _switched_on(reader, run)]
                 outcome.load = os.getloadavg()[1]
@@ -152,6 +180,7 @@ def watched(reader: Reader, outcome: Outcome) -> Iterator[None]:
         while not ended.wait(_LOOK):
             judged = read(reader, [RUN], datetime.now(UTC))[RUN]
             seen = {name: getattr(judged, name) for name in ("severity", "verdict", "cause", "advice", "overdue")}
+            seen["alerts"] = " ".join(sorted(alert.rule for alert in judged.alerts))
             if not outcome.judgements or seen.items() - outcome.judgements[-1].items():
                 outcome.judgements.append({"trained": len(outcome.reward), "judged": judged.step, **seen})
 
@@ -189,7 +218,13 @@ def _home() -> Iterator[Path]:
 
 
 def record(
-    home: Path, run: str, seed: int, steps: int, pace: float, *, grows: bool, outcome: Outcome | None = None
+    home: Path,
+    run: str,
+    seed: int,
+    steps: int,
+    pace: float,
+    failure: Failure = FAILURES[HEALTHY],
+    outcome: Outcome | None = None,
 ) -> None:
     """Trains and records, `pace` seconds a step at least; waits for no service."""
     outcome, training = outcome or Outcome("armed", seed), Training(seed)
@@ -198,8 +233,7 @@ def record(
         recorder.config({"dtype": "bfloat16"}, kind="trainer_config")
         for step in range(steps):
             began = time.monotonic()
-            lag = lag_of(step) if grows else 1
-            batch, correction, norm = learn(outcome, training, step, lag, switch.current(step))
+            batch, correction, norm = learn(outcome, training, failure(step), switch.current(step))
             _record(recorder, step, batch)
             recorder.step(step, grad_norm=norm, correction=correction)
             time.sleep(max(0.0, pace - (time.monotonic() - began)))
@@ -303,8 +337,9 @@ def detail(outcome: Outcome) -> Iterator[str]:
     yield from (f"  {each['step']:>4} {each['name']}/{each['reason']}: {each['words']}" for each in outcome.actions)
     for seen in outcome.judgements:
         if seen["trained"] >= ONSET - 30:
-            words = ", ".join(str(seen[name]) for name in ("severity", "verdict", "cause", "advice"))
-            yield f"  at {seen['trained']}, judged to {seen['judged']}: {words}{', overdue' * seen['overdue']}"
+            words = [str(seen[name]) for name in ("severity", "verdict", "cause", "advice")]
+            words += ["overdue"] * seen["overdue"] + [seen["alerts"]]
+            yield f"  at {seen['trained']}, judged to {seen['judged']}: {', '.join(words)}"
     for step in range(ONSET - 30, len(outcome.reward), 20):
         span = slice(step, step + 20)
         shares = [share for share in outcome.masked[span] if share is not None]
@@ -318,6 +353,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help="runs of each arm")
     parser.add_argument("--first-seed", type=int, default=0, help="seed of the first run")
     parser.add_argument("--arm", choices=ARMS, action="append", help="default: all")
+    parser.add_argument(
+        "--failure", choices=FAILURES, default="lag", help="what is wrong with the engine from step 230 on"
+    )
     parser.add_argument("--steps", type=int, default=STEPS, help="of each run")
     parser.add_argument("--pace", type=float, default=PACE, help="seconds of an armed step, at least")
     parser.add_argument("--detail", action="store_true", help="what happened in each run")
@@ -329,7 +367,7 @@ def main() -> int:
     torch.set_num_threads(1)
     if arguments.beside is not None:
         home, run = arguments.beside
-        record(Path(home), run, arguments.first_seed, arguments.steps, arguments.pace, grows=False)
+        record(Path(home), run, arguments.first_seed, arguments.steps, arguments.pace)
         return 0
     with busy(arguments.load * (os.cpu_count() or 1)):
         if arguments.healthy is not None:
@@ -340,13 +378,13 @@ def main() -> int:
 
 
 def _run_arms(arguments: argparse.Namespace) -> None:
-    outcomes = []
+    outcomes, failure = [], FAILURES[arguments.failure]
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for arm in arguments.arm or ARMS:
             outcomes.append(
-                armed(seed, arguments.steps, arguments.pace)
+                armed(seed, arguments.steps, arguments.pace, failure)
                 if arm == "armed"
-                else unmonitored(arm, seed, arguments.steps)
+                else unmonitored(arm, seed, arguments.steps, failure)
             )
             if arguments.detail:
                 print("\n".join(detail(outcomes[-1])), flush=True)
