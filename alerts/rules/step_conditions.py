@@ -22,6 +22,7 @@ from logprobe.monitor.diagnosis.growth.onset import Tracker, theil_sen
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE, GrowthRule
 from logprobe.monitor.diagnosis.growth.rule import Threshold as GrowthThreshold
 from logprobe.monitor.diagnosis.result import Growth as GrowthVerdict
+from logprobe.monitor.number_text import number
 
 if TYPE_CHECKING:  # a rule has a condition
     from logprobe.alerts.rules.rule import Rule
@@ -155,7 +156,8 @@ class Growth(OnSteps):
         levels = {"growing"} if self.level == "critical" else set()
         bad = judged.verdict in {"growing", "critical"} - levels
         recent = None if judged.ratio is None or judged.baseline is None else judged.ratio * judged.baseline
-        words = f"{rule.called} is at {number(judged.ratio)} times the run's baseline"
+        times = "unknown" if judged.ratio is None else number(judged.ratio)
+        words = f"{rule.called} is at {times} times the run's baseline"
         return _grown("bad" if bad else "good", words, judged if bad else None, recent), kept
 
 
@@ -312,11 +314,6 @@ class Calibration(OnSteps):
 def _check_side(above: float | None, below: float | None, clear: float) -> None:
     if (above is not None and clear > above) or (below is not None and clear < below):
         raise ValueError("`clear` is on the wrong side: the value has to return to it")
-
-
-def number(value: float | None) -> str:
-    """For sentences: three digits."""
-    return "unknown" if value is None else f"{value:.3g}"
 
 
 def _value(rule: Rule, part: str | None, facts: StepFacts) -> float | None:

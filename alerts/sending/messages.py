@@ -8,6 +8,7 @@ from typing import Final
 
 from logprobe.alerts.liveness import span_words
 from logprobe.alerts.notification import Notification
+from logprobe.monitor.number_text import number
 
 _HEADINGS: Final = {
     "resolved": "Resolved",
@@ -88,7 +89,7 @@ def _step(n: Notification) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}"
+    return number(value) if math.isfinite(value) else str(value)
 
 
 def _words(state: str) -> str:

@@ -9,6 +9,8 @@ from typing import Final
 
 from PIL import Image, ImageDraw, ImageFont
 
+from logprobe.monitor.number_text import number
+
 Point = tuple[float, float]
 
 _WIDTH, _HEIGHT = 640, 180
@@ -127,6 +129,7 @@ def _words(draw: ImageDraw.ImageDraw, title: str, finite: Sequence[tuple[int, fl
     draw.line((_FINE * _LEFT, floor, right, floor), fill=_FAINT, width=_FINE)
     large, little = ImageFont.load_default(15 * _FINE), ImageFont.load_default(12 * _FINE)
     draw.text((_FINE * _LEFT, _FINE * 8), title, fill=_INK, font=large)
-    draw.text((right, _FINE * 8), f"{newest:.3g}", fill=_INK, font=large, anchor="ra")
+    value = number(newest).replace("\u2212", "-")  # which the font lacks
+    draw.text((right, _FINE * 8), value, fill=_INK, font=large, anchor="ra")
     draw.text((_FINE * _LEFT, floor + _FINE * 6), f"step {first}", fill=_BASE, font=little)
     draw.text((right, floor + _FINE * 6), f"step {last}", fill=_BASE, font=little, anchor="ra")
