@@ -24,7 +24,7 @@ from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
 from logprobe.monitor.ingest.soundness import SoundRows
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, incomplete_steps, raw_dir, raw_table
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, Steps, incomplete_steps, raw_dir, raw_table, widened
 from logprobe.monitor.store.store import Store
 
 
@@ -50,10 +50,17 @@ class Source:
 class Adopter:
     """Of one store, which nobody else writes to."""
 
-    def __init__(self, store: Store, objects: Collection[str] = ()) -> None:
-        """`objects`: raw files in the object store, as `Source.file.path`, that are known to be readable."""
+    def __init__(self, store: Store, objects: Collection[str] = (), damaged: Mapping[str, Steps] | None = None) -> None:
+        """Does nothing yet.
+
+        Args:
+            store: to adopt into.
+            objects: raw files in the object store, as `Source.file.path`, that are known to be readable.
+            damaged: run → between which steps sequences may be in a file that cannot be read: no number is made of them.
+        """
         self._store = store
         self._objects = objects
+        self._damaged = damaged or {}
         self._newest = NewestTimes(store)
         self._tombstones = Tombstones(store.home)
 
@@ -83,7 +90,7 @@ class Adopter:
 
     def _measurable(self, run: str, table: pa.Table) -> pa.Table:
         """Without the sequences of steps of which others are unknown."""
-        unknown = incomplete_steps(self._store.home, run, self._objects)
+        unknown = widened(incomplete_steps(self._store.home, run, self._objects), self._damaged.get(run))
         if unknown is None or "step" not in table.column_names:
             return table
         first, last = unknown

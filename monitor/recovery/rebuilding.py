@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,14 @@ from logprobe.monitor.recovery.objects import claimed_objects, readable
 from logprobe.monitor.service.pipeline import Pipeline, Report
 from logprobe.monitor.store.copies import copy_durably
 from logprobe.monitor.store.queries import one_line
-from logprobe.monitor.store.raw_files import incomplete_steps, note_pending, settle_pending
+from logprobe.monitor.store.raw_files import (
+    Steps,
+    damaged_steps,
+    incomplete_steps,
+    note_pending,
+    settle_pending,
+    widened,
+)
 from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
@@ -62,10 +69,10 @@ def rebuild(home: Home) -> Rebuilt:
             unknown, unlisted = settle_pending(home, known)
             done.unreadable += map(unlistable, unlisted)
             there = _adopt_objects(store, objects, done)
-            _adopt(store, unknown, there, done)
+            damaged = _adopt(store, unknown, there, done)
             done.forgotten_files = Retention(store).forget_missing()
         done.from_spool = _ingest(store)
-        done.incomplete = dict(_incomplete(store, there))
+        done.incomplete = dict(_incomplete(store, there, damaged))
         store.try_checkpoint()
     done.seconds = round(time.monotonic() - started, 1)
     return done
@@ -116,21 +123,29 @@ def _moved(store: Store) -> set[str]:
     return set(store.query("SELECT path FROM raw_files WHERE location IS NOT NULL")["path"].to_pylist())
 
 
-def _adopt(store: Store, unknown: list[str], objects: set[str], done: Rebuilt) -> None:
-    adopter = Adopter(store, objects)
-    for path in unknown:
-        try:
-            sequences = adopter.adopt(Source.on_disk(store.home, path))
-        except OSError as error:  # `SegmentError`, or it has just gone
-            done.unreadable.append(str(error))
-            continue
+def _adopt(store: Store, unknown: list[str], objects: set[str], done: Rebuilt) -> dict[str, Steps]:
+    """→ run → between which steps a damaged file may have had sequences."""
+    files = readable(store, _on_disk(store.home, unknown, done), done.unreadable)
+    damaged = damaged_steps(store.home, set(unknown) - {source.file.path for source in files})
+    adopter = Adopter(store, objects, damaged)
+    for source in files:
+        sequences = adopter.adopt(source)
         if sequences is None:  # a merge that was not finished, or an ingest that was repeated
-            note_pending(store.home, [path])
-            store.retire([path])
+            note_pending(store.home, [source.file.path])
+            store.retire([source.file.path])
             done.redundant_files += 1
         else:
             done.adopted_files += 1
             done.sequences += sequences
+    return damaged
+
+
+def _on_disk(home: Home, paths: list[str], done: Rebuilt) -> Iterator[Source]:
+    for path in paths:
+        try:
+            yield Source.on_disk(home, path)
+        except OSError as error:
+            done.unreadable.append(str(error))
 
 
 def _ingest(store: Store) -> int:
@@ -146,9 +161,10 @@ def _ingest(store: Store) -> int:
     return int(report["segments"])
 
 
-def _incomplete(store: Store, objects: set[str]) -> Iterator[tuple[str, list[int]]]:
-    for run in store.query("SELECT DISTINCT run FROM segments ORDER BY run")["run"].to_pylist():
-        steps = incomplete_steps(store.home, run, objects)
+def _incomplete(store: Store, objects: set[str], damaged: Mapping[str, Steps]) -> Iterator[tuple[str, list[int]]]:
+    recorded = store.query("SELECT DISTINCT run FROM segments")["run"].to_pylist()
+    for run in sorted({*recorded, *damaged}):
+        steps = widened(incomplete_steps(store.home, run, objects), damaged.get(run))
         if steps is not None:
             yield run, list(steps)
 

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.files import below, fsync_folder, make_durable, replace_file
 from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
-from logprobe.collectors.spool.segments import run_dir
+from logprobe.collectors.spool.segments import run_dir, run_name
 from logprobe.monitor.home import Home
 
 RAW_KINDS: Final = ("training", "rollout")
@@ -58,6 +58,7 @@ _SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa
 FILE: Final = "!incomplete.json"
 MOVED: Final = "!moved.json"
 Steps = tuple[int, int]  # the first and the last
+EVERY_STEP: Final[Steps] = (-(1 << 63), (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ def note_incomplete(home: Home, run: str, first: int, last: int) -> None:
     """Widens what is noted of a run, which no object can bring back. Raises `StoreError`."""
     moved = moved_files(home, run)
     if moved is not None:
-        _note_moved(home, run, moved, replace(moved, without=_widened(moved.without, (first, last))))
+        _note_moved(home, run, moved, replace(moved, without=widened(moved.without, (first, last))))
     _widen(home, run, (first, last))
 
 
@@ -281,7 +282,7 @@ def note_moved(home: Home, run: str, moved: MovedFiles, removed: Collection[str]
     """
     known = moved_files(home, run) or MovedFiles(frozenset(), incomplete_steps(home, run))
     paths = (known.paths | moved.paths).difference(removed)
-    _note_moved(home, run, known, MovedFiles(paths, _widened(known.without, moved.without)))
+    _note_moved(home, run, known, MovedFiles(paths, widened(known.without, moved.without)))
     _widen(home, run, incomplete)
 
 
@@ -293,12 +294,38 @@ def _note_moved(home: Home, run: str, known: MovedFiles, moved: MovedFiles) -> N
 def _widen(home: Home, run: str, steps: Steps) -> None:
     said = _said(_file(home, run, FILE))
     known = None if said is None else _steps(said)
-    wanted = _widened(known, steps)
+    wanted = widened(known, steps)
     if wanted != known:
         _write_note(_file(home, run, FILE), wanted)
 
 
-def _widened(one: Steps | None, other: Steps | None) -> Steps | None:
+def damaged_steps(home: Home, paths: Iterable[str]) -> dict[str, Steps]:
+    """Run → between which steps raw files that cannot be read may have sequences: by their footers, or all.
+
+    Not of rollout files: what is trained without its rollout lowers the step's coverage, and so is known to be missing.
+    """
+    damaged: dict[str, Steps] = {}
+    for path in map(PurePosixPath, paths):
+        run, kind = run_name(path.parent.parent.name), path.parent.name
+        if kind == "training":
+            first, last = _stated_steps(home.path / path)
+            known = damaged.get(run, (first, last))
+            damaged[run] = min(first, known[0]), max(last, known[1])
+    return damaged
+
+
+def _stated_steps(path: Path) -> Steps:
+    try:
+        footer = pq.read_metadata(path)
+        column = footer.schema.names.index("step")
+        groups = [footer.row_group(group).column(column).statistics for group in range(footer.num_row_groups)]
+        return min(group.min for group in groups), max(group.max for group in groups)
+    except (OSError, pa.ArrowException, ValueError, AttributeError, TypeError):
+        return EVERY_STEP
+
+
+def widened(one: Steps | None, other: Steps | None) -> Steps | None:
+    """Both and what lies between."""
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])

@@ -26,7 +26,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.recovery.checking import _check, check
 from logprobe.monitor.recovery.rebuilding import rebuild
 from logprobe.monitor.store.raw_damage import fault_of
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, empty_file
+from logprobe.monitor.store.raw_files import EVERY_STEP, RAW_SCHEMAS, empty_file
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
 
@@ -163,7 +163,8 @@ def test_a_file_that_was_put_back_is_read_again_and_one_that_was_moved_away_is_f
 
 def _flip_a_token(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[path.stat().st_size // 3] ^= 1
+    footer = int.from_bytes(content[-8:-4], "little")
+    content[(len(content) - 8 - footer) // 2] ^= 1
     path.write_bytes(content)
 
 
@@ -180,6 +181,7 @@ def test_flipped_bytes_are_found_and_spread_nowhere(home: Path, tmp_path: Path) 
             damaged.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
             unseen += fault_of(damaged, len(content), 1, whole=True) is None
         assert unseen == 0
+        damaged.write_bytes(content)
         _flip_a_token(damaged)
         retention = Retention(store)
         retention.merge(retention.files())
@@ -197,9 +199,31 @@ def test_flipped_bytes_are_found_and_spread_nowhere(home: Path, tmp_path: Path) 
     done = rebuild(Home(tmp_path / "lost"))  # the folder has what was merged, too, until a checkpoint does without it
     assert [damaged.name in words for words in done.unreadable] == [True]
     assert done.sequences == 2
+    ((first, last),) = done.incomplete.values()
+    assert first == last, "the step that its footer states"
     with Store.open(Home(home)) as store:
         shutil.copy(tmp_path / damaged.name, damaged)
         assert _check(store)["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "unknown", "measured"), [(_flip_a_token, [1, 1], [0]), (_cut, list(EVERY_STEP), [])]
+)
+def test_a_new_store_has_no_numbers_of_steps_that_a_damaged_file_may_have_part_of(
+    home: Path, damage: Callable[[Path], None], unknown: list[int], measured: list[int]
+) -> None:
+    with Store.open(Home(home)) as store:
+        feed(store, training=[trained("a", 0)])
+        feed(store, training=[trained("b", 1)])
+        before = set((Home(home).raw / RUN / "training").glob("*.parquet"))
+        feed(store, training=[trained("c", 1)])
+        (damaged,) = set((Home(home).raw / RUN / "training").glob("*.parquet")) - before
+    (home / "logprobe.duckdb").unlink()
+    damage(damaged)
+    done = rebuild(Home(home))
+    assert (done.sequences, done.incomplete, len(done.unreadable)) == (len(measured), {RUN: unknown}, 1)
+    with Store.open(Home(home)) as store:
+        assert store.query("SELECT step FROM steps")["step"].to_pylist() == measured
 
 
 def test_of_files_without_a_checksum_the_content_is_unknown(home: Path) -> None:
