@@ -1,4 +1,4 @@
-"""Objects as DuckDB reads them: ``object:s3://bucket/…`` opens through a registered file system.
+"""Objects as DuckDB reads them: ``object://s3://bucket/…`` opens through a registered file system.
 
 DuckDB asks for the parts of a file that a statement needs: the footer, then the columns of the row groups that may match.
 """
@@ -14,7 +14,7 @@ from fsspec.spec import AbstractFileSystem
 
 from logprobe.collectors.errors import ObjectStoreError
 from logprobe.monitor.objects.store import ObjectStore
-from logprobe.monitor.store.raw_places import PREFIX
+from logprobe.monitor.store.raw_places import PREFIX, object_location
 
 PROTOCOL: Final = PREFIX.removesuffix("://")
 _UNCHANGED: Final = datetime.fromtimestamp(0, UTC)
@@ -66,7 +66,7 @@ class ObjectFiles(AbstractFileSystem):  # type: ignore[misc]
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        return path.removeprefix(PREFIX)
+        return object_location(path)
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> ObjectFile:
         """Raises `ObjectStoreError`."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.raw_files import empty_file
-from logprobe.monitor.store.raw_places import PREFIX, pattern
+from logprobe.monitor.store.raw_places import object_path, pattern
 from logprobe.monitor.store.sql_files import statement
 
 MOVED: Final = {"training": "moved_training", "rollout": "moved_rollout"}
@@ -42,7 +42,7 @@ def files(
     """The objects that may hold a table's rows of some runs and steps (None: all)."""
     first, last = steps if steps is not None else (None, None)
     asked = {"kind": _KINDS[table], "runs": None if of_runs is None else list(of_runs), "first": first, "last": last}
-    return [PREFIX + location for (location,) in cursor.execute(statement("raw_moved"), asked).fetchall()]
+    return [object_path(location) for (location,) in cursor.execute(statement("raw_moved"), asked).fetchall()]
 
 
 def source(table: str) -> str:

@@ -60,7 +60,17 @@ def has_objects(value: Any) -> bool:
 
 def place(home: Home, path: str, location: str | None) -> str:
     """A registered file as DuckDB reads it. `path`: relative to the home."""
-    return pattern(home.path / path) if location is None else PREFIX + location
+    return pattern(home.path / path) if location is None else object_path(location)
+
+
+def object_path(location: str) -> str:
+    """An address as DuckDB is given it, without "%": DuckDB decodes those of an address, and refuses one that leads upwards then."""
+    return PREFIX + location.replace("=", "=3D").replace("%", "=25")
+
+
+def object_location(path: str) -> str:
+    """The address that `object_path` was given."""
+    return path.removeprefix(PREFIX).replace("=25", "%").replace("=3D", "=")
 
 
 def pattern(path: Path) -> str:

@@ -578,16 +578,17 @@ def test_a_rebuild_that_was_interrupted_is_said_until_it_is_repeated(
         assert numbers(store) == (pytest.approx(values, rel=1e-9), tokens)
 
 
-def test_names_of_runs_cannot_leave_their_folder(home: Path, server: ObjectServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", ["../../evil run", "..", "%2E%2E/x", "a=25/=3D", "object://s3://b"])
+def test_names_of_runs_cannot_leave_their_folder(home: Path, server: ObjectServer, tmp_path: Path, run: str) -> None:
     share = tmp_path / "share"
     share.mkdir()
     with Store.open(Home(home)) as store:
-        SpoolWriter(home, "../../evil run", "w").write("training", records("training", trained("a", 0)))
+        SpoolWriter(home, run, "w").write("training", records("training", trained("a", 0)))
         Ingester(store).run_once()
         (home / "logprobe.yaml").write_text(f"storage: {{raw: 'file://{share}/tokens', after: 0}}\n")
         assert move(store).problem is None
         assert [path.relative_to(share).parts[0] for path in share.rglob("*.parquet")] == ["tokens"]
-        assert store.read("export_tokens", run="../../evil run", step=0).num_rows == 4
+        assert store.read("export_tokens", run=run, step=0).num_rows == 4
 
 
 @pytest.mark.parametrize(
