@@ -14,7 +14,7 @@ from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, CREDIBLE, INFERRED, KNOWN, LIKELY, POSSIBLE
 from logprobe.monitor.diagnosis.levels import PRIORS
 from logprobe.monitor.diagnosis.result import LAYERS
-from logprobe.monitor.metrics.definition import Metric
+from logprobe.monitor.metrics.definition import SEQUENCE_MEAN, Metric
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.step_metrics import STEP_METRICS
 from logprobe.monitor.peers import PEERS
@@ -45,8 +45,16 @@ def _metrics(metrics: Sequence[Metric]) -> str:
     head = ("key", "formula", "over", "unit", "worse when", "meaning", "needs", "also reported by")
     return _table(
         head,
-        ((f"`{m.key}`", m.formula, m.grain, m.unit, m.worse, m.words, ", ".join(m.needs), m.source) for m in metrics),
+        (
+            (f"`{m.key}`", m.formula, m.grain, m.unit, m.worse, _meaning(m), ", ".join(m.needs), m.source)
+            for m in metrics
+        ),
     )
+
+
+def _meaning(metric: Metric) -> str:
+    """A sequence mean has the words of the token mean, which is in the row above it."""
+    return "The row above, as a sequence mean." if metric.words.endswith(SEQUENCE_MEAN) else metric.words
 
 
 def _confidence() -> str:

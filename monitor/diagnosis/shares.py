@@ -211,7 +211,7 @@ def _peel_lag(first: _Window, now: _Window, findings: Sequence[Finding]) -> None
     if not any(finding.cause == "staleness" for finding in findings):
         return
     base = _at_lag_0(first, now, noise=any(finding.cause in _STEADY for finding in findings))
-    made = _made_at_first(first, base) if any(finding.cause in GROWTH for finding in findings) else {}
+    made = _made_at_first(first, base) if any(map(_raises_every_lag, findings)) else {}
     for window in (first, now):
         own = window.rate(~(window.strata.lag > 0))
         enough = window.strata.tokens[~(window.strata.lag > 0)].sum() >= _FEWEST
@@ -220,6 +220,11 @@ def _peel_lag(first: _Window, now: _Window, findings: Sequence[Finding]) -> None
             rows = window.strata.lag == lag
             grew = window.rate(rows) - made[lag] if window is now and lag in made else reference
             window.peel("staleness", rows, np.maximum(reference, grew))
+
+
+def _raises_every_lag(finding: Finding) -> bool:
+    """Whether it makes K3 larger at one and the same lag: what a lag made at the beginning is then still all that it makes."""
+    return finding.cause in GROWTH or finding.layer == "semantic"
 
 
 def _made_at_first(first: _Window, base: Floats) -> dict[float, Floats]:

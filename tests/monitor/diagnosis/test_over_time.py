@@ -100,6 +100,19 @@ def test_growth_at_a_lag_that_stays_is_not_the_lags() -> None:
     assert (found.findings[0].share or 0) > 0.5
 
 
+@pytest.mark.parametrize("size", [1.2, 1.5])
+@pytest.mark.parametrize("lag", [3e-4, 3e-3])
+def test_a_temperature_that_comes_later_leads_before_the_lag_that_was_there(size: float, lag: float) -> None:
+    """One version of lag from the first step on: what it made at first is all that it makes once the trainer's temperature is off."""
+    wrong = Fault("temperature_mismatch", size, since=250)
+    found = conclude(
+        rollouts(Run(noise=Noise(8e-4, unrest=0.15), lag=Lag((1, 1), lag), fault=wrong, setup=DENSE)).evidence()
+    )
+    assert causes(found)[0] == "temperature_mismatch"
+    assert {finding.cause: finding.share or 0 for finding in found.findings}["staleness"] < 0.3
+    assert found.correction.advice == "do_not_enable"
+
+
 def test_findings_of_one_urgency_are_ranked_by_share_and_the_lead_explains() -> None:
     """Growth with a small offset beside: what explains K3 leads, what must be ruled out first is next, no fix is a vetoed one."""
     drawn = rollouts(Run(steps=380, noise=Noise(1e-3), trend=Trend(250, 30), setup=DENSE))
