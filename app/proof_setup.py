@@ -15,7 +15,7 @@ from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
-from logprobe.monitor.proof.sample import TokenSequence, read_sample
+from logprobe.monitor.proof.sample import TokenSequence, read_sample, stating
 from logprobe.monitor.proof.scoring import Setup, checked, settings_of
 from logprobe.monitor.proof.storing import record
 from logprobe.monitor.reader import open_reader
@@ -29,8 +29,8 @@ class Task:
     setup: Setup
 
 
-def task_of(arguments: argparse.Namespace) -> Task:
-    """Sequences, checkpoints, engine and trainer. Raises `ConfigurationError` when something is missing or does not fit."""
+def task_of(arguments: argparse.Namespace, step: int | None = None) -> Task:
+    """Sequences, of a run's `step` alone where one is given, checkpoints, engine and trainer. Raises `ConfigurationError` when something is missing or does not fit."""
     if (arguments.sample is None) == (arguments.name is None):
         arguments.usage_error("pass a RUN or --sample FILE")
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
@@ -44,9 +44,11 @@ def task_of(arguments: argparse.Namespace) -> Task:
         seconds=60 * arguments.scorer_minutes,
     )
     if arguments.sample is None:
-        task = _of_run(arguments, setup)
+        task = _of_run(arguments, setup, step)
     else:
         task = Task(read_sample(Path(arguments.sample)), replace(setup, models=checked(setup.models)))
+    if arguments.sampling is not None:
+        task = replace(task, sequences=stating(task.sequences, arguments.sampling, "--sampling"))
     _check_versions(task)
     _check_vocabulary(task)
     return task
@@ -58,11 +60,11 @@ def keep(arguments: argparse.Namespace, kind: str, document: Mapping[str, Any]) 
         record(Home(home_path(arguments)), arguments.name, kind, tables.plain(document), login())
 
 
-def _of_run(arguments: argparse.Namespace, setup: Setup) -> Task:
+def _of_run(arguments: argparse.Namespace, setup: Setup, step: int | None) -> Task:
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
         models = checked({**recorded_checkpoints(reader, arguments.name), **setup.models})
-        found = recorded_sample(reader, arguments.name, versions=set(models), most=arguments.sequences)
+        found = recorded_sample(reader, arguments.name, versions=set(models), most=arguments.sequences, step=step)
     return Task(found.sequences, replace(setup, models=models).recorded_as(found))
 
 

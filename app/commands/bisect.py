@@ -6,9 +6,11 @@ The JSON form is public API, one document, unknown is null; arms are sorted by t
      "baseline": {"k3", "noise_floor", "tokens_per_s", "kv_tokens", "legs": {"engine_state", "engine", "trainer", "policy_age"}},
      "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
                "verdict": "this is it|contributes|unproven|innocent|not testable here", "note", "cause",
-               "speed": [ratio to the baseline, low, high], "kv_tokens"}],
+               "speed": [ratio to the baseline, low, high], "kv_tokens", "leaves_open"}],
      "smallest_set": [knob …], "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave},
      "layers": [[name, relative error of the trainer's hidden states] …], "drifts_at": [name …], "not_measured": [...]}
+
+With ``--at``: ``{"steps": [{"step", …}, …]}``, each with all of the above.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from logprobe.app.proof_setup import keep, task_of
+from logprobe.app.proof_setup import Task, keep, task_of
 from logprobe.app.text import tables
+from logprobe.collectors.plain_text import harmless
+from logprobe.monitor.proof.departing import LEGS
 from logprobe.monitor.proof.experiments.arm_cache import ArmCache
 from logprobe.monitor.proof.experiments.bisecting import Arm, Bisection, jumps
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.experiment import bisect
-from logprobe.monitor.proof.experiments.knobs import chosen
+from logprobe.monitor.proof.experiments.knobs import Knob, chosen
 from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
 from logprobe.monitor.proof.paired import Cost
 from logprobe.monitor.proof.scorers.nursery import Nursery
@@ -33,27 +38,57 @@ from logprobe.monitor.proof.scorers.running import Executor
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints which settings make the gap."""
+    if arguments.at and arguments.name is None:
+        arguments.usage_error("--at: pass a RUN; a sample file has no steps")
     knobs = chosen(None if arguments.knobs is None else arguments.knobs.split(","))
-    task = task_of(arguments)
+    tasks = {step: task_of(arguments, step) for step in arguments.at or [None]}
     try:
         with _executor(arguments.ray) as executor:
-            found = bisect(
-                task.sequences,
-                task.setup,
-                knobs=knobs,
-                against=arguments.against,
-                floor=arguments.floor,
-                minutes=arguments.minutes,
-                run=ArmCache(cache_folder(arguments), executor),
-                place=executor.place,
-                countdown=Countdown(_say, at_once=executor.place.arms),
-            )
+            results = {step: _bisected(task, knobs, arguments, executor) for step, task in tasks.items()}
     except KeyboardInterrupt:
         print("stopped; finished arms are kept, the same command continues", file=sys.stderr)
         raise
-    keep(arguments, "bisect", found.document())
-    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
+    newest = results[max(results, key=lambda step: step or 0)]
+    keep(arguments, "bisect", newest.document())
+    if arguments.at:
+        document = {"steps": [{"step": step, **result.document()} for step, result in results.items()]}
+        tables.show(document, lambda: drift(results), as_json=arguments.json)
+    else:
+        tables.show(newest.document(), lambda: text(newest), as_json=arguments.json)
     return 0
+
+
+def _bisected(task: Task, knobs: Sequence[Knob], arguments: argparse.Namespace, executor: Executor) -> Bisection:
+    return bisect(
+        task.sequences,
+        task.setup,
+        knobs=knobs,
+        against=arguments.against,
+        floor=arguments.floor,
+        minutes=arguments.minutes,
+        run=ArmCache(cache_folder(arguments), executor),
+        place=executor.place,
+        countdown=Countdown(_say, at_once=executor.place.arms),
+    )
+
+
+def drift(results: Mapping[int | None, Bisection]) -> str:
+    """A row per step: how large each gap is, and which settings make it."""
+    rows = [
+        [
+            step,
+            None if result.whole is None else result.whole.k3,
+            *(None if (leg := result.legs.get(side)) is None else leg.k3 for side in LEGS),
+            ", ".join(result.decision.departs_all) or result.decision.departs,
+            ", ".join(result.smallest_set) or "–",
+            "; ".join([result.decision.why, *(f"{side}: {words}" for side, words in result.residual.items())]),
+        ]
+        for step, result in results.items()
+    ]
+    lines = [tables.aligned(["step", "K3 of r, t", *LEGS, "departs", "change", "why"], rows, widest=120)]
+    missing = dict.fromkeys(words for result in results.values() for words in result.not_measured)
+    lines += [f"not measured: {harmless(words)}" for words in missing]
+    return "\n".join(lines) + "\n"
 
 
 def _executor(address: str | None) -> Executor:
@@ -62,7 +97,7 @@ def _executor(address: str | None) -> Executor:
 
 
 def _say(line: str) -> None:
-    print(tables.harmless(line), file=sys.stderr, flush=True)
+    print(harmless(line), file=sys.stderr, flush=True)
 
 
 def cache_folder(arguments: argparse.Namespace) -> Path:
@@ -106,9 +141,10 @@ def text(found: Bisection) -> str:
             "KV cache",
             "verdict",
             "note",
+            "leaves open",
         ]
-        lines += ["", tables.aligned(header, [_row(arm, found.cost) for arm in found.arms], widest=90)]
-    lines += [f"not measured: {tables.harmless(words)}" for words in found.not_measured]
+        lines += ["", tables.aligned(header, [_row(arm, found.cost) for arm in found.arms], widest=160)]
+    lines += [f"not measured: {harmless(words)}" for words in found.not_measured]
     return "\n".join(lines) + "\n"
 
 
@@ -126,4 +162,16 @@ def _row(arm: Arm, baseline: Cost) -> list[str | float | None]:
     speed = None if arm.speed is None else f"×{arm.speed[0]:.2f}"
     speeds = None if arm.speed is None else f"×{arm.speed[1]:.2f} … ×{arm.speed[2]:.2f}"
     room = None if arm.kv_tokens is None or not baseline.kv_tokens else f"×{arm.kv_tokens / baseline.kv_tokens:.2f}"
-    return [arm.knob, arm.setting, arm.k3, removed, interval, speed, speeds, room, arm.verdict, arm.note]
+    return [
+        arm.knob,
+        arm.setting,
+        arm.k3,
+        removed,
+        interval,
+        speed,
+        speeds,
+        room,
+        arm.verdict,
+        arm.note,
+        arm.leaves_open,
+    ]

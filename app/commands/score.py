@@ -19,6 +19,7 @@ from typing import Final
 from logprobe.app.proof_setup import keep, task_of
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import interval
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.proof.scorers.nursery import Nursery
 from logprobe.monitor.proof.scoring import Score, score
 
@@ -69,7 +70,7 @@ def text(found: Score, *, exact: bool = False) -> str:
     lines += ["", tables.aligned(header, rows), "", f"K3 up to {found.floor:g} counts as agreement (--floor)"]
     lines += _bits(found) if exact else []
     lines += _sequences(found)
-    lines += [f"not measured: {tables.harmless(words)}" for words in found.not_measured]
+    lines += [f"not measured: {harmless(words)}" for words in found.not_measured]
     return "\n".join(lines) + "\n"
 
 
@@ -83,7 +84,7 @@ def _bits(found: Score) -> list[str]:
             lines.append(f"  {NAMES[pair.a]}, {NAMES[pair.b]}: equal, {pair.tokens} tokens")
             continue
         at, token = pair.first_unequal
-        name = tables.harmless(found.names[at])
+        name = harmless(found.names[at])
         values = " and ".join(f"{found.scores[side][at][token]:.9g}" for side in (pair.a, pair.b))  # type: ignore[index]
         lines.append(
             f"  {NAMES[pair.a]}, {NAMES[pair.b]}: {pair.unequal} unequal, first in {name}, token {token}: {values}"
@@ -99,4 +100,4 @@ def _sequences(found: Score) -> list[str]:
     replicas = Counter(str(one["replica"]) for one in off if one["replica"] is not None)
     where = f" (engines: {', '.join(f'{name} {count}' for name, count in replicas.most_common())})" if replicas else ""
     names = ", ".join(str(one["sample_id"]) for one in off[:_SHOWN]) + (", …" if len(off) > _SHOWN else "")
-    return [f"off: {len(off)} of {of} sequences{tables.harmless(where)}: {tables.harmless(names)}"]
+    return [f"off: {len(off)} of {of} sequences{harmless(where)}: {harmless(names)}"]

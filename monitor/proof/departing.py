@@ -30,6 +30,7 @@ Departs = Literal["engine_state", "engine", "trainer", "policy_age", "none", "un
 LEGS: Final[tuple[Departs, ...]] = ("engine_state", "engine", "policy_age", "trainer")
 # K3 that float32 implementations reach among themselves: 2.4e-6 at 0.5 B parameters (Fast-LLM PR 525).
 FLOOR: Final = 3e-6
+_OF_FRESH: Final[tuple[Departs, ...]] = ("engine_state", "engine")  # the legs that a fresh engine is an end of
 _BROKEN: Final = 0.01  # share of tokens that only one of two scorers gives a probability
 _CHAIN: Final = 4.0  # a gap is explained where some leg has a quarter of it
 _FOREIGN: Final = 0.1  # of either side's gap; r and t that are so much nearer to each other are of something else
@@ -37,6 +38,7 @@ FOREIGN: Final = (
     "r and t agree with each other and with no scorer: "
     "this sample's temperature, settings or checkpoint are not the run's"
 )
+UNLIKE: Final = "r agrees with t and with the reference, and a fresh engine with neither: the engine that sampled did not have these settings"
 _AGREES: Final = 0.05  # of the mean |d| that a sequence, or the beginning of one, has where it is not concerned
 _MOSTLY: Final = 0.8
 _RANKED: Final = 0.6  # rank correlation that is worth a word
@@ -95,6 +97,8 @@ def decide(
         return _quiet(legs, whole, floor, missing)
     if _foreign(whole, legs, off):
         return Decision("unknown", (), FOREIGN)
+    if _unlike_the_run(whole, legs):
+        return Decision("unknown", tuple(leg for leg in off if leg not in _OF_FRESH), UNLIKE)
     if _unexplained(whole, off, legs, floor):
         why = f"{_WORDS[off[0]]}, which explains less than a quarter of the gap between r and t"
         return Decision("unknown", tuple(off), why + (f"; not measured: {', '.join(missing)}" if missing else ""))
@@ -132,6 +136,14 @@ def _foreign(whole: Gap | None, legs: Mapping[Departs, Gap | None], off: Collect
     if state is None or trainer is None or not {"engine_state", "trainer"} <= set(off):
         return False
     return _size(whole) < _FOREIGN * min(_size(state), _size(trainer))
+
+
+def _unlike_the_run(whole: Gap | None, legs: Mapping[Departs, Gap | None]) -> bool:
+    """Whether a fresh engine is far from all others, r among them: it is not the one that sampled, and its settings made no gap."""
+    trainer, *fresh = (legs.get(leg) for leg in ("trainer", *_OF_FRESH))
+    if whole is None or trainer is None or None in fresh:
+        return False
+    return max(_size(whole), _size(trainer)) < _FOREIGN * min(_size(gap) for gap in fresh)
 
 
 def _doubt(state: Pattern | None, unsure: str | None) -> str | None:

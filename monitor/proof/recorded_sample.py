@@ -76,7 +76,9 @@ def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
     return {version: path for version, path in found.items() if (path / "config.json").is_file()}
 
 
-def recorded_sample(source: Source, run: str, *, versions: Collection[str], most: int) -> RecordedSample:
+def recorded_sample(
+    source: Source, run: str, *, versions: Collection[str], most: int, step: int | None = None
+) -> RecordedSample:
     """Sequences of `run` that can be scored with the checkpoints there are, the newest first.
 
     Args:
@@ -84,13 +86,14 @@ def recorded_sample(source: Source, run: str, *, versions: Collection[str], most
         run: name of the run.
         versions: weight versions with a checkpoint; "" alone: one checkpoint of a version that is not named.
         most: sequences wanted.
+        step: whose sequences; None: of all steps.
 
     Raises:
         ConfigurationError: prompts, or the checkpoint of a version, are missing; says which.
     """
-    rows = source.read("proof_sequences", run=run, most=_LOOKED_AT * most).to_pylist()
+    rows = source.read("proof_sequences", run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
-        return _imported(source, run, versions, most)
+        return _imported(source, run, versions, most, step)
     found = [(row, _sequence(row, f"run {run!r}, sample {row['sample_id']!r}")) for row in rows]
     usable = [(row, one) for row, one in found if _has_checkpoints(one, versions)]
     if not usable:
@@ -102,12 +105,12 @@ def recorded_sample(source: Source, run: str, *, versions: Collection[str], most
     return _engine(source, run, config, RecordedSample(chosen, {}, {}, {}, of_requests))
 
 
-def _imported(source: Source, run: str, versions: Collection[str], most: int) -> RecordedSample:
+def _imported(source: Source, run: str, versions: Collection[str], most: int, step: int | None) -> RecordedSample:
     """Of the trainer's records alone, where those hold the prompts. A version is the step where the file named none."""
-    rows = source.read("proof_imported", run=run, most=_LOOKED_AT * most).to_pylist()
+    rows = source.read("proof_imported", run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
         raise ConfigurationError(
-            f"run {run!r} has no sequence that can be scored again: prompts are recorded only where the engine's environment has "
+            f"run {run!r} has no sequence {'' if step is None else f'of step {step} '}that can be scored again: prompts are recorded only where the engine's environment has "
             "LOGPROBE_VLLM_PROMPTS=0.01 (a share), or imported where the file has all tokens with a mask, and raw tokens must still be "
             "kept; or pass --sample FILE"
         )

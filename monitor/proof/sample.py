@@ -23,7 +23,7 @@ import json
 import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -184,6 +184,27 @@ def sequence_of(row: Mapping[str, Any], place: str) -> TokenSequence:
         replica=_text(row.get("replica")),
         assumed=tuple(name for name in ("temperature", "sampling") if row.get(name) is None),
     )
+
+
+def stating(sequences: Sequence[TokenSequence], text: str, place: str) -> tuple[TokenSequence, ...]:
+    """The sequences with sampling params, an object's JSON text, where they state none. Raises `ConfigurationError`."""
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{place}: invalid JSON ({error})") from error
+    names = ("temperature", *NEUTRAL)
+    if not isinstance(given, dict) or not given or not {*given} <= {*names}:
+        raise ConfigurationError(f"{place}: {text!r} is not an object of some of {', '.join(names)}")
+    temperature = {"temperature": temperature_of(given["temperature"], place)} if "temperature" in given else {}
+    sampling = {"sampling": sampling_of(given, place)} if {*given} - {"temperature"} else {}
+    if not any(name in one.assumed for one in sequences for name in (*temperature, *sampling)):
+        raise ConfigurationError(f"{place}: every sequence states its own; leave the option out")
+    return tuple(_stating(one, {**temperature, **sampling}) for one in sequences)
+
+
+def _stating(one: TokenSequence, values: Mapping[str, Any]) -> TokenSequence:
+    filled = {name: value for name, value in values.items() if name in one.assumed}
+    return replace(one, **filled, assumed=tuple(name for name in one.assumed if name not in filled))
 
 
 def _ids(value: Any, place: str) -> tuple[int, ...]:

@@ -452,8 +452,6 @@ def _legs(pairs: Mapping[tuple[str, str], Gap | None], fresh: str, sampled: str)
 
 def _missing(scores: Mapping[str, Scores], setup: Setup) -> list[str]:
     words = {
-        "r": "recorded r: no rollout_logprobs in the sample; with them, the engine's state is measured",
-        "t": "recorded t: no trainer_logprobs in the sample; with them, the trainer is measured",
         "r_fresh_prefill": "prefill path: sampling params other than the temperature apply to sampled tokens only",
     }
     absent = [words[name] for name in words if all(values is None for values in scores[name])]
@@ -463,12 +461,17 @@ def _missing(scores: Mapping[str, Scores], setup: Setup) -> list[str]:
 
 
 def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:
-    """What the sample does not say, what was taken instead, and what follows if that is wrong."""
+    """What the sample lacks: what it would allow, or what was taken instead and what follows if that is wrong."""
+    say = "state it with --sampling"
+    absent = [name for name in ("rollout", "trainer") if all(getattr(one, name) is None for one in sequences)]
+    assumed = {name for one in sequences for name in one.assumed}
     words = {
-        "temperature": "temperature: not in the sample, taken as 1; if it was another, engine and trainer both seem to depart",
-        "sampling": "sampling params: not in the sample, taken as none; if top-p or others were used, a fresh engine seems to depart",
+        "rollout": "recorded r: no rollout_logprobs in the sample; with them, the engine's state is measured",
+        "trainer": "recorded t: no trainer_logprobs in the sample; with them, the trainer is measured",
+        "temperature": f"temperature: not in the sample, taken as 1; if it was another, engine and trainer both seem to depart; {say}",
+        "sampling": f"sampling params: not in the sample, taken as none; if top-p or others were used, a fresh engine seems to depart; {say}",
     }
-    return [text for name, text in words.items() if any(name in one.assumed for one in sequences)]
+    return [text for name, text in words.items() if name in (*absent, *assumed)]
 
 
 def _mean(values: Scores | None) -> float | None:

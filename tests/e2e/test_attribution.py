@@ -106,6 +106,7 @@ def test_healthy_trajectories_are_not_diagnosed_as_missing(trajectories: tuple[P
 # --- Marks that come late, and clocks that are set ---
 
 
+@pytest.mark.long
 def test_late_marks_and_clocks_that_are_set_do_not_matter(models: Path, tmp_path: Path) -> None:
     home, told = attributed("late", models, tmp_path)
     assert told["flushed"]
@@ -132,6 +133,7 @@ def test_late_marks_and_clocks_that_are_set_do_not_matter(models: Path, tmp_path
 # --- LoRA ---
 
 
+@pytest.mark.long
 def test_adapters_have_names_and_versions_of_their_own(models: Path, tmp_path: Path) -> None:
     home, told = attributed("adapters", models, tmp_path)
     rows = {row["sample_id"]: row for row in spooled(home, RUN, "rollout")}
@@ -156,6 +158,7 @@ def test_adapters_have_names_and_versions_of_their_own(models: Path, tmp_path: P
     }
 
 
+@pytest.mark.long
 def test_adapters_that_were_read_again_have_the_version_of_what_was_read(models: Path, tmp_path: Path) -> None:
     home, told = attributed("adapters_read_again", models, tmp_path)
     assert told["flushed"]
@@ -189,6 +192,7 @@ def test_adapters_that_were_read_again_have_the_version_of_what_was_read(models:
 # --- An engine that is killed ---
 
 
+@pytest.mark.long
 def test_what_a_killed_engine_cost_was_said_before(models: Path, tmp_path: Path) -> None:
     home, told = attributed("killed", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
     lost = told["answered"] - len(spooled(home, RUN, "rollout"))
@@ -224,6 +228,7 @@ def test_versions_are_right_or_unknown(models: Path, tmp_path: Path) -> None:
     assert {"swap marked", "swap unmarked"} <= told["events"].keys()
 
 
+@pytest.mark.long
 def test_what_nobody_announces_is_right_or_unknown(models: Path, tmp_path: Path) -> None:
     settings = {"LOGPROBE_HOME": str(tmp_path / "home"), "LOGPROBE_RUN": RUN}
     told = run_scenario("identities", models, script="schedule_scenario", timeout=800, **settings)
@@ -237,6 +242,7 @@ def test_what_nobody_announces_is_right_or_unknown(models: Path, tmp_path: Path)
 # --- Replicas in processes of their own ---
 
 
+@pytest.mark.long
 def test_data_parallel_replicas_have_names_and_marks_of_their_own(models: Path, tmp_path: Path) -> None:
     home, _ = attributed("replicas", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
     rows = {row["sample_id"]: row for row in spooled(home, RUN, "rollout")}
@@ -278,6 +284,7 @@ def unspooled(home: Path) -> list[dict[str, Any]]:
     )
 
 
+@pytest.mark.long
 def test_a_replica_that_an_update_did_not_reach_is_certain(models: Path, tmp_path: Path) -> None:
     home, _ = attributed("diverging", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
     assert logprobe("ingest", "--once", "--home", home).returncode == 0
@@ -287,6 +294,7 @@ def test_a_replica_that_an_update_did_not_reach_is_certain(models: Path, tmp_pat
     assert findings[0]["since_step"] == 1
 
 
+@pytest.mark.long
 def test_weights_overwritten_in_place_are_unknown_since_they_were_last_seen_also_in_what_was_written(
     models: Path, tmp_path: Path
 ) -> None:

@@ -80,7 +80,19 @@ def run(release: str, options: list[str]) -> None:
     REPORTS.mkdir(parents=True, exist_ok=True)
     python = ROOT / f".venv-engine-{release}" / "bin" / "python"
     report = REPORTS / f"{release}-{time.time_ns()}.xml"
-    command = [str(python), "-m", "pytest", *FILES, "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *options]
+    command = [
+        str(python),
+        "-m",
+        "pytest",
+        *FILES,
+        "-q",
+        "-m",
+        "",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report}",
+        *options,
+    ]
     subprocess.run(command, cwd=ROOT, check=False)
 
 

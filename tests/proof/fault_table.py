@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,9 @@ OF_RUN: Final = Fault(
     ("logprobs_mode",),
     engine={"logprobs_mode": "raw_logprobs"},
 )
-ALL: Final[Mapping[str, Fault]] = {**FAULTS, RUN: OF_RUN}
+IMPORTED: Final = "imported-run"
+OF_IMPORT: Final = replace(FAULTS["bf16"], words="engine in bfloat16, in an imported run")
+ALL: Final[Mapping[str, Fault]] = {**FAULTS, RUN: OF_RUN, IMPORTED: OF_IMPORT}
 _SMALL: Final = 0.1
 Document = dict[str, Any]
 
@@ -38,16 +41,25 @@ def kept(folder: Path) -> dict[str, Document]:
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
 
 
-def lines(found: Mapping[str, Document]) -> Iterator[str]:
-    """The table, in Markdown."""
-    yield "| planted | departs | K3 of r, t | first arm | removes [95 %] | smallest set | named |"
-    yield "|---|---|---|---|---|---|---|"
+def lines(found: Mapping[str, Document], before: Mapping[str, list[str]]) -> Iterator[str]:
+    """The table, in Markdown; of faults without a result, the row that the page has: `before`, by its first cell."""
+    yield "| planted | departs | K3 of r, t | first arm | removes [95 %] | smallest set | named | ran, by the rules of |"
+    yield "|---|---|---|---|---|---|---|---|"
     for name, fault in ALL.items():
-        named = "yes" if right(fault, found[name]) else "**no**"
-        yield f"| {' | '.join([fault.words, *_cells(found[name]['bisect']), named])} |"
+        cells = _row(fault, found[name]) if name in found else before.get(fault.words)
+        if cells is not None:
+            yield f"| {' | '.join(cells)} |"
+    if not found:
+        return
     floors = [document["bisect"]["baseline"]["noise_floor"] for document in found.values()]
     yield ""
-    yield f"The largest noise floor, K3 between two engines with the same settings, was {brief(max(floors))}."
+    yield f"The largest noise floor of these rows, K3 between two engines with the same settings, was {brief(max(floors))}."
+
+
+def _row(fault: Fault, document: Document) -> list[str]:
+    named = "yes" if right(fault, document) else "**no**"
+    ran = document["ran"]
+    return [fault.words, *_cells(document["bisect"]), named, f"{ran['on']}, {ran['rules']}"]
 
 
 def _cells(found: Document) -> Iterator[str]:

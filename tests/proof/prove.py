@@ -3,26 +3,32 @@
     make test-proof ARGS="bf16 two"
     make test-proof ARGS=article
 
-Samples, finished arms and results are kept in `.artifacts/proof`; `--afresh` starts without them. The table in docs/proof.md is
-written once every fault has a result, by the newest of each. `article` is the story of `v1-initial`, see article.py.
+    make test-proof ARGS="--minutes 7"
+
+Samples, finished arms and results are kept in `.artifacts/proof`; `--afresh` starts without them. Each call writes the rows of the table in
+docs/proof.md for which there is a result, with the day and the rules it was made by; the others stay. `--minutes` is for a machine that
+is free for minutes only: it does the faults that these rules have no result of, and starts none later. `article` is the story of `v1-initial`, see article.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import article
 import page
 from engine_process import ENGINE_ENVIRONMENT
-from fault_table import ALL, OF_RUN, RUN, Document, kept, lines, right
+from fault_table import ALL, IMPORTED, OF_IMPORT, OF_RUN, RUN, Document, kept, lines, right
 from planted import RIGHT, Fault
 from recorded_run import VERSION
 
@@ -39,35 +45,53 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(ALL)}, {STORY} (default: all)")
     parser.add_argument("--afresh", action="store_true", help="forget samples and arms of earlier calls")
+    parser.add_argument("--minutes", type=float, help="do what is missing, for so long; again to continue")
     parser.add_argument("--workers", type=int, default=2, help="faults at a time (2)")
     parser.add_argument("--folder", type=Path, default=ROOT / ".artifacts/proof")
     arguments = parser.parse_args()
     if arguments.afresh:
         shutil.rmtree(arguments.folder, ignore_errors=True)
     _models(arguments.folder)
-    missed = _missed(arguments.faults or [*ALL, STORY], arguments.folder, arguments.workers)
-    found = kept(arguments.folder)
-    if set(found) == set(ALL):
-        page.write("faults", lines(found))
-    print(f"missed: {', '.join(missed)}" if missed else "every fault was named")
+    names = arguments.faults or [*ALL, *([STORY] if arguments.minutes is None else [])]
+    if arguments.minutes is not None:
+        names = _of_other_rules(names, arguments.folder)
+    deadline = math.inf if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
+    results = _results(names, arguments.folder, arguments.workers, deadline)
+    page.write("faults", lines(kept(arguments.folder), page.rows("faults")))
+    missed, left = ([name for name, named in results.items() if named is answer] for answer in (False, None))
+    print(f"missed: {', '.join(missed)}" if missed else "every fault that was tried was named")
+    print(f"left: {', '.join(left)}" if left else "none is left")
     return bool(missed)
 
 
-def _missed(names: list[str], folder: Path, workers: int) -> list[str]:
+def _of_other_rules(names: list[str], folder: Path) -> list[str]:
+    results, rules = kept(folder), _rules()
+    return [name for name in names if results.get(name, {}).get("ran", {}).get("rules") != rules]
+
+
+def _results(names: list[str], folder: Path, workers: int, deadline: float) -> dict[str, bool | None]:
+    """Whether each fault was named; None: not tried, it was too late."""
     with ThreadPoolExecutor(workers) as pool:
-        shown = pool.map(lambda name: _shown(name, folder), names)
-        return [name for name, found in zip(names, shown, strict=True) if not found]
+        shown = pool.map(lambda name: _shown(name, folder) if time.monotonic() < deadline else None, names)
+        return dict(zip(names, shown, strict=True))
 
 
 def _shown(name: str, folder: Path) -> bool:
     if name == STORY:
         return article.tell(folder / STORY)
     began = time.monotonic()
-    document = _of_run(folder) if name == RUN else _of_sample(name, folder)
+    document = _HOW.get(name, partial(_of_sample, name))(folder)
+    document["ran"] = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "rules": _rules()}
     (folder / f"{name}.json").write_text(json.dumps(document, indent=1))
     named = right(ALL[name], document)
     print(_line(name, document["bisect"], named=named, seconds=time.monotonic() - began), flush=True)
     return named
+
+
+def _rules() -> str:
+    """The commit that last changed what is proved here."""
+    command = ["git", "log", "-1", "--format=%h", "--", "monitor/proof"]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _line(name: str, found: Document, *, named: bool, seconds: float) -> str:
@@ -101,6 +125,39 @@ def _of_run(folder: Path) -> Document:
     proven = (first["cause"], first["confidence"], first["evidence"].get("proven_by"))
     diagnosed = proven == ("raw_logprobs", 1.0, "logprobs_mode = processed_logprobs")
     return {"score": scored, "bisect": found, "diagnosed": diagnosed}
+
+
+def _of_import(folder: Path) -> Document:
+    """Files as NeMo-RL writes them, which name neither temperature nor engine, imported and bisected by the run's name."""
+    home, files, sample = folder / "imported-home", folder / "imported", folder / "bf16.jsonl"
+    shutil.rmtree(home, ignore_errors=True)
+    if not sample.exists():
+        _run([sys.executable, str(HERE / "planted.py"), "bf16", str(folder), str(sample)], OF_IMPORT)
+    files.mkdir(exist_ok=True)
+    rows = [_nemo_row(json.loads(line)) for line in sample.read_text().splitlines()]
+    (files / "train_data_step5.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _run([*_LOGPROBE, "import", "nemo-rl", str(files), "--run", IMPORTED, f"--home={home}"])
+    what = [IMPORTED, f"--home={home}", "--json", f"--model=5={folder / 'new'}"]
+    what += ["--engine-args", _arguments(OF_IMPORT), "--sampling", json.dumps(OF_IMPORT.sampling)]
+    scored = json.loads(_run([*_LOGPROBE, "score", *what]))
+    return {"score": scored, "bisect": json.loads(_run([*_LOGPROBE, "bisect", *what, "--cache", str(folder / "arms")]))}
+
+
+def _nemo_row(row: Document) -> Document:
+    prompt, response = row["prompt_ids"], row["response_ids"]
+    blank = [0.0] * len(prompt)
+    return {
+        "idx": int(row["sample_id"][1:]),
+        "input_lengths": [len(prompt) + len(response)],
+        "token_ids": [[*prompt, *response]],
+        "token_loss_mask": [[*(0 for _ in prompt), *(1 for _ in response)]],
+        "sample_loss_mask": [1.0],
+        "generation_logprobs": [[*blank, *row["rollout_logprobs"]]],
+        "prev_logprobs": [[*blank, *row["trainer_logprobs"]]],
+    }
+
+
+_HOW = {RUN: _of_run, IMPORTED: _of_import}
 
 
 def _scored(fault: Fault, sample: Path, folder: Path) -> Document:

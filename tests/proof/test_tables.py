@@ -29,6 +29,7 @@ def document(*, score: list[str], bisect: list[str], first: str | None, smallest
     return {
         "score": {"departs": score[0] if score else "none", "departs_all": score},
         "bisect": {**of_bisect, "smallest_set": smallest},
+        "ran": {"on": "2026-01-02", "rules": "abc1234"},
     }
 
 
@@ -61,11 +62,33 @@ def test_the_table_has_a_row_for_each_fault_and_says_what_was_missed(modules) ->
     table, _ = modules
     found = {name: document(score=[], bisect=[], first=None, smallest=[]) for name in table.ALL}
     found["bf16"] = document(**BOTH, first="dtype", smallest=["dtype"])
-    rows = [line for line in table.lines(found) if line.startswith("|")][2:]
+    rows = [line for line in table.lines(found, {}) if line.startswith("|")][2:]
     assert len(rows) == len(table.ALL)
-    assert rows[0] == "| nothing | none: nothing to find | 2.0e-3 | – | – | – | yes |"
-    assert rows[1] == "| engine in bfloat16 | `engine` | 2.0e-3 | `dtype`: safe | 100.0 % [99, 100] | `dtype` | yes |"
-    assert all(row.endswith("**no** |") for row in rows[2:])
+    ran = "2026-01-02, abc1234"
+    assert rows[0] == f"| nothing | none: nothing to find | 2.0e-3 | – | – | – | yes | {ran} |"
+    assert (
+        rows[1]
+        == f"| engine in bfloat16 | `engine` | 2.0e-3 | `dtype`: safe | 100.0 % [99, 100] | `dtype` | yes | {ran} |"
+    )
+    assert all(row.endswith(f"**no** | {ran} |") for row in rows[2:])
+
+
+def test_rows_without_a_new_result_stay_as_the_page_has_them(modules, tmp_path: Path) -> None:
+    table, page = modules
+    file = tmp_path / "page.md"
+    old = [
+        "| planted | named | ran |",
+        "|---|---|---|",
+        "| nothing | yes | 2025-01-01, old |",
+        "| trainer in bfloat16 | yes | then |",
+    ]
+    file.write_text(
+        "\n".join(["<!-- faults: written by make test-proof -->", *old, "<!-- end of faults -->", "| other | x |"])
+    )
+    results = {"bf16": document(**BOTH, first="dtype", smallest=["dtype"])}
+    rows = [line for line in table.lines(results, page.rows("faults", file)) if line.startswith("|")][2:]
+    assert [rows[0], rows[-1]] == old[2:]
+    assert (len(rows), rows[1].startswith("| engine in bfloat16 | `engine`")) == (3, True)
 
 
 def test_only_what_is_between_the_markers_is_replaced(modules, tmp_path: Path) -> None:

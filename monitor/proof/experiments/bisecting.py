@@ -28,6 +28,7 @@ _LEAST: Final = 0.05  # share of the gap below which an arm is called innocent
 _AT_FAULT: Final[tuple[Verdict, ...]] = ("this is it", "contributes")
 _LEAST_ERROR: Final = 1e-5  # float32 rounding stays below
 _JUMPS: Final = 4.0  # times what the layers before it have
+_NOT_RUN: Final = "everything: no arm ran"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Arm:
         verdict: see `Verdict`.
         note: why it was not run, or with which other settings.
         cause: the diagnosis cause that the knob proves.
+        leaves_open: what the arm does not establish.
     """
 
     knob: str
@@ -107,6 +109,7 @@ class Arm:
     cause: str | None = None
     speed: tuple[float, float, float] | None = None
     kv_tokens: int | None = None
+    leaves_open: str = _NOT_RUN
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form."""
@@ -203,10 +206,7 @@ class Search:
         arms = [self._with_rest(change, arm, smallest, base) for change, arm in alone.items()]
         if self.bench.reproduces:
             arms = [_unproven(arm, smallest) for arm in arms]
-        arms += [
-            Arm(knob.name, knob.safe, self.bench.side, None, None, None, None, verdict, note, knob.cause)
-            for knob, verdict, note in self.bench.ruled_out
-        ]
+        arms += [_ruled_out(self.bench.side, *why) for why in self.bench.ruled_out]
         names = tuple(dict.fromkeys(change.knob.name for change in smallest))
         return arms, names, bool(smallest) and self._parity(smallest)
 
@@ -237,7 +237,8 @@ class Search:
             measured.cost,
         )
         ratio = speed(cost, self.bench.costs)
-        return replace(found, speed=ratio, kv_tokens=cost.kv_tokens)
+        still = _open(change.knob, of, reproduces=self.bench.reproduces)
+        return replace(found, speed=ratio, kv_tokens=cost.kv_tokens, leaves_open=still)
 
     def _restores(self, changes: tuple[Change, ...], base: Sums) -> bool:
         """Whether all but noise of the side's gap is gone with these changes."""
@@ -330,6 +331,18 @@ def _opposite(one: Change, other: Change) -> bool:
     if one.knob is not other.knob or not (isinstance(one.value, Mapping) and isinstance(other.value, Mapping)):
         return False
     return [*one.value.values()] == [-x if isinstance(x, int | float) else x for x in other.value.values()]
+
+
+def _ruled_out(side: Side, knob: Knob, verdict: Verdict, note: str) -> Arm:
+    still = "whether the setting was in effect: no arm ran" if verdict == "innocent" else _NOT_RUN
+    return Arm(knob.name, knob.safe, side, None, None, None, None, verdict, note, knob.cause, leaves_open=still)
+
+
+def _open(knob: Knob, of: Sums, *, reproduces: bool) -> str:
+    """What an arm that ran leaves open: it has seen this sample, and a reproduction has not seen the code that may be at fault."""
+    sequences, longest = int((of.n_S > 0).sum()), int(of.n_S.max())
+    others = "other faults with the same log-probs, " if reproduces else ""
+    return f"seen on {sequences} sequences of up to {longest} tokens; not tested: {others}{knob.untested}"
 
 
 def _unproven(arm: Arm, smallest: Sequence[Change]) -> Arm:

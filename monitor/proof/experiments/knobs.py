@@ -25,6 +25,7 @@ class Knob:
         side: whose it is.
         safe: the value that parity is expected with, in words.
         cause: the diagnosis cause that it proves; None: none has its name.
+        untested: what an arm of it leaves open, after "not tested:".
         engine: fields of vLLM's `EngineArgs` for the safe value.
         environment: variables of the engine's process.
         sampling: sampling params; the value is the neutral one.
@@ -37,6 +38,7 @@ class Knob:
     side: Side
     safe: str
     cause: str | None
+    untested: str
     engine: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -45,65 +47,73 @@ class Knob:
     hardware: Hardware = "any"
 
 
-def _engine(name: str, value: Any, cause: str | None, hardware: Hardware = "any") -> Knob:
-    return Knob(name, "engine", str(value), cause, engine={name: value}, hardware=hardware)
+def _engine(name: str, value: Any, cause: str | None, untested: str, hardware: Hardware = "any") -> Knob:
+    return Knob(name, "engine", str(value), cause, untested, engine={name: value}, hardware=hardware)
 
 
 def _sampling(name: str, neutral: float, cause: str | None) -> Knob:
-    return Knob(name, "engine", str(neutral), cause, sampling={name: neutral})
+    untested = f"a trainer that applies {name} too"
+    return Knob(name, "engine", str(neutral), cause, untested, sampling={name: neutral})
 
 
-def _trainer(name: str, safe: Any, faulty: tuple[Any, ...], cause: str | None) -> Knob:
-    return Knob(f"trainer.{name}", "trainer", str(safe), cause, trainer={name: safe}, faulty=faulty)
+def _trainer(name: str, safe: Any, faulty: tuple[Any, ...], cause: str | None, untested: str) -> Knob:
+    return Knob(f"trainer.{name}", "trainer", str(safe), cause, untested, trainer={name: safe}, faulty=faulty)
 
+
+_LONGER: Final = "longer sequences"
+_BATCHES: Final = "the run's batch sizes"
+_ROUTES: Final = "the routes that the run took"
+_CHECKPOINTS: Final = "versions without a checkpoint here"
 
 KNOBS: Final[tuple[Knob, ...]] = (
-    _engine("logprobs_mode", "processed_logprobs", "raw_logprobs"),
+    _engine("logprobs_mode", "processed_logprobs", "raw_logprobs", "other temperatures"),
     _sampling("top_p", 1.0, "truncated_support"),
     _sampling("top_k", 0, "truncated_support"),
     _sampling("min_p", 0.0, "truncated_support"),
     _sampling("repetition_penalty", 1.0, None),
     _sampling("presence_penalty", 0.0, None),
     _sampling("frequency_penalty", 0.0, None),
-    _engine("dtype", "float32", "low_precision"),
+    _engine("dtype", "float32", "low_precision", "which layer rounds, longer sequences"),
     Knob(
         "head_dtype",
         "engine",
         "float32",
         "lm_head_precision",
+        _LONGER,
         engine={"hf_overrides": {"head_dtype": "float32"}},
     ),
-    _engine("kv_cache_dtype", "auto", "quantized_rollout"),
-    _engine("quantization", None, "quantized_rollout"),
-    _engine("enforce_eager", True, None),
-    _engine("enable_prefix_caching", False, None),
-    _engine("enable_chunked_prefill", False, "batch_variance"),
-    _engine("async_scheduling", False, None),
-    _engine("max_num_seqs", 1, "batch_variance"),
-    _engine("tensor_parallel_size", 1, "batch_variance"),
-    _engine("enable_expert_parallel", False, "moe_routing"),
-    _engine("disable_cascade_attn", True, "batch_variance", "cuda"),
-    _engine("attention_backend", "FLASH_ATTN", "batch_variance", "cuda"),
-    _engine("moe_backend", "triton", "moe_routing", "cuda"),
+    _engine("kv_cache_dtype", "auto", "quantized_rollout", _LONGER),
+    _engine("quantization", None, "quantized_rollout", "which layer's quantization it is, longer sequences"),
+    _engine("enforce_eager", True, None, "which compiled kernel it is"),
+    _engine("enable_prefix_caching", False, None, "caches kept through a weight update"),
+    _engine("enable_chunked_prefill", False, "batch_variance", "longer prompts"),
+    _engine("async_scheduling", False, None, "the run's load"),
+    _engine("max_num_seqs", 1, "batch_variance", _BATCHES),
+    _engine("tensor_parallel_size", 1, "batch_variance", "other degrees"),
+    _engine("enable_expert_parallel", False, "moe_routing", _ROUTES),
+    _engine("disable_cascade_attn", True, "batch_variance", "longer shared prefixes", "cuda"),
+    _engine("attention_backend", "FLASH_ATTN", "batch_variance", "other backends, longer sequences", "cuda"),
+    _engine("moe_backend", "triton", "moe_routing", _ROUTES, "cuda"),
     Knob(
         "VLLM_BATCH_INVARIANT",
         "engine",
         "1",
         "batch_variance",
+        f"which kernel varies, {_BATCHES}",
         environment={"VLLM_BATCH_INVARIANT": "1"},
         hardware="cuda",
     ),
-    Knob("weights", "engine_state", "the stated version", "missed_weight_sync"),
-    Knob("enable_prefix_caching", "engine_state", "cleared at updates", "stale_prefix_cache"),
-    Knob("in_flight", "engine_state", "cleared or aborted at updates", "inflight_stale_kv"),
-    _trainer("dtype", "float32", ("bfloat16", "float16"), "low_precision"),
-    _trainer("head_dtype", "float32", ("bfloat16",), "lm_head_precision"),
-    _trainer("attn_implementation", "eager", ("sdpa",), None),
-    _trainer("temperature", None, (1.0,), "temperature_mismatch"),
-    _trainer("shift", 0, (1, -1), "misaligned_tokens"),
-    _trainer("mask_shift", 0, (1, -1), "misaligned_tokens"),
-    _trainer("packing", False, (True,), None),
-    _trainer("dropout", 0.0, (), None),
+    Knob("weights", "engine_state", "the stated version", "missed_weight_sync", _CHECKPOINTS),
+    Knob("enable_prefix_caching", "engine_state", "cleared at updates", "stale_prefix_cache", _CHECKPOINTS),
+    Knob("in_flight", "engine_state", "cleared or aborted at updates", "inflight_stale_kv", "updates not in the spans"),
+    _trainer("dtype", "float32", ("bfloat16", "float16"), "low_precision", "which layer rounds, longer sequences"),
+    _trainer("head_dtype", "float32", ("bfloat16",), "lm_head_precision", _LONGER),
+    _trainer("attn_implementation", "eager", ("sdpa",), None, "other kernels"),
+    _trainer("temperature", None, (1.0,), "temperature_mismatch", "other temperatures"),
+    _trainer("shift", 0, (1, -1), "misaligned_tokens", "other offsets"),
+    _trainer("mask_shift", 0, (1, -1), "misaligned_tokens", "other offsets"),
+    _trainer("packing", False, (True,), None, "the run's own packs"),
+    _trainer("dropout", 0.0, (), None, "which module drops"),
 )
 
 

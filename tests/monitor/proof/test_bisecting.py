@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from logprobe.app.commands.bisect import drift
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged, leg, search_all
 from logprobe.monitor.proof.experiments.knobs import KNOBS
@@ -58,6 +59,8 @@ def test_one_fault_is_named_and_nothing_else():
     assert found["logprobs_mode"].removed == 1.0
     assert {found[name].verdict for name in ("dtype", "kv_cache_dtype", "max_num_seqs")} == {"innocent"}
     assert side.runs == 4  # each alone; parity is reached, nothing is combined
+    seen = f"seen on {SEQUENCES} sequences of up to {TOKENS} tokens; not tested: "
+    assert found["logprobs_mode"].leaves_open == f"{seen}other temperatures"
 
 
 def test_a_small_fault_behind_a_large_one_is_found_once_the_large_one_is_fixed():
@@ -74,6 +77,7 @@ def test_a_setting_that_does_not_start_is_a_result():
     found = _by_knob(arms)
     assert found["kv_cache_dtype"].verdict == "not testable here"
     assert found["kv_cache_dtype"].note == "not supported here: ValueError: no such device"
+    assert found["kv_cache_dtype"].leaves_open == "everything: no arm ran"
     assert (smallest, parity) == (("dtype",), True)
 
 
@@ -159,3 +163,20 @@ def test_the_cheapest_of_the_settings_that_do_it_alone_is_recommended():
     found = search_all([bench], legs, None, look=lambda *_: None, noise_floor=0.0)
     assert {"logprobs_mode", "dtype"} <= {arm.knob for arm in found.arms if arm.verdict == "this is it"}
     assert found.document()["cheapest"] == "logprobs_mode = processed_logprobs"
+
+
+def test_several_steps_are_one_table_with_a_row_each():
+    def at(sizes: dict[str, float]):
+        side = Side(sizes)
+        base = (side._of(frozenset()), side.target)
+        bench = Bench("engine", base, side.changes, side.measure)
+        return search_all(
+            [bench], {"engine": leg(*base, ("r_fresh", "q"))}, None, look=lambda *_: None, noise_floor=0.0
+        )
+
+    header, _, early, late = drift({5: at({}), 60: at({"dtype": 0.1})}).splitlines()[:4]
+    assert header.split()[0] == "step"
+    assert early.split()[0] == "5"
+    assert "dtype" not in early
+    assert late.split()[0] == "60"
+    assert "dtype" in late

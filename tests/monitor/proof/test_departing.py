@@ -39,6 +39,8 @@ CASES = [
     ("no recorded r, engine and trainer agree with the reference", None, FP32, FP32, None, None, "unknown", ()),
     ("all but r against t, which nobody needs then", 0.0, FP32, FP32, None, None, "none", ()),
     ("r and t of another temperature or checkpoint", RAW, FP32, RAW, None, FP32, "unknown", ()),
+    ("the fresh engine has settings that the run's had not", BF16, BF16, FP32, None, FP32, "unknown", ()),
+    ("likewise, and a bf16 trainer", RAW, RAW, BF16, None, BF16, "unknown", ("trainer",)),
     ("no recorded r: the engine is still judged", None, RAW, FP32, None, None, "engine", ("engine",)),
 ]
 

@@ -99,5 +99,5 @@ def test_the_page_shows_arms_by_share_or_how_to_get_them():
     assert any("logprobe bisect my-run" in text for text in words)
     *_, arms = experiment_blocks({**FOUND, "at": "2026-01-01T00:00:00+00:00", "author": "ada"}, "my-run")
     assert [line["cells"][0] for line in arms["rows"]] == ["dtype", "max_num_seqs"]
-    assert arms["rows"][0]["cells"][3:] == ["97.0%", "90% … 100%", "×0.50 [0.45, 0.55]", "this is it"]
+    assert arms["rows"][0]["cells"][3:] == ["97.0%", "90% … 100%", "×0.50 [0.45, 0.55]", "this is it", "–"]
     assert [line["tone"] for line in arms["rows"]] == ["critical", ""]

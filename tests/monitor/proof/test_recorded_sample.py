@@ -172,6 +172,10 @@ def test_an_imported_run_is_scored_from_the_trainers_records_by_step(tmp_path: P
         found = recorded_sample(reader, RUN, versions={"3"}, most=10)
         with pytest.raises(ConfigurationError, match="1 sampled by 4 and trained on by 4"):
             recorded_sample(reader, RUN, versions={""}, most=10)
+        of_step = recorded_sample(reader, RUN, versions={"3", "4"}, most=10, step=4)
+        with pytest.raises(ConfigurationError, match="no sequence of step 5"):
+            recorded_sample(reader, RUN, versions={"3"}, most=10, step=5)
+    assert [one.rollout_version for one in of_step.sequences] == ["4"]
     assert len(found.sequences) == 2
     one = found.sequences[0]
     assert (one.prompt_ids, one.response_ids) == (tuple(TOKENS[:2]), tuple(TOKENS[2:]))

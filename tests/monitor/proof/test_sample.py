@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.proof.sample import Span, digest, read_sample
+from logprobe.monitor.proof.sample import Span, digest, read_sample, stating
+from logprobe.monitor.proof.scoring import assumptions
 
 ROW = {"sample_id": "a", "prompt_ids": [1, 2], "response_ids": [3, 4], "rollout_logprobs": [-1.0, None]}
 
@@ -143,6 +144,22 @@ def test_rows_of_other_programs_are_read(tmp_path, program):
     if any("old" in name or "prev" in name or "trainer" in name or name == "log_probs" for name in row):
         np.testing.assert_allclose(found.trainer, TRAINER)
     assert ("temperature" in found.assumed) == ("temperatures" not in row)
+
+
+def test_what_a_sample_lacks_is_named_and_can_be_stated(tmp_path):
+    row = {"sample_id": "a", "prompt_ids": PROMPT, "response_ids": RESPONSE}
+    bare = read_sample(_written(tmp_path, row))
+    begins = ["recorded r", "recorded t", "temperature", "sampling params"]
+    assert [words.partition(":")[0] for words in assumptions(bare)] == begins
+    (warm,) = stating(bare, '{"temperature": 0.7}', "--sampling")
+    assert (warm.temperature, warm.sampling, warm.assumed) == (0.7, {}, ("sampling",))
+    (told,) = stating([warm], '{"temperature": 0.5, "top_p": 0.9}', "--sampling")
+    assert (told.temperature, told.sampling, told.assumed) == (0.7, {"top_p": 0.9}, ())  # what a row states stays
+    for text, words in (("{", "invalid JSON"), ('{"temprature": 1}', "not an object of"), ("[]", "not an object of")):
+        with pytest.raises(ConfigurationError, match=words):
+            stating(bare, text, "--sampling")
+    with pytest.raises(ConfigurationError, match="every sequence states its own"):
+        stating([told], '{"temperature": 0.5}', "--sampling")
 
 
 def test_what_a_tool_wrote_within_a_response_has_no_logprob(tmp_path):
