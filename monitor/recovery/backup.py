@@ -1,7 +1,7 @@
 """A backup: the store, settings and tombstones of a home as they are at one moment, and with them, if asked for, the raw tokens.
 
 <folder>/BACKUP.json            the home, the moment, the store's identity and schema
-<folder>/logprobe.duckdb[.wal]  the store
+<folder>/logprobe.duckdb         the store
 <folder>/*.yaml, alerts.d/, deleted/, raw/
 """
 
@@ -11,7 +11,8 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,8 @@ MANIFEST: Final = "BACKUP.json"
 BACKUP: Final = "home.backup"
 _ANSWER_SECONDS: Final = 3600.0
 _FOLDERS: Final = ("alerts.d", "deleted")
+
+Pause = Callable[[], AbstractContextManager[Any]]  # of what changes files, or the store
 
 
 def part(store: Store, _: threading.Event) -> Part:
@@ -53,33 +56,31 @@ def backup(home: Home, folder: Path, *, raw: bool) -> dict[str, Any]:
     if not home.database.exists():
         raise StoreError(f"{home.path}: nothing is stored here yet")
     with home.lock():  # nobody writes: the files are as they are
-        return _save(home, folder, raw=raw)
+        return _make(home, folder, nullcontext, nullcontext, raw=raw)
 
 
 def _act(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str, Any]:
     """``{"to", "raw"}`` → the manifest."""
-    folder = Path(actions.text(document, "to"))
-    with store.holding_files(), store.standing_still():
-        store_only = _save(store.home, folder, raw=False)
-    if document.get("raw") is not True:
-        return store_only
-    with store.holding_files():
-        copied = _copy_raw(store.home, folder)
-    return {**store_only, "files": store_only["files"] + len(copied), "bytes": store_only["bytes"] + sum(copied)}
+    folder, raw = Path(actions.text(document, "to")), document.get("raw") is True
+    return _make(store.home, folder, store.holding_files, store.standing_still, raw=raw)
 
 
 _ACTIONS: Final[actions.Actions] = {BACKUP: ("copy the store and the settings to a folder", _act)}
 
 
-def _save(home: Home, folder: Path, *, raw: bool) -> dict[str, Any]:
+def _make(home: Home, folder: Path, holding: Pause, still: Pause, *, raw: bool) -> dict[str, Any]:
+    """Makes it beside `folder`, which is there once all of it is: what a kill leaves is not taken for a backup."""
     partial = folder.with_name(f".{folder.name}.partial")
     if folder.exists():
         raise ConfigurationError(f"{folder} exists; choose a folder that does not")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True, mode=0o700)
-        sizes = [_copy(path, partial / path.relative_to(home.path)) for path in _files(home)]
+        with holding(), still():
+            sizes = [_copy(path, partial / path.relative_to(home.path)) for path in _files(home)]
         manifest = {"home": str(home.path), "made_at": utc_now(), **_proven(partial)}
+        with holding():
+            sizes += _copy_raw(home, partial) if raw else []
         (partial / MANIFEST).write_text(json.dumps(manifest))
         partial.rename(folder)
         fsync_folder(folder.parent)
@@ -88,7 +89,6 @@ def _save(home: Home, folder: Path, *, raw: bool) -> dict[str, Any]:
         raise StoreError(
             f"{folder} cannot be written ({error.strerror}); make room, or choose another folder"
         ) from error
-    sizes += _copy_raw(home, folder) if raw else []
     return {"folder": str(folder), **manifest, "files": len(sizes), "bytes": sum(sizes)}
 
 
@@ -129,9 +129,10 @@ def _copy(source: Path, target: Path) -> int:
 
 
 def _proven(folder: Path) -> dict[str, Any]:
-    """Opens the copy: a backup that cannot be read is none. Raises `StoreError`."""
+    """Opens the copy: a backup that cannot be read is none. Its log becomes a part of it, so that one rename restores it. Raises `StoreError`."""
     try:
-        with duckdb.connect(str(folder / "logprobe.duckdb"), read_only=True) as connection:
+        with duckdb.connect(str(folder / "logprobe.duckdb")) as connection:
+            connection.execute("CHECKPOINT")
             (made,) = connection.execute("SELECT epoch_us(min(applied_at)) FROM schema_versions").fetchall()[0]
             return {"store": f"{made:x}", "schema": current_version(connection)}
     except duckdb.Error as error:

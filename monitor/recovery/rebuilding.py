@@ -83,8 +83,7 @@ def _opened(home: Home, done: Rebuilt) -> Store:
     log = home.database.with_name(f"{home.database.name}.wal")
     for place in (log, home.database):
         if place.exists() and (problem := _damage(home)):
-            aside = place.with_name(f"{place.name}.damaged-{int(time.time())}")
-            place.rename(aside)
+            aside = _renamed(place, "damaged")
             done.set_aside.append(f"{aside} ({problem})")
     done.new_store = not home.database.exists()
     return Store.open(home)
@@ -193,10 +192,10 @@ def restore(home: Home, folder: Path) -> Rebuilt:
 
 def _set_aside(home: Home) -> list[str]:
     """Renames the store; → its new names."""
-    names = []
-    for name in _STORE:
-        if (home.path / name).exists():
-            aside = home.path / f"{name}.replaced-{int(time.time())}"
-            (home.path / name).rename(aside)
-            names.append(str(aside))
-    return names
+    return [str(_renamed(home.path / name, "replaced")) for name in _STORE if (home.path / name).exists()]
+
+
+def _renamed(file: Path, what: str) -> Path:
+    """Under a name that no earlier attempt gave: nothing that was set aside is replaced."""
+    aside = file.with_name(f"{file.name}.{what}-{time.time_ns()}")
+    return file.rename(aside)

@@ -2,6 +2,7 @@
 
 python tests/chaos/run.py [--kills 320] [--minutes 18] [--seed N] [--scenario NAME …]
 python tests/chaos/run.py --operators 200 [--fault NAME …] [--seed N]
+python tests/chaos/run.py --drill
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import killed_upgrade
 from chaos import operators, power
+from chaos.drill import drill
 from chaos.torment import SCENARIOS, Torment, document
 
 KILLS: Final = 320
@@ -48,6 +50,11 @@ def main() -> int:
         torment = Torment(arguments.scenario[0], arguments.seed, Path(arguments.alone))
         print(document(torment.run(arguments.kills, until=deadline)), flush=True)
         return 0
+    if arguments.drill:
+        with tempfile.TemporaryDirectory() as folder:
+            rebuilt = drill(Path(folder) / "home")
+        print(json.dumps(rebuilt), flush=True)
+        return 0 if rebuilt["good"] and not rebuilt["wrong"] else 1
     if arguments.operators:
         return _operators(arguments.fault or list(operators.SCENARIOS), arguments.operators, arguments.seed)
     names = arguments.scenario or list(SCENARIOS)
@@ -161,6 +168,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scenario", action="append", choices=tuple(SCENARIOS))
     parser.add_argument(
         "--operators", type=int, metavar="N", help="so many random scenarios of what operators do to a home"
+    )
+    parser.add_argument(
+        "--drill", action="store_true", help="lose a store, rebuild it by docs/operating.md, compare its numbers"
     )
     parser.add_argument("--fault", action="append", choices=tuple(operators.SCENARIOS))
     parser.add_argument("--power", action="store_true", help=argparse.SUPPRESS)

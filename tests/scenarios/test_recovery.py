@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -9,10 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killed_command import run_killed
 from operator_homes import ingested, is_well, killed_service, raw_files, remove_store, stored, unwell
 from processes import connected, end, logprobe, record, service, start_service
 
@@ -22,6 +25,7 @@ from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
 
+KILLED_EARLY = 4  # changes of a rebuild that are made: the store is new, and no raw file is in it yet
 METRICS = "SELECT run, step, metric, value FROM step_metrics ORDER BY ALL"
 
 
@@ -42,6 +46,16 @@ def assert_equal_or_null(found: dict, before: dict) -> int:
     there = {key: value for key, value in found.items() if value is not None}
     assert {key: before[key] for key in there} == pytest.approx(there, rel=1e-9)
     return len(there)
+
+
+def assert_rebuilt(home: Path, before: dict) -> None:
+    """Every number of the steps before that raw tokens can give is there, and equal."""
+    steps = {step for _, step, _ in before}
+    found = {key: value for key, value in metrics(home).items() if key[1] in steps}
+    there = {key for key, value in found.items() if value is not None}
+    lost = {key for key, value in before.items() if value is not None} - there
+    assert assert_equal_or_null(found, before) > 50
+    assert not {metric for _, _, metric in lost if metric.startswith(("backend.", "total."))}
 
 
 def moved_to(home: Path, share: Path) -> set[str]:
@@ -66,11 +80,7 @@ def test_a_lost_store_is_rebuilt_from_raw_tokens_objects_and_spool(home: Path, t
     assert (done["new_store"], done["sequences"], done["incomplete"]) == (True, 16, {})
     assert (done["adopted_files"], done["adopted_objects"], done["left_objects"]) == (len(files), len(objects), [])
     assert done["from_spool"] > 0
-    found = metrics(home)
-    old = {key: value for key, value in found.items() if key[1] < 4}
-    scalars = {key for key, value in before.items() if value is not None} - {k for k, v in old.items() if v is not None}
-    assert assert_equal_or_null(old, before) > 50
-    assert not {metric for _, _, metric in scalars if metric.startswith(("backend.", "total."))}
+    assert_rebuilt(home, before)
     assert command("check", "--home", home)["problems"] == []
     with service(home) as reader:
         assert stored(reader) == (20, 320)
@@ -172,3 +182,67 @@ def test_files_that_are_gone_for_good_are_forgotten_and_come_back(home: Path, tm
         assert stored(reader) == (12, 192)
         assert is_well(home)
     assert raw_files(home) == files
+
+
+def killed_ever_later(below: Path, *arguments: object) -> Iterator[None]:
+    """Runs the command until it is done; each time it is killed a little later, and what that leaves can be looked at."""
+    for step in itertools.count():
+        if run_killed(below, step * (step + 1) // 2, *arguments):
+            assert step > 3, "it was hardly ever killed"
+            return
+        yield
+
+
+def test_rebuilds_that_are_killed_lose_nothing_and_the_next_one_completes(home: Path, tmp_path: Path) -> None:
+    ingested(home, range(2))
+    moved_to(home, tmp_path / "share")
+    ingested(home, range(2, 4))
+    before, files, objects = metrics(home), raw_files(home), set((tmp_path / "share").rglob("*"))
+    remove_store(home)
+    record(home, steps=range(4, 5))
+    for _ in killed_ever_later(tmp_path, "rebuild", "--home", home):
+        assert raw_files(home) >= files
+        assert set((tmp_path / "share").rglob("*")) >= objects
+    assert_rebuilt(home, before)
+    assert command("check", "--home", home)["problems"] == []
+    with service(home) as reader:
+        assert stored(reader) == (20, 320)
+        assert is_well(home)
+
+
+@pytest.mark.long
+def test_after_a_killed_rebuild_the_service_says_that_it_is_not_done(home: Path, tmp_path: Path) -> None:
+    ingested(home, range(4))
+    files = raw_files(home)
+    remove_store(home)
+    assert not run_killed(tmp_path, KILLED_EARLY, "rebuild", "--home", home)
+    with service(home) as reader:
+        assert "logprobe rebuild" in unwell(home)
+        reader.ingest()
+    assert raw_files(home) == files
+    command("rebuild", "--home", home)
+    with service(home) as reader:
+        assert stored(reader) == (16, 256)
+        assert is_well(home)
+
+
+@pytest.mark.long
+def test_backups_and_restores_that_are_killed_are_none_and_the_next_one_completes(home: Path, tmp_path: Path) -> None:
+    ingested(home, range(2))
+    before, folder = metrics(home), tmp_path / "backup"
+    for _ in killed_ever_later(tmp_path, "backup", folder, "--raw", "--home", home):
+        assert not folder.exists()
+    files = raw_files(home)
+    assert {path.name for path in folder.glob("raw/[!!]*/*/*.parquet")} == files
+    ingested(home, range(2, 3))
+    newest = raw_files(home)
+    stores = {file.read_bytes() for file in home.glob("logprobe.duckdb*")}
+    for _ in killed_ever_later(tmp_path, "restore", folder, "--home", home):
+        assert raw_files(home) >= newest
+        assert {file.read_bytes() for file in home.glob("logprobe.duckdb*")} >= stores, (
+            "the store that was replaced is gone"
+        )
+    assert {key: value for key, value in metrics(home).items() if key[1] < 2} == before
+    with service(home) as reader:
+        assert stored(reader) == (12, 192)
+        assert is_well(home)
