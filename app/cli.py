@@ -19,6 +19,7 @@ from typing import Final
 from logprobe.app.parsers.command_line import build
 from logprobe.app.text.terminal import steerless_streams
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
+from logprobe.collectors.plain_text import complain
 from logprobe.monitor.home import apply_umask
 from logprobe.monitor.pandas_guard import without_pandas
 
@@ -41,7 +42,8 @@ _QUICK: Final = ("runs", "status", "metrics", "sql", "diagnose", "alerts", "inge
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = build().parse_args(argv)
+    with steerless_streams():
+        arguments = build().parse_args(argv)
     if argv is None and arguments.command in _QUICK:  # a process of our own
         without_pandas()
     with steerless_streams(raw=getattr(arguments, "raw", False)):
@@ -90,7 +92,7 @@ def _is_interrupt(error: Exception) -> bool:
 
 
 def _fail(message: str) -> int:
-    print(f"logprobe: {' '.join(message.split())}", file=sys.stderr)
+    complain(message)
     if os.environ.get("LOGPROBE_DEBUG", "") not in {"", "0"}:
         traceback.print_exc()
     return 1

@@ -33,9 +33,9 @@ from logprobe.app.text.gaps import (
     version_conflict,
 )
 from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, waiting_segments
-from logprobe.app.text.tables import harmless
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.integrations.known import FRAMEWORKS, HOOKS_VARIABLE, Framework
+from logprobe.collectors.plain_text import harmless
 
 Line = tuple[Literal["ok", "note", "problem"], str, str]
 _PLUGINS: Final = {"verl": "verl.plugins", "SGLang": "sglang.srt.plugins"}

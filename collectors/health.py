@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.plain_text import harmless
 
 LOGGER: Final = logging.getLogger("logprobe")
 
@@ -194,7 +195,7 @@ class Health:
         events.next_log[kind] = now + pause
         events.pauses[kind] = min(2 * pause, LONGEST_SILENCE)
         times = f" ({problem.count} times)" if problem.count > 1 else ""
-        LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", problem.message, times)
+        LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", harmless(problem.message), times)
 
     def counts(self) -> dict[str, Any]:
         """Snapshot for `Recorder.health`."""

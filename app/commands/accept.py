@@ -18,6 +18,7 @@ from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis.accepted import accepted, expectation, explained
 from logprobe.monitor.diagnosis.result import MARGIN
 from logprobe.monitor.home import Home
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Accepts, takes back, or lists."""
     home = Home(home_path(arguments))
     if arguments.cause is not None:
-        sys.stderr.write(f"{tables.harmless(_do(home, arguments))}\n")
+        sys.stderr.write(f"{harmless(_do(home, arguments))}\n")
     elif arguments.because or arguments.withdraw or arguments.up_to is not None:
         raise ConfigurationError(
             "no finding named: give its cause after the run, or only the run to list accepted findings"
@@ -93,15 +94,13 @@ def words(document: dict[str, Any]) -> str:
         for each in document["accepted"]
     ]
     head = ["accepted", "K3 now", "up to", "because", "by", "at (UTC)"]
-    lines = [
-        f"{tables.aligned(head, rows)}\n" if rows else f"no accepted findings in {tables.harmless(document['run'])}\n"
-    ]
+    lines = [f"{tables.aligned(head, rows)}\n" if rows else f"no accepted findings in {harmless(document['run'])}\n"]
     others = sorted(found.keys() - {each["cause"] for each in document["accepted"]})
     if others:
         explains = ", ".join(f"{cause} (K3 {number(found[cause])})" for cause in others)
         lines.append(f"found and not accepted: {explains}\n")
     if document["expectation"] is not None:
-        lines.append(f"expectation: {tables.harmless(document['expectation']['words'])}\n")
+        lines.append(f"expectation: {harmless(document['expectation']['words'])}\n")
     return "".join(lines)
 
 

@@ -20,6 +20,7 @@ from logprobe.alerts.sending.channels.settings import channels_of
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
@@ -41,7 +42,7 @@ def _check(arguments: argparse.Namespace) -> int:
     try:
         book = _book(arguments)
     except RuleFileError as error:
-        print("\n".join(tables.harmless(problem) for problem in error.problems))
+        print("\n".join(harmless(problem) for problem in error.problems))
         return 1
     if arguments.json:
         print(tables.dump([rule.model_dump(mode="json", by_alias=True) for rule in book.rules]))
@@ -62,7 +63,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
         return 0
     for outcome in outcomes:
         rows = backtest.rows(outcome)
-        print(f"{tables.harmless(outcome.run)}: {outcome.steps} steps, {len(rows)} messages")
+        print(f"{harmless(outcome.run)}: {outcome.steps} steps, {len(rows)} messages")
         if rows:
             columns = ["step", "state", "severity", "rule", "slice", "value", "words"]
             print(tables.aligned(columns, [[row[name] for name in columns] for row in rows], widest=_WORDS))
@@ -112,7 +113,7 @@ def _acknowledge(arguments: argparse.Namespace) -> int:
     done = perform(actions.ACTIONS, Home(home_path(arguments)), actions.ACKNOWLEDGE, document)
     for episode in done["acknowledged"]:
         until = f" until {tables.cell(done['until'])}" if done["until"] else ""
-        print(f"{tables.harmless(episode)}: acknowledged by {arguments.author}{until}")
+        print(f"{harmless(episode)}: acknowledged by {harmless(arguments.author)}{until}")
     return 0
 
 
@@ -120,7 +121,7 @@ def _silence(arguments: argparse.Namespace) -> int:
     home = Home(home_path(arguments))
     if arguments.end:
         done = perform(actions.ACTIONS, home, actions.UNSILENCE, {"id": arguments.end, "author": arguments.author})
-        print(f"{tables.harmless(done['id'])}: ended")
+        print(f"{harmless(done['id'])}: ended")
         return 0
     if not arguments.reason:
         raise ConfigurationError("--reason is required")
@@ -175,7 +176,7 @@ def _test(arguments: argparse.Namespace) -> int:
     routes = channels_of(home, environment=os.environ, stopping=threading.Event(), clock=clock)
     outcome = trial.attempt(trial.chosen(routes, arguments.channel), now=clock())
     for line in outcome.lines:
-        print(f"{arguments.channel}: {tables.harmless(line)}")
+        print(f"{harmless(arguments.channel)}: {harmless(line)}")
     return 0 if outcome.delivered else 1
 
 

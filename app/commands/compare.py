@@ -24,6 +24,7 @@ from logprobe.app.report import comparison as html
 from logprobe.app.report.written import write_report
 from logprobe.app.text import comparison, tables
 from logprobe.app.text.terminal import replace_line
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.comparison import METRICS
 from logprobe.monitor.compare.pooled import of_each, require_here
@@ -100,9 +101,9 @@ def text(found: Comparison, why: Mapping[str, str] | None = None) -> str:
     """The comparison for people: a sentence per run, and why where it is worse (`why`: by run); then what it stands on."""
     lines = []
     for pairing in found.pairings:
-        lines.append(tables.harmless(comparison.sentence(pairing, found.axis)))
+        lines.append(harmless(comparison.sentence(pairing, found.axis)))
         if because := (why or {}).get(pairing.run):
-            lines.append(tables.harmless(f"  why: {because}"))
+            lines.append(harmless(f"  why: {because}"))
     for pairing in found.pairings:
         lines += ["", *_pairing(pairing, found.baseline)]
     lines += ["", tables.aligned(comparison.ONSETS, comparison.onset_rows(found))]
@@ -116,6 +117,6 @@ def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
         shown = [[item.fact, item.words, item.reference_words] for item in settings]
         yield tables.aligned(["differing setting", pairing.run, baseline], shown, widest=48)
         yield ""
-    yield tables.harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
+    yield harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
     rows = [[item.label, item.verdict, *comparison.numbers(item), item.reason] for item in pairing.metrics]
     yield tables.aligned(comparison.COLUMNS, rows, widest=110)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     document = {"run": arguments.name, "author": arguments.author, "force": arguments.force}
     if arguments.release:
         done = part.perform(home, part.RELEASE, document)
-        print(tables.dump(done) if arguments.json else f"{tables.harmless(done['run'])}: the name may be used again")
+        print(tables.dump(done) if arguments.json else f"{harmless(done['run'])}: the name may be used again")
         return 0
     if Tombstones(home).find(arguments.name) is None:
         _look(home, arguments.name, force=arguments.force)
@@ -99,7 +100,7 @@ def _confirm(home: Home, name: str) -> None:
     """Raises `ConfigurationError` unless somebody types the run's name."""
     if not sys.stdin.isatty():
         raise ConfigurationError("not a terminal: pass --yes to delete without confirmation")
-    print(f"Everything that {home.path} holds of {tables.harmless(name)} is deleted for good.", file=sys.stderr)
+    print(f"Everything that {home.path} holds of {harmless(name)} is deleted for good.", file=sys.stderr)
     print("Type the run's name to go on: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().rstrip("\n") != name:
         raise ConfigurationError("that is not the run's name; nothing was deleted")

@@ -25,6 +25,7 @@ from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, advised, in_force, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, sure
 from logprobe.app.text.judgement import as_document, line
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.leading import in_reading_order
@@ -78,12 +79,12 @@ def _judged(judgement: Judgement | None) -> list[str]:
     """How the run stands, alerts included; nothing where no service has judged it: the diagnosis above is the first."""
     if judgement is None or (judgement.verdict is None and not judgement.alerts):
         return []
-    return [f"{'severity':<11} {judgement.severity}: {tables.harmless(line(judgement))}"]
+    return [f"{'severity':<11} {judgement.severity}: {harmless(line(judgement))}"]
 
 
 def headline(found: Diagnosis) -> str:
     """The verdict in one line."""
-    return tables.harmless(f"{found.run} {_VERDICTS[found.verdict]}{_since(found)}")
+    return harmless(f"{found.run} {_VERDICTS[found.verdict]}{_since(found)}")
 
 
 def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
@@ -94,7 +95,7 @@ def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
     said = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
     yield "correction", said
     if standing.on:
-        yield "", f"`logprobe mis {tables.harmless(found.run)}` shows what it did"
+        yield "", f"`logprobe mis {harmless(found.run)}` shows what it did"
 
 
 def _since(found: Diagnosis) -> str:
@@ -107,13 +108,13 @@ def _since(found: Diagnosis) -> str:
 def _finding(number: int, finding: Mapping[str, Any], document: Mapping[str, Any], standing: Standing) -> Iterator[str]:
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
     layer = finding["layer"].replace("_", " ")
-    stated = "".join(f"; {tables.harmless(words)}" for words in qualities(finding, document))
+    stated = "".join(f"; {harmless(words)}" for words in qualities(finding, document))
     sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}"
     yield f"{number}. {finding['cause']} ({layer}; {sureness}{since}{stated})"
-    yield f"   {tables.harmless(finding['explanation'])}"
-    yield f"   Fix: {tables.harmless(remedy(finding, standing))}"
+    yield f"   {harmless(finding['explanation'])}"
+    yield f"   Fix: {harmless(remedy(finding, standing))}"
     for setting in settings(finding, standing):
-        yield f"   Set: {tables.harmless(in_words(setting))}"
+        yield f"   Set: {harmless(in_words(setting))}"
     if why := unnamed(finding, document):
         yield f"   Set: {why}"
 

@@ -11,6 +11,7 @@ from logprobe.app.parsers.arguments import home_path
 from logprobe.app.parsers.command_line import installed_version
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.exporters.bundle import export_bundle
 from logprobe.monitor.exporters.table_files import export_table
 from logprobe.monitor.home import Home
@@ -29,7 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     with open_reader(home) as reader:
         if path.suffix != _BUNDLE:
             rows = export_table(reader, arguments.name, arguments.what, path, raw=arguments.raw)
-            print(f"{path}: {rows:,} {'steps' if arguments.what == 'metrics' else 'tokens'} of {arguments.name}")
+            print(
+                f"{harmless(str(path))}: {rows:,} {'steps' if arguments.what == 'metrics' else 'tokens'} of {harmless(arguments.name)}"
+            )
             return 0
         manifest = export_bundle(reader, arguments.name, path, version=installed_version())
     print(tables.dump(manifest) if arguments.json else _words(path, manifest))

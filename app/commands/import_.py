@@ -15,7 +15,6 @@ from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.app.text import tables
-from logprobe.app.text.tables import harmless
 from logprobe.app.text.terminal import replace_line
 from logprobe.collectors.errors import (
     ConfigurationError,
@@ -24,6 +23,8 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
+from logprobe.collectors.plain_text import harmless
+from logprobe.collectors.recorder.settings import valid_run
 from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers import formats
@@ -138,9 +139,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_name(arguments: argparse.Namespace, root: Path) -> str:
     """As asked for; a bundle knows its own."""
     if arguments.run:
-        return str(arguments.run)
+        return valid_run(arguments.run)
     if arguments.format == "bundle" and root.is_file():
-        return str(read_manifest(root)["run"])
+        return valid_run(read_manifest(root)["run"])
     raise ConfigurationError("no run named: pass --run NAME")
 
 
@@ -155,15 +156,15 @@ def _imported(home: Home, form: Format, root: Path, run: str, ray: str | None) -
 
 
 def _progress(report: ImportReport, name: str, files: int) -> None:
-    replace_line(f"{report.files:,}/{files:,} files, {report.units:,} new: {tables.harmless(name)}")
+    replace_line(f"{report.files:,}/{files:,} files, {report.units:,} new: {harmless(name)}")
 
 
 def _show(report: ImportReport, run: str) -> None:
     if sys.stderr.isatty():
         print(file=sys.stderr)
     rows = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.rows.items())) or "nothing"
-    print(f"{rows} added to {run} from {report.files} files; {report.known:,} units were there already")
+    print(f"{rows} added to {harmless(run)} from {report.files} files; {report.known:,} units were there already")
     if report.bad_units:
         print(f"{report.bad_units:,} left out:")
         for line in report.bad:
-            print(f"  {line}")
+            print(f"  {harmless(line)}")

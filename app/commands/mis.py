@@ -32,6 +32,7 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis.judged import judged_as_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader, Reader, open_reader
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         done = perform(home, {**request, "force": arguments.force})
         refused = any(action["name"] == "refused" for action in done["actions"])
         for action in done["actions"]:
-            print(tables.harmless(action["words"]), file=sys.stderr)
+            print(harmless(action["words"]), file=sys.stderr)
         if not done["actions"]:
             print("no change: already in that state", file=sys.stderr)
     document = describe(home, arguments.name)
@@ -108,7 +109,7 @@ def foreseen(document: dict[str, Any]) -> str:
         *((("instead", CorrectionConfig.from_dict(document["instead"])),) if document["instead"] else ()),
         ("refusal", "none" if document["refusal"] is None else "{reason}: {words}".format(**document["refusal"])),
     ]
-    return "".join(f"{name:<17} {tables.harmless(value)}\n" for name, value in facts)
+    return "".join(f"{name:<17} {harmless(value)}\n" for name, value in facts)
 
 
 def _share(value: float | None) -> str:
@@ -180,12 +181,12 @@ def words(document: dict[str, Any]) -> str:
         ("from step", tables.cell(document["from_step"])),
         ("correction", ", ".join(f"{name}={value}" for name, value in stated.items())),
     ]
-    lines = [f"{name:<12} {tables.harmless(value)}" for name, value in facts]
-    lines += [f"waiting      {tables.harmless(document['waiting'])}"] if document["waiting"] else []
+    lines = [f"{name:<12} {harmless(value)}" for name, value in facts]
+    lines += [f"waiting      {harmless(document['waiting'])}"] if document["waiting"] else []
     late = (document["judged"] or {}).get("sentence")
     lines += [f"judged       {late}"] if late else []
-    lines += [f"policy       {tables.harmless(document['problem'])}"] if document["problem"] else []
-    lines += [f"effect       {tables.harmless(document['effect']['words'])}"] if document["effect"] else []
+    lines += [f"policy       {harmless(document['problem'])}"] if document["problem"] else []
+    lines += [f"effect       {harmless(document['effect']['words'])}"] if document["effect"] else []
     lines += [f"{evidence_name(figure['name']):<12} {_change(figure)}" for figure in document["figures"]]
     if not document["actions"]:
         return "\n".join([*lines, "actions      none"]) + "\n"

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis.parity import Parity, Setting, compare
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.reader import Reader, open_reader
@@ -56,7 +57,7 @@ def _compare(reader: Reader, name: str, reference: str | None) -> Parity:
 def text(parity: Parity) -> str:
     """The comparison for people: verdict, reasons with remedies, then what was looked at."""
     sentence = _SENTENCES[parity.verdict].format(run=parity.run, reference=parity.reference)
-    lines = [tables.harmless(sentence), *(f"  - {tables.harmless(reason)}" for reason in parity.reasons)]
+    lines = [harmless(sentence), *(f"  - {harmless(reason)}" for reason in parity.reasons)]
     remedies = [check for check in parity.checks if check.verdict == "not_at_parity"]
     if remedies:
         lines += ["", "what to do", *(f"  - {check.fix}: {check.why}" for check in remedies)]

@@ -19,6 +19,7 @@ from logprobe.app.processes import probe_part
 from logprobe.app.runs import run_reader
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import interval
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.look import SETTLE, Look, confirmed, look
 from logprobe.monitor.reader import open_reader
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 def text(found: Look) -> str:
     """The look for people."""
     if found.gap is None:
-        return f"not measured: {tables.harmless(found.why)}\n"
+        return f"not measured: {harmless(found.why)}\n"
     rows = [
         [name, gap.k3, interval(gap.interval), gap.abs_diff_mean, gap.tokens, gap.broken or None]
         for name, gap in (("all", found.gap), ("with cached prompt tokens", found.cached), ("without", found.uncached))
@@ -58,4 +59,4 @@ def text(found: Look) -> str:
     ]
     header = ["sequences", "K3", "95 %", "mean |d|", "tokens", "broken"]
     words = f"{found.sequences} sequences of weight version {found.version}, {found.scored} tokens scored"
-    return f"{tables.aligned(header, rows)}\n\n{tables.harmless(words)}\n"
+    return f"{tables.aligned(header, rows)}\n\n{harmless(words)}\n"

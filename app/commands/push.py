@@ -9,6 +9,7 @@ from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes import logger
 from logprobe.app.runs import run_reader
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import push
 from logprobe.monitor.loggers.settings import Logger
@@ -26,7 +27,10 @@ def run(arguments: argparse.Namespace) -> int:
             logged = push(reader, arguments.name, target)
         finally:
             target.close()
-    print(f"{logged:,} steps of {arguments.name} pushed to {settings.to}" + ("" if logged else "; it has them already"))
+    print(
+        f"{logged:,} steps of {harmless(arguments.name)} pushed to {settings.to}"
+        + ("" if logged else "; it has them already")
+    )
     return 0
 
 

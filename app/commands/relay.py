@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from logprobe.app.text.terminal import log_to_stderr
+from logprobe.collectors.plain_text import log_to_stderr
 from logprobe.collectors.relay import command
 
 

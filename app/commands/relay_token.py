@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from datetime import UTC, datetime, timedelta
 
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.text import tables
+from logprobe.collectors.plain_text import complain
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import tokens
 from logprobe.monitor.relay.files import RelayFiles
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         tokens.save(place.tokens, writers.revoke(arguments.name))
     elif arguments.name in writers.by_name and not (arguments.run or arguments.rotate):
         _list(Writers({arguments.name: writers.by_name[arguments.name]}), now, as_json=arguments.json)
-        sys.stderr.write(f"logprobe: {arguments.name} has a token; --rotate makes another one\n")
+        complain(f"{arguments.name} has a token; --rotate makes another one")
     else:
         overlap = timedelta(hours=arguments.overlap)
         changed, token = writers.grant(arguments.name, arguments.run or (), now, overlap=overlap)

@@ -14,6 +14,7 @@ from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.app.text.runs import line, worst_first
 from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.plain_text import complain, harmless
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             elsewhere = lines_of(Briefly(where, arguments.ca))
         except LogprobeError as error:
-            print(f"logprobe: {error}", file=sys.stderr)
+            complain(str(error))
             failed = 1
             continue
         lines += [known | {"where": where} for known in elsewhere]
@@ -91,4 +92,4 @@ def _say_deleted(home: Home) -> None:
         if each.late and each.released_at is None:
             words = f"{each.run} was deleted at {each.deleted_at}; {each.late:,} segments that came since were removed"
             hint = f"to use the name again: logprobe delete {each.run} --release"
-            print(tables.harmless(f"{words}; {hint}"), file=sys.stderr)
+            print(harmless(f"{words}; {hint}"), file=sys.stderr)

@@ -20,6 +20,7 @@ from logprobe.app.text.numbers import number
 from logprobe.app.text.terminal import painted
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel.pairs import Pair
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.analysis.token_view import FIRST_BROKEN, SIDES, STATES, pair_tokens, read_tokens
 from logprobe.monitor.reader import Reader
 
@@ -98,9 +99,9 @@ def _show(document: Mapping[str, Any]) -> None:
         f"{each['sample_id']} ({each['share']:.0%})" for each in document["sequences"] if each["share"] is not None
     ]
     sides = SIDES[document["pair"]]
-    print(tables.harmless(f"run       {document['run']}, step {document['step']}"))
+    print(harmless(f"run       {document['run']}, step {document['step']}"))
     print(
-        tables.harmless(
+        harmless(
             f"sequence  {document['sample_id']}; worst of the step, by share of K3: {', '.join(shares) or 'unknown'}"
         )
     )

@@ -21,6 +21,7 @@ from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.plain_text import harmless
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.paired import Gap, gap
@@ -129,5 +130,5 @@ def _text(found: Mapping[str, Any]) -> str:
         f"K3 {found['k3']:.3g}{low_high}, mean |d| {found['abs_diff_mean']:.3g}, "
         f"{found['tokens']:,} tokens of {found['sequences']} answers to {found['prompts']}\n"
         f"sampled by {found['sampler']}; scored by {found['trainer']}\n"
-        f"run {tables.harmless(found['run'])}: `logprobe up` shows it\n"
+        f"run {harmless(found['run'])}: `logprobe up` shows it\n"
     )

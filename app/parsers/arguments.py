@@ -92,6 +92,14 @@ def step_range(text: str) -> tuple[int | None, int | None]:
     return bounds if colon else (bounds[0], bounds[0])
 
 
+def step_list(text: str) -> list[int]:
+    """An argparse type: steps, separated by commas."""
+    steps = text.split(",")
+    if not all(step.isdecimal() for step in steps):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of steps; write STEP[,STEP]")
+    return sorted({int(step) for step in steps})
+
+
 def require_run(run: str, known: Sequence[str]) -> None:
     """Raises `ConfigurationError`, with near matches, when `run` is not among `known`."""
     if run in known:

@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from logprobe.app.parsers.arguments import declare_commands
 from logprobe.app.parsers.commands import COMMANDS
+from logprobe.collectors.plain_text import harmless
 
 _HOME_HELP: Final = "folder that runs are recorded to (default: $LOGPROBE_HOME)"
 
@@ -27,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
         near = () if unknown is None else get_close_matches(unknown[1], _QUOTED.findall(unknown[2]), n=1)
         if unknown is not None and near:
             message = f"{message[: unknown.start()]}{unknown[1]!r} does not exist; did you mean {near[0]!r}?"
-        self.exit(2, f"logprobe: {message}; see: {self.prog} --help\n")
+        self.exit(2, f"logprobe: {harmless(message)}; see: {self.prog} --help\n")
 
 
 class _Version(argparse.Action):

@@ -30,6 +30,7 @@ from logprobe.app.parsers.arguments import (
     port,
     positive,
     ray,
+    step_list,
     steps,
 )
 from logprobe.collectors.kernel.pairs import PAIRS, RATIO_PAIRS
@@ -56,6 +57,7 @@ SCORED: Final = (
         default=[],
     ),
     engine_args(),
+    arg("--sampling JSON", 'of sequences that do not state theirs, e.g. {"temperature": 0.7, "top_p": 0.9}'),
     arg("--trainer MODULE:FUNCTION", "scores as the trainer does (docs/proof.md)"),
     arg("--trainer-args JSON", 'its settings, e.g. {"dtype": "bfloat16"}'),
     arg(
@@ -321,6 +323,7 @@ COMMANDS: Final[Commands] = {
     "bisect": (
         "change one setting at a time and say which of them make the mismatch",
         *SCORED,
+        arg("--at STEP[,STEP]", "of a run: these steps, each by itself, in one table", type=step_list, default=[]),
         arg("--knobs NAME[,NAME]", "only these settings, e.g. dtype,kv_cache_dtype,trainer.dtype (default: all)"),
         arg(
             "--against",
@@ -328,7 +331,7 @@ COMMANDS: Final[Commands] = {
             choices=("reference", "trainer"),
             default="reference",
         ),
-        arg("--minutes N", "after which no arm is started (default: no limit)", type=positive),
+        arg("--minutes N", "after which no arm is started, with --at of each step (default: no limit)", type=positive),
         arg(
             "--ray ADDRESS",
             "runs arms on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/proof.md)",

@@ -27,6 +27,7 @@ from pydantic import TypeAdapter
 from logprobe.alerts.liveness import State
 from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.collectors.plain_text import complain
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import SETTLE_STEPS, push
@@ -117,12 +118,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = load(home)[arguments.number]
         follow(home, settings, stop)
     except LogprobeError as error:
-        sys.stderr.write(f"logprobe: {error}\n")
+        complain(str(error))
         return 1
     except Exception as error:  # noqa: BLE001 - the boundary of the process, around other people's packages
-        sys.stderr.write(
-            f"logprobe: pushing to {settings.to} failed ({type(error).__name__}: {' '.join(str(error).split())})\n"
-        )
+        complain(f"pushing to {settings.to} failed ({type(error).__name__}: {error})")
         return 1
     return 0
 

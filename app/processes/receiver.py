@@ -14,8 +14,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from logprobe.app.text.terminal import log_to_stderr
 from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.plain_text import complain, log_to_stderr
 from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.relay.listening import Readers, Settings
 from logprobe.monitor.relay.receiver import Receiver, handshakes_counted
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with handshakes_counted(listener.refused_connection):
             listener.run()
     except LogprobeError as error:
-        sys.stderr.write(f"logprobe: {error}\n")
+        complain(str(error))
         return 1
     return 0
 

@@ -26,8 +26,8 @@ from logprobe.app.parsers.arguments import memory
 from logprobe.app.processes.imports_part import imports_part
 from logprobe.app.processes.probe_part import probe_part
 from logprobe.app.processes.supervisor import DAMAGED
-from logprobe.app.text.terminal import log_to_stderr
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
+from logprobe.collectors.plain_text import complain, log_to_stderr
 from logprobe.monitor.deletion import part as deletion_part
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.home import Home, apply_umask
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(number, lambda *_: service.shutdown())
         service.run()
     except LogprobeError as error:
-        sys.stderr.write(f"logprobe: {error}\n")
+        complain(str(error))
         return DAMAGED if isinstance(error, StoreDamagedError) else 1
     return 0
 

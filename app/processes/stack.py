@@ -6,7 +6,6 @@ import importlib.util
 import os
 import random
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from logprobe.app.dashboard.theme import streamlit_options
 from logprobe.app.processes import logger
 from logprobe.app.processes.supervisor import DAMAGED, Child, Supervisor, module
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
+from logprobe.collectors.plain_text import complain
 from logprobe.collectors.relay.arguments import CA_VARIABLE
 from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.home import Home
@@ -42,7 +42,7 @@ _ANY = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 
 def say(line: str) -> None:
     """One line for the person at the terminal; stdout is for results."""
-    print(f"logprobe: {line}", file=sys.stderr, flush=True)
+    complain(line)
 
 
 def require_extras(*, app: bool = True) -> None:

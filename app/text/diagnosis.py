@@ -38,7 +38,8 @@ _INFORMATIONAL: Final = {
     "unknown set-up": "no set-up recorded to compare with",
 }
 _WRONG: Final = ("growing", "critical")
-HEAD: Final = ("knob", "setting", "K3", "removes", "95 %", "tokens/s", "verdict")  # of a table of an experiment's arms
+# Of a table of an experiment's arms.
+HEAD: Final = ("knob", "setting", "K3", "removes", "95 %", "tokens/s", "verdict", "leaves open")
 
 
 def sure(confidence: float) -> str:
@@ -167,6 +168,7 @@ def arm_cells(arm: Mapping[str, Any]) -> list[str]:
         _interval(arm["interval"]),
         _speed(arm.get("speed")),
         arm["verdict"] + (f" ({arm['note']})" if arm["note"] else ""),
+        arm.get("leaves_open", "–"),  # documents of earlier versions do not say
     ]
 
 

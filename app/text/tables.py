@@ -14,6 +14,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.plain_text import csv_cell
 
 _WIDEST: Final = 60  # characters of a cell; longer ones are cut, JSON and CSV never are
@@ -32,19 +33,16 @@ def cell(value: Any, widest: int = _WIDEST) -> str:
     return text if len(text) <= widest else text[: widest - 1] + "…"
 
 
-_TURNING: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # the direction of writing
-_CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160), *_TURNING), "\ufffd")
-_ESCAPED: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *_TURNING)}
+_ESCAPED: Final = {
+    code: f"\\u{code:04x}"
+    for code in (*range(127, 160), *range(0x0600, 0x2070), *range(0xD800, 0xE000))
+    if harmless(chr(code)) != chr(code)
+}
 
 
 def fact(value: Any) -> str:
     """A value on a line of its own: text in full, all else as in a table."""
     return harmless(value) if isinstance(value, str) else cell(value)
-
-
-def harmless(text: str) -> str:
-    """Names and messages come from outside; without control characters they cannot steer a terminal."""
-    return text.translate(_CONTROL)
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]], *, widest: int = _WIDEST) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
-from logprobe.monitor.plain_text import steerless
-
-_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
+from logprobe.collectors.plain_text import steerless
 
 
 class Steerless:
@@ -55,20 +52,3 @@ def steerless_streams(*, raw: bool = False) -> Iterator[None]:
             stack.enter_context(redirect_stdout(Steerless(sys.stdout)))
         stack.enter_context(redirect_stderr(Steerless(sys.stderr)))
         yield
-
-
-class _Formatter(logging.Formatter):
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        # A message is one line, and ends where it ends
-        record.message = steerless(record.message).replace("\n", "\ufffd")
-        return super().formatMessage(record)
-
-    def format(self, record: logging.LogRecord) -> str:
-        return steerless(super().format(record))
-
-
-def log_to_stderr() -> None:
-    """Logging of a process of ours: one line a message, whatever names are in it."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter(_FORMAT))
-    logging.basicConfig(handlers=[handler], level=logging.INFO)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.collectors.plain_text import complain, log_to_stderr
 from logprobe.collectors.relay.arguments import CA_VARIABLE, SERVICE_TOKEN_VARIABLE, SERVICE_VARIABLE, declare
 from logprobe.collectors.relay.connection import Target
 from logprobe.collectors.relay.relay import Options, Relay, default_runs
@@ -56,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
         os.nice(_NICE)  # the trainer beside it comes first
     relay.run()
     if arguments.drain and relay.unread is not None:
-        sys.stderr.write(f"logprobe: {relay.unread}; what is there was not sent\n")
+        complain(f"{relay.unread}; what is there was not sent")
         return 1
     if arguments.drain and relay.left:
-        sys.stderr.write(f"logprobe: {relay.left} segments were not acknowledged; they stay in the spool\n")
+        complain(f"{relay.left} segments were not acknowledged; they stay in the spool")
         return 1
     return 0
 
@@ -69,9 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m logprobe.collectors.relay", description="The relay of a node.")
     parser.add_argument("--home", metavar="DIR", help="whose spool is sent (default: $LOGPROBE_HOME)")
     declare(parser)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_to_stderr()
     try:
         return run(parser.parse_args(argv))
     except LogprobeError as error:
-        sys.stderr.write(f"logprobe: {error}\n")
+        complain(str(error))
         return 1

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.plain_text import CONTROL_RE2, FORMULA, INSTEAD, NUMBER, csv_cell
+from logprobe.collectors.plain_text import CONTROL_RE2, INSTEAD
+from logprobe.monitor.plain_text import FORMULA, NUMBER, csv_cell
 from logprobe.monitor.reader import Reader
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")

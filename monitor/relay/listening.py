@@ -35,11 +35,11 @@ import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.collectors.plain_text import steerless
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.home import Home
 from logprobe.monitor.limits import RELAY_MEMORY
-from logprobe.monitor.plain_text import steerless
 from logprobe.monitor.reader import FlightReader, connect
 from logprobe.monitor.relay import certificate, files
 from logprobe.monitor.relay.files import RelayFiles

@@ -2,22 +2,27 @@
 
 import base64
 import csv
+import io
 import json
 import logging
 import re
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from importing_files import generic_row, write_lines
 
 from logprobe.app.cli import main
-from logprobe.app.text.terminal import log_to_stderr
+from logprobe.app.text import tables
+from logprobe.collectors.plain_text import harmless, log_to_stderr, steerless
 from logprobe.monitor.exporters.table_files import _csv_table
 from logprobe.monitor.plain_text import csv_cell
 
-RUN = '=HYPERLINK("http://x")\x1b]0;owned\x07'
+RUN = '=HYPERLINK("http://x")\x1b]0;owned\x07\u2028\u200f\nforged: <!channel><script>alert(1)</script>'
 METRIC = "@SUM(1)\x1b[2J\x9b1A\u202eevil"
 TAG = "+cmd|' /C calc'!A0"
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 CELLS = {
     "=1+1": "'=1+1",
     "@SUM(1)": "'@SUM(1)",
@@ -36,6 +41,7 @@ CELLS = {
     "a=b": "a=b",
     "a\x1b[2Jb": "a\ufffd[2Jb",
     "a\x9bb\u202ec": "a\ufffdb\ufffdc",
+    "a\u2028b\u200fc\u061cd": "a\ufffdb\ufffdc\ufffdd",
     "": "",
     "ok": "ok",
 }
@@ -66,16 +72,48 @@ COMMANDS = [
     ["sql", "SELECT * FROM scalars", "--json"],
     ["sql", "SELECT * FROM scalars", "--csv"],
     ["sql", "SELECT * FROM no_such\x1b[2Jtable"],
-    ["status", "no such \x1b[2J run"],
+    ["status", "no such \x1b[2J run\nforged"],
+    ["status", "bytes \udcff\nforged"],
+    ["status", "long " * 2000 + "\nforged"],
+    ["tokens", RUN, "--step", "1"],
+    ["metrics", RUN, "--metric", "\x1b[2J\nforged"],
+    ["compare", RUN, "no such \x1b[2J run\nforged"],
+    ["compare", RUN, RUN],
+    ["doctor"],
+    ["check"],
+    ["quarantine"],
+    ["report", RUN],
+    ["recompute", RUN],
+    ["export", RUN, "\x1b[2J\nforged.csv"],
+    ["push", RUN, "--to", "tensorboard", "--dir", "\x1b[2J\nforged"],
+    ["alerts", "silence", "run=*", "--for", "1h", "--author", "\x1b[2J\nforged", "--reason", "\x1b[2J\nforged"],
+    ["alerts", "ack", "\x1b[2J\nforged", "--author", "\x1b[2J\nforged", "--reason", "\x1b[2J\nforged"],
+    ["alerts", "list"],
+    ["accept", RUN, "\x1b[2J\nforged", "--by", "\x1b[2J\nforged", "--because", "\x1b[2J\nforged"],
+    ["status", RUN, "--\x1b[2J\nforged"],
+    ["import", "jsonl", "no such \x1b[2J file\nforged", "--run", RUN],
+    ["import", "jsonl", ".", "--run", "\0" + RUN],
+    ["import", "jsonl", ".", "--run", "long" * 3000],
+    ["backup", "\x1b[2J\nforged"],
+    ["restore", "\x1b[2J\nforged"],
+    ["delete", RUN, "--yes"],
+    ["delete", "--list"],
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command).encode("unicode_escape").decode())
-def test_no_command_steers_the_terminal(home, capsys, command):
-    main([*command, "--home", str(home)])
-    said = capsys.readouterr()
-    assert said.out or said.err
-    assert not STEERING.search(said.out + said.err)
+def test_no_command_steers_the_terminal(home, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bad = {}
+    for command in COMMANDS:
+        with suppress(SystemExit):
+            main([*command, "--home", str(home)])
+        said = capsys.readouterr()
+        text = said.out + said.err
+        forged = "--csv" not in command and re.search(r"^\s*forged", text, re.MULTILINE)
+        text.encode()  # no lone surrogate, which a real stream cannot write
+        if not text or STEERING.search(text) or forged or "unexpected" in text:
+            bad[repr(command)] = text
+    assert "\n".join(f"{command}: {text!r}" for command, text in bad.items()) == ""
 
 
 def test_json_is_exact(home, capsys):
@@ -85,15 +123,19 @@ def test_json_is_exact(home, capsys):
     assert json.loads(capsys.readouterr().out)[0]["run"] == RUN
 
 
+def _cells(text):
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
 def test_csv_of_a_query_runs_nothing_and_raw_is_exact(home, capsys):
     sql = "SELECT run, name, value, '-2.5' AS text, value * 2 AS \"=twice\" FROM scalars"
     main(["sql", sql, "--csv", "--home", str(home)])
-    header, cells = csv.reader(capsys.readouterr().out.splitlines())
+    header, cells = _cells(capsys.readouterr().out)
     assert header == ["run", "name", "value", "text", "'=twice"]
     assert cells == [csv_cell(RUN), csv_cell(METRIC), "-1.5", "-2.5", "-3.0"]
     assert [cell[0] for cell in cells[:2]] == ["'", "'"]
     main(["sql", sql, "--csv", "--raw", "--home", str(home)])
-    header, cells = csv.reader(capsys.readouterr().out.splitlines())
+    header, cells = _cells(capsys.readouterr().out)
     assert (header[4], cells[:3]) == ("=twice", [RUN, METRIC, "-1.5"])
 
 
@@ -108,10 +150,27 @@ def test_an_exported_csv_runs_nothing_and_raw_is_exact(home, tmp_path):
     assert METRIC in raw
     assert METRIC not in plain
     for text in (plain, tokens):
-        cells = [cell for line in csv.reader(text.splitlines()) for cell in line]
+        cells = [cell for line in _cells(text) for cell in line]
         assert not [cell for cell in cells if re.match(r"[=+@]|-\D", cell)]
     assert "'=1+1" in tokens
     assert '"=1+1"' in raw_tokens
+
+
+@given(
+    st.text(st.one_of(st.characters(), st.sampled_from("\x00\x1b\x9b\n\r\t\u061c\u200f\u2028\u202e\u2069\ud800\udfff")))
+)
+def test_any_text_is_one_line_that_steers_nothing_and_json_is_exact(text):
+    for shown in (harmless(text), steerless(text), csv_cell(text)):
+        assert not STEERING.search(shown)
+        shown.encode()
+    assert len(harmless(text)) == len(text)
+    assert len(harmless(text).splitlines()) <= 1
+    assert "\t" not in harmless(text)
+    assert harmless(harmless(text)) == harmless(text)
+    document = tables.dump({text: text})
+    assert not STEERING.search(document)
+    assert json.loads(document) == {text: text}
+    document.encode()
 
 
 def test_one_rule_for_cells_in_python_and_arrow():

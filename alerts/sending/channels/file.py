@@ -15,6 +15,7 @@ from typing import TextIO
 from logprobe.alerts.sending import messages
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.collectors.errors import ChannelError
+from logprobe.collectors.plain_text import harmless
 
 
 class Console:
@@ -27,8 +28,8 @@ class Console:
         self._stream = stream
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Writes one line; characters that would move a terminal's cursor are left out."""
-        line = "".join(c for c in messages.one_line(outgoing.notification) if c.isprintable())
+        """Writes one line; characters that would move a terminal's cursor are replaced."""
+        line = harmless(messages.one_line(outgoing.notification))
         try:
             print(f"logprobe: {line}", file=self._stream or sys.stderr, flush=True)
         except (OSError, ValueError) as error:

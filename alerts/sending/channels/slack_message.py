@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import messages
+from logprobe.collectors.plain_text import harmless, steerless
 
 Block = dict[str, Any]
 
@@ -73,7 +74,7 @@ def colour(notification: Notification) -> str:
 
 def escape(text: str) -> str:
     """`text` without anything that Slack reads as a mention, a link or a control sequence."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return steerless(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def fit(text: str, limit: int) -> str:
@@ -105,7 +106,7 @@ def _severity(notification: Notification) -> str:
 
 def _header(notification: Notification) -> Block:
     # Plain text is not escaped; so that it still holds nothing that looks like a mention, angle brackets become others.
-    text = f"{_sign(notification)} {messages.heading(notification)}".translate(_ANGLES)
+    text = harmless(f"{_sign(notification)} {messages.heading(notification)}").translate(_ANGLES)
     shown = text if len(text) <= HEADER else text[: HEADER - 1] + "…"
     return {"type": "header", "text": {"type": "plain_text", "text": shown, "emoji": True}}
 

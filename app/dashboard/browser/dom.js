@@ -54,7 +54,7 @@ export function csvCell(value) {
 
 // biome-ignore-start lint/suspicious/noControlCharactersInRegex: these are what is taken out
 export const harmless = (text) => (/^[\s\ufeff]*[=+@\uff1d\uff0b\uff0d\uff20-]|^[\t\n]/.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/.test(text) ? "'" : "")
-  + text.replaceAll(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+  + text.replaceAll(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, "\ufffd");
 // biome-ignore-end lint/suspicious/noControlCharactersInRegex: as above
 
 // Puts a text where the reader can paste it; over plain HTTP browsers have no clipboard to write to, only what is selected.

@@ -26,7 +26,7 @@ from logprobe.app.text import nodes
 from logprobe.app.text.gaps import doubled, faults_of, gaps_of, measured, raw_sampled, sent
 from logprobe.app.text.lost_records import about_event
 from logprobe.app.text.numbers import counted, data_size, number, when
-from logprobe.app.text.tables import harmless
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.ingest.quarantine_actions import DROP, RETRY
 from logprobe.monitor.reader import connect

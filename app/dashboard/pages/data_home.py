@@ -13,7 +13,7 @@ from logprobe.app.runs import Run
 from logprobe.app.text.files import amounts, delays, home_of, imports_of
 from logprobe.app.text.lost_records import about_file
 from logprobe.app.text.numbers import counted, data_size, duration, number, when
-from logprobe.app.text.tables import harmless
+from logprobe.collectors.plain_text import harmless
 
 Row = Mapping[str, Any]
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.app.text.numbers import counted, number
-from logprobe.app.text.tables import cell, csv_text, harmless
+from logprobe.app.text.tables import cell, csv_text
 from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.store.queries import MORE
 from logprobe.monitor.store.sql_files import statement
 

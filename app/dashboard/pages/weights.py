@@ -23,7 +23,7 @@ from logprobe.app.dashboard.views.page import report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, rows_of, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
-from logprobe.app.text.tables import harmless
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag, lag_by_replica, lanes
 from logprobe.monitor.event_study import around_updates, by_cached_prefix, contrasts
 

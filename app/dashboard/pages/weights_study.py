@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from logprobe.app.dashboard.elements.blocks import Block, row, table
 from logprobe.app.text.numbers import number
-from logprobe.app.text.tables import harmless
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.event_study import Contrast, Question
 
 Row = Mapping[str, Any]

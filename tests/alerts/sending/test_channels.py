@@ -162,7 +162,7 @@ def test_a_weak_secret_is_refused_and_not_quoted(receiver: Receiver, secret: str
 def test_the_console_prints_one_harmless_line() -> None:
     stream = io.StringIO()
     Console("log", stream).send(Outgoing(replace(NOTE, summary="up\x1b[2J\nand away")))
-    assert stream.getvalue() == "logprobe: Critical: k3 grows · run: up[2J and away\n"
+    assert stream.getvalue() == "logprobe: Critical: k3 grows · run: up\ufffd[2J and away\n"
 
 
 def test_a_console_that_is_gone_is_no_crash() -> None:

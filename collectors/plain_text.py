@@ -1,0 +1,60 @@
+"""Text that came from outside, on its way to a terminal or a log.
+
+Names of runs, metrics and tags, reasons, messages and addresses are whatever somebody wrote. A terminal obeys control characters, and
+a line break makes a line of its own that logprobe seems to have written.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from typing import Final
+
+# C0 without tab and newline, DEL and C1; what turns the direction of writing; separators that some take for line ends. As RE2 has it, too.
+CONTROL_RE2: Final = (
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x{9f}\\x{61c}\\x{200e}\\x{200f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}]"
+)
+_CONTROL: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_SURROGATE: Final = "\ud800-\udfff"  # bytes of an argument or a file's name that are no text: no stream can write them
+_STEERING: Final = re.compile(f"[{_CONTROL}{_SURROGATE}]")
+_MORE_THAN_A_LINE: Final = re.compile(f"[{_CONTROL}{_SURROGATE}\t\n]")
+INSTEAD: Final = "\ufffd"
+_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
+
+
+def steerless(text: str) -> str:
+    """`text` without control characters but tabs and line ends, so that it cannot steer a terminal."""
+    return _STEERING.sub(INSTEAD, text)
+
+
+def harmless(text: str) -> str:
+    r"""`text` as a part of one line: without tabs and line ends, too.
+
+    >>> harmless("run\n2026-01-01 forged\x1b[2J")
+    'run�2026-01-01 forged�[2J'
+    """
+    return _MORE_THAN_A_LINE.sub(INSTEAD, text)
+
+
+def complain(message: str) -> None:
+    """One line on stderr, whatever names are in it."""
+    sys.stderr.write(f"logprobe: {harmless(' '.join(message.split()))}\n")
+    sys.stderr.flush()
+
+
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        # A message is one line, and ends where it ends
+        record.message = harmless(record.message)
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return steerless(super().format(record))
+
+
+def log_to_stderr() -> None:
+    """Logging of a process of ours: one line a message, whatever names are in it."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(_FORMAT))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
