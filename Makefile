@@ -35,6 +35,7 @@ WORKERS ?= 3  # test files at a time: much of a test with engines and browsers i
 help:
 	@echo "make demo    a run that is trained live and rescued, through the whole pipeline; prints the dashboard's address"
 	@echo "make test    all tests, on a real engine and in a real browser (ARGS='-k name' to choose)"
+	@echo "make test-long   the tests that take minutes of a processor, which make test leaves out"
 	@echo "make axe     accessibility of every page, light and dark: axe-core finds nothing"
 	@echo "make incidents   five recorded incidents, from the Slack message to what to do: seconds and clicks"
 	@echo "make bench   benchmarks: one table, one bench.json (ARGS='recorder ingest' to choose)"
@@ -44,6 +45,7 @@ help:
 	@echo "make soak    hours of recording, ingest and reading: slopes of memory, files, store (ARGS='--minutes 10')"
 	@echo "make scale   many sessions and runs, a million sequences in a step, thousands of weight versions"
 	@echo "make zoo     ordinary runs judged: the confusion table of docs/diagnosis.md"
+	@echo "make zoo-passes   runs of real forward passes judged: the second table of docs/diagnosis.md"
 	@echo "make rescue  a run that collapses without a correction: none, always, and armed (ARGS='--seeds 1 --detail')"
 	@echo "make test-frameworks   trains with TRL, ms-swift, verl and PipelineRL and compares every number they log"
 	@echo "make test-settings     do the settings that remedies name exist in each framework's own configuration?"
@@ -131,6 +133,11 @@ $(BROWSER_STAMP): $(BROWSER)/package-lock.json | node
 test: dev chromium nginx fuse node systemd
 	@cd $(BROWSER) && node --test
 	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
+
+# What `make test` leaves out, as it takes minutes of a processor: marked `long`.
+.PHONY: test-long
+test-long: dev
+	@$(BIN)/python -m pytest -m long --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
 # Every page, light and dark, before axe-core; what it finds, and screenshots, are in .artifacts.
 .PHONY: axe
@@ -263,6 +270,11 @@ directive-delays: dev
 zoo: dev
 	@PYTHONPATH=tests $(BIN)/python -m zoo.table $(ARGS)
 
+# Runs of real forward passes, judged; rewrites the second table of docs/diagnosis.md.
+.PHONY: zoo-passes
+zoo-passes: dev
+	@PYTHONPATH=tests $(BIN)/python -m zoo.passes_table $(ARGS)
+
 # A run that collapses without a correction, with none, always and armed; prints a table as in docs/rescue.md.
 .PHONY: rescue
 rescue: dev
@@ -274,7 +286,7 @@ cluster: dev
 	@$(BIN)/python tests/cluster/run.py $(ARGS)
 
 # Faults planted on real engines and trainers, each found by `logprobe score` and `bisect`, and the settings that made the gap of
-# v1-initial; ARGS="bf16 two" or ARGS=article chooses. Writes the tables of docs/proof.md; an hour and a half in all.
+# v1-initial; ARGS="bf16 two" or ARGS=article chooses, ARGS="--minutes 7" does what is missing in parts of 9 minutes. Writes the tables of docs/proof.md.
 .PHONY: test-proof
 test-proof: dev
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/prove.py $(ARGS)

@@ -33,6 +33,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Severity
 from logprobe.monitor.service.jobs import Job, Part, PartMaker
 from logprobe.monitor.service.turns import Priority, Row, Turns, priority
+from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.store import Store
 
 Alerts = Mapping[tuple[str, str | None], Alert]  # by rule and slice
@@ -41,6 +42,9 @@ Rows = Sequence[tuple[Mapping[str, Any], Sequence[Rule]]]  # of `alert_runs`, ea
 
 SECONDS: Final = 1.0
 PATIENCE: Final = 60.0
+# What is critical is told on a busy machine too, and telling it takes a fifth of the time at most.
+_REST: Final = 4.0  # times as long as a look took
+_MOST_REST: Final = 10.0  # seconds
 # A step is looked at once nothing came for it for so long: its records come in several segments.
 QUIET: Final = timedelta(seconds=2)
 _SERIES: Final = 60  # steps of a sparkline
@@ -341,7 +345,15 @@ def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -
         home = store.home.path
         book = Reloaded(home, SECTION, lambda: rules(store.home), lambda: more_files(home))
         evaluator = Evaluator(store, book.current, stopping, page=page)
-        work = Job("alerts", SECONDS, lambda: {**evaluator.run_once(), **book.report()}, patience=PATIENCE)
+        work = Job(
+            "alerts",
+            SECONDS,
+            lambda: {**evaluator.run_once(), **book.report()},
+            patience=PATIENCE,
+            rest=_REST,
+            most_rest=_MOST_REST,
+            rank=Rank.JUDGEMENT,
+        )
         rules_of_home = Editor(store, lambda: book.problem, lambda: datetime.now(UTC))
         return Part(jobs=[work], actions=actions.of(store) | rules_of_home.actions())
 

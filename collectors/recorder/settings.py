@@ -92,6 +92,11 @@ def _run(given: object, environment: Mapping[str, str]) -> str:
     run = given if given is not None else environment.get("LOGPROBE_RUN")
     if run is None or run == "":
         raise ConfigurationError("no run: pass Recorder(run=...) or set LOGPROBE_RUN to a name for this training run")
+    return valid_run(run)
+
+
+def valid_run(run: object) -> str:
+    """`run` if a run may be called that. Raises `ConfigurationError`."""
     if not isinstance(run, str) or "\0" in run or run.encode(errors="replace").decode() != run:
         raise ConfigurationError(f"run={run!r}: must be a text")
     if len(os.fsencode(run_dir(Path("/"), run).name)) > _NAME_BYTES:

@@ -94,11 +94,13 @@ class Writer:
 
     def run(self, flush_interval: float) -> None:
         """The thread's loop; ends after `close` was asked for and everything possible is written."""
+        seconds = 0.0  # at once: of a process that dies in its first seconds is known that it was there
         while not self._call_queue.closing:
-            self._call_queue.wake.wait(min(flush_interval, HEARTBEAT_SECONDS))
+            self._call_queue.wake.wait(seconds)
             with self._call_queue.at_work, self._guard("thread"):
                 self._cycle()
             self.thread_seconds = time.thread_time()
+            seconds = min(flush_interval, HEARTBEAT_SECONDS)
         with self._call_queue.at_work, self._guard("thread"):
             self._finish()
         self._relay.leave()

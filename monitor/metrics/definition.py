@@ -15,6 +15,7 @@ from logprobe.monitor.metrics.sums import PairSums, StepSums
 Floats = NDArray[np.float64]
 Worse = Literal["higher", "lower", "away from 0", "away from 1", "neither"]
 Grain = Literal["token", "sequence", "count"]
+SEQUENCE_MEAN = "Mean over sequences of their own means: a long sequence weighs no more than a short one."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def means(
         over_tokens,
         key=f"{key.removesuffix('_mean')}_seq_mean",
         label=f"{label}, sequence mean",
-        words=f"{words} Mean over sequences of their own means: a long sequence weighs no more than a short one.",
+        words=f"{words} {SEQUENCE_MEAN}",
         formula=f"mean over sequences of {formula}",
         grain="sequence",
         value=lambda pair: scale * pair.sequence_mean(column) + shift,

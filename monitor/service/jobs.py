@@ -39,7 +39,6 @@ Progress = Mapping[str, Any]
 PATIENCE: Final = 600.0  # seconds without a sign of progress after which a job counts as stuck or failing
 # In what a job did: something is left undone for a reason that only a person can remove.
 INCOMPLETE: Final = "incomplete"
-_MOST_REST: Final = 0.5  # seconds
 _MOST_ERRORS: Final = 64  # distinct errors remembered per job
 _ACCOUNTS: Final = pa.schema({
     "job": pa.string(), "started_at": pa.timestamp("us", "UTC"), "finished_at": pa.timestamp("us", "UTC"), "runs": pa.int64(),
@@ -76,14 +75,15 @@ class Job:
         *,
         patience: float = PATIENCE,
         rest: float = 0.0,
+        most_rest: float = 0.5,
         rank: Rank = Rank.OTHER,
         follows: bool = False,
     ) -> None:
         """`work` returns what it did, and how far behind it is, as JSON values.
 
         `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times as long as
-        a run took that no tick starts another, up to half a second: work that costs per run, not per item, then finds more at a time. `rank`:
-        which other jobs rest while it works, see `courtesy`. `follows`: there is news for it when ingest has brought
+        a run took that no tick starts another, up to `most_rest` seconds: work that costs per run, not per item, then finds more at a time.
+        `rank`: which other jobs rest while it works, see `courtesy`. `follows`: there is news for it when ingest has brought
         some or a run was diagnosed: it is asked then, and its own pace is for what time and people bring.
         """
         self.name = name
@@ -92,6 +92,7 @@ class Job:
         self.failures_in_a_row = 0
         self._succeeded = self._advanced = time.monotonic()
         self._rest = rest
+        self._most_rest = most_rest
         self._rest_until = -math.inf
         self._asked = False
         self.rank = rank
@@ -116,7 +117,7 @@ class Job:
                 self._run_as_asked()
             finally:
                 now = time.monotonic()
-                self._rest_until = now + min(self._rest * (now - begun), _MOST_REST)
+                self._rest_until = now + min(self._rest * (now - begun), self._most_rest)
                 self._turn.release()
 
     def ask(self) -> None:

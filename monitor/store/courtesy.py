@@ -24,7 +24,7 @@ class Rank(IntEnum):
     """How much work matters; the smaller, the more."""
 
     DECISION = 0  # an armed run's growth began or ended: what to do about it
-    JUDGEMENT = 1  # from the spool to the growth of every run
+    JUDGEMENT = 1  # from the spool to the growth of every run, and to the alert
     OTHER = 2
 
 

@@ -346,6 +346,21 @@ while True:
 """
 
 
+def test_who_dies_before_anything_was_flushed_was_there(home: Path):
+    """Its rank is known, although nothing that it recorded would be written within the hour."""
+    code = """
+recorder = Recorder(home, "run", rank=1, flush_interval=3599)
+record(recorder, "a")
+spool = Path(home)
+while not list(spool.rglob("*.arrow")):
+    time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+    run(home, code, check=-9)
+    [started] = health_events(home)["started"]
+    assert json.loads(started["details"])["rank"] == 1
+
+
 def test_kill_9_loses_nothing_acknowledged_with_two_ranks_in_one_run(home: Path):
     random_ = random.Random(3)
     acknowledged: dict[str, int] = {}

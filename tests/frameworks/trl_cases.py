@@ -122,11 +122,12 @@ def test_a_rank_that_is_killed(model: Path, tmp_path: Path, capsys: Any, monkeyp
     ours = seen.steps(capsys)
     main(["doctor", "--home", str(home)])
     doctor, status = capsys.readouterr().out, seen.logprobe(capsys, "status", "killed")
-    words = r"trainer of rank 1 \(.*?\)\s+ended\s+without\s+closing\s+after\s+step\s+(\d);\s+what\s+it\s+recorded\s+in\s+the\s+last\s+1\s+s\s+may\s+be\s+lost"
+    words = r"trainer of rank 1 \(.*?\)\s+ended\s+without\s+closing(?:\s+after\s+step\s+(\d))?;\s+what\s+it\s+recorded\s+in\s+the\s+last\s+1\s+s\s+may\s+be\s+lost"
     named = [re.search(words, text) for text in (doctor, status)]
     assert all(named), doctor + status
-    assert {int(found[1]) for found in named if found} <= {1, 2, 3}
-    assert ours[1]["sequences"] == 8
+    steps = {found[1] for found in named if found}  # None: it died before its first second's records were written
+    assert steps in ({None}, {"1"}, {"2"}, {"3"})
+    assert ours[1]["sequences"] == (4 if steps == {None} else 8)
     assert all(values["sequences"] <= 8 for values in ours.values())  # 4 of each rank, none twice
 
 

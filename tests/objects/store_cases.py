@@ -61,7 +61,7 @@ def seen(home: Path, capsys: pytest.CaptureFixture[str], folder: Path) -> dict[s
         for name in ("slice_worst_tokens", "peer_tokens"):
             more = {"count": 3} if name == "slice_worst_tokens" else {}
             found[name] = reader.read(name, run=RUN, first=10, last=20, **more).to_pylist()
-        found["proof"] = reader.read("proof_sequences", run=RUN, most=50).to_pylist()
+        found["proof"] = reader.read("proof_sequences", run=RUN, most=50, step=None).to_pylist()
     for command in COMMANDS:
         capsys.readouterr()
         main([*command, "--home", str(home)])

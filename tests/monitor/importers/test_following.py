@@ -76,7 +76,9 @@ KIND = {"slime": "rollout_sequences"}
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=[] if form == "nemo-rl" else pytest.mark.long) for form in WRITERS]
+)
 def test_each_piece_once_over_kills_of_both_sides(tmp_path, form):
     """Files written as the framework's code does; the writer is killed in a step and resumes after it, the follower twice."""
     home, place = tmp_path / "home", tmp_path / "out"
