@@ -1,8 +1,8 @@
 """Engines that are wrong, on tiny models of three kinds: what a bisection of what they sampled names, and what it must not.
 
-    PYTHONPATH=tests:tests/e2e python tests/proof/engine_faults.py FOLDER [SITUATION …]
+    PYTHONPATH=tests:tests/e2e python tests/proof/engine_faults.py FOLDER [SITUATION … | --unseen]
 
-Engines are real. The cases, with what is expected of each, were written before any was run. `Fault.told` is what the bisection is told of
+Engines are real. The cases, with what is expected of each, were written before any was run; those of unseen.py are run last. `Fault.told` is what the bisection is told of
 the engine's settings: a fault that is not in it was not recorded. Exit code 1: a wrong setting was named, or another side.
 """
 
@@ -51,6 +51,7 @@ THETA = {"hf_overrides": {"rope_parameters": {"rope_type": "default", "rope_thet
 SCALED = {"hf_overrides": {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}}
 EPSILON = {"hf_overrides": {"rms_norm_eps": 0.05}}
 WINDOW = {"hf_overrides": {"sliding_window": 16}}
+ROUTES = {"hf_overrides": {"num_experts_per_tok": 1}}
 HEAD = {"hf_overrides": {"sliding_window": 16, "head_dtype": "bfloat16"}}
 GRAMS = {
     "speculative_config": {
@@ -86,10 +87,30 @@ FAULTS: dict[str, Fault] = {
     # Written after "bf16-theta" had shown that an arm for the head's precision dropped the recorded overrides.
     "bf16-scaling": Fault("bfloat16 and half the rope scaling", "llama", ("engine",), engine={"dtype": "bfloat16", **SCALED}, may=("dtype",)),
     "head-window": Fault("the head in bfloat16 and another sliding window", "window", ("engine",), engine=HEAD, may=("head_dtype",)),
+    # Written on 2026-11-25, before one of them was run: experts, several settings, and what was sampled with and the sample says.
+    "experts-bf16": Fault("bfloat16", "experts", ("engine",), engine={"dtype": "bfloat16"}, knobs=("dtype",)),
+    "experts-routes": Fault("one expert a token instead of two, recorded", "experts", ("engine",), engine=ROUTES),
+    "experts-routes-unrecorded": Fault("one expert a token instead of two, not recorded", "experts", UNSURE, engine=ROUTES, told={}),
+    "experts-adapter": Fault("an adapter missing in the engine", "experts", UNSURE, weights="adapter"),
+    "window-unrecorded": Fault("a sliding window of 16 instead of 48, not recorded", "window", UNSURE, engine=WINDOW, told={}),
+    "bf16-unrecorded": Fault("bfloat16, not recorded", "llama", UNSURE, engine={"dtype": "bfloat16"}, told={}),
+    "raw-penalty": Fault("raw log-probs, and a presence penalty that they do not show", "tied", ("engine",), engine={"logprobs_mode": "raw_logprobs"}, sampling={"presence_penalty": 0.8}, knobs=("logprobs_mode",), may=("presence_penalty",)),
+    "raw-bf16": Fault("raw log-probs in bfloat16", "experts", ("engine",), engine={"logprobs_mode": "raw_logprobs", "dtype": "bfloat16"}, knobs=("logprobs_mode", "dtype")),
+    "top-k-noted": Fault("top-k of 8 that the trainer does not apply", "window", ("engine",), sampling={"top_k": 8}, knobs=("top_k",)),
+    "frequency": Fault("a frequency penalty that the trainer does not apply", "llama", ("engine",), sampling={"frequency_penalty": 0.9}, knobs=("frequency_penalty",)),
+    "fp16": Fault("float16", "tied", ("engine",), engine={"dtype": "float16"}, knobs=("dtype",)),
     # Healthy.
     "healthy-llama": Fault("nothing", "llama", ("none",)),
     "healthy-window": Fault("nothing", "window", ("none",)),
 }  # fmt: skip
+
+
+def fault_of(name: str) -> Fault:
+    if name in FAULTS:
+        return FAULTS[name]
+    import unseen
+
+    return unseen.ENGINES[name]
 
 
 def checkpoints(folder: Path, kind: str) -> Path:
@@ -121,7 +142,7 @@ def checkpoints(folder: Path, kind: str) -> Path:
 
 def plant(name: str, folder: Path) -> None:
     """Samples by the wrong engine; t is the right trainer's."""
-    fault = FAULTS[name]
+    fault = fault_of(name)
     place = checkpoints(folder, fault.kind)
     from planted import _all, _load
     from vllm import EngineArgs, SamplingParams
@@ -159,7 +180,7 @@ def plant(name: str, folder: Path) -> None:
 
 def planted_all(names: list[str], folder: Path) -> None:
     """Each in a process that is forked from this one, which has imported vLLM."""
-    for kind in {FAULTS[name].kind for name in names}:
+    for kind in {fault_of(name).kind for name in names}:
         checkpoints(folder, kind)
     import vllm  # noqa: F401 - once for all
     from vllm import SamplingParams  # noqa: F401 - likewise
@@ -184,7 +205,7 @@ def bisected(name: str, folder: Path, run: Any) -> dict[str, Any]:
     from logprobe.monitor.proof.sample import read_sample
     from logprobe.monitor.proof.scoring import Setup
 
-    fault = FAULTS[name]
+    fault = fault_of(name)
     overrides = {**RIGHT, **(fault.engine if fault.told is None else fault.told)}
     lost = tuple(key for key in overrides if key == "speculative_config")  # as of a recorded run
     setup = Setup(
@@ -206,6 +227,10 @@ def judged(fault: Fault, document: Mapping[str, Any]) -> str:
 
 
 def main(folder: Path, names: list[str]) -> int:
+    if names == ["--unseen"]:
+        import unseen
+
+        names = [*unseen.ENGINES]
     os.environ.update(
         {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
     )
@@ -224,7 +249,7 @@ def main(folder: Path, names: list[str]) -> int:
                 continue
             document = bisected(name, folder, ArmCache(folder / "arms", nursery))
             (folder / f"{name}.json").write_text(json.dumps(document, indent=1))
-            words = judged(FAULTS[name], document)
+            words = judged(fault_of(name), document)
             wrong += bool(words)
             k3 = document["baseline"]["k3"]
             print(f"{'MISS' if words else 'ok  '} {name:20} {document['departs']:13} K3 {k3:.2g} {words}", flush=True)

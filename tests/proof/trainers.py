@@ -1,9 +1,10 @@
 """Trainers that are wrong, on tiny models of four kinds: what a bisection of their recorded log-probs names, and what it must not.
 
-    python tests/proof/trainers.py FOLDER developed|held_out
+    python tests/proof/trainers.py FOLDER developed|held_out|further|unseen
 
-Prints a document per model kind and fault. Forward passes are real; there is no engine: r is the model's own, in another attention kernel.
-`DEVELOPED` are the faults that the rules were written against; `HELD_OUT` were written before and first run after.
+Prints a line per model kind and fault that is judged wrongly, counts, and a document with all. Forward passes are real; there is no engine:
+r is the model's own, in another attention kernel. `DEVELOPED` are the faults that the rules were written against; `HELD_OUT` were written
+before and first run after. `FURTHER` and those of unseen.py came later, likewise written before any of them was run.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ PAD, BOS = 0, 1
 
 @dataclass(frozen=True)
 class Fault:
-    """`words`: for people; `score`: the trainer's log-probs of rows; `knobs`: what a bisection has to name, nothing by default."""
+    """`words`: for people; `score`: the trainer's log-probs of rows; `knobs`: what a bisection has to name, nothing by default; `may`: may name too;
+    `sides`: who may be said to depart."""
 
     words: str
     score: Callable[[Path, Rows], Scored]
     knobs: tuple[str, ...] = ()
+    may: tuple[str, ...] = ()
+    sides: tuple[str, ...] = ("trainer",)
 
 
 # --- Models ---
@@ -206,7 +210,7 @@ def unscaled(config: Any) -> None:
 
 
 DEVELOPED: dict[str, Fault] = {
-    "healthy": Fault("nothing", given()),
+    "healthy": Fault("nothing", given(), sides=("unknown",)),
     "bf16": Fault("bfloat16", given(dtype="bfloat16"), ("trainer.dtype",)),
     "fp16": Fault("float16", given(dtype="float16"), ("trainer.dtype",)),
     "head": Fault("head in bfloat16", given(head_dtype="bfloat16"), ("trainer.head_dtype",)),
@@ -377,11 +381,162 @@ HELD_OUT: dict[str, Fault] = {
     "other_temperature": Fault("a temperature of 0.9", temperature_of(0.9)),
     "little_dropout": Fault("a little dropout", changed(dropout=0.01)),
     # With a knob, or without an effect: right is to name it, or to find nothing.
-    "offset": Fault("positions from 1, which rotary embeddings do not see", changed(passes=_positions(1))),
+    "offset": Fault(
+        "positions from 1, which rotary embeddings do not see", changed(passes=_positions(1)), sides=("unknown",)
+    ),
     "labels": Fault("labels shifted by one", given(mask_shift=-1), ("trainer.mask_shift",)),
     "logits": Fault("logits read one position early", given(shift=-1), ("trainer.shift",)),
     "both": Fault("float16, packed", given(dtype="float16", packing=True), ("trainer.packing", "trainer.dtype")),
 }
+
+
+# --- Further: written on 2026-11-25, before one of them was run ---
+
+
+def _bfloat16_weights(model: Any) -> None:
+    """Weights that went through bfloat16 on their way to the trainer, which computes in float32."""
+    for weight in model.parameters():
+        weight.copy_(weight.bfloat16().float())
+
+
+def _embedding_scale(model: Any) -> None:
+    embedding = model.get_input_embeddings()
+    embedding.register_forward_hook(lambda *args: args[-1] * 1.02)
+
+
+def _norms_plus_one(model: Any) -> None:
+    """The last norm's weight is read as an offset from one."""
+    model.model.norm.weight.add_(0.1)
+
+
+def _eight_bit_keys(model: Any) -> None:
+    """Keys and values in 8 bits, as a cache would keep them."""
+
+    def rounded_to_8(_: Any, __: Any, output: Any) -> Any:
+        scale = output.abs().amax(-1, keepdim=True) / 127
+        return (output / scale).round() * scale
+
+    for layer in model.model.layers:
+        layer.self_attn.k_proj.register_forward_hook(rounded_to_8)
+        layer.self_attn.v_proj.register_forward_hook(rounded_to_8)
+
+
+def _one_ahead(model: Any, ids: list[int]) -> Any:
+    """A causal mask that is off by one: each token sees the next."""
+    import torch
+
+    ahead = torch.arange(len(ids))[None] - torch.arange(len(ids))[:, None]
+    mask = torch.zeros(ahead.shape).masked_fill(ahead > 1, -1e9)
+    return model(torch.tensor([ids]), attention_mask=mask[None, None]).logits[0]
+
+
+def _bfloat16_logits(model: Any, ids: list[int]) -> Any:
+    """Logits that were stored in bfloat16; the head computed in float32."""
+    import torch
+
+    return model(torch.tensor([ids])).logits[0].bfloat16().float()
+
+
+def _capped(model: Any, ids: list[int]) -> Any:
+    """Logits capped softly, as some architectures do and this one does not."""
+    import torch
+
+    logits = model(torch.tensor([ids])).logits[0]
+    return 20.0 * torch.tanh(logits / 20.0)
+
+
+def _separated(folder: Path, rows: Rows) -> Scored:
+    """A template that puts a token between prompt and response."""
+    at = {(*row["prompt_ids"], *row["response_ids"]): len(row["prompt_ids"]) for row in rows}
+    return changed(ids=lambda ids: [*ids[: at[tuple(ids)]], BOS, *ids[at[tuple(ids)] :]])(folder, rows)
+
+
+def _truncating(model: Any, ids: list[int]) -> Any:
+    """The trainer renormalises over the 32 likeliest tokens, the sampler did not."""
+    import torch
+
+    logits = model(torch.tensor([ids])).logits[0]
+    least = logits.topk(32, -1).values[:, -1:]
+    return torch.where(logits < least, least - 5.0, logits)
+
+
+def _routed(config: Any) -> None:
+    """One expert a token instead of two; where there are none, another activation."""
+    if hasattr(config, "num_experts_per_tok"):
+        config.num_experts_per_tok = 1
+    else:
+        config.hidden_act = "gelu"
+
+
+def offset_by(value: float) -> Callable[[Path, Rows], Scored]:
+    """A constant beside each log-prob, as a normaliser of another vocabulary makes it."""
+    return lambda folder, rows: [[one + value for one in row] for row in given()(folder, rows)]
+
+
+def on_some(wrong: Callable[[Path, Rows], Scored], every: int) -> Callable[[Path, Rows], Scored]:
+    """One rank of several has the fault."""
+
+    def score(folder: Path, rows: Rows) -> Scored:
+        right, other = given()(folder, rows), wrong(folder, rows)
+        return [other[at] if at % every == 0 else right[at] for at in range(len(rows))]
+
+    return score
+
+
+FURTHER: dict[str, Fault] = {
+    # Outside the list of knobs, most of them beside one of it.
+    "bf16_weights": Fault("weights that went through bfloat16", changed(weights=_bfloat16_weights)),
+    "bf16_logits": Fault("logits stored in bfloat16", changed(passes=_bfloat16_logits)),
+    "embedding": Fault("embeddings scaled by 1.02", changed(weights=_embedding_scale)),
+    "last_norm": Fault("the last norm's weight 0.1 too large", changed(weights=_norms_plus_one)),
+    "keys": Fault("keys and values in 8 bits", changed(weights=_eight_bit_keys)),
+    "ahead": Fault("a causal mask off by one", changed(passes=_one_ahead)),
+    "capped": Fault("logits capped softly", changed(passes=_capped)),
+    "separated": Fault("a token between prompt and response", _separated),
+    "truncating": Fault("the trainer truncates, the sampler does not", changed(passes=_truncating)),
+    "routed": Fault("one expert instead of two, or another activation", changed(_routed)),
+    "constant": Fault("0.02 added to each log-prob", offset_by(0.02)),
+    "shift_two": Fault("logits shifted by two", given(shift=2)),
+    "some_shifted": Fault("logits shifted by one on one rank of four", on_some(given(shift=1), 4)),
+    "some_bf16": Fault("bfloat16 on one rank of two", on_some(given(dtype="bfloat16"), 2), may=("trainer.dtype",)),
+    "twice": Fault("divided by the temperature twice", given(temperature=TEMPERATURE**2)),
+    # With a knob.
+    "fp16_temperature": Fault(
+        "float16 without the temperature",
+        given(dtype="float16", temperature=1.0),
+        ("trainer.temperature", "trainer.dtype"),
+    ),
+    "head_temperature": Fault(
+        "head in bfloat16 without the temperature",
+        given(head_dtype="bfloat16", temperature=1.0),
+        ("trainer.temperature", "trainer.head_dtype"),
+    ),
+    "packed_temperature": Fault(
+        "packed without the temperature",
+        given(packing=True, temperature=1.0),
+        ("trainer.packing", "trainer.temperature"),
+    ),
+    "shift_bf16": Fault("shifted, in bfloat16", given(shift=1, dtype="bfloat16"), ("trainer.shift", "trainer.dtype")),
+    "labels_fp16": Fault(
+        "mask shifted, in float16", given(mask_shift=1, dtype="float16"), ("trainer.mask_shift", "trainer.dtype")
+    ),
+    "sdpa_bf16": Fault(
+        "bfloat16, other kernels",
+        given(dtype="bfloat16", attn_implementation="sdpa"),
+        may=("trainer.dtype", "trainer.attn_implementation"),
+    ),
+    "head_fp16": Fault("head in float16", given(head_dtype="float16")),
+}
+
+
+def judged(document: Mapping[str, Any]) -> str:
+    """What is wrong with an answer; empty: nothing."""
+    named, departs = {*document["smallest_set"]}, {*document["departs_all"]} or {document["departs"]}
+    if named - {*document["expected"], *document["may"]}:
+        return f"WRONG SETTING {', '.join(sorted(named - {*document['expected'], *document['may']}))}"
+    if not departs <= {*document["sides"]}:
+        return f"wrong side {', '.join(sorted(departs))}"
+    return "" if named >= {*document["expected"]} else f"not named: {', '.join({*document['expected']} - named)}"
 
 
 def judge(folder: Path, kind: str, faults: Mapping[str, Fault]) -> dict[str, Any]:
@@ -422,17 +577,29 @@ def judge(folder: Path, kind: str, faults: Mapping[str, Fault]) -> dict[str, Any
             for row, r, t in zip(rows, engine, trainer, strict=True)
         ]
         document = bisect(sequences, Setup({"": model}), run=run).document()
-        found[name] = {**document, "expected": list(fault.knobs), "words": fault.words}
+        expected = {"expected": list(fault.knobs), "may": list(fault.may), "sides": list(fault.sides)}
+        found[name] = {**document, **expected, "words": fault.words}
     return found
 
 
-def main(folder: Path, which: str) -> None:
+def main(folder: Path, which: str) -> int:
     import torch
 
     torch.set_num_threads(1)  # tiny products: threads only wait for each other
-    faults = {"developed": DEVELOPED, "held_out": HELD_OUT}[which]
-    print("RESULT " + json.dumps({kind: judge(folder, kind, faults) for kind in KINDS}))
+    faults = {"developed": DEVELOPED, "held_out": HELD_OUT, "further": FURTHER}.get(which)
+    if faults is None:
+        import unseen
+
+        faults = unseen.TRAINERS
+    found = {kind: judge(folder, kind, faults) for kind in KINDS}
+    of = {f"{kind} {name}": document for kind, documents in found.items() for name, document in documents.items()}
+    wrong = {name: words for name, document in of.items() if (words := judged(document))}
+    settings = [document for document in of.values() if document["expected"]]
+    print(f"{len(of)} situations, {len(settings)} with a setting to name; {len(wrong)} judged wrongly")
+    print("".join(f"MISS {name}: {words}\n" for name, words in wrong.items()), end="")
+    print("RESULT " + json.dumps(found))
+    return bool(wrong)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
