@@ -42,19 +42,38 @@ def filled(page: str, made: Sequence[str]) -> str:
 
 
 def _metrics(metrics: Sequence[Metric]) -> str:
-    head = ("key", "formula", "over", "unit", "worse when", "meaning", "needs", "also reported by")
-    return _table(
-        head,
-        (
-            (f"`{m.key}`", m.formula, m.grain, m.unit, m.worse, _meaning(m), ", ".join(m.needs), m.source)
-            for m in metrics
-        ),
+    head = ("key", "formula", "over", "unit", "worse when", "meaning", "also reported by")
+    return _table(head, map(_metric, _families(metrics)))
+
+
+def _families(metrics: Sequence[Metric]) -> Iterable[list[Metric]]:
+    """Metrics of one meaning: a mean with that of its sequences, one lag in several units, a mean with its maximum."""
+    families: dict[str, list[Metric]] = {}
+    for metric in metrics:
+        families.setdefault(metric.words.removesuffix(f" {SEQUENCE_MEAN}"), []).append(metric)
+    return families.values()
+
+
+def _metric(family: Sequence[Metric]) -> tuple[str, ...]:
+    first = family[0]
+    needs = f" Needs {', '.join(first.needs)}." if first.needs else ""
+    return (
+        ", ".join(f"`{metric.key}`" for metric in family),
+        _formula(family),
+        ", ".join(dict.fromkeys(metric.grain for metric in family)),
+        ", ".join(dict.fromkeys(metric.unit for metric in family)),
+        first.worse,
+        first.words + needs,
+        first.source,
     )
 
 
-def _meaning(metric: Metric) -> str:
-    """A sequence mean has the words of the token mean, which is in the row above it."""
-    return "The row above, as a sequence mean." if metric.words.endswith(SEQUENCE_MEAN) else metric.words
+def _formula(family: Sequence[Metric]) -> str:
+    """The first one's where the page says how the others follow; else with the words in which they differ in front."""
+    first, *others = dict.fromkeys(metric.formula.partition("; lag =")[0] for metric in family)
+    if family[0].grain != family[-1].grain:
+        return first
+    return ", ".join([*(formula.partition(" over ")[0] for formula in others[::-1]), first])
 
 
 def _confidence() -> str:

@@ -36,15 +36,15 @@ def test_a_page_has_the_tables_that_the_declarations_make(tables: ModuleType, re
 @pytest.mark.parametrize(
     ("name", "keys", "cells"),
     [
-        ("metrics.md", [metric.key for metric in CATALOG], 9),
+        ("metrics.md", [metric.key for metric in CATALOG], 8),
         ("causes.md", [cause.name for cause in CAUSES], 5),
     ],
 )
-def test_a_table_has_one_unbroken_row_per_declaration(
+def test_a_table_has_every_declaration_once_in_unbroken_rows(
     tables: ModuleType, name: str, keys: list[str], cells: int
 ) -> None:
     rows = [line for line in "\n".join(tables.tables()[name]).splitlines() if line.startswith("| `")]
-    assert [row.split("`")[1] for row in rows] == keys
+    assert sorted(key for row in rows for key in re.findall("`(.+?)`", row.split(" | ")[0])) == sorted(keys)
     assert {row.replace("\\|", "").count("|") for row in rows} == {cells}
 
 
