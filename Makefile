@@ -319,6 +319,11 @@ bench-ray: .venv-ray/.logprobe-ready
 	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/recompute_bench.py $(ARGS)
 	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/import_bench.py
 
+# What each stored statement takes and gives, for the type checker: monitor/queries.pyi, from the SQL.
+.PHONY: queries
+queries: dev
+	@$(BIN)/python tests/query_stub.py
+
 # Phrases that do not read like English: tests/wording/wordlist.yaml. Part of `make lint`.
 .PHONY: wording
 wording: dev

@@ -36,6 +36,7 @@ from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, w
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.integrations.known import FRAMEWORKS, HOOKS_VARIABLE, Framework
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor import queries
 
 Line = tuple[Literal["ok", "note", "problem"], str, str]
 _PLUGINS: Final = {"verl": "verl.plugins", "SGLang": "sglang.srt.plugins"}
@@ -297,7 +298,7 @@ def _service(status: Mapping[str, Any], home: Path) -> Iterator[Finding]:
 
 
 def _self_tests(reader: Any) -> Iterator[Finding]:
-    for row in reader.read("cli_self_tests").to_pylist():
+    for row in queries.cli_self_tests(reader).to_pylist():
         level: Level = "ok" if row["severity"] == "info" else "problem"
         yield Finding(
             "hooks", level, f"run {row['run']}, {row['component']} {row['writer']}: self-test: {row['message']}"
@@ -305,7 +306,7 @@ def _self_tests(reader: Any) -> Iterator[Finding]:
 
 
 def _gaps(reader: Any) -> Iterator[Finding]:
-    rows = reader.read("cli_gaps", run=None).to_pylist()
+    rows = queries.cli_gaps(reader, run=None).to_pylist()
     if not rows:
         yield Finding("runs", "note", "nothing was ingested yet")
     for row in rows:
@@ -321,8 +322,8 @@ def _gaps(reader: Any) -> Iterator[Finding]:
 
 
 def _losses(reader: Any, home: Path) -> Iterator[Finding]:
-    for run in reader.read("app_runs")["run"].to_pylist():
-        problems = reader.read("cli_problems", run=run).to_pylist()
+    for run in queries.app_runs(reader)["run"].to_pylist():
+        problems = queries.cli_problems(reader, run=run).to_pylist()
         found = [*dropped(problems), *unannounced(problems)]
         sent, behind = (reader.read(name, run=run).to_pylist()[0] for name in ("cli_sent", "cli_behind"))
         if (missing := gone(sent, waiting_segments(home, run), behind["quarantined"])) is not None:
@@ -332,7 +333,7 @@ def _losses(reader: Any, home: Path) -> Iterator[Finding]:
 
 
 def _clashes(reader: Any) -> Iterator[Finding]:
-    for row in reader.read("cli_name_clashes", run=None).to_pylist():
+    for row in queries.cli_name_clashes(reader, run=None).to_pylist():
         for text, remedy in name_clashes(row):
             yield Finding("runs", "problem", f"{row['run']}: {text}", remedy)
         if words_on_ids := reused(row):
@@ -340,23 +341,23 @@ def _clashes(reader: Any) -> Iterator[Finding]:
 
 
 def _ends(reader: Any) -> Iterator[Finding]:
-    for row in reader.read("cli_ends", run=None, now=datetime.now(UTC), silent=SILENT_SECONDS).to_pylist():
+    for row in queries.cli_ends(reader, run=None, now=datetime.now(UTC), silent=SILENT_SECONDS).to_pylist():
         level: Level = "problem" if row["sequences"] or row["absent_steps"] else "note"
         yield Finding("runs", level, f"{row['run']}: {sudden_end(row)}", end_remedy(row))
 
 
 def _version_conflicts(reader: Any) -> Iterator[Finding]:
-    for row in reader.read("version_conflicts", run=None, first=None, last=None).to_pylist():
+    for row in queries.version_conflicts(reader, run=None, first=None, last=None).to_pylist():
         if row["differing"]:
             yield Finding("runs", "problem", f"{row['run']}: {version_conflict(row)}", VERSION_REMEDY)
 
 
 def _attempts(reader: Any) -> Iterator[Finding]:
-    for row in reader.read("cli_attempts", run=None).to_pylist():
+    for row in queries.cli_attempts(reader, run=None).to_pylist():
         if text := attempts(row):
             yield Finding("runs", "problem", f"{row['run']}: {text}", ATTEMPTS_REMEDY)
 
 
 def _stray(reader: Any) -> Iterator[Finding]:
-    for row in reader.read("cli_stray_marks", run=None).to_pylist():
+    for row in queries.cli_stray_marks(reader, run=None).to_pylist():
         yield Finding("runs", "problem", f"{row['run']}: {stray_mark(row)}", STRAY_REMEDY)

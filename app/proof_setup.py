@@ -13,6 +13,7 @@ from typing import Any
 from logprobe.app.parsers.arguments import home_path, login, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
 from logprobe.monitor.proof.sample import TokenSequence, read_sample, stating
@@ -62,7 +63,7 @@ def keep(arguments: argparse.Namespace, kind: str, document: Mapping[str, Any]) 
 
 def _of_run(arguments: argparse.Namespace, setup: Setup, step: int | None) -> Task:
     with open_reader(home_path(arguments)) as reader:
-        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        require_run(arguments.name, queries.app_runs(reader)["run"].to_pylist())
         models = checked({**recorded_checkpoints(reader, arguments.name), **setup.models})
         found = recorded_sample(reader, arguments.name, versions=set(models), most=arguments.sequences, step=step)
     return Task(found.sequences, replace(setup, models=models).recorded_as(found))

@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from logprobe.alerts.liveness import Liveness, Writer, judge
 from logprobe.app.parsers.arguments import home_path, require_run
-from logprobe.monitor.judgement import Judgement, Source
+from logprobe.monitor import queries
+from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import Reader, open_reader
 
 
@@ -62,7 +64,7 @@ def _run(row: Mapping[str, Any], now: datetime) -> Run:
 
 def run_of(source: Source, name: str, now: datetime) -> Run:
     """The run of this name. Raises `ConfigurationError` where there is none."""
-    runs = {run.name: run for run in runs_of(source.read("app_runs"), now)}
+    runs = {run.name: run for run in runs_of(queries.app_runs(source), now)}
     require_run(name, list(runs))
     return runs[name]
 
@@ -71,5 +73,5 @@ def run_of(source: Source, name: str, now: datetime) -> Run:
 def run_reader(arguments: argparse.Namespace) -> Iterator[Reader]:
     """A reader of the home, which has the run that a command was given. Raises `ConfigurationError` where it has not."""
     with open_reader(home_path(arguments)) as reader:
-        require_run(arguments.name, reader.read("app_runs")["run"].to_pylist())
+        require_run(arguments.name, queries.app_runs(reader)["run"].to_pylist())
         yield reader

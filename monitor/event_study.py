@@ -14,7 +14,9 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor import queries
+from logprobe.monitor.analysis.slices import Steps
+from logprobe.monitor.queries import Source
 
 Question = Literal["after_switch", "before_switch", "cached", "in_flight"]
 Row = Mapping[str, Any]
@@ -41,7 +43,7 @@ def around_updates(source: Source, run: str, *, steps: Steps = (None, None), rea
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    return source.read("event_study_switch", run=run, first=steps[0], last=steps[1], reach=reach)
+    return queries.event_study_switch(source, run=run, first=steps[0], last=steps[1], reach=reach)
 
 
 def by_cached_prefix(source: Source, run: str, *, steps: Steps = (None, None)) -> pa.Table:
@@ -55,7 +57,7 @@ def by_cached_prefix(source: Source, run: str, *, steps: Steps = (None, None)) -
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    return source.read("event_study_cached", run=run, first=steps[0], last=steps[1])
+    return queries.event_study_cached(source, run=run, first=steps[0], last=steps[1])
 
 
 @dataclass(frozen=True)

@@ -23,23 +23,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Self
 
-import pyarrow as pa
-
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.judged import is_in_time
 from logprobe.monitor.diagnosis.result import Advice, Urgency, Verdict
+from logprobe.monitor.queries import Source
 
 Severity = Literal["critical", "warning", "unknown", "ok"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "unknown", "ok")  # the worst first
 ACCEPTED: Final = "accepted: "  # how the reason begins why an alert is muted whose cause people have accepted
-
-
-class Source(Protocol):
-    """A `Reader` or a `Store`."""
-
-    def read(self, name: str, /, **params: object) -> pa.Table:
-        """Rows of a stored query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +167,5 @@ _SAME: Final = ("verdict", "since_step", "cause", "share", "urgency", "advice", 
 
 def read(source: Source, runs: Sequence[str], now: datetime) -> dict[str, Judgement]:
     """The judgements of `runs`. Raises `QueryError` as the source does."""
-    rows = {row["run"]: row for row in source.read("judgements", runs=list(runs)).to_pylist()}
+    rows = {row["run"]: row for row in queries.judgements(source, runs=list(runs)).to_pylist()}
     return {run: Judgement.of(rows.get(run), now) for run in runs}

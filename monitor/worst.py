@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from logprobe.collectors.kernel.pairs import Pair
-from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor import queries
+from logprobe.monitor.analysis.slices import Steps
+from logprobe.monitor.queries import Source
 
 
 def sequences(
@@ -25,8 +27,8 @@ def sequences(
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    return source.read(
-        "slice_worst_sequences", run=run, first=steps[0], last=steps[1], count=count, pair=pair, sample=sample
+    return queries.slice_worst_sequences(
+        source, run=run, first=steps[0], last=steps[1], count=count, pair=pair, sample=sample
     )
 
 
@@ -36,4 +38,4 @@ def tokens(source: Source, run: str, *, steps: Steps, count: int = 10) -> pa.Tab
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    return source.read("slice_worst_tokens", run=run, first=steps[0], last=steps[1], count=count)
+    return queries.slice_worst_tokens(source, run=run, first=steps[0], last=steps[1], count=count)

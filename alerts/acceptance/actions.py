@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints, TypeAda
 from logprobe.alerts import audit
 from logprobe.alerts.reloading import Reloaded
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import located, settings_file
+from logprobe.monitor import located, queries, settings_file
 from logprobe.monitor.diagnosis.accepted import explained
 from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.result import MARGIN
@@ -107,9 +107,9 @@ def acceptance_part(store: Store, _: threading.Event) -> Part:
 def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[str, Any]:
     """Brings what is stored of the policy in line with `entries`, for all runs; counts of what was changed. Raises `StoreError`."""
     stored: dict[tuple[str, str], Mapping[str, Any]] = {
-        (row["run"], row["cause"]): row for row in store.read("acceptances_policy").to_pylist()
+        (row["run"], row["cause"]): row for row in queries.acceptances_policy(store).to_pylist()
     }
-    runs = store.read("controller_runs")["run"].to_pylist() if entries else []
+    runs = queries.controller_runs(store)["run"].to_pylist() if entries else []
     wanted = {(run, cause): entry for run in runs for cause, entry in of_run(entries, run).items()}
     gone = [key for key, row in stored.items() if key not in wanted or not _says(wanted[key], row)]
     new = [key for key, entry in wanted.items() if key not in stored or not _says(entry, stored[key])]
@@ -154,15 +154,15 @@ def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
 
 def _stands(store: Store, run: str, cause: str, facts: Mapping[str, Any]) -> bool:
     """Whether the very same was accepted already: what is asked twice is done once."""
-    rows = store.read("acceptances_read", run=run).to_pylist()
-    same = ("because", "up_to", "author", "source")
-    return any(row["cause"] == cause and all(row[name] == facts[name] for name in same) for row in rows)
+    same = ["because", "up_to", "author", "source"]
+    accepted = queries.acceptances_read(store, run=run).select(["cause", *same]).to_pylist()
+    return {"cause": cause, **{name: facts[name] for name in same}} in accepted
 
 
 def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """``{"run", "cause", "author"}``."""
     run, cause, author = (actions.text(document, name) for name in ("run", "cause", "author"))
-    rows = [row for row in store.read("acceptances_read", run=run).to_pylist() if row["cause"] == cause]
+    rows = [row for row in queries.acceptances_read(store, run=run).to_pylist() if row["cause"] == cause]
     if not rows:
         raise ConfigurationError(f"{cause!r} is not accepted in run {run!r}; `logprobe accept {run}` lists what is")
     if rows[0]["source"] == "policy":
@@ -174,9 +174,9 @@ def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[
 
 def _explained(store: Store, run: str, cause: str) -> float | None:
     """K3 that the newest diagnosis says that the cause explains. Raises `ConfigurationError` for an unknown run."""
-    if run not in store.read("app_runs")["run"].to_pylist():
+    if run not in queries.app_runs(store)["run"].to_pylist():
         raise ConfigurationError(f"no run {run!r} in this home; `logprobe runs` lists them")
-    rows = store.read("diagnosis_latest", run=run).to_pylist()
+    rows = queries.diagnosis_latest(store, run=run).to_pylist()
     return explained(json.loads(rows[0]["document"]), cause) if rows else None
 
 

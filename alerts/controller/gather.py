@@ -25,7 +25,8 @@ from logprobe.alerts.controller.situation import (
     Trial,
 )
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
+from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.store.store import Store
@@ -51,9 +52,9 @@ class Known:
 
 def look(store: Reading, steps: Mapping[str, int]) -> dict[str, Known]:
     """Of several runs at once, each with its newest step. Raises `QueryError`."""
-    diagnosed = {row["run"]: row for row in store.read("alert_diagnoses", runs=list(steps)).to_pylist()}
-    covered = store.read(
-        "controller_coverage",
+    diagnosed = {row["run"]: row for row in queries.alert_diagnoses(store, runs=list(steps)).to_pylist()}
+    covered = queries.controller_coverage(
+        store,
         runs=list(steps),
         first=[step - _COVERAGE_STEPS + 1 for step in steps.values()],
         last=list(steps.values()),
@@ -122,7 +123,7 @@ def trials(
 
     A preview is None where no tokens are kept, or the configuration needs advantages and not all are known.
     """
-    table = store.read("peer_tokens", run=run, first=_first_previewed(store, run, step), last=step)
+    table = queries.peer_tokens(store, run=run, first=_first_previewed(store, run, step), last=step)
     numbers = table["step"].unique().to_pylist()
     steps = {number: _Columns.of(table.filter(pc.equal(table["step"], number))) for number in numbers}
     found: list[Trial] = []
@@ -135,7 +136,7 @@ def trials(
 
 def _first_previewed(store: Reading, run: str, step: int) -> int:
     """The step that a preview begins with: a few back, fewer where these have very many tokens."""
-    rows = store.read("cli_steps", run=run, first=step - _PREVIEW_STEPS + 1, last=step).to_pylist()
+    rows = queries.cli_steps(store, run=run, first=step - _PREVIEW_STEPS + 1, last=step).to_pylist()
     newest_first = sorted(rows, key=lambda row: -row["step"])
     before = accumulate((row["tokens"] for row in newest_first), initial=0)
     return min(
@@ -239,18 +240,18 @@ def _trainer_reports(
 
 def _has_heard(store: Reading, run: str, first: int) -> bool:
     """Whether a trainer that made the newest step knows what it was told; records of a fast run are of a time before."""
-    (row,) = store.read("controller_heard", run=run, first=first).to_pylist()
+    (row,) = queries.controller_heard(store, run=run, first=first).to_pylist()
     return row["made"] is None or row["told"] is None or (row["made"] - row["told"]).total_seconds() >= _HEARD_SECONDS
 
 
 def _impossible(store: Reading, run: str, first: int) -> str:
     """Why the trainer says that it cannot apply what it was told from step `first` on; "": it does not say so."""
-    rows = store.read("controller_impossible", run=run, first=first).to_pylist()
+    rows = queries.controller_impossible(store, run=run, first=first).to_pylist()
     return str(rows[0]["message"]) if rows else ""
 
 
 def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[Acknowledgement, ...]:
-    rows = store.read("controller_acks", run=run, first=first, last=last).to_pylist()
+    rows = queries.controller_acks(store, run=run, first=first, last=last).to_pylist()
     return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
@@ -260,5 +261,5 @@ def judged(
     """What came of the newest correction of `run`, as of now: see `effect.judge`. Raises `QueryError`."""
     applied = decide.applied(control)
     masked = applied if control.masked_from is None else control.masked_from
-    trend = store.read("controller_trend", run=run, first=masked - effect.REACH * window, last=applied + window)
+    trend = queries.controller_trend(store, run=run, first=masked - effect.REACH * window, last=applied + window)
     return effect.judge(trend, masked, applied, window, findings)

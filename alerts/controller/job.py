@@ -26,6 +26,7 @@ from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode, signed
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder.documents import canonical_json
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service.action import Action as ServiceAction
@@ -49,9 +50,9 @@ def recall(store: Store, run: str) -> Memory:
     return understood(run, records(store, [run]).get(run))
 
 
-def records(store: Store, runs: Sequence[str]) -> dict[str, dict[str, Any]]:
+def records(store: Store, runs: Sequence[str]) -> dict[str, queries.ControllerRead]:
     """What is remembered of runs, as it is stored; those of which nothing is are left out."""
-    return {row["run"]: row for row in store.read("controller_read", runs=list(runs)).to_pylist()}
+    return {row["run"]: row for row in queries.controller_read(store, runs=list(runs)).to_pylist()}
 
 
 def understood(run: str, row: Mapping[str, Any] | None) -> Memory:
@@ -152,7 +153,7 @@ class Controller:
         self._seen: dict[str, Mark] = {}
         self._armed: dict[str, bool] = {}
         # As the job's look at all runs read them; those that were decided about since are taken out.
-        self._records: dict[str, dict[str, Any] | None] = {}
+        self._records: dict[str, queries.ControllerRead | None] = {}
 
     def run_once(self) -> dict[str, Any]:
         """Gives the runs that moved on their turns; see `Turns.run_once`."""
@@ -160,7 +161,7 @@ class Controller:
 
     def rows(self) -> Sequence[Row]:
         """Runs with steps, each with its `mark`: what there is to see of it now."""
-        rows = self._store.read("controller_runs").to_pylist()
+        rows = queries.controller_runs(self._store).to_pylist()
         return [{**row, "mark": self._mark(row)} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
@@ -205,7 +206,7 @@ class Controller:
         run, command = str(request.get("run") or ""), str(request.get("command") or "")
         if command not in COMMANDS:
             raise ConfigurationError(f"unknown command {command!r}; there are {', '.join(COMMANDS)}")
-        steps = {row["run"]: row["step"] for row in self._store.read("controller_runs").to_pylist()}
+        steps = {row["run"]: row["step"] for row in queries.controller_runs(self._store).to_pylist()}
         if run not in steps:
             raise ConfigurationError(f"no run {run!r} with metrics in this home; `logprobe runs` lists them")
         by = str(request.get("by") or "somebody")

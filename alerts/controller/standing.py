@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from logprobe.alerts.controller.situation import Phase
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
+from logprobe.monitor.queries import Source
 
 _ENDS: Final = frozenset({"rolled_back", "switched_off"})
 
@@ -54,11 +55,11 @@ class Standing:
     @classmethod
     def read(cls, source: Source, run: str) -> Self:
         """From a service, a store or a file. Raises `QueryError` as the source does."""
-        rows = source.read("controller_read", runs=[run]).to_pylist()
+        rows = queries.controller_read(source, runs=[run]).to_pylist()
         if not rows:
             return cls()
         control = json.loads(rows[0]["control"])
-        actions = source.read("controller_actions", run=run).to_pylist()
+        actions = queries.controller_actions(source, run=run).to_pylist()
         since = [each for each in actions if _since(each, control.get("from_step"))]
         judged = judgement(actions, control.get("from_step"))
         ended = [each for each in since if each["name"] in _ENDS]

@@ -14,6 +14,7 @@ from logprobe.alerts import audit
 from logprobe.alerts.rules.fields import span
 from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
@@ -54,7 +55,7 @@ def _meant(store: Store, wanted: str) -> dict[str, bool]:
 
     Raises `ConfigurationError` when there is none.
     """
-    rows = store.read("alert_list", run=None).to_pylist()
+    rows = queries.alert_list(store, run=None).to_pylist()
     firing = {row["episode"]: row for row in rows if row["told"] and row["episode"]}
     meant = [name for name in firing if name == wanted] or [name for name in firing if name.startswith(f"{wanted}/")]
     if not meant:
@@ -104,7 +105,7 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
 def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """``{"id": …, "author": …}``."""
     wanted = actions.text(document, "id")
-    known = {row["id"]: row for row in store.read("alert_silences", now=now.isoformat()).to_pylist()}
+    known = {row["id"]: row for row in queries.alert_silences(store, now=now.isoformat()).to_pylist()}
     if wanted not in known:
         raise ConfigurationError(f"no active silence {wanted!r}; see `logprobe alerts list`")
     author = str(document.get("author") or audit.UNKNOWN_AUTHOR)

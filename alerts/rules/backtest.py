@@ -21,10 +21,10 @@ from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Tr
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.formats import RECORDED
 from logprobe.monitor.importers.reading import Reading
+from logprobe.monitor.queries import Source
 from logprobe.monitor.recorded import MANIFEST, RecordedRun
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store

@@ -11,11 +11,12 @@ import pyarrow as pa
 from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.rule import Rule
 from logprobe.alerts.rules.step_conditions import Exact, Growth
+from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity, slices
-from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.growth.judging import Judged, columns, judged
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.queries import Source
 
 if TYPE_CHECKING:  # pages read growth, and load no database
     from logprobe.monitor.store.store import Store
@@ -81,9 +82,9 @@ def next_steps(
         keep: where the growth of K3 is kept once it is judged; None: nowhere.
         grown: that growth, by run and step, where it is known already; None: it is read, and what is missing is judged.
     """
-    found: dict[str, list[dict[str, Any]]] = {run: [] for run in asked}
-    for row in source.read(
-        "alert_steps",
+    found: dict[str, list[queries.AlertSteps]] = {run: [] for run in asked}
+    for row in queries.alert_steps(
+        source,
         runs=list(asked),
         after=[of_run.after for of_run in asked.values()],
         quiet_since=quiet_since.isoformat(),
@@ -124,7 +125,7 @@ def _values(source: Source, windows: Mapping[str, _Window]) -> dict[str, dict[in
     found: dict[str, dict[int, Values]] = {run: {} for run in windows}
     wanted = sorted(set().union(*metrics.values()))
     if wanted:
-        rows = source.read("alert_values", **_spans(windows), metrics=wanted)
+        rows = queries.alert_values(source, **_spans(windows), metrics=wanted)
         columns = (rows[name].to_pylist() for name in ("run", "step", "metric", "value"))
         for run, step, metric, value in zip(*columns, strict=True):
             if metric in metrics[run]:
@@ -139,7 +140,7 @@ def _leave_out_an_engine_that_is_not_there(source: Source, run: str, values: Map
     if any((of_step.get((_BACKEND_COVERAGE, None)) or 0.0) > 0 for of_step in values.values()):
         return
     stated = [of_step for of_step in values.values() if any((key, None) in of_step for key in _OF_ENGINE)]
-    if stated and not source.read("alert_engine", run=run)["in_use"][0].as_py():
+    if stated and not queries.alert_engine(source, run=run)["in_use"][0].as_py():
         for of_step in stated:
             for key in _OF_ENGINE:
                 of_step.pop((key, None), None)
@@ -184,7 +185,7 @@ def _identities(source: Source, windows: Mapping[str, _Window]) -> dict[tuple[st
     }
     if not asking:
         return {}
-    rows = source.read("slice_identity", **_spans(asking))
+    rows = queries.slice_identity(source, **_spans(asking))
     return dict(
         zip(zip(rows["run"].to_pylist(), rows["step"].to_pylist(), strict=True), identity.facts_of(rows), strict=True)
     )

@@ -28,7 +28,7 @@ from logprobe.alerts.rules.present_conditions import RunStatus
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import SECTION, RuleBook, more_files
 from logprobe.alerts.sending.outbox import enqueue
-from logprobe.monitor import judgement
+from logprobe.monitor import judgement, queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Severity
 from logprobe.monitor.service.jobs import Job, Part, PartMaker
@@ -127,7 +127,7 @@ class Evaluator:
         """All runs that records have arrived of, each with the rules that are in force for it."""
         self._now = self._clock()
         book = self._book()
-        rows = self._store.read("alert_runs").to_pylist()
+        rows = queries.alert_runs(self._store).to_pylist()
         return [{**row, "of": book.for_run(row["run"]), "tell_within": book.tell_within} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
@@ -279,11 +279,11 @@ class Evaluator:
         if last is None:
             return Surroundings(page=self._page, severity=self._severity(work))
         rule = message.alert.rule
-        changes = self._store.read("alert_changes", run=work.run, last=last).to_pylist()
-        points: list[dict[str, Any]] = []
+        changes = queries.alert_changes(self._store, run=work.run, last=last).to_pylist()
+        points: list[queries.AlertSeries] = []
         if rule.key is not None and message.alert.slice is None:
-            points = self._store.read(
-                "alert_series", run=work.run, metric=rule.key, last=last, count=_SERIES
+            points = queries.alert_series(
+                self._store, run=work.run, metric=rule.key, last=last, count=_SERIES
             ).to_pylist()
         return Surroundings(
             step=last,

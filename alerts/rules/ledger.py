@@ -16,7 +16,8 @@ from logprobe.alerts.rules.judging.mutes import Acknowledgement, Silence
 from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.judging.states import Phase, Reason, State
 from logprobe.alerts.rules.rule import Rule
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
+from logprobe.monitor.queries import Source
 from logprobe.monitor.store.store import Store
 
 _TIME: Final = pa.timestamp("us", "UTC")
@@ -79,7 +80,7 @@ class Kept:
 def load(source: Source, runs: Sequence[str]) -> dict[str, list[Kept]]:
     """The alerts of each run as they were kept."""
     found: dict[str, list[Kept]] = {run: [] for run in runs}
-    for row in source.read("alert_load", runs=list(runs)).to_pylist():
+    for row in queries.alert_load(source, runs=list(runs)).to_pylist():
         kept = Kept(row["rule"], row["slice"] or None, row["fingerprint"], json.loads(row["document"]))
         found[row["run"]].append(kept)
     return found
@@ -127,15 +128,17 @@ def transition_row(run: str, transition: Transition) -> dict[str, Any]:
 
 def silences(source: Source, now: datetime) -> list[Silence]:
     """Those that have not expired."""
-    rows = source.read("alert_silences", now=now.isoformat()).to_pylist()
+    rows = queries.alert_silences(source, now=now.isoformat()).to_pylist()
     return [Silence(**{**row, "matchers": json.loads(row["matchers"])}) for row in rows]
 
 
 def acknowledgements(source: Source, runs: Sequence[str]) -> dict[str, Acknowledgement]:
     """Who takes care of what in these runs, by episode."""
-    rows = source.read("alert_acknowledged", runs=list(runs)).to_pylist()
-    names = ("episode", "author", "reason", "time", "until")
-    return {row["episode"]: Acknowledgement(*(row[name] for name in names)) for row in rows}
+    rows = queries.alert_acknowledged(source, runs=list(runs)).to_pylist()
+    return {
+        row["episode"]: Acknowledgement(row["episode"], row["author"], row["reason"], row["time"], row["until"])
+        for row in rows
+    }
 
 
 def _row(run: str, alert: Alert) -> dict[str, Any]:

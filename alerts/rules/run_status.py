@@ -11,8 +11,9 @@ from logprobe.alerts.liveness import Writer
 from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.present_conditions import OnPresent, Pulse, RunStatus, alarms
 from logprobe.alerts.rules.rule import Rule
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.queries import Source
 
 _MOST: Final = 0.75  # of the gap
 _NEVER: Final = (None,)  # the mark of what was not read yet
@@ -48,17 +49,16 @@ def _status(parts: Iterable[Fields]) -> RunStatus:
 
 
 def _pulse(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
-    rows = {row.pop("run"): row for row in source.read("alert_pulse", runs=list(runs)).to_pylist()}
-    return {run: {"pulse": _pulse_of(row)} for run, row in rows.items()}
+    rows = queries.alert_pulse(source, runs=list(runs)).to_pylist()
+    return {row["run"]: {"pulse": _pulse_of(**row)} for row in rows}
 
 
-def _pulse_of(row: dict[str, Any]) -> Pulse:
-    row["rollouts"] = row.pop("rollout_segments") > 0
-    return Pulse(**{**row, "writers": [Writer(**writer) for writer in row["writers"] or ()]})
+def _pulse_of(*, run: str, rollout_segments: int, writers: Any, **facts: Any) -> Pulse:  # noqa: ARG001 - columns of a row
+    return Pulse(rollouts=rollout_segments > 0, writers=[Writer(**writer) for writer in writers or ()], **facts)
 
 
 def _diagnosis(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
-    rows = source.read("alert_diagnoses", runs=list(runs)).to_pylist()
+    rows = queries.alert_diagnoses(source, runs=list(runs)).to_pylist()
     return {row["run"]: {**_told(json.loads(row["document"])), "diagnosed": row["step"]} for row in rows}
 
 
@@ -68,7 +68,7 @@ def _told(document: Mapping[str, Any]) -> Fields:
 
 
 def _control(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
-    rows = source.read("controller_read", runs=list(runs)).to_pylist()
+    rows = queries.controller_read(source, runs=list(runs)).to_pylist()
     return {row["run"]: {"control": json.loads(row["control"])} for row in rows}
 
 

@@ -17,6 +17,7 @@ from logprobe.alerts.sending import outbox, trial
 from logprobe.alerts.sending.channels.settings import read_settings, routes_of
 from logprobe.alerts.sending.delivery import Sender
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.actions import text
 from logprobe.monitor.store.store import Store
@@ -116,8 +117,8 @@ class ChannelActions:
                 audit.note(self._store, cursor, self._clock(), author=author, action=done, subject=channel, words=words)
         return {"status": self._delivery(key, channel)["status"]}
 
-    def _delivery(self, key: str, channel: str) -> dict[str, Any]:
-        rows: list[dict[str, Any]] = self._store.read("outbox_delivery", key=key, channel=channel).to_pylist()
+    def _delivery(self, key: str, channel: str) -> queries.OutboxDelivery:
+        rows = queries.outbox_delivery(self._store, key=key, channel=channel).to_pylist()
         if not rows:
             raise ConfigurationError(f"no message {key!r} was ever sent to a channel {channel!r}")
         return rows[0]

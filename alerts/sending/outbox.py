@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
+from logprobe.monitor import queries
 from logprobe.monitor.store.store import Store
 
 _ROUTED_AT_ONCE: Final = 500
@@ -59,7 +60,7 @@ def route(store: Store, wanted: Callable[[Notification], list[str]], now: dateti
 
     Raises `StoreError`. Done twice, or by two threads, it is done once.
     """
-    rows = store.read("outbox_unrouted", limit=_ROUTED_AT_ONCE).to_pylist()
+    rows = queries.outbox_unrouted(store, limit=_ROUTED_AT_ONCE).to_pylist()
     if not rows:
         return 0
     pairs = [(row["key"], name) for row in rows for name in wanted(Notification.from_json(row["document"]))]
@@ -75,7 +76,7 @@ _ROUTED: Final = pa.schema([("key", pa.string()), ("channel", pa.string())])
 
 def due(store: Store, channel: str, now: datetime) -> Delivery | None:
     """The delivery of `channel` to be tried next, if one is due."""
-    rows = store.read("outbox_due", channel=channel, now=now).to_pylist()
+    rows = queries.outbox_due(store, channel=channel, now=now).to_pylist()
     return _delivery(channel, rows[0]) if rows else None
 
 
@@ -119,16 +120,14 @@ def drop(store: Store, cursor: Any, *, key: str, channel: str, now: datetime) ->
     store.execute(cursor, "outbox_drop", key=key, channel=channel, now=now)
 
 
-def dead_letters(reader: Any) -> list[dict[str, Any]]:
-    """Messages that were given up, newest first, from a `Store` or a reader: `key, channel, run, rule, …, attempts, last_error`."""
-    rows: list[dict[str, Any]] = reader.read("outbox_dead_letters").to_pylist()
-    return rows
+def dead_letters(source: queries.Source) -> list[queries.OutboxDeadLetters]:
+    """Messages that were given up, newest first."""
+    return queries.outbox_dead_letters(source).to_pylist()
 
 
-def channel_states(reader: Any) -> list[dict[str, Any]]:
-    """Per channel `sent, waiting, dead, last_sent_at, last_error`, from a `Store` or a reader."""
-    rows: list[dict[str, Any]] = reader.read("outbox_channels").to_pylist()
-    return rows
+def channel_states(source: queries.Source) -> list[queries.OutboxChannels]:
+    """What was sent, waits and failed, per channel."""
+    return queries.outbox_channels(source).to_pylist()
 
 
 def _finish(

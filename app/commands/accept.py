@@ -19,6 +19,7 @@ from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.accepted import accepted, expectation, explained
 from logprobe.monitor.diagnosis.result import MARGIN
 from logprobe.monitor.home import Home
@@ -70,8 +71,8 @@ def _like(home: Home, arguments: argparse.Namespace) -> float:
 def describe(home: Home, run: str, reference: str | None = None) -> dict[str, Any]:
     """What is accepted of a run, what is found, and what another run lets expect. Raises `ConfigurationError` for an unknown run."""
     with open_reader(home) as reader:
-        require_run(run, reader.read("app_runs")["run"].to_pylist())
-        rows = reader.read("diagnosis_latest", run=run).to_pylist()
+        require_run(run, queries.app_runs(reader)["run"].to_pylist())
+        rows = queries.diagnosis_latest(reader, run=run).to_pylist()
         known = json.loads(rows[0]["document"]) if rows else {"findings": []}
         expected = expectation(reader, run, reference)
         accepted_now = accepted(reader, run)

@@ -6,7 +6,7 @@ import argparse
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +21,9 @@ from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
+from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
@@ -89,7 +90,7 @@ def _source(name: str, arguments: argparse.Namespace) -> Iterator[tuple[Source, 
             yield found
         return
     with open_reader(home_path(arguments)) as reader:
-        require_run(name, [row["run"] for row in reader.read("app_runs").to_pylist()])
+        require_run(name, [row["run"] for row in queries.app_runs(reader).to_pylist()])
         yield reader, name
 
 
@@ -148,10 +149,10 @@ def _matchers(pairs: Sequence[str]) -> dict[str, str]:
 def _list(arguments: argparse.Namespace) -> int:
     with open_reader(home_path(arguments)) as reader:
         if arguments.name:
-            require_run(arguments.name, [row["run"] for row in reader.read("app_runs").to_pylist()])
+            require_run(arguments.name, [row["run"] for row in queries.app_runs(reader).to_pylist()])
         name = "alert_history" if arguments.history else "alert_list"
         rows = reader.read(name, run=arguments.name).to_pylist()
-        silences = reader.read("alert_silences", now=datetime.now(UTC).isoformat()).to_pylist()
+        silences = queries.alert_silences(reader, now=datetime.now(UTC).isoformat()).to_pylist()
         lost = [row for row in outbox.dead_letters(reader) if arguments.name in {None, row["run"]}]
     if not (arguments.all or arguments.history):
         rows = [row for row in rows if row["phase"] in _ACTIVE]
@@ -180,7 +181,7 @@ def _test(arguments: argparse.Namespace) -> int:
     return 0 if outcome.delivered else 1
 
 
-def _print_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], empty: str = "nothing") -> None:
+def _print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], empty: str = "nothing") -> None:
     if rows:
         body = [[row[name] for name in columns] for row in rows]
         print(tables.aligned(list(columns), body, widest=_WORDS))

@@ -16,6 +16,7 @@ from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor import queries
 from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
@@ -74,9 +75,9 @@ def _look(home: Home, name: str, *, force: bool) -> None:
     """Raises `ConfigurationError` when there is no such run, or when it is being recorded, before anybody is asked; the service looks again."""
     with open_reader(home) as reader:
         if not part.waits(home, name):
-            require_run(name, reader.read("app_runs")["run"].to_pylist())
+            require_run(name, queries.app_runs(reader)["run"].to_pylist())
         if not force:
-            part.refuse_recorded(reader.read, home, name, datetime.now(UTC))
+            part.refuse_recorded(reader, home, name, datetime.now(UTC))
 
 
 def _perform(home: Home, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ import pyarrow as pa
 from logprobe.app.runs import run_reader
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
 from logprobe.monitor.analysis import profiles, slices
 from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
@@ -90,8 +91,8 @@ def _by_step(arguments: argparse.Namespace) -> None:
         declared(key)
     first, last = arguments.steps
     with run_reader(arguments) as reader:
-        summaries = reader.read("cli_steps", run=arguments.name, first=first, last=last)
-        values = reader.read("cli_metrics", run=arguments.name, first=first, last=last)
+        summaries = queries.cli_steps(reader, run=arguments.name, first=first, last=last)
+        values = queries.cli_metrics(reader, run=arguments.name, first=first, last=last)
     steps = documents(summaries, values, arguments.metric or KEYS)
     _show_steps({"run": arguments.name}, steps, ("tokens", "sequences"), arguments, arguments.metric or _HEADLINE)
 
@@ -185,7 +186,7 @@ def _slice(arguments: argparse.Namespace) -> None:
         table = slices.by(
             reader, arguments.name, arguments.slice, steps=(first, last), metrics=keys, per_step=arguments.per_step
         )
-        folded = reader.read("fold_kept", run=arguments.name, first=first, last=last).to_pylist()[0]
+        folded = queries.fold_kept(reader, run=arguments.name, first=first, last=last).to_pylist()[0]
     if arguments.json:
         head = {"run": arguments.name, "dimension": arguments.slice, "folded_steps": folded["folded"]}
         sys.stdout.write(tables.dump_rows(head, "slices", map(_sliced, table.to_pylist())))

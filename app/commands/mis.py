@@ -33,6 +33,7 @@ from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.judged import judged_as_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader, Reader, open_reader
@@ -76,9 +77,9 @@ def foresee(home: Home, run: str, name: str | None = None) -> dict[str, Any]:
     policy = policy_file.load(home.path)(run)
     policy = policy if name is None else policy.model_copy(update={"correction": preset(name)})
     with open_reader(home) as reader:
-        steps = {row["run"]: row["step"] for row in reader.read("controller_runs").to_pylist()}
+        steps = {row["run"]: row["step"] for row in queries.controller_runs(reader).to_pylist()}
         require_run(run, list(steps))
-        rows = reader.read("controller_read", runs=[run]).to_pylist()
+        rows = queries.controller_read(reader, runs=[run]).to_pylist()
         known = Control.parse(json.loads(rows[0]["control"])) if rows else Control()
         control = replace(known, phase=Phase.IDLE, impossible=())  # as if it were off
         stopped = DirectiveFile(home.path, run).stop_path.exists()
@@ -120,8 +121,8 @@ def describe(home: Home, run: str) -> dict[str, Any]:
     """Where the correction of a run stands. Raises `ConfigurationError` for an unknown run."""
     with open_reader(home) as reader:
         facts = run_of(reader, run, datetime.now(UTC))
-        rows = reader.read("controller_read", runs=[run]).to_pylist()
-        actions = reader.read("controller_actions", run=run).to_pylist()
+        rows = queries.controller_read(reader, runs=[run]).to_pylist()
+        actions = queries.controller_actions(reader, run=run).to_pylist()
         control = json.loads(rows[0]["control"]) if rows else {}
         policy = _policy(home, reader, run)
         effect = _effect(reader, run, control, policy["effect_steps"], actions)

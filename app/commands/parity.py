@@ -20,6 +20,7 @@ from typing import Any, Final
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.parity import Parity, Setting, compare
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.reader import Reader, open_reader
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(reader: Reader, name: str, reference: str | None) -> Parity:
-    known = reader.read("app_runs")["run"].to_pylist()
+    known = queries.app_runs(reader)["run"].to_pylist()
     require_run(name, known)
     if reference is None:
         return compare(reader, name, name=_SHIPPED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from logprobe.app.text import tables
 from logprobe.app.text.lost_records import about_file
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, SegmentError
 from logprobe.collectors.spool.safe_read import read_regular
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import quarantine_actions
 from logprobe.monitor.reader import open_reader
@@ -32,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     with open_reader(home_path(arguments)) as reader:
-        files = reader.read("quarantine_list", run=arguments.run).to_pylist()
+        files = queries.quarantine_list(reader, run=arguments.run).to_pylist()
         stuck = reader.status().get("stuck", {}).get("files", [])
     stuck = [each for each in stuck if arguments.run in {None, each["run"]}]
     if arguments.json:
@@ -43,7 +44,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+def _print(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     if not rows:
         print(f"{title}: none")
         return
@@ -55,7 +56,7 @@ def _show(arguments: argparse.Namespace) -> int:
     home = Home(home_path(arguments))
     name = quarantine_actions.full_name(arguments.file)
     with open_reader(home) as reader:
-        rows = [row for row in reader.read("quarantine_list", run=None).to_pylist() if row["path"] == name]
+        rows = [row for row in queries.quarantine_list(reader, run=None).to_pylist() if row["path"] == name]
     if not rows:
         raise ConfigurationError(f"no file {arguments.file!r} in quarantine; see `logprobe quarantine list`")
     happened, remedy = about_file(rows[0]["reason"])
@@ -117,7 +118,7 @@ def _files(home: Home, arguments: argparse.Namespace) -> list[str]:
     if arguments.files:
         return list(arguments.files)
     with open_reader(home) as reader:
-        return [row["path"] for row in reader.read("quarantine_list", run=arguments.run).to_pylist()]
+        return [row["path"] for row in queries.quarantine_list(reader, run=arguments.run).to_pylist()]
 
 
 _COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {

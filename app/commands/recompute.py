@@ -16,6 +16,7 @@ from typing import Any, Final
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.terminal import replace_line
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.recompute.recomputing import Progress, recompute, writer_of
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Recomputes, and says which steps kept the metrics that they had."""
     home = Home(home_path(arguments))
     with writer_of(home) as writer:
-        require_run(arguments.name, writer.read("app_runs")["run"].to_pylist())
+        require_run(arguments.name, queries.app_runs(writer)["run"].to_pylist())
         with pool_at(arguments.ray) as pool:
             began = time.monotonic()
             progress = recompute(

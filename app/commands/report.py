@@ -15,7 +15,7 @@ from logprobe.app.commands.compare import find
 from logprobe.app.report.incident import CHARTS, Incident, newest_first, report
 from logprobe.app.report.written import write_report
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import worst
+from logprobe.monitor import queries, worst
 from logprobe.monitor.compare import Place, Places
 from logprobe.monitor.compare.history import history
 from logprobe.monitor.compare.pooled import of_each, require_here
@@ -75,17 +75,17 @@ def read(place: Place) -> Incident:
         diagnosis=found,
         headline=words.headline(found),
         history=whole,
-        current=source.read("alert_list", run=run).to_pylist(),
-        alerts=newest_first(source.read("alert_history", run=run).to_pylist()),
-        actions=newest_first(source.read("controller_actions", run=run).to_pylist()),
-        weights=newest_first(source.read("diagnosis_weights", run=run).to_pylist()),
+        current=queries.alert_list(source, run=run).to_pylist(),
+        alerts=newest_first(queries.alert_history(source, run=run).to_pylist()),
+        actions=newest_first(queries.controller_actions(source, run=run).to_pylist()),
+        weights=newest_first(queries.diagnosis_weights(source, run=run).to_pylist()),
         sequences=sequences,
         step=step,
         experiment=latest(source, run, "bisect"),
         standing=Standing.read(source, run),
         deeds=[
-            row for row in source.read("alert_audit", count=_DEEDS).to_pylist() if row["subject"].split("/")[0] == run
+            row for row in queries.alert_audit(source, count=_DEEDS).to_pylist() if row["subject"].split("/")[0] == run
         ],
-        events=source.read("app_events", run=run).to_pylist(),
+        events=queries.app_events(source, run=run).to_pylist(),
         proof=culprit.read(source, run, found.document(), whole.steps),
     )

@@ -15,10 +15,11 @@ from logprobe.app.text.numbers import number
 from logprobe.app.text.runs import line, worst_first
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import complain, harmless
+from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
-from logprobe.monitor.judgement import Source
+from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import open_reader
 
 _COLUMNS: Final = (
@@ -63,9 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def lines_of(source: Source) -> list[dict[str, Any]]:
     """What is said of each run, the worst first. Raises `QueryError` and `ServiceUnavailableError` as the source does."""
-    runs = worst_first(runs_of(source.read("app_runs"), datetime.now(UTC)))
+    runs = worst_first(runs_of(queries.app_runs(source), datetime.now(UTC)))
     names = [known.name for known in runs]
-    glances = {row["run"]: row for row in source.read("app_runs_glance", runs=names).to_pylist()} if names else {}
+    glances = {row["run"]: row for row in queries.app_runs_glance(source, runs=names).to_pylist()} if names else {}
     return [line(known, glances.get(known.name)) for known in runs]
 
 

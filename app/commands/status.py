@@ -33,6 +33,7 @@ from logprobe.app.text.gaps import (
 )
 from logprobe.app.text.judgement import as_document
 from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
+from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.diagnosis.judged import judged_as_of
 from logprobe.monitor.reader import open_reader
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
     """Everything the command says, as one document. Raises `ConfigurationError` for an unknown run."""
     facts = run_of(reader, run, now)
-    behind = reader.read("cli_behind", run=run).to_pylist()[0]
+    behind = queries.cli_behind(reader, run=run).to_pylist()[0]
     service = reader.status()
     judged = judged_as_of(reader, run, status=service)
     return {
@@ -71,27 +72,27 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "tokens": facts.tokens,
         "sequences": facts.sequences,
         "last_record_at": facts.last_record,
-        "measured": next(iter(reader.read("cli_gaps", run=run).to_pylist()), None),
-        "sent": reader.read("cli_sent", run=run).to_pylist()[0],
-        "doubled": next(iter(reader.read("cli_doubled", run=run).to_pylist()), None),
-        "attempts": next(iter(reader.read("cli_attempts", run=run).to_pylist()), None),
+        "measured": next(iter(queries.cli_gaps(reader, run=run).to_pylist()), None),
+        "sent": queries.cli_sent(reader, run=run).to_pylist()[0],
+        "doubled": next(iter(queries.cli_doubled(reader, run=run).to_pylist()), None),
+        "attempts": next(iter(queries.cli_attempts(reader, run=run).to_pylist()), None),
         "on_policy": asdict(
-            identity.judge(identity.facts_of(reader.read("slice_identity", runs=[run], first=[None], last=[None])))
+            identity.judge(identity.facts_of(queries.slice_identity(reader, runs=[run], first=[None], last=[None])))
         ),
         "alerts": _firing(reader, run),
         "alerts_seen_step": _seen_step(reader, run),
         "judged": None if judged is None else judged.document(),
-        "kept": reader.read("fold_kept", run=run, first=None, last=None).to_pylist()[0],
+        "kept": queries.fold_kept(reader, run=run, first=None, last=None).to_pylist()[0],
         "steps_to_compute": behind["dirty_steps"],
-        "sudden_ends": reader.read("cli_ends", run=run, now=now, silent=SILENT_SECONDS).to_pylist(),
-        "name_clashes": reader.read("cli_name_clashes", run=run).to_pylist(),
-        "stray_marks": reader.read("cli_stray_marks", run=run).to_pylist(),
-        "version_conflicts": reader.read("version_conflicts", run=run, first=None, last=None).to_pylist(),
+        "sudden_ends": queries.cli_ends(reader, run=run, now=now, silent=SILENT_SECONDS).to_pylist(),
+        "name_clashes": queries.cli_name_clashes(reader, run=run).to_pylist(),
+        "stray_marks": queries.cli_stray_marks(reader, run=run).to_pylist(),
+        "version_conflicts": queries.version_conflicts(reader, run=run, first=None, last=None).to_pylist(),
         "quarantined": behind["quarantined"],
         "quarantine_reasons": behind["quarantine_reasons"],
-        "problems": reader.read("cli_problems", run=run).to_pylist(),
-        "collectors": reader.read("cli_collectors", run=run).to_pylist(),
-        "nodes": reader.read("relay_nodes", run=run, now=now).to_pylist(),
+        "problems": queries.cli_problems(reader, run=run).to_pylist(),
+        "collectors": queries.cli_collectors(reader, run=run).to_pylist(),
+        "nodes": queries.relay_nodes(reader, run=run, now=now).to_pylist(),
         "stuck": _stuck(service, run),
         "raw": _raw(reader, service, run),
         "imports": [each for each in imports_of(service) if each["run"] == run],
@@ -101,14 +102,15 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
 
 def _firing(reader: Any, run: str) -> list[dict[str, Any]]:
     """Alerts that fire, silenced ones included: a silence makes nothing better."""
-    rows = reader.read("alert_list", run=run).to_pylist()
+    rows = queries.alert_list(reader, run=run).to_pylist()
+    firing = [dict(row) for row in rows if row["phase"] in {"firing", "recovering"}]
     names = ("rule", "slice", "severity", "started_step", "value", "words", "acknowledged_by", "muted")
-    return [{name: row[name] for name in names} for row in rows if row["phase"] in {"firing", "recovering"}]
+    return [{name: row[name] for name in names} for row in firing]
 
 
 def _seen_step(reader: Any, run: str) -> int | None:
     """The newest step that the alert rules have looked at; None: nobody has, so that nothing fires means nothing."""
-    return next((row["cursor"] for row in reader.read("alert_runs").to_pylist() if row["run"] == run), None)
+    return next((row["cursor"] for row in queries.alert_runs(reader).to_pylist() if row["run"] == run), None)
 
 
 def _stuck(service: dict[str, Any], run: str) -> list[dict[str, Any]] | None:
@@ -121,7 +123,7 @@ def _stuck(service: dict[str, Any], run: str) -> list[dict[str, Any]] | None:
 def _raw(reader: Any, service: dict[str, Any], run: str) -> dict[str, Any]:
     """Where the run's raw files lie, and what of the home waits to be moved to the object store."""
     job = service.get("jobs", {}).get("object_store") or {}
-    return {**reader.read("cli_raw", run=run).to_pylist()[0], "object_store": job.get("progress") or {}}
+    return {**queries.cli_raw(reader, run=run).to_pylist()[0], "object_store": job.get("progress") or {}}
 
 
 def _failing(service: dict[str, Any]) -> dict[str, str]:

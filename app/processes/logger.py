@@ -28,7 +28,7 @@ from logprobe.alerts.liveness import State
 from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain
-from logprobe.monitor import settings_file
+from logprobe.monitor import queries, settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import SETTLE_STEPS, push
 from logprobe.monitor.loggers.settings import Logger
@@ -68,7 +68,7 @@ class Following:
 
     def tick(self, now: datetime) -> int:
         """Pushes what has settled; returns how many steps. Raises what reading or a target raises."""
-        return sum(self._follow(run) for run in self._due(runs_of(self._reader.read("app_runs"), now), now))
+        return sum(self._follow(run) for run in self._due(runs_of(queries.app_runs(self._reader), now), now))
 
     def _due(self, runs: Iterable[Run], now: datetime) -> list[Run]:
         recent = [run for run in runs if run.last_record is not None and now - run.last_record < _OLD]

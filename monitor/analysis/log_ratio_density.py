@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from logprobe.monitor import queries
 from logprobe.monitor.analysis.profiles import LOG_GAMMA, SMALLEST
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.queries import Source
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -135,9 +136,9 @@ def read(source: Source, run: str, pair: str, columns: Columns, *, merged: int |
         QueryError: the store refused; see `Reader.read`.
     """
     place = {"run": run, "first": columns.first, "last": columns.last, "width": columns.width}
-    known = source.read("app_mismatch_columns", **place)
+    known = queries.app_mismatch_columns(source, **place)
     each = merged or (FINE if _usual_tokens(known) >= _FEW else COARSE)
-    cells = source.read("app_mismatch_density", pair=pair, merge=each, **place)
+    cells = queries.app_mismatch_density(source, pair=pair, merge=each, **place)
     valid = cells.filter(cells["bin"].is_valid())
     broken = cells.filter(cells["bin"].is_null())
     column, number, tokens = (valid[name].to_numpy().astype(np.int64) for name in ("column", "bin", "tokens"))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
-from logprobe.monitor import ragged
+from logprobe.monitor import queries, ragged
 from logprobe.monitor.analysis.profiles import Accumulator, place
 from logprobe.monitor.ingest.backoff import RunBackoff
 from logprobe.monitor.ingest.sequence_rows import align, source_logprobs
@@ -61,7 +61,7 @@ class ProfileJob:
         """
         started = time.perf_counter()
         resting = self._resting.now()
-        due = self._store.read("profile_due", steps=STEPS_PER_BATCH, tokens=TOKENS_PER_BATCH, resting=resting)
+        due = queries.profile_due(self._store, steps=STEPS_PER_BATCH, tokens=TOKENS_PER_BATCH, resting=resting)
         tokens = self._of_each_run(due) if due.num_rows else 0
         return ProfileReport(due.num_rows, tokens, time.perf_counter() - started, self._resting.problem)
 
@@ -83,7 +83,7 @@ class ProfileJob:
         chosen = due.select(["run", "step"]).append_column("place", pa.array(np.arange(count)))
         # Between looking up where raw tokens lie and reading them, no file may go away.
         with self._store.holding_files():
-            for batch in _batches(self._store.read("profile_sequences", chosen)):
+            for batch in _batches(queries.profile_sequences(self._store, chosen)):
                 tokens += self._add(batch, count, sums)
         self._write(due, tokens, sums)
         return int(tokens.sum())
@@ -105,8 +105,8 @@ class ProfileJob:
 
     def _lists(self, batch: pa.Table) -> pa.Table:
         keys = batch.select(["segment_id", "row", "rollout_segment", "rollout_row"])
-        return self._store.read(
-            "profile_lists",
+        return queries.profile_lists(
+            self._store,
             keys.append_column("number", pa.array(np.arange(batch.num_rows))),
             **self._store.raw_places(training=batch["training_file"], rollout=batch["rollout_file"]),
         )

@@ -32,7 +32,9 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel import arithmetic as kernel
-from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor import queries
+from logprobe.monitor.analysis.slices import Steps
+from logprobe.monitor.queries import Source
 
 Floats = NDArray[np.float64]
 Buckets = NDArray[np.int32]
@@ -280,8 +282,8 @@ def _quantiles(sums: pa.Table, q: Sequence[float]) -> dict[str, Any]:
 
 
 def _read(source: Source, run: str, dimension: str, pair: str, steps: Steps, *, per_step: bool) -> pa.Table:
-    return source.read(
-        "profile_read", run=run, dimension=dimension, pair=pair, first=steps[0], last=steps[1], per_step=per_step
+    return queries.profile_read(
+        source, run=run, dimension=dimension, pair=pair, first=steps[0], last=steps[1], per_step=per_step
     )
 
 

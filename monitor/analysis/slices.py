@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +33,12 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
+from logprobe.monitor import queries
 from logprobe.monitor.ingest.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.metrics.catalog import KEYS, evaluate, metric
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
 from logprobe.monitor.metrics.sums import Floats, Groups, Lag, PairSums, StepSums, divide
+from logprobe.monitor.queries import Source
 
 Labels = list[str | None]  # a slice's name per sequence [S]; None: unknown
 Steps = tuple[int | None, int | None]
@@ -46,13 +48,6 @@ EXACT_LAG: Final = 16  # larger lags are bucketed by powers of two
 TIMES: Final = 1.5  # the K3 of all others, from which on a slice stands out
 SIGMAS: Final = 4.0  # standard errors of the difference: there may be a hundred slices to look at
 FEWEST: Final = 8  # sequences on either side, below which a standard error means little
-
-
-class Source(Protocol):
-    """What stored queries are read from: a `Reader`, a `Store`, or whatever hands them on."""
-
-    def read(self, name: str, /, **params: Any) -> pa.Table:
-        """The rows of one stored query. Raises as `Reader.query` does."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +110,10 @@ def by(
 
 def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
     """The sequences of some steps of a run with their statistics: about 1 kB each. Raises `QueryError`, see `Reader.read`."""
-    rows = source.read("slice_sequences", run=run, first=steps[0], last=steps[1])
+    rows = queries.slice_sequences(source, run=run, first=steps[0], last=steps[1])
     _, first, of_row = np.unique(rows["sequence"].to_numpy(), return_index=True, return_inverse=True)
     table = rows.take(pa.array(first))
-    records = source.read("step_weights", run=run).to_pylist()
+    records = queries.step_weights(source, run=run).to_pylist()
     versions = Versions.from_records(WeightRecord(**record) for record in records)
     return Sequences(table, rows, of_row.astype(np.intp), _lag_rows(table, versions))
 

@@ -33,11 +33,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.monitor import queries
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
 from logprobe.monitor.metrics.lag import is_number
 from logprobe.monitor.metrics.sums import Floats, StepSums
 from logprobe.monitor.metrics.tables import NO_FOLDED_PAIRS, StepTables, step_sums
-from logprobe.monitor.store.store import Read, Store
+from logprobe.monitor.store.store import Store
 
 STEPS_PER_BATCH: Final = 256  # of one transaction: bounds memory, and how long other writers wait
 
@@ -99,8 +100,8 @@ class StepJob:
             StoreError: the store failed; the steps of the failed transaction stay dirty.
         """
         started = time.perf_counter()
-        settle(self._store, self._store.read("dirty_steps"))
-        marks = self._store.read("dirty_steps")
+        settle(self._store, queries.dirty_steps(self._store))
+        marks = queries.dirty_steps(self._store)
         sequences = steps = 0
         runs = set()
         for batch in _batches(marks, max_steps):
@@ -208,12 +209,12 @@ def _registered(cursor: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table
 def settle(store: Store, marks: pa.Table) -> None:
     """Sets aside, or brings back, sequences of the dirty steps in `marks` (``run``, ``step``). Raises `StoreError`, `QueryError`."""
     steps = marks.select(["run", "step"]).group_by(["run", "step"]).aggregate([])
-    runs = store.read("attempts_runs", steps)["run"] if steps.num_rows else None
+    runs = queries.attempts_runs(store, steps)["run"] if steps.num_rows else None
     if not runs:
         return
     steps = steps.filter(pc.is_in(steps["run"], runs.combine_chunks()))
-    _bring_back(store, store.read("attempts_disproved", steps))
-    _set_aside(store, steps, store.read("attempts_older", steps))
+    _bring_back(store, queries.attempts_disproved(store, steps))
+    _set_aside(store, steps, queries.attempts_older(store, steps))
 
 
 def _set_aside(store: Store, steps: pa.Table, older: pa.Table) -> None:
@@ -242,7 +243,7 @@ def step_tables(store: Store, chosen: pa.Table) -> StepTables:
 
     `chosen`: ``run``, ``step`` and ``place``, by which the tables name the step in their column ``step``; in the order of all three.
     """
-    return store.read_together(lambda read: _tables(read, chosen), chosen)
+    return store.read_together(lambda source: _tables(source, chosen), chosen)
 
 
 def range_of(chosen: pa.Table) -> dict[str, Any]:
@@ -251,22 +252,22 @@ def range_of(chosen: pa.Table) -> dict[str, Any]:
     return {"first_run": runs["min"], "last_run": runs["max"], "first": steps["min"], "last": steps["max"]}
 
 
-def _tables(read: Read, chosen: pa.Table) -> StepTables:
+def _tables(source: queries.Source, chosen: pa.Table) -> StepTables:
     span = range_of(chosen)
-    folded = read("fold_steps")
-    sequences = _in_order(read("step_sequences", **span))
+    folded = queries.fold_steps(source)
+    sequences = _in_order(queries.step_sequences(source, **span))
     simple = not folded.num_rows and pc.all(sequences["whole"]).as_py()
-    spans = whole_spans(sequences) if simple else read("step_spans", **span)
-    records, weights = _weights(read, spans)
+    spans = whole_spans(sequences) if simple else queries.step_spans(source, **span)
+    records, weights = _weights(source, spans)
     return StepTables(
-        sequences=_with_stated(read, span, sequences),
-        statistics=_in_order(read("step_statistics", **span)),
+        sequences=_with_stated(source, span, sequences),
+        statistics=_in_order(queries.step_statistics(source, **span)),
         spans=spans,
-        scalars=read("step_scalars", **span),
+        scalars=queries.step_scalars(source, **span),
         weights=weights,
         publications=publications(chosen, records),
         folded=folded,
-        folded_pairs=read("fold_pairs") if folded.num_rows else NO_FOLDED_PAIRS,
+        folded_pairs=queries.fold_pairs(source) if folded.num_rows else NO_FOLDED_PAIRS,
     )
 
 
@@ -288,12 +289,12 @@ def whole_spans(sequences: pa.Table) -> pa.Table:
     )
 
 
-def _with_stated(read: Read, span: Mapping[str, Any], sequences: pa.Table) -> pa.Table:
+def _with_stated(source: queries.Source, span: Mapping[str, Any], sequences: pa.Table) -> pa.Table:
     """Adds what both sides say about the weights. Few trainers say anything, and the statement takes long to plan."""
     if not pc.any(sequences["stated"]).as_py():
         nothing = pa.nulls(sequences.num_rows, pa.int64())
         return sequences.append_column("versions_compared", nothing).append_column("versions_differing", nothing)
-    stated = read("step_stated", **span)
+    stated = queries.step_stated(source, **span)
     place = pc.index_in(sequences["sequence"], value_set=stated["sequence"].combine_chunks())
     for name in ("versions_compared", "versions_differing"):
         sequences = sequences.append_column(name, stated[name].take(place))
@@ -306,7 +307,7 @@ def _in_order(table: pa.Table) -> pa.Table:
     return table if (np.diff(sequence) >= 0).all() else table.take(pa.array(np.argsort(sequence, kind="stable")))
 
 
-def _weights(read: Read, spans: pa.Table) -> tuple[pa.Table, pa.Table]:
+def _weights(source: queries.Source, spans: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Weight records of versions that the chosen steps brought; and those of the versions in `spans`.
 
     The latter of all versions of a run where one is not a number, because those count by their order.
@@ -319,7 +320,7 @@ def _weights(read: Read, spans: pa.Table) -> tuple[pa.Table, pa.Table]:
     }
     whole = pa.array(sorted({run for run, label in labels if not is_number(label)}), pa.string())
     versions = pa.array(sorted({label for _, label in labels}), pa.string())
-    records = _in_order(read("step_weights_of", versions=versions.to_pylist(), whole=whole.to_pylist()))
+    records = _in_order(queries.step_weights_of(source, versions=versions.to_pylist(), whole=whole.to_pylist()))
     used = pc.or_(pc.is_in(records["version"], versions), pc.is_in(records["run"], whole))
     return records.filter(records["news"]), records.filter(used).select(_LAG)
 

@@ -29,8 +29,9 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel.arithmetic import CLAMP, zero_of_unlikely
 from logprobe.collectors.kernel.pairs import Pair
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
+from logprobe.monitor import queries
 from logprobe.monitor.analysis.profiles import k3
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]
@@ -132,7 +133,7 @@ def read_tokens(source: Source, run: str, step: int, *, segment: str, row: int) 
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    table = source.read("app_tokens_sequence", run=run, step=step, segment=segment, row=row)
+    table = queries.app_tokens_sequence(source, run=run, step=step, segment=segment, row=row)
     return tokens_of(table) if table.num_rows else None
 
 

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor import queries
+from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.metrics.lag import Versions, WeightRecord
+from logprobe.monitor.queries import Source
 
 State = Literal["current", "behind", "stopped", "unknown"]
 Floats = NDArray[np.float64]
@@ -98,7 +100,7 @@ def lanes(source: Source, run: str, *, steps: Steps = (None, None), newest: int 
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    rows = source.read("app_weights_updates", run=run, first=steps[0], last=steps[1], newest=newest).to_pylist()
+    rows = queries.app_weights_updates(source, run=run, first=steps[0], last=steps[1], newest=newest).to_pylist()
     return tuple(_lane(list(own)) for _, own in groupby(rows, key=lambda row: (row["source"], row["replica"])))
 
 
@@ -119,8 +121,8 @@ class ReplicaLag:
 
 def lag_by_replica(source: Source, run: str, steps: tuple[int, int]) -> list[ReplicaLag]:
     """Of the steps from the first to the last, both included; replicas by name. Raises `QueryError`."""
-    rows = source.read("app_weights_lag", run=run, first=steps[0], last=steps[1])
-    records = source.read("step_weights", run=run).to_pylist()
+    rows = queries.app_weights_lag(source, run=run, first=steps[0], last=steps[1])
+    records = queries.step_weights(source, run=run).to_pylist()
     versions = Versions.from_records(WeightRecord(**record) for record in records)
     return replica_lags(rows, versions)
 

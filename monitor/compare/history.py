@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
+from logprobe.monitor import queries
 from logprobe.monitor.compare.places import Place
 from logprobe.monitor.diagnosis.growth.judging import growth_of
 from logprobe.monitor.diagnosis.growth.rule import K3
@@ -54,7 +55,7 @@ class History:
 
 def history(place: Place, metrics: Iterable[str]) -> History:
     """Reads one run. Raises `QueryError` as the source does."""
-    rows = place.source.read("app_steps", run=place.run, since=-1)
+    rows = queries.app_steps(place.source, run=place.run, since=-1)
     steps = tuple(rows["step"].to_pylist())
     found = trends(place.source, place.run, {*metrics, K3})
     ends = _ends(steps, rows["time"])

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.elsewhere import is_service, reader_at, split
 from logprobe.monitor.home import Home
+from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.recorded import MANIFEST
 
@@ -33,7 +34,7 @@ class Place:
 
     def known(self) -> list[str]:
         """Names of all runs at this place, newest first."""
-        return [str(run) for run in self.source.read("app_runs")["run"].to_pylist()]
+        return [str(run) for run in queries.app_runs(self.source)["run"].to_pylist()]
 
 
 def in_files(name: str) -> bool:

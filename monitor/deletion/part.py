@@ -29,13 +29,14 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, SegmentError, StoreError
 from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
+from logprobe.monitor import queries
 from logprobe.monitor.deletion import places
 from logprobe.monitor.deletion.tombstones import Tombstone, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.moving import remove_doomed
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part
-from logprobe.monitor.store.store import Read, Store
+from logprobe.monitor.store.store import Store
 
 DELETE: Final = "run.delete"
 RELEASE: Final = "run.release"
@@ -134,7 +135,7 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
     if tombstones.find(run) is None and not is_there(store, run):
         raise ConfigurationError(f"no run {run!r} in this home; `logprobe runs` lists them")
     if tombstones.find(run) is None and document.get("force") is not True:
-        refuse_recorded(store.read, store.home, run, now)
+        refuse_recorded(store, store.home, run, now)
     writers = _writers(store, run)
 
     def deleted(before: Tombstone | None) -> Tombstone:
@@ -155,9 +156,9 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
     }
 
 
-def refuse_recorded(read: Read, home: Home, run: str, now: datetime) -> None:
-    """Raises `ConfigurationError` when a run is being recorded. `read`: of stored statements."""
-    sign = newest_sign(read, home, run, now)
+def refuse_recorded(source: queries.Source, home: Home, run: str, now: datetime) -> None:
+    """Raises `ConfigurationError` when a run is being recorded."""
+    sign = newest_sign(source, home, run, now)
     if sign is not None:
         raise ConfigurationError(
             f"{run} is being recorded ({sign}); end the training first, or pass --force: what it records from then on is removed too"
@@ -166,7 +167,7 @@ def refuse_recorded(read: Read, home: Home, run: str, now: datetime) -> None:
 
 def _writers(store: Store, run: str) -> frozenset[str]:
     """Collectors whose segments may still come. Imports are none: what they read can be imported again on purpose."""
-    ingested = store.read("deletion_writers", run=run)["writer"].to_pylist()
+    ingested = queries.deletion_writers(store, run=run)["writer"].to_pylist()
     waiting = [path.name for path in run_dir(store.home.path, run).glob("*/")]
     return frozenset(name for name in (*ingested, *waiting) if not name.startswith("import-"))
 
@@ -237,7 +238,7 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
     """Removes rows and files of a run. Raises `StoreError`; what was not done is done by the next attempt."""
     home = store.home
     store.raw.require()
-    named = store.read("deletion_files", run=run).to_pylist()
+    named = queries.deletion_files(store, run=run).to_pylist()
     on_disk = [home.path / row["path"] for row in named if row["location"] is None]
     own = [*places.places_of(home, run), *places.cached(home), *(p for p in on_disk if not p.is_relative_to(home.raw))]
     raw = [path for path, _ in places.files_in(places.raw_folder(home, run))]
@@ -278,7 +279,7 @@ def left_of(store: Store, runs: Iterable[str]) -> set[str]:
     names = list(runs)
     if not names:
         return set()
-    sql = " UNION ".join(_ANY.format(table=table) for table in _tables(store.read("deletion_tables")))
+    sql = " UNION ".join(_ANY.format(table=table) for table in _tables(queries.deletion_tables(store)))
     found = set(store.query(sql, {"runs": names})["run"].to_pylist())
     return found | {run for run in names if places.raw_folder(store.home, run).exists() or _others(store, run)}
 
@@ -298,7 +299,7 @@ def _delete_rows(store: Store, cursor: Any, run: str) -> dict[str, int]:
     for table, name in _FIRST.items():
         store.execute(cursor, name, run=run)
         counts[table] = int(cursor.fetchone()[0])
-    for table in _tables(store.read("deletion_tables")):
+    for table in _tables(queries.deletion_tables(store)):
         counts[table] = int(cursor.execute(_DELETE.format(table=table), {"run": run}).fetchone()[0])
     return {table: count for table, count in sorted(counts.items()) if count}
 
@@ -316,9 +317,10 @@ class Sign:
     trains: bool
 
 
-def newest_sign(read: Read, home: Home, run: str, now: datetime) -> str | None:
-    """What says that a run is being recorded, in words; None: nothing does. `read`: of stored statements."""
-    (row,) = [row for row in read("app_runs").to_pylist() if row["run"] == run] or [{"writers": []}]
+def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> str | None:
+    """What says that a run is being recorded, in words; None: nothing does."""
+    rows: list[Mapping[str, Any]] = [row for row in queries.app_runs(source).to_pylist() if row["run"] == run]
+    (row,) = rows or [{"writers": []}]
     signs = {
         writer["name"]: Sign(writer["last_seen"], bool(writer["closed"]), bool(writer["trains"]))
         for writer in row["writers"]
@@ -332,7 +334,7 @@ def newest_sign(read: Read, home: Home, run: str, now: datetime) -> str | None:
             trains=known.trains or sign.trains,
         )
     lost = max(LOST, timedelta(seconds=_LOST_STEPS * (row.get("step_seconds") or 0.0)))
-    found = _open_collector(signs, now - lost) or _imported(row, now - lost) or _relayed(read, run, now)
+    found = _open_collector(signs, now - lost) or _imported(row, now - lost) or _relayed(source, run, now)
     return None if found is None else f"{found[0]} {_ago(now, found[1])}"
 
 
@@ -350,9 +352,9 @@ def _imported(row: Mapping[str, Any], since: datetime) -> tuple[str, datetime] |
     return ("the newest record was made", newest) if alone and newest is not None and newest >= since else None
 
 
-def _relayed(read: Read, run: str, now: datetime) -> tuple[str, datetime] | None:
+def _relayed(source: queries.Source, run: str, now: datetime) -> tuple[str, datetime] | None:
     """A node whose relay still has something of the run."""
-    nodes = [row for row in read("relay_nodes", run=run, now=now).to_pylist() if row["segments"] != 0]
+    nodes = [row for row in queries.relay_nodes(source, run=run, now=now).to_pylist() if row["segments"] != 0]
     found = max(((row["seen_at"], row["node"]) for row in nodes), default=None)
     return None if found is None or now - found[0] > LOST else (f"node {found[1]} had records to send", found[0])
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.result import Acceptance
+from logprobe.monitor.queries import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Expectation:
 
 def accepted(source: Source, run: str) -> tuple[Acceptance, ...]:
     """What is accepted of `run`, by people and by the home's policy. Raises `QueryError`."""
-    return tuple(_acceptance(row) for row in source.read("acceptances_read", run=run).to_pylist())
+    return tuple(_acceptance(row) for row in queries.acceptances_read(source, run=run).to_pylist())
 
 
 def _acceptance(row: Mapping[str, Any]) -> Acceptance:
@@ -55,7 +56,7 @@ def expectation(source: Source, run: str, reference: str | None = None) -> Expec
 
     None: there is no such run, or it has no gap that was measured.
     """
-    rows = source.read("acceptances_expected", run=run, reference=reference).to_pylist()
+    rows = queries.acceptances_expected(source, run=run, reference=reference).to_pylist()
     return next((Expectation(row["run"], row["k3"], row["steps"], row["same_setup"]) for row in rows), None)
 
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.leading import leading
 from logprobe.monitor.diagnosis.shares import GROWTH, LEFT_OUT
+from logprobe.monitor.queries import Source
 
 _STEPS: Final = 200  # that are read; of a longer run as many, evenly spaced
 
@@ -64,7 +65,7 @@ def read(source: Source, run: str, document: Mapping[str, Any], steps: Sequence[
     if finding is None or finding["cause"] in LEFT_OUT or not len(steps):
         return None
     chosen = np.unique(np.asarray(steps)[np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int)]).tolist()
-    rows = source.read("diagnosis_slices", run=run, first=chosen[0], last=chosen[-1], steps=chosen).to_pylist()
+    rows = queries.diagnosis_slices(source, run=run, first=chosen[0], last=chosen[-1], steps=chosen).to_pylist()
     limit, limit_name = _limit(finding["cause"], document)
     return Picture(
         finding["cause"],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.causes.policy import CONTRASTED
@@ -32,6 +32,7 @@ from logprobe.monitor.diagnosis.result import (
 from logprobe.monitor.diagnosis.shares import GROWTH, shares_of
 from logprobe.monitor.diagnosis.unmeasured import not_measured
 from logprobe.monitor.diagnosis.urgency import STANDARDS, weighed
+from logprobe.monitor.queries import Source
 
 _FEWEST: Final = 200  # tokens without which nothing can be called healthy
 _NOTHING: Final = 0.05  # share of K3: next to nothing

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.leading import leading, share_of
@@ -60,7 +61,7 @@ class DiagnosisStage:
 
     def rows(self) -> Sequence[Row]:
         """Runs that have news, the newest first."""
-        return list(self._store.read("diagnosis_due", now=self._now().isoformat()).to_pylist())
+        return list(queries.diagnosis_due(self._store, now=self._now().isoformat()).to_pylist())
 
     def due(self, row: Row) -> Priority | None:
         """All of them that are this stage's."""
@@ -93,7 +94,7 @@ class DiagnosisStage:
         return changed
 
     def _kept(self, run: str) -> Row | None:
-        return next(iter(self._store.read("diagnosis_kept", run=run).to_pylist()), None)
+        return next(iter(queries.diagnosis_kept(self._store, run=run).to_pylist()), None)
 
 
 def _columns(row: Row, found: Diagnosis, document: Mapping[str, Any], at: datetime) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import pyarrow as pa
+from logprobe.monitor import queries
+from logprobe.monitor.queries import Source
 
 STEPS: Final = 10
 SECONDS: Final = 2.0
@@ -28,13 +29,6 @@ def is_in_time(steps: int, seconds: float) -> bool:
     Promised is that of live runs only; a run that is not live and behind is not judged either.
     """
     return steps <= STEPS or seconds <= SECONDS
-
-
-class Source(Protocol):
-    """A `Reader` or a `Store`."""
-
-    def read(self, name: str, /, **params: Any) -> pa.Table:
-        """Rows of a stored query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +90,5 @@ def judged_runs(
     source: Source, run: str | None = None, *, now: datetime | None = None, spooled: Mapping[str, float] = _NOTHING
 ) -> Mapping[str, JudgedAsOf]:
     """The same of all runs, or of `run`, by name. `spooled`: see `JudgedAsOf.spooled_seconds`. Raises `QueryError`."""
-    rows = source.read("judged_as_of", run=run, now=None if now is None else now.isoformat()).to_pylist()
+    rows = queries.judged_as_of(source, run=run, now=None if now is None else now.isoformat()).to_pylist()
     return {row["run"]: JudgedAsOf(**row, spooled_seconds=spooled.get(row["run"], 0.0)) for row in rows}

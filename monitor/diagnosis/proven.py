@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.causes.cause import INFERRED
 from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, NotMeasured
 from logprobe.monitor.proof.experiments.knobs import KNOBS
+from logprobe.monitor.queries import Source
 
 PROVEN: Final = 1.0  # confidence: an arm removed the gap
 _FEWEST: Final = 2  # findings that could be mistaken for each other
@@ -19,7 +20,7 @@ _FEWEST: Final = 2  # findings that could be mistaken for each other
 
 def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
     """The newest experiment of a kind: its document, with `at` and `author`; None: there is none. Raises `QueryError`."""
-    rows = source.read("experiments_latest", run=run).to_pylist()
+    rows = queries.experiments_latest(source, run=run).to_pylist()
     found = next((row for row in rows if row["kind"] == kind), None)
     if found is None:
         return None

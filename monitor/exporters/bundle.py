@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS
+from logprobe.monitor import queries
 from logprobe.monitor.exporters.table_files import replaced, steps_of
 from logprobe.monitor.importers.rows import Row
 from logprobe.monitor.importers.source import Place, Unit, small_batches
@@ -80,7 +81,7 @@ def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> dict
 
 
 def _raw(reader: Reader, run: str, kind: str) -> Iterator[pa.Table]:
-    segments = reader.read("export_segments", run=run).to_pylist()
+    segments = queries.export_segments(reader, run=run).to_pylist()
     names = [row["segment_id"] for row in segments if row["kind"] == kind]
     for first in range(0, len(names), _SEGMENTS):
         yield reader.read(f"export_{kind}", run=run, segments=names[first : first + _SEGMENTS])
@@ -88,7 +89,7 @@ def _raw(reader: Reader, run: str, kind: str) -> Iterator[pa.Table]:
 
 def _left_out(reader: Reader, run: str, manifest: dict[str, Any]) -> dict[str, int]:
     """Sequences whose raw tokens are not kept any more, or never were: of these only the computed metrics travel."""
-    segments = reader.read("export_segments", run=run).to_pylist()
+    segments = queries.export_segments(reader, run=run).to_pylist()
     known = {
         kind: sum(row["rows"] for row in segments if row["kind"] == kind)
         for kind in ("training", "rollout", "statistics")

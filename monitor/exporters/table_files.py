@@ -18,6 +18,7 @@ from pyarrow import csv
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import CONTROL_RE2, INSTEAD
+from logprobe.monitor import queries
 from logprobe.monitor.plain_text import FORMULA, NUMBER, csv_cell
 from logprobe.monitor.reader import Reader
 
@@ -56,8 +57,8 @@ def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool =
 
 def steps_of(reader: Reader, run: str) -> pa.Table:
     """All steps of a run, without the columns that only other runs have. Raises `ConfigurationError` for an unknown run."""
-    table = reader.read("export_steps", run=run)
-    known = reader.read("export_segments", run=run)
+    table = queries.export_steps(reader, run=run)
+    known = queries.export_segments(reader, run=run)
     if not table.num_rows and not known.num_rows:
         raise ConfigurationError(f"no run {run!r} here; `logprobe runs` lists them")
     return table.select(
@@ -67,7 +68,7 @@ def steps_of(reader: Reader, run: str) -> pa.Table:
 
 def _tokens(reader: Reader, run: str, steps: Iterable[int]) -> Iterator[pa.Table]:
     for step in steps:
-        yield reader.read("export_tokens", run=run, step=step)
+        yield queries.export_tokens(reader, run=run, step=step)
 
 
 @contextmanager

@@ -25,11 +25,11 @@ from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor import limits
-from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.importing import ChangedError, ImportReport, Marker, PieceWriter
 from logprobe.monitor.importers.reading import Reading
 from logprobe.monitor.importers.source import Format, Piece, Stamp, Wanted, natural
+from logprobe.monitor.queries import Source
 
 SPOOL_BYTES: Final = 256 << 20  # of ours that wait for the ingest: then reading waits, too
 _TAIL_BYTES: Final = 512

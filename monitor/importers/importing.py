@@ -33,12 +33,13 @@ import pyarrow as pa
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, LogprobeError
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.reading import Reading
 from logprobe.monitor.importers.source import SHOWN, Format, Known, Piece, Stamp, Wanted, files
 from logprobe.monitor.parallel.pool import Pool
+from logprobe.monitor.queries import Source
 
 _TAKEN: Final = frozenset({errno.EACCES, errno.EAGAIN})
 BATCH_BYTES: Final = 8 << 20  # of files that are one task; a larger file is one by itself
@@ -283,8 +284,8 @@ class PieceWriter:
         """Reads what was imported before; the spool has to be ingested. Raises what the reader raises."""
         self._home, self._run = home, run
         self._writer = f"import-{form.name}"
-        details = reader.read("import_chunks", run=run, writer=self._writer)["details"].to_pylist()
-        segments = reader.read("import_segments", run=run, writer=self._writer)
+        details = queries.import_chunks(reader, run=run, writer=self._writer)["details"].to_pylist()
+        segments = queries.import_segments(reader, run=run, writer=self._writer)
         self._stored = set(segments["sequence"].to_pylist())
         self.closed = any(segments["closed"].to_pylist())
         self.markers = [Marker(**{**json.loads(text), "kinds": tuple(json.loads(text)["kinds"])}) for text in details]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.files import is_gone
 from logprobe.collectors.spool.segments import Segment, SegmentPath
-from logprobe.monitor import ragged
+from logprobe.monitor import queries, ragged
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
@@ -71,7 +71,7 @@ class Adopter:
         """
         table = self.rows(source)
         ids = pc.unique(table["segment_id"]).to_pylist()
-        known = self._store.read("adopt_known", segment_ids=ids)
+        known = queries.adopt_known(self._store, segment_ids=ids)
         if known.num_rows == len(ids) and all(map(self._is_there, known.to_pylist())):
             return None
         run, kind = str(table["run"][0]), _kind(source)

@@ -35,6 +35,7 @@ import pyarrow as pa
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.files import below
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
+from logprobe.monitor import queries
 from logprobe.monitor.deletion.places import remove as erase_place
 from logprobe.monitor.deletion.tombstones import Latecomers
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Part, assemble, sound_parts, write_batch
@@ -246,7 +247,7 @@ class Ingester:
     def _known(self, segment_ids: list[str]) -> set[str]:
         if not segment_ids:
             return set()
-        return set(self._store.read("known_segments", segment_ids=segment_ids)["segment_id"].to_pylist())
+        return set(queries.known_segments(self._store, segment_ids=segment_ids)["segment_id"].to_pylist())
 
     def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
         """What has been read; bad segments go to quarantine, vanished ones are somebody else's doing, the others wait."""

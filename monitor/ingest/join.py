@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.spool.schema import STATISTICS
+from logprobe.monitor import queries
 from logprobe.monitor.ingest.backoff import RunBackoff
 from logprobe.monitor.ingest.sequence_rows import (
     align,
@@ -106,7 +107,7 @@ class Joiner:
         return report
 
     def _next_round(self, report: JoinReport) -> dict[str, Any]:
-        marks = self._store.read("join_marks", samples=SAMPLES_PER_ROUND, resting=self._resting.now()).to_pylist()[0]
+        marks = queries.join_marks(self._store, samples=SAMPLES_PER_ROUND, resting=self._resting.now()).to_pylist()[0]
         report.remaining = marks["waiting"]
         return dict(marks)
 
@@ -115,15 +116,15 @@ class Joiner:
         resting = self._resting.now()
         # Between looking up where raw tokens lie and reading them, no file may go away.
         with self._store.holding_files():
-            candidates = self._store.read("join_candidates", high=high, resting=resting, clock=_CLOCK_SECONDS)
+            candidates = queries.join_candidates(self._store, high=high, resting=resting, clock=_CLOCK_SECONDS)
             for batch in _batches(candidates):
                 self._of_each_run(batch, resting, lambda some: self._join_pairs(some, report))
-            ways = self._store.read("join_ways", high=high, resting=resting).to_pylist()[0]
+            ways = queries.join_ways(self._store, high=high, resting=resting).to_pylist()[0]
             if ways["parts"]:
-                for batch in _batches(self._store.read("join_trajectories", high=high, clock=_CLOCK_SECONDS)):
+                for batch in _batches(queries.join_trajectories(self._store, high=high, clock=_CLOCK_SECONDS)):
                     self._of_each_run(batch, resting, lambda some: self._join_trajectories(some, report))
             if ways["unmet"]:
-                same_tokens = self._store.read("join_by_tokens", high=high, resting=resting, **_SAME_TOKENS)
+                same_tokens = queries.join_by_tokens(self._store, high=high, resting=resting, **_SAME_TOKENS)
                 for batch in _batches(same_tokens):
                     self._of_each_run(batch, resting, lambda some: self._join_by_tokens(some, report))
         with self._store.transaction() as cursor:
@@ -186,8 +187,8 @@ class Joiner:
 
     def _compare_tokens(self, batch: pa.Table) -> pa.Table:
         keys = batch.select(["segment_id", "row", "rollout_segment", "rollout_row"])
-        lists = self._store.read(
-            "join_lists",
+        lists = queries.join_lists(
+            self._store,
             keys.append_column("number", pa.array(np.arange(batch.num_rows))).append_column(
                 "with_routes", pc.greater(batch["route_layers"], 0)
             ),
@@ -208,13 +209,13 @@ class Joiner:
             [*TRAJECTORY_KEY, "run", "step", "rollout_source", "training_file"], use_threads=False
         ).aggregate([])
         number = pa.array(np.arange(ours.num_rows))
-        lists = self._store.read(
-            "join_training_lists",
+        lists = queries.join_training_lists(
+            self._store,
             ours.select(TRAJECTORY_KEY).append_column("number", number),
             **self._store.raw_places(training=ours["training_file"]),
         )
-        theirs = self._store.read(
-            "join_rollout_lists",
+        theirs = queries.join_rollout_lists(
+            self._store,
             parts.select(["rollout_segment", "rollout_row"]).append_column(
                 "number", pa.array(np.arange(parts.num_rows))
             ),

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.collectors.spool.schema import DECISION, SPAN
+from logprobe.monitor import queries
 from logprobe.monitor.store.store import Store
 
 _EARLIEST: Final = -(1 << 63)  # nothing was known
@@ -38,11 +39,11 @@ class LateMarks:
 
     def run_once(self) -> int:
         """Works the queue off; → rollout records that were corrected. Raises `StoreError`."""
-        high = self._store.read("versions_high").to_pylist()[0]["high"]
+        high = queries.versions_high(self._store).to_pylist()[0]["high"]
         if high is None:
             return 0
         with self._store.holding_files():
-            due = self._store.read("versions_due", high=high)
+            due = queries.versions_due(self._store, high=high)
             steps = self._steps(due)
         rows = [_corrected(row, steps.get(number)) for number, row in enumerate(due.to_pylist())]
         corrected = pa.Table.from_pylist(rows, schema=_CORRECTED)
@@ -58,7 +59,7 @@ class LateMarks:
         if due["raw_file"].null_count == due.num_rows:
             return {}
         paths = self._store.raw_places(rollout=due["raw_file"])["rollout_files"]
-        found = self._store.read("versions_steps", keys, files=paths)
+        found = queries.versions_steps(self._store, keys, files=paths)
         return {
             number: np.asarray(times, np.int64)
             for number, times in zip(found["number"].to_pylist(), found["step_times"].to_pylist(), strict=True)

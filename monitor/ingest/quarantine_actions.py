@@ -18,6 +18,7 @@ from typing import Any, Final
 from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreError
 from logprobe.collectors.files import fsync_folder, make_durable
 from logprobe.collectors.spool.segments import SegmentPath, run_dir
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Part
@@ -73,7 +74,7 @@ def _handle(
     done: tuple[str, str],
 ) -> dict[str, Any]:
     name, author = full_name(actions.text(document, "file")), actions.text(document, "author")
-    rows = [row for row in store.read("quarantine_list", run=None).to_pylist() if row["path"] == name]
+    rows = [row for row in queries.quarantine_list(store, run=None).to_pylist() if row["path"] == name]
     if not rows:
         return {"file": name, "status": "gone"}
     status, words = done

@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.loggers.targets import Target
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.queries import Source
 
 PREFIX: Final = "logprobe/"
 # Records of a step come from several processes; while newer steps are this few, some may be missing.
@@ -27,7 +28,7 @@ def push(source: Source, run: str, target: Target, *, up_to: int | None = None) 
     after = -1 if target.last is None else target.last
     wanted = {"run": run, "up_to": _END if up_to is None else up_to, "count": _BATCH_STEPS}
     logged = 0
-    while rows := source.read("push_steps", after=after, **wanted).to_pylist():
+    while rows := queries.push_steps(source, after=after, **wanted).to_pylist():
         for row in rows:
             values = named(row)
             if values:  # a step of which nothing is known is no step with nothing in it

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from logprobe.collectors.errors import ObjectStoreError
+from logprobe.monitor import queries
 from logprobe.monitor.objects.settings import StorageSettings
 from logprobe.monitor.store.raw_files import note_pending
 from logprobe.monitor.store.retention import Kept, Retention, over
@@ -131,7 +132,7 @@ class Mover:
         files = self._retention.files()
         stored = [file for file in files if file.location is not None]
         report.stored_files, report.stored_bytes = len(stored), _size(stored)
-        report.to_remove = self._store.read("doomed_objects").num_rows
+        report.to_remove = queries.doomed_objects(self._store).num_rows
         if settings.raw is None:
             return
         waiting = due(files, settings, self._retention.policy.max_bytes, now)
@@ -147,7 +148,7 @@ def remove_doomed(store: Store) -> Generator[str]:
     Raises `ObjectStoreError`, `StoreError` or `ConfigurationError`; what is left is removed next time.
     """
     oldest = store.oldest_read()
-    for row in store.read("doomed_objects").to_pylist():
+    for row in queries.doomed_objects(store).to_pylist():
         if oldest is not None and row["since"].timestamp() >= oldest:
             return
         store.object_owner.require_of(row["url"])

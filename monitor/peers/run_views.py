@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.collectors.errors import QueryError
+from logprobe.monitor import queries
 from logprobe.monitor.peers.view import Report, named, view
 from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
@@ -36,7 +37,7 @@ def run_views(
         QueryError: raw tokens are kept for none of these steps.
     """
     named(peer).parse(options)
-    steps = reader.read("cli_steps", run=run, first=first, last=last).to_pylist()
+    steps = queries.cli_steps(reader, run=run, first=first, last=last).to_pylist()
     seen = 0
     for row in steps:
         found = _step_view(reader, run, peer, row, options)
@@ -49,8 +50,8 @@ def run_views(
         )
 
 
-def _step_view(reader: Reader, run: str, peer: str, row: dict[str, Any], options: dict[str, Any]) -> StepView:
-    tokens = reader.read("peer_tokens", run=run, first=row["step"], last=row["step"])
+def _step_view(reader: Reader, run: str, peer: str, row: queries.CliSteps, options: dict[str, Any]) -> StepView:
+    tokens = queries.peer_tokens(reader, run=run, first=row["step"], last=row["step"])
     if not tokens.num_rows:
         return StepView(row["step"], row["sequences"], 0, Report({}, named(peer).prefixes))
     report = view(

@@ -13,9 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.proof.foreign_rows import columns
 from logprobe.monitor.proof.sample import Floats, TokenSequence, sampling_of, sequence_of, spans_of, temperature_of
+from logprobe.monitor.queries import Source
 
 _LOOKED_AT: Final = 20  # times as many sequences as wanted: some lack a checkpoint
 # Settings of the recorded summary that are arguments of an engine, under the same name.
@@ -71,7 +72,7 @@ class RecordedSample:
 
 def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
     """Checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them; only those that are there."""
-    rows = source.read("proof_checkpoints", run=run).to_pylist()
+    rows = queries.proof_checkpoints(source, run=run).to_pylist()
     found = {row["version"]: Path(row["checkpoint"]) for row in rows}
     return {version: path for version, path in found.items() if (path / "config.json").is_file()}
 
@@ -91,7 +92,7 @@ def recorded_sample(
     Raises:
         ConfigurationError: prompts, or the checkpoint of a version, are missing; says which.
     """
-    rows = source.read("proof_sequences", run=run, most=_LOOKED_AT * most, step=step).to_pylist()
+    rows = queries.proof_sequences(source, run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
         return _imported(source, run, versions, most, step)
     found = [(row, _sequence(row, f"run {run!r}, sample {row['sample_id']!r}")) for row in rows]
@@ -107,7 +108,7 @@ def recorded_sample(
 
 def _imported(source: Source, run: str, versions: Collection[str], most: int, step: int | None) -> RecordedSample:
     """Of the trainer's records alone, where those hold the prompts. A version is the step where the file named none."""
-    rows = source.read("proof_imported", run=run, most=_LOOKED_AT * most, step=step).to_pylist()
+    rows = queries.proof_imported(source, run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
         raise ConfigurationError(
             f"run {run!r} has no sequence {'' if step is None else f'of step {step} '}that can be scored again: prompts are recorded only where the engine's environment has "
@@ -179,7 +180,7 @@ def _floats(values: Any) -> Floats | None:
 
 def _engine(source: Source, run: str, fingerprint: str | None, sample: RecordedSample) -> RecordedSample:
     """The sample, with the engine of its sequences."""
-    rows = source.read("config_documents", run=run, kind="engine_config").to_pylist()
+    rows = queries.config_documents(source, run=run, kind="engine_config").to_pylist()
     document = next((json.loads(row["document"]) for row in rows if row["fingerprint"] == fingerprint), None)
     if document is None:
         raise ConfigurationError(

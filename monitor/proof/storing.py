@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
@@ -37,7 +38,7 @@ def _record(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
     if kind not in _KINDS:
         raise ConfigurationError(f"kind {kind!r} is neither score nor bisect")
     Tombstones(store.home).refuse(run)
-    rows = store.read("experiments_latest", run=run).to_pylist()
+    rows = queries.experiments_latest(store, run=run).to_pylist()
     if not any(row["kind"] == kind and row["document"] == text for row in rows):  # asked twice, done once
         departs = str(json.loads(text)["departs"])
         with store.transaction() as cursor:

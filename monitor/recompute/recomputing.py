@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.settings import load
 from logprobe.monitor.parallel.pool import Pool
@@ -105,7 +106,7 @@ class _Served(Writer):
             time.sleep(_LOOK_SECONDS)
 
     def _marks(self) -> set[int]:
-        return set(self.read("dirty_steps")["mark"].to_pylist())
+        return set(queries.dirty_steps(self)["mark"].to_pylist())
 
 
 class _Alone(Writer):
@@ -138,7 +139,7 @@ def recompute(
 
     Raises `ConfigurationError` when a machine of the pool cannot take part, and what the store or the object store raises.
     """
-    found = writer.read("recompute_steps", run=run, first=steps[0], last=steps[1])
+    found = queries.recompute_steps(writer, run=run, first=steps[0], last=steps[1])
     kept = found.filter(found["kept"].is_valid())
     progress = Progress(kept=dict(zip(kept["step"].to_pylist(), kept["kept"].to_pylist(), strict=True)))
     todo = found.filter(found["kept"].is_null())
@@ -197,7 +198,7 @@ def _refuse(computed: Computed) -> None:
 def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int]]) -> Iterator[Partition]:
     storage, digits = load(home), arithmetic()
     for steps in batches:
-        found = writer.read("recompute_sequences", run=run, steps=steps)
+        found = queries.recompute_sequences(writer, run=run, steps=steps)
         records = _placed(home, found.filter(pc.invert(found["gone"])))
         step = records["step"].to_numpy()
         for first, last in _row_batches(records):

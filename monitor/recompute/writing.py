@@ -18,6 +18,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import open_no_follow, replace_file
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.spool.schema import STATISTICS
+from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.recompute.partition import KEY
@@ -65,7 +66,7 @@ def write(store: Store, table: pa.Table, steps: Sequence[int]) -> int:
     keys = table.select(list(KEY)).append_column("number", pa.array(np.arange(table.num_rows)))
     span = {"first": min(table["step"].to_pylist()), "last": max(table["step"].to_pylist())}
     with store.transaction() as cursor:  # nobody else writes: what is read now stays where it is
-        places = store.read("recompute_places", keys, run=run, **span)
+        places = queries.recompute_places(store, keys, run=run, **span)
         rows = _rows(table, places)
         store.execute(cursor, "recompute_forget", places.filter(places["place"].is_valid()).select(["place"]))
         store.execute(cursor, "insert_statistics", rows)

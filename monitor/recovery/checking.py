@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.collectors.files import is_gone
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service import actions
@@ -57,7 +58,7 @@ def check(home: Home) -> dict[str, Any]:
 def _check(store: Store) -> dict[str, Any]:
     tables = store.query(_TABLES)["table_name"].to_pylist()
     with store.holding_files():
-        files = store.read("raw_files").to_pylist()
+        files = queries.raw_files(store).to_pylist()
         problems = [*_unreadable(store, tables), *_ledger(store), *_files(store, files), *store.raw.problems()]
     return {
         "tables": len(tables),
@@ -88,7 +89,7 @@ def _ledger(store: Store) -> Iterator[str]:
             yield f"{number:,} {words}"
 
 
-def _files(store: Store, files: list[dict[str, Any]]) -> Iterator[str]:
+def _files(store: Store, files: list[queries.RawFiles]) -> Iterator[str]:
     for file in files:
         fault = _in_object_store(store, file) if file["location"] is not None else _on_disk(store, file)
         if fault:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from logprobe.collectors.errors import ObjectStoreError, SegmentError, StoreError
+from logprobe.monitor import queries
 from logprobe.monitor.ingest.adopting import Adopter, Source
 from logprobe.monitor.objects.store import Listed
 from logprobe.monitor.store.raw_files import RAW_KINDS, RawFile
@@ -54,7 +55,7 @@ def claimed_objects(store: Store, left: list[str]) -> list[Source]:
     known = set(store.raw_objects())
     unlisted = [each for each in listed if each.url.endswith(".parquet") and each.url not in known]
     sources = [_source(prefix, each, left) for each in unlisted]
-    going = set(store.read("doomed_objects")["url"].to_pylist())
+    going = set(queries.doomed_objects(store)["url"].to_pylist())
     # Of an upload that had begun the disk may have nothing any more.
     begun = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
     return [source for source in sources if source and (source.name not in going or source.file.path in begun)]

@@ -29,6 +29,7 @@ from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor import queries
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.courtesy import Courtesy, Rank
 from logprobe.monitor.store.store import Store
@@ -264,7 +265,7 @@ class Schedule:
 
 def restore_records(store: Store, jobs: Sequence[Job]) -> None:
     """Lets the jobs count on from where the last service stopped. Raises `QueryError` when the store cannot be read."""
-    known = {row["job"]: row for row in store.read("job_runs").to_pylist()}
+    known = {row["job"]: row for row in queries.job_runs(store).to_pylist()}
     for job in jobs:
         if job.name in known:
             job.restore(known[job.name]["runs"], known[job.name]["failures"])

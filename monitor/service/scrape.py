@@ -19,6 +19,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.monitor import judgement as judged
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.result import Verdict
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.metrics.catalog import metric
@@ -42,17 +43,17 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
 
     Raises `StoreError` or `QueryError` when the store does not answer.
     """
-    runs = store.read("metrics_runs", hours=HOURS, most=MOST_RUNS).to_pylist()
+    runs = queries.metrics_runs(store, hours=HOURS, most=MOST_RUNS).to_pylist()
     names = [run["run"] for run in runs]
     judgements = judged.read(store, names, datetime.now(UTC))
-    values = store.read("metrics_newest", runs=names, keys=list(KEYS)).to_pylist()
+    values = queries.metrics_newest(store, runs=names, keys=list(KEYS)).to_pylist()
     quarantined = store.query("SELECT count(*) AS files FROM quarantine")["files"][0].as_py()
     ingest = _of_ingest(backlog(store.home), quarantined, stuck)
-    nodes = store.read("relay_furthest", runs=names).to_pylist()
+    nodes = queries.relay_furthest(store, runs=names).to_pylist()
     return render([*_of_runs(runs, judgements), *_of_steps(values), *_of_nodes(nodes), *ingest, *_of_jobs(list(jobs))])
 
 
-def _of_runs(runs: Sequence[dict[str, Any]], judgements: Mapping[str, Judgement]) -> list[Family]:
+def _of_runs(runs: Sequence[queries.MetricsRuns], judgements: Mapping[str, Judgement]) -> list[Family]:
     step = Family("logprobe_step", "gauge", "Newest computed step of a live run.")
     last = Family(
         "logprobe_last_record_timestamp_seconds", "gauge", "Arrival time of the newest record of a run.", "seconds"
@@ -78,7 +79,7 @@ def _of_runs(runs: Sequence[dict[str, Any]], judgements: Mapping[str, Judgement]
     return [step, last, sequences, tokens, severity, verdict, alerts]
 
 
-def _of_steps(values: Sequence[dict[str, Any]]) -> list[Family]:
+def _of_steps(values: Sequence[queries.MetricsNewest]) -> list[Family]:
     families = {key: Family(f"logprobe_{key}", "gauge", metric(f"backend.{key}").words) for key in _OF_PAIRS}
     families |= {key: Family(f"logprobe_{key}", "gauge", metric(key).words) for key in _OF_STEPS}
     for row in values:
@@ -88,7 +89,7 @@ def _of_steps(values: Sequence[dict[str, Any]]) -> list[Family]:
     return list(families.values())
 
 
-def _of_nodes(rows: Sequence[dict[str, Any]]) -> list[Family]:
+def _of_nodes(rows: Sequence[queries.RelayFurthest]) -> list[Family]:
     nodes = Family("logprobe_relay_nodes", "gauge", "Nodes that send a run through a relay.")
     behind = Family(
         "logprobe_relay_behind_seconds", "gauge", "Age of the oldest segment on any node of a run.", "seconds"

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
+from logprobe.monitor import queries
 from logprobe.monitor.analysis.step_job import newest, step_tables
 from logprobe.monitor.metrics.catalog import evaluate
 from logprobe.monitor.metrics.sums import Floats, Ledger, PairSums
@@ -148,8 +149,8 @@ class Folder:
         return self._budget.max_bytes is not None and report.bytes > self._budget.max_bytes
 
     def _due(self, *, only_again: bool) -> pa.Table:
-        return self._store.read(
-            "fold_due",
+        return queries.fold_due(
+            self._store,
             protected=self._protected,
             quiet_since=(self._now() - self._quiet).isoformat(),
             most=STEPS_PER_BATCH * _BATCHES_PER_CHECKPOINT,
@@ -157,7 +158,7 @@ class Folder:
         )
 
     def _measure(self, report: FoldReport) -> None:
-        row = self._store.read("fold_size").to_pylist()[0]
+        row = queries.fold_size(self._store).to_pylist()[0]
         log = self._store.home.database.with_name(f"{self._store.home.database.name}.wal")
         report.bytes = row["bytes"] + (log.stat().st_size if log.exists() else 0)
         report.free_bytes = row["free_bytes"]
@@ -181,14 +182,14 @@ class Folder:
             {"run": pa.repeat(run, len(steps)), "step": steps, "again": [step in again for step in steps.tolist()]}
         )
         rows = folded_rows(self._store, run, steps, self._now())
-        windows = self._store.read("fold_profiles", chosen.select(["run", "step"]), width=WINDOW)
+        windows = queries.fold_profiles(self._store, chosen.select(["run", "step"]), width=WINDOW)
         with self._store.transaction() as cursor:
             if not self._unchanged(run, due):
                 return
             self._write(cursor, chosen, rows)
             self._write_profiles(cursor, chosen, windows)
             # Not before: a sequence of another step may have been joined with one of them a moment ago.
-            self._forget(cursor, chosen, self._store.read("fold_rollouts_due", run=run, steps=steps.tolist()))
+            self._forget(cursor, chosen, queries.fold_rollouts_due(self._store, run=run, steps=steps.tolist()))
         report.steps += len(steps)
         report.again += len(again)
         report.sequences += sum(row["sequences"] for row in due)
@@ -197,7 +198,7 @@ class Folder:
     def _unchanged(self, run: str, due: list[Mapping[str, Any]]) -> bool:
         """Whether the steps are as they were when they were looked up; data that came since have left a mark or a newer revision."""
         revisions = {row["step"]: row["revision"] for row in due}
-        found = self._store.read("fold_revisions", run=run, steps=list(revisions)).to_pylist()
+        found = queries.fold_revisions(self._store, run=run, steps=list(revisions)).to_pylist()
         return {row["step"]: row["revision"] for row in found if not row["dirty"]} == revisions
 
     def _write(self, cursor: duckdb.DuckDBPyConnection, chosen: pa.Table, rows: Mapping[str, pa.Table]) -> None:
@@ -227,7 +228,7 @@ def folded_rows(store: Store, run: str, steps: NDArray[np.int64], now: datetime)
     tables = step_tables(store, pa.table({"run": [run] * len(steps), "step": steps, "place": steps}))
     sums = step_sums(steps, tables)
     evaluate(sums)  # every metric names the sums that it needs
-    products = store.read("fold_products", run=run, steps=steps.tolist())
+    products = queries.fold_products(store, run=run, steps=steps.tolist())
     return {
         "folded_steps": _step_rows(run, steps, sums.groups.ledger, tables, now),
         "folded_pairs": _pair_rows(run, steps, {p: s for p, s in sums.pairs.items() if s.recorded}, products),

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.files import is_gone
+from logprobe.monitor import queries
 from logprobe.monitor.store.raw_files import (
     RAW_SCHEMAS,
     RawFile,
@@ -144,7 +145,7 @@ class Retention:
     def files(self) -> list[Kept]:
         """The registered files, oldest first."""
         names = [item.name for item in fields(Kept)]
-        return [Kept(**{name: row[name] for name in names}) for row in self._store.read("raw_files").to_pylist()]
+        return [Kept(**row) for row in queries.raw_files(self._store).select(names).to_pylist()]
 
     def _undamaged(self) -> list[Kept]:
         return [file for file in self.files() if file.path not in self._store.raw.damaged]

@@ -24,10 +24,12 @@ import duckdb
 import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
+from logprobe.monitor import queries
 from logprobe.monitor.free_sql.limits import GIB, MIB, store_memory
 from logprobe.monitor.free_sql.process import Snapshot
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.home import Home
+from logprobe.monitor.queries import Source
 from logprobe.monitor.store import raw_places, views
 from logprobe.monitor.store.copies import copy_of, keep_before_upgrade
 from logprobe.monitor.store.courtesy import Courtesy
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any] | None
-Read = Callable[..., pa.Table]  # of a stored statement's name and its parameters
 
 # DuckDB 1.5 can read the file too, at no cost; the default of DuckDB 2 shuts it out.
 _STORAGE: Final = {"storage_compatibility_version": "v1.5.0", "checkpoint_threshold": "128MiB"}
@@ -223,18 +224,15 @@ class Store:
 
         return self._read(work)
 
-    def read_together(self, work: Callable[[Read], T], incoming: pa.Table | None = None) -> T:
-        """`work` with a `read` of its own: of stored statements that read no raw tokens, all on one snapshot. Raises as `query` does.
+    def read_together(self, work: Callable[[Source], T], incoming: pa.Table | None = None) -> T:
+        """`work` with a source of its own: of stored statements that read no raw tokens, all on one snapshot. Raises as `query` does.
 
         `incoming` is made known once; that takes as long as a small statement. `work` may be called again and must change nothing.
         """
 
         def together(cursor: duckdb.DuckDBPyConnection) -> T:
-            def read(name: str, **params: Any) -> pa.Table:
-                return cursor.execute(self._statement(cursor, name), params or None).to_arrow_table()
-
             with _registered(cursor, incoming):
-                return work(read)
+                return work(_Together(lambda name: self._statement(cursor, name), cursor))
 
         return self._read(together)
 
@@ -245,7 +243,7 @@ class Store:
         write. Inside `holding_files` they can be read until its end.
         """
         names = {kind: column.drop_null().unique().to_pylist() for kind, column in files.items()}
-        found = self.read("raw_locations", paths=[name for of_kind in names.values() for name in of_kind]).to_pylist()
+        found = queries.raw_locations(self, paths=[name for of_kind in names.values() for name in of_kind]).to_pylist()
         places = {row["path"]: raw_places.place(self.home, row["path"], row["location"]) for row in found}
         empty = {kind: raw_places.pattern(empty_file(self.home, kind)) for kind in names}
         return {
@@ -324,10 +322,10 @@ class Store:
         `removed`: raw files (named relative to the home) that are in the object store no more, because this store said so.
         """
         moved: dict[str, set[str]] = {}
-        for file in self.read("raw_files").to_pylist():
+        for file in queries.raw_files(self).to_pylist():
             if file["location"] is not None:
                 moved.setdefault(file["run"], set()).add(file["path"])
-        for row in self.read("unmeasurable_steps").to_pylist():
+        for row in queries.unmeasurable_steps(self).to_pylist():
             run, steps = row["run"], (row["first"], row["last"])
             if not moved.get(run) and moved_files(self.home, run) is None:
                 note_incomplete(self.home, run, *steps)
@@ -553,6 +551,17 @@ class Store:
                     cursor.close()
         self._cursors.clear()
         self._connection = None
+
+
+class _Together:
+    """A source of stored statements in the middle of a `read_together`."""
+
+    def __init__(self, statement_of: Callable[[str], duckdb.Statement], cursor: duckdb.DuckDBPyConnection) -> None:
+        self._statement_of, self._cursor = statement_of, cursor
+
+    def read(self, name: str, /, **params: Any) -> pa.Table:
+        """The rows of one."""
+        return self._cursor.execute(self._statement_of(name), params or None).to_arrow_table()
 
 
 class _MovedError(QueryError):

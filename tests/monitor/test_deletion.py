@@ -285,10 +285,10 @@ def test_a_node_that_has_records_to_send_is_a_sign_of_life(home: Path) -> None:
     with Store.open(Home(home)) as store:
         take_in(store)
         now = datetime.now(UTC)
-        assert newest_sign(store.read, store.home, "run", now) is None
+        assert newest_sign(store, store.home, "run", now) is None
         node = {"run": "run", "node": "gpu7", "writer": "w", "seen_at": now.isoformat(), "segments": 3, "bytes": 9}
         relay.part(store, threading.Event()).actions[relay.NOTE].run({"nodes": [node]})
-        assert str(newest_sign(store.read, store.home, "run", now)).startswith("node gpu7 had records to send")
+        assert str(newest_sign(store, store.home, "run", now)).startswith("node gpu7 had records to send")
 
 
 def act(name: str, store: Store) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
 from logprobe.alerts.rules.step_conditions import Threshold
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import replace_file
-from logprobe.monitor import located
+from logprobe.monitor import located, queries
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
@@ -170,7 +170,7 @@ class Editor:
     def _tried(self, rule: Rule, document: Document) -> dict[str, Any]:
         until = time.monotonic() + _SECONDS
         run = str(document.get("run") or "")
-        known = [row["run"] for row in self._store.read("app_runs").to_pylist()]
+        known = [row["run"] for row in queries.app_runs(self._store).to_pylist()]
         trial = trying.tried(self._store, run, rule, until=until) if run in known else None
         others = []
         most = document.get("runs")

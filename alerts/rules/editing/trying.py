@@ -18,8 +18,8 @@ from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.judging.states import Phase
 from logprobe.alerts.rules.rule import Rule
 from logprobe.alerts.rules.step_conditions import Calibration, Growth, Ratio, Threshold
-from logprobe.monitor.analysis.slices import Source
 from logprobe.monitor.diagnosis.growth.rule import RULE
+from logprobe.monitor.queries import Source
 
 MOST_STEPS: Final = 5_000
 MOST_SERIES: Final = 4  # slices whose values are shown

@@ -10,6 +10,7 @@ from typing import Any
 
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.growth.judging import growth_of
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.result import Growth
@@ -37,7 +38,7 @@ class LatestDiagnosis:
 
 def read_latest_diagnosis(reader: Reader, series: RunSeries) -> LatestDiagnosis | None:
     """The newest diagnosis; None: there is none yet."""
-    rows = reader.read("diagnosis_latest", run=series.run).to_pylist()
+    rows = queries.diagnosis_latest(reader, run=series.run).to_pylist()
     if not rows:
         return None
     (row,) = rows

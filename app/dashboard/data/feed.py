@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from logprobe.app.dashboard.data.events import Event, events_of, marks_of, rates
 from logprobe.app.dashboard.data.series import RunSeries, merge
 from logprobe.app.runs import Run, runs_of
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.monitor import queries
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.reader import Reader
 
@@ -150,7 +152,7 @@ class Feed:
         asked, snapshot = self._around
         if time.monotonic() - asked >= _FRESH_SECONDS:
             status = self._beside(reader, reader.status)
-            runs = runs_of(reader.read("app_runs"), self._now())
+            runs = runs_of(queries.app_runs(reader), self._now())
             snapshot = Snapshot(runs=runs, status=status.result())
             self._around = (time.monotonic(), snapshot)
         return snapshot
@@ -164,7 +166,7 @@ class Feed:
         if run.revision > view.series.revision:
             view = self._grown(reader, view, run.revision)
         elif view.events_seen < run.revision:  # a step was computed while they were read
-            view = replace(view, events=events_of(reader.read("app_events", run=run.name)), events_seen=run.revision)
+            view = replace(view, events=events_of(queries.app_events(reader, run=run.name)), events_seen=run.revision)
         view = self._rated(reader, view)
         if (awaited := _awaits(reader, view.series)) != view.awaited:
             view = replace(view, awaited=awaited)
@@ -177,11 +179,11 @@ class Feed:
 
     def _grown(self, reader: Reader, view: RunView, revision: int) -> RunView:
         """With what is new in a run that has come to `revision`, or further by now."""
-        events = self._beside(reader, reader.read, "app_events", run=view.series.run)
+        events = self._beside(reader, partial(queries.app_events, reader, run=view.series.run))
         # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
         changed = {"run": view.series.run, "since": view.series.revision}
-        summaries = reader.read("app_steps", **changed)
-        points = reader.read("app_points", **changed, metrics=list(METRICS))
+        summaries = queries.app_steps(reader, **changed)
+        points = queries.app_points(reader, **changed, metrics=list(METRICS))
         series, happened = merge(view.series, summaries, points), events_of(events.result())
         return replace(view, series=series, events=happened, events_seen=revision, medians=usual(series))
 
@@ -190,21 +192,21 @@ class Feed:
         run, seen = view.series.run, view.series.revision
         if seen == view.rates_seen or time.monotonic() - self._rates_read.get(run, -math.inf) < _RATES_SECONDS:
             return view
-        rates = rates_of(reader.read("app_learning_rates", run=run))
+        rates = rates_of(queries.app_learning_rates(reader, run=run))
         self._rates_read[run] = time.monotonic()
         return replace(view, rates=rates, rates_seen=seen)
 
     def _judged(self, reader: Reader, view: RunView, news: str | None) -> RunView:
-        marks = self._beside(reader, reader.read, "app_marks", run=view.series.run)
+        marks = self._beside(reader, partial(queries.app_marks, reader, run=view.series.run))
         diagnosis = read_latest_diagnosis(reader, view.series)
         return replace(view, diagnosis=diagnosis, marks=marks_of(marks.result()), news=news)
 
-    def _beside(self, reader: Reader, read: Callable[..., T], *args: Any, **params: Any) -> Future[T]:
+    def _beside(self, reader: Reader, read: Callable[[], T]) -> Future[T]:
         """Begins a read and goes on. One of a file is made at once, in this thread, where Ctrl-C ends it."""
         if reader.source != "file":
-            return self._pool.submit(read, *args, **params)
+            return self._pool.submit(read)
         done: Future[T] = Future()
-        done.set_result(read(*args, **params))
+        done.set_result(read())
         return done
 
 
@@ -213,7 +215,7 @@ def _awaits(reader: Reader, series: RunSeries) -> bool:
     if not len(series.steps) or not series.column(_COVERAGE)[-1] < 1:
         return False
     newest = int(series.steps[-1])
-    return newest in reader.read("app_steps_on_their_way", run=series.run)["step"].to_pylist()
+    return newest in queries.app_steps_on_their_way(reader, run=series.run)["step"].to_pylist()
 
 
 def usual(series: RunSeries) -> dict[str, float]:

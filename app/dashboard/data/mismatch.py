@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.data.stale_cache import Cached, StaleCache
 from logprobe.app.dashboard.data.visible import Visible
+from logprobe.monitor import queries
 from logprobe.monitor.analysis import log_ratio_density, profiles, slices
 from logprobe.monitor.analysis.log_ratio_density import Density
 from logprobe.monitor.analysis.slices import against_rest
@@ -73,7 +74,7 @@ class MismatchData:
     All methods raise `ServiceUnavailableError` when nobody answers, `QueryError` as `Reader.read` does.
     """
 
-    def __init__(self, source: slices.Source, cache: StaleCache, loads: StaleCache) -> None:
+    def __init__(self, source: queries.Source, cache: StaleCache, loads: StaleCache) -> None:
         """`cache`: for what is shown; `loads`: for the sequences that it is made of, some 10 MB each, so that few should be kept."""
         self._source = source
         self._cache = cache
@@ -81,7 +82,7 @@ class MismatchData:
 
     def profiled(self, run: str) -> Hashable:
         """Becomes another value whenever a step of the run was profiled."""
-        return tuple(self._source.read("app_mismatch_profiled", run=run).to_pylist()[0].values())
+        return tuple(queries.app_mismatch_profiled(self._source, run=run).to_pylist()[0].values())
 
     def density(self, run: RunSeries, pair: str, seen: Visible, profiled: Hashable) -> Cached[Density]:
         """The density of log-ratios. `profiled`: as the method of that name gave it."""
@@ -120,13 +121,13 @@ class MismatchData:
 
     def _load(self, run: str, seen: Visible) -> _Loaded:
         bounds = {"run": run, "first": seen.first, "last": seen.last}
-        (window,) = self._source.read("app_mismatch_window", most=MOST_SEQUENCES, **bounds).to_pylist()
+        (window,) = queries.app_mismatch_window(self._source, most=MOST_SEQUENCES, **bounds).to_pylist()
         steps = Visible(window["first"], window["last"], whole=False)
         return _Loaded(
             steps=steps,
             count=window["sequences"],
             sequences=slices.load(self._source, run, (steps.first, steps.last)),
-            tags=self._source.read("app_mismatch_tags", most=MOST_TAGS, **bounds)["name"].to_pylist(),
+            tags=queries.app_mismatch_tags(self._source, most=MOST_TAGS, **bounds)["name"].to_pylist(),
         )
 
 

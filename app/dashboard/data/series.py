@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import floats
 
 Floats = npt.NDArray[np.float64]
@@ -173,5 +174,5 @@ class CatalogSeries:
     def _grown(self, known: RunSeries) -> RunSeries:
         # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
         changed = {"run": known.run, "since": known.revision}
-        summaries = self._source.read("app_steps", **changed)
-        return merge(known, summaries, self._source.read("app_points", **changed, metrics=self._metrics))
+        summaries = queries.app_steps(self._source, **changed)
+        return merge(known, summaries, queries.app_points(self._source, **changed, metrics=self._metrics))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from logprobe.app.dashboard.data.series import Floats, Steps
 from logprobe.collectors.kernel.pairs import Pair
-from logprobe.monitor import worst
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries, worst
 from logprobe.monitor.analysis.token_view import Stated, stated
+from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import floats
 
 LISTED: Final = 12  # sequences of a step
@@ -60,7 +60,7 @@ class StepTokens:
 
     step: int
     pair: Pair
-    sides: list[dict[str, Any]]
+    sides: list[queries.AppTokensSides]
     sequences: list[dict[str, Any]]
     chosen: Mapping[str, Any] | None
     asked: str | None
@@ -75,7 +75,7 @@ class StepTokens:
 
 def read_steps(source: Source, run: str, pair: Pair) -> StepList:
     """The steps of a run. Raises as `Reader.read` does."""
-    rows = source.read("app_tokens_steps", run=run, pair=pair)
+    rows = queries.app_tokens_steps(source, run=run, pair=pair)
     return StepList(
         step=rows["step"].to_numpy().astype(np.int64),
         k3=floats(rows["k3_kl"]),
@@ -87,13 +87,13 @@ def read_steps(source: Source, run: str, pair: Pair) -> StepList:
 def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | None = None) -> StepTokens:
     """One step, its worst sequences, and the one called `sample` (None: the worst). Raises as `Reader.read` does."""
     ranked = worst.sequences(source, run, steps=(step, step), count=LISTED, pair=pair, sample=sample).to_pylist()
-    others = source.read("app_tokens_unmeasured", run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
+    others = queries.app_tokens_unmeasured(source, run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
     sequences = [*ranked, *others.to_pylist()]
-    documents = source.read("app_tokens_corrections", run=run, step=step)["correction"].to_pylist()
+    documents = queries.app_tokens_corrections(source, run=run, step=step)["correction"].to_pylist()
     found = StepTokens(
         step=step,
         pair=pair,
-        sides=source.read("app_tokens_sides", run=run, step=step).to_pylist(),
+        sides=queries.app_tokens_sides(source, run=run, step=step).to_pylist(),
         sequences=sequences,
         chosen=next(iter(sequences), None),
         asked=sample,

@@ -25,6 +25,7 @@ from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.ragged import floats
 
@@ -353,7 +354,7 @@ def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
     if not document["actions"]:
         return
     version = f"{view.version} {theme().mode}"
-    read = partial(feed().read, "controller_trend", run=run.name, first=0, last=_LAST_STEP)
+    read = partial(queries.controller_trend, feed(), run=run.name, first=0, last=_LAST_STEP)
     trend = read_once(f"trend {run.name}", version, lambda: trend_data(read(), document))
     if trend is not None:
         show("correction_trend", "trend", {"version": version, "run": run.name, **trend})

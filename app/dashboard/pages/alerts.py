@@ -22,10 +22,11 @@ from logprobe.app.dashboard.elements.blocks import BY, Block, action, heading, p
 from logprobe.app.dashboard.pages.rules import consult, rules
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import report
-from logprobe.app.dashboard.views.session import guarded, kept, rows_of
+from logprobe.app.dashboard.views.session import feed, guarded, kept
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
 
 Row = Mapping[str, Any]
 
@@ -233,10 +234,10 @@ def _current(run: str) -> None:
 
 
 def _read(run: str) -> Alerts:
-    silences = rows_of("alert_silences", now=datetime.now(UTC).isoformat())
+    silences = queries.alert_silences(feed(), now=datetime.now(UTC).isoformat()).to_pylist()
     return Alerts(
-        current=rows_of("alert_list", run=run),
-        history=rows_of("alert_history", run=run),
+        current=queries.alert_list(feed(), run=run).to_pylist(),
+        history=queries.alert_history(feed(), run=run).to_pylist(),
         silences=[{**each, "matchers": json.loads(each["matchers"])} for each in silences],
         channels=bool(consult(CHANNELS, {})["channels"]),
     )
@@ -277,8 +278,12 @@ def _telling(run: str) -> None:
         attempt(_CHANNELS, wanted, _handle)
 
 
-def _read_channels() -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-    return consult(CHANNELS, {}), rows_of("outbox_dead_letters"), rows_of("alert_audit", count=_AUDITED)
+def _read_channels() -> tuple[dict[str, Any], list[queries.OutboxDeadLetters], list[queries.AlertAudit]]:
+    return (
+        consult(CHANNELS, {}),
+        queries.outbox_dead_letters(feed()).to_pylist(),
+        queries.alert_audit(feed(), count=_AUDITED).to_pylist(),
+    )
 
 
 def _handle(asked: Mapping[str, Any]) -> str:

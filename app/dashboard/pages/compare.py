@@ -34,6 +34,7 @@ from logprobe.app.text import tables
 from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_bad, numbers, onset_rows, outcome
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.monitor import queries
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing, Place
 from logprobe.monitor.compare.comparison import AXES, METRICS, Axis, positions
 from logprobe.monitor.compare.ratio import ratios
@@ -58,7 +59,7 @@ class OtherPlaces:
     """Homes and services besides the dashboard's own. Thread-safe."""
 
     def __init__(
-        self, places: Sequence[str], *, read: Callable[[str], pa.Table] = lambda where: Briefly(where).read("app_runs")
+        self, places: Sequence[str], *, read: Callable[[str], pa.Table] = lambda where: queries.app_runs(Briefly(where))
     ) -> None:
         """`read`: rows of `app_runs` of a place."""
         self._places = tuple(places)

@@ -20,13 +20,14 @@ from logprobe.app.dashboard.pages import data_home as words
 from logprobe.app.dashboard.pages.sql_box import ROWS, RunningQuery, answer, examples, schema_of
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import report, show
-from logprobe.app.dashboard.views.session import feed, guarded, home, is_new, kept, made, rows_of
+from logprobe.app.dashboard.views.session import feed, guarded, home, is_new, kept, made
 from logprobe.app.runs import Run
 from logprobe.app.text import nodes
 from logprobe.app.text.gaps import doubled, faults_of, gaps_of, measured, raw_sampled, sent
 from logprobe.app.text.lost_records import about_event
 from logprobe.app.text.numbers import counted, data_size, number, when
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.ingest.quarantine_actions import DROP, RETRY
 from logprobe.monitor.reader import connect
@@ -321,23 +322,23 @@ def _tick(seconds: float) -> int:
 @lru_cache(maxsize=2)
 def _stored(_: int) -> words.Stored:
     return words.Stored(
-        runs=rows_of("app_data_runs"),
-        kept=rows_of("app_data_kept"),
-        quarantine=rows_of("app_data_quarantine", limit=_FILES),
-        store=rows_of("app_data_store")[0],
+        runs=queries.app_data_runs(feed()).to_pylist(),
+        kept=queries.app_data_kept(feed()).to_pylist(),
+        quarantine=queries.app_data_quarantine(feed(), limit=_FILES).to_pylist(),
+        store=queries.app_data_store(feed()).to_pylist()[0],
     )
 
 
 @lru_cache(maxsize=16)
 def _account(run: str, _: Hashable) -> Account:
-    judged = identity.judge(identity.facts_of(feed().read("slice_identity", runs=[run], first=[None], last=[None])))
+    judged = identity.judge(identity.facts_of(queries.slice_identity(feed(), runs=[run], first=[None], last=[None])))
     return Account(
-        gaps=next(iter(rows_of("cli_gaps", run=run)), None),
-        problems=rows_of("cli_problems", run=run),
-        doubled=next(iter(rows_of("cli_doubled", run=run)), None),
-        sent=next(iter(rows_of("cli_sent", run=run)), None),
-        collectors=rows_of("app_data_collectors", run=run),
-        nodes=rows_of("relay_nodes", run=run, now=datetime.now(UTC)),
+        gaps=next(iter(queries.cli_gaps(feed(), run=run).to_pylist()), None),
+        problems=queries.cli_problems(feed(), run=run).to_pylist(),
+        doubled=next(iter(queries.cli_doubled(feed(), run=run).to_pylist()), None),
+        sent=next(iter(queries.cli_sent(feed(), run=run).to_pylist()), None),
+        collectors=queries.app_data_collectors(feed(), run=run).to_pylist(),
+        nodes=queries.relay_nodes(feed(), run=run, now=datetime.now(UTC)).to_pylist(),
         on_policy=f"{judged.verdict}: {judged.reason}",
     )
 
@@ -357,7 +358,7 @@ def _installed() -> tuple[tuple[str, str, str], ...]:
 
 @lru_cache(maxsize=2)
 def _schema(_: int) -> list[Block]:
-    return schema_of(rows_of("app_data_schema"))
+    return schema_of(queries.app_data_schema(feed()).to_pylist())
 
 
 def _sql(run: str | None) -> None:

@@ -27,6 +27,7 @@ from logprobe.app.runs import Run
 from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
 from logprobe.app.text.numbers import number
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis import CAUSES, culprit
 from logprobe.monitor.diagnosis.accepted import Expectation, expectation, explained
 from logprobe.monitor.diagnosis.culprit import Picture
@@ -416,7 +417,7 @@ def _proof(run: Run, view: RunView) -> Picture | None:
 def _read_acceptances(run: str) -> Acceptances:
     reference = asked("reference")
     expected = expectation(feed(), run, None if reference == run else reference)
-    return Acceptances(feed().read("acceptances_read", run=run).to_pylist(), expected)
+    return Acceptances(queries.acceptances_read(feed(), run=run).to_pylist(), expected)
 
 
 def _do(run: str, wanted: Mapping[str, Any]) -> str:

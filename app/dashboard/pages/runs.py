@@ -12,11 +12,12 @@ from logprobe.app.dashboard.data.feed import Snapshot
 from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.views.empty_states import no_service, recording_snippet
 from logprobe.app.dashboard.views.page import show
-from logprobe.app.dashboard.views.session import asked, guarded, home, read_once, rows_of
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, read_once
 from logprobe.app.runs import Run
 from logprobe.app.text.judgement import headline, lateness
 from logprobe.app.text.numbers import number
 from logprobe.app.text.runs import Glance, line, matching, prefix, worst_first
+from logprobe.monitor import queries
 from logprobe.monitor.judgement import SEVERITIES
 
 MOST: Final = 50  # rows of a screen; the search finds the others
@@ -107,7 +108,11 @@ def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- it is 
         found = listed(snapshot.runs, _asked())
         shown = [(each.name, each.revision, each.news) for each in found.shown]
         names = [each.name for each in found.shown]
-        glances = read_once("glances", tuple(shown), lambda: rows_of("app_runs_glance", runs=names)) if names else None
+        glances = (
+            read_once("glances", tuple(shown), lambda: queries.app_runs_glance(feed(), runs=names).to_pylist())
+            if names
+            else None
+        )
         show("runs", "runs", table_of(found, {row["run"]: row for row in glances or ()}))
 
 

@@ -15,6 +15,7 @@ from logprobe.app.text.numbers import counted, number
 from logprobe.app.text.tables import cell, csv_text
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor import queries
 from logprobe.monitor.store.queries import MORE
 from logprobe.monitor.store.sql_files import statement
 
@@ -90,7 +91,7 @@ def _example(name: str) -> tuple[str, str]:
     return header.removeprefix("-- ").partition(".")[0], sql
 
 
-def schema_of(rows: Sequence[dict[str, Any]]) -> list[Block]:
+def schema_of(rows: Sequence[queries.AppDataSchema]) -> list[Block]:
     """Rows of `app_data_schema` by view or table."""
     found: dict[str, Block] = {}
     for each in rows:

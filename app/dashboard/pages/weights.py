@@ -20,10 +20,11 @@ from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, t
 from logprobe.app.dashboard.pages import weights_study as study
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import report, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, rows_of, theme
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor import queries
 from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag, lag_by_replica, lanes
 from logprobe.monitor.event_study import around_updates, by_cached_prefix, contrasts
 
@@ -435,7 +436,9 @@ def _study(at: _Looking) -> None:
 def _by_version(at: _Looking) -> None:
     steps = at.sequences
     rows = at.once(
-        "versions", steps, lambda: rows_of("app_weights_versions", run=at.run.name, first=steps.first, last=steps.last)
+        "versions",
+        steps,
+        lambda: queries.app_weights_versions(feed(), run=at.run.name, first=steps.first, last=steps.last).to_pylist(),
     )
     if rows is not None:
         _draw_panel("points", "versions", at.run, study.version_points(rows, steps.words))

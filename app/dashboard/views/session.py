@@ -52,12 +52,6 @@ def feed() -> Feed:
     return _feed(str(home()))
 
 
-def rows_of(name: str, **params: Any) -> list[dict[str, Any]]:
-    """The rows of a stored query. Raises what `Feed.read` raises."""
-    found: list[dict[str, Any]] = feed().read(name, **params).to_pylist()
-    return found
-
-
 def theme() -> Theme:
     """Light or dark, as the browser shows the page."""
     return theme_for(st.context.theme.type)

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.monitor.analysis.slices import Source, Steps
+from logprobe.monitor import queries
+from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.diagnosis.evidence.evidence import (
     Evidence,
     Joins,
@@ -32,6 +33,7 @@ from logprobe.monitor.diagnosis.evidence.weight_readings import Readings, from_r
 from logprobe.monitor.diagnosis.growth.judging import growth_of
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.lag import WeightRecord as Label
+from logprobe.monitor.queries import Source
 
 SAMPLE_TOKENS: Final = 200_000
 _READ_TOKENS: Final = 2_000_000  # raw tokens of the sampled steps, which are decoded to find the sample
@@ -62,18 +64,18 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
         QueryError: the store refused; see `Reader.read`.
     """
     window: dict[str, Any] = {"run": run, "first": steps[0], "last": steps[1]}
-    series = Series(_columns(source.read("diagnosis_steps", **window)))
-    weights = source.read("diagnosis_weights", run=run).to_pylist()
-    configs = source.read("diagnosis_configs", run=run).to_pylist()
+    series = Series(_columns(queries.diagnosis_steps(source, **window)))
+    weights = queries.diagnosis_weights(source, run=run).to_pylist()
+    configs = queries.diagnosis_configs(source, run=run).to_pylist()
     history = series if steps[0] is None else _history(source, run, series)
     joins = _joins(
-        source.read("diagnosis_joins", **window).to_pylist(), source.read("version_conflicts", **window).to_pylist()
+        queries.diagnosis_joins(source, **window).to_pylist(), queries.version_conflicts(source, **window).to_pylist()
     )
     recorded = _sample(source, run, series, _versions(weights))
     return Evidence(
         run=run,
         series=series,
-        slices=_slices(source.read("diagnosis_slices", **window, steps=None)),
+        slices=_slices(queries.diagnosis_slices(source, **window, steps=None)),
         joins=joins,
         setup=from_documents(configs),
         weights=Weights(tuple(_weight_record(row) for row in weights)),
@@ -90,8 +92,8 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
 
 
 def _probes(source: Source, **window: Any) -> Probes:
-    looks = tuple(Probed(**row) for row in source.read("diagnosis_probe", **window).to_pylist())
-    noted = source.read("diagnosis_probe_silence", run=window["run"]).to_pylist()
+    looks = tuple(Probed(**row) for row in queries.diagnosis_probe(source, **window).to_pylist())
+    noted = queries.diagnosis_probe_silence(source, run=window["run"]).to_pylist()
     silent = noted and (noted[0]["event"] == "probe_engine" if looks else noted[0]["event"] != "probe_works")
     return Probes(looks, noted[0]["message"] if silent else None)
 
@@ -104,7 +106,7 @@ def _history(source: Source, run: str, series: Series) -> Series:
     """All steps up to the end of the window: a run's normal is that of its beginning, wherever the window begins."""
     if not len(series):
         return series
-    return Series(_columns(source.read("diagnosis_steps", run=run, first=None, last=int(series.step[-1]))))
+    return Series(_columns(queries.diagnosis_steps(source, run=run, first=None, last=int(series.step[-1]))))
 
 
 def _slices(table: pa.Table) -> Slices:
@@ -119,7 +121,7 @@ def _strata(source: Source, run: str, series: Series) -> Strata | None:
     first, now = windows(measured)
     between = measured[np.linspace(0, len(measured) - 1, min(len(measured), _STRATA_STEPS)).round().astype(np.int64)]
     steps = np.unique(np.concatenate([first, now, between])).tolist()
-    table = source.read("diagnosis_slices", run=run, first=steps[0], last=steps[-1], steps=steps)
+    table = queries.diagnosis_slices(source, run=run, first=steps[0], last=steps[-1], steps=steps)
     return Strata(
         step=table["step"].to_numpy().astype(np.int64),
         lag=table["lag"].cast(pa.float64()).fill_null(np.nan).to_numpy(),
@@ -138,15 +140,15 @@ def _code(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _update(source: Source, **window: Any) -> dict[int, float]:
-    rows = source.read("diagnosis_update", **window).to_pylist()
+    rows = queries.diagnosis_update(source, **window).to_pylist()
     return {row["step"]: row["k3"] for row in rows}
 
 
-def _joins(rows: list[dict[str, Any]], stated: list[dict[str, Any]]) -> Joins:
-    rows = [row for row in rows if not row["pending"]]
+def _joins(rows: list[queries.DiagnosisJoins], stated: list[queries.VersionConflicts]) -> Joins:
+    known: list[dict[str, Any]] = [{**row} for row in rows if not row["pending"]]
 
     def count(column: str, **where: Any) -> int:
-        return sum(row[column] for row in rows if all(row[key] == value for key, value in where.items()))
+        return sum(row[column] for row in known if all(row[key] == value for key, value in where.items()))
 
     return Joins(
         sequences=count("sequences"),
@@ -161,15 +163,19 @@ def _joins(rows: list[dict[str, Any]], stated: list[dict[str, Any]]) -> Joins:
         reduced=count("reduced"),
         ambiguous=count("ambiguous"),
         routed=count("routed"),
-        conflicts=VersionConflicts(**{f.name: stated[0][f.name] for f in fields(VersionConflicts)}) if stated else None,
+        conflicts=_conflicts({**stated[0]}) if stated else None,
     )
 
 
+def _conflicts(row: Mapping[str, Any]) -> VersionConflicts:
+    return VersionConflicts(**{field.name: row[field.name] for field in fields(VersionConflicts)})
+
+
 def _readings(source: Source, run: str) -> Readings:
-    rows = source.read("diagnosis_weight_readings", run=run).to_pylist()
+    rows = queries.diagnosis_weight_readings(source, run=run).to_pylist()
     if not rows:
         return Readings()
-    layouts = source.read("config_documents", run=run, kind="weight_layout").to_pylist()
+    layouts = queries.config_documents(source, run=run, kind="weight_layout").to_pylist()
     return from_rows(rows, {row["fingerprint"]: tuple(parsed(row["document"]).get("tensors", ())) for row in layouts})
 
 
@@ -177,7 +183,7 @@ def _weight_record(row: Mapping[str, Any]) -> WeightRecord:
     return WeightRecord(**{name: value for name, value in row.items() if name != "time"})
 
 
-def _versions(rows: list[dict[str, Any]]) -> Versions:
+def _versions(rows: list[queries.DiagnosisWeights]) -> Versions:
     labels = (Label(r["version"], r["step"], r["time"], r["source"]) for r in rows if r["version"] is not None)
     return Versions.from_records(labels)
 
@@ -187,14 +193,14 @@ def _sample(source: Source, run: str, series: Series, versions: Versions) -> Tok
     steps, parts = _plan(series)
     if not steps:
         return None
-    table = source.read("diagnosis_tokens", run=run, steps=steps, parts=parts)
+    table = queries.diagnosis_tokens(source, run=run, steps=steps, parts=parts)
     return from_table(table, versions) if table.num_rows else None
 
 
 def _replay(source: Source, run: str, series: Series) -> Replay:
     """The routes of some sequences of the newest steps."""
     steps = series.step[-_ROUTED_STEPS:].tolist()
-    return routes_from_rows(source.read("diagnosis_routes", run=run, steps=steps, each=_ROUTED_SEQUENCES).to_pylist())
+    return routes_from_rows(queries.diagnosis_routes(source, run=run, steps=steps, each=_ROUTED_SEQUENCES).to_pylist())
 
 
 def _plan(series: Series) -> tuple[list[int], int]:

@@ -11,15 +11,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.evidence.setup import from_documents
 from logprobe.monitor.diagnosis.growth.onset import Change, Tracker, judge
 from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.diagnosis.levels import band_of
 from logprobe.monitor.diagnosis.result import Growth, Verdict
+from logprobe.monitor.queries import Source
 
 if TYPE_CHECKING:  # pages read growth, and load no database
     from logprobe.monitor.store.store import Store
@@ -34,13 +36,6 @@ _STATES: Final = pa.schema({
     "run": pa.string(), "step": pa.int64(), "revision": pa.int64(), "rule": pa.string(), "changes": pa.list_(pa.int64()), "state": pa.string(),
 })  # fmt: skip
 _NONE: Final = -(1 << 62)  # before every step
-
-
-class Source(Protocol):
-    """A `Reader` or a `Store`."""
-
-    def read(self, name: str, /, **params: object) -> pa.Table:
-        """Rows of a stored query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +91,9 @@ def judged(
     kept = {
         run: (first, min(last, begun[run].last)) for run, (first, last) in spans.items() if begun[run].last >= first
     }
-    for row in source.read("growth_window", **columns(kept)).to_pylist() if kept else ():
-        of_run = found[row.pop("run")]
-        of_run[row["step"]] = Judged(**row)
+    for row in queries.growth_window(source, **columns(kept)).to_pylist() if kept else ():
+        facts: dict[str, Any] = {**row}
+        found[facts.pop("run")][row["step"]] = Judged(**facts)
     ahead = {run: (begun[run].last + 1, last) for run, (_, last) in spans.items() if begun[run].last < last}
     for run, judgements in _go_on(source, begun, ahead, keep).items():
         found[run] |= {each.step: each for each in judgements if each.step >= spans[run][0]}
@@ -147,7 +142,7 @@ def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
         if kept.last != _NONE
     }
     spans = {run: (kept.last + 1, -_NONE) for run, kept in begun.items()}
-    for row in source.read("growth_values", **columns(spans)).to_pylist():
+    for row in queries.growth_values(source, **columns(spans)).to_pylist():
         kept, before = begun[row["run"]], found.get(row["run"])
         kept.reach(row["step"])
         verdict = kept.tracker.add(row["step"], row["value"]).verdict
@@ -183,15 +178,15 @@ class _Begun:
 
 
 def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
-    rows = source.read("growth_states", runs=runs).to_pylist()
+    rows = queries.growth_states(source, runs=runs).to_pylist()
     touched = {row["run"]: (row["first_touched"], row["step"]) for row in rows if row["first_touched"] is not None}
-    changed = set(source.read("growth_changed", **columns(touched))["run"].to_pylist()) if touched else set()
+    changed = set(queries.growth_changed(source, **columns(touched))["run"].to_pylist()) if touched else set()
     found = {}
     for row in rows:
         setup: str | None = None
         changes: list[Change] = []
         if row["configs"] > 1:  # reading them looks at every sequence
-            setups = source.read("diagnosis_config_changes", run=row["run"]).to_pylist()
+            setups = queries.diagnosis_config_changes(source, run=row["run"]).to_pylist()
             setup = setups[0]["setup"] if setups else None
             changes = [(each["step"], each["setup"]) for each in setups[1:]]
         stands = row["step"] is not None and row["rule"] == _RULE and row["run"] not in changed
@@ -209,7 +204,7 @@ def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
 def _know_set_ups(source: Source, begun: Mapping[str, _Begun], configs: Mapping[str, int]) -> None:
     """Reads the configurations of runs that have others than were known."""
     new = [run for run, each in begun.items() if each.tracker.configs != configs[run]]
-    rows = source.read("growth_setups", runs=new).to_pylist() if new else []
+    rows = queries.growth_setups(source, runs=new).to_pylist() if new else []
     for run in new:
         each = begun[run]
         each.band = band_of(from_documents([row for row in rows if row["run"] == run]))
@@ -233,7 +228,7 @@ def _go_on(
         return {}
     found: dict[str, list[Judged]] = {run: [] for run in spans}
     kept = []
-    for row in source.read("growth_values", **columns(spans)).to_pylist():
+    for row in queries.growth_values(source, **columns(spans)).to_pylist():
         run, of_run = row["run"], begun[row["run"]]
         of_run.reach(row["step"])
         each = take(of_run.tracker, row["step"], row["value"])

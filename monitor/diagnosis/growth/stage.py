@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.growth.judging import Now, growth_now
 from logprobe.monitor.service.turns import Priority, Row, priority
 from logprobe.monitor.store.store import Store
@@ -36,7 +37,7 @@ class GrowthStage:
 
     def rows(self) -> Sequence[Row]:
         """Runs with steps that were computed since."""
-        return list(self._store.read("growth_due", now=self._now().isoformat()).to_pylist())
+        return list(queries.growth_due(self._store, now=self._now().isoformat()).to_pylist())
 
     def due(self, row: Row) -> Priority:
         """Live ones first."""

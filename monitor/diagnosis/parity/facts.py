@@ -19,9 +19,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
 from logprobe.monitor.diagnosis.evidence.setup import flat, parsed
+from logprobe.monitor.queries import Source
 
 Facts = Mapping[str, tuple[Any, ...]]
 
@@ -43,13 +44,13 @@ def facts_of(source: Source, run: str) -> Facts:
     """All facts of a run. Raises `QueryError` as the source does."""
     found: dict[str, list[Any]] = {}
     # No column of times below: to make datetimes of them, pyarrow would load pandas.
-    configs = source.read("diagnosis_configs", run=run).drop_columns("time").to_pylist()
+    configs = queries.diagnosis_configs(source, run=run).drop_columns("time").to_pylist()
     for name, value in _recorded(configs):
         values = found.setdefault(name, [])
         if value not in values:
             values.append(value)
     facts = {name: tuple(values) for name, values in found.items()}
-    rows = source.read("diagnosis_weights", run=run).drop_columns("time").to_pylist()
+    rows = queries.diagnosis_weights(source, run=run).drop_columns("time").to_pylist()
     records = (WeightRecord(**row) for row in rows)
     return {**facts, **_heads(facts), **_updates(Weights(tuple(records)))}
 

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.diagnosis.parity.facts import Facts, facts_of
 from logprobe.monitor.diagnosis.parity.recipe import Outcome, Recipe
 from logprobe.monitor.diagnosis.parity.trajectories import Trajectory, Trend, follow
 from logprobe.monitor.diagnosis.parity_defaults import provenance
 from logprobe.monitor.diagnosis.result import Layer
+from logprobe.monitor.queries import Source
 
 Verdict: TypeAlias = Literal["at_parity", "not_at_parity", "unknown"]
 
@@ -196,7 +197,7 @@ def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> I
 def trends(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Trend]:
     """What was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
     found: dict[str, dict[int, float]] = {}
-    rows = source.read("app_points", run=run, since=-1, metrics=list(metrics))
+    rows = queries.app_points(source, run=run, since=-1, metrics=list(metrics))
     columns = (rows[name].to_pylist() for name in ("metric", "step", "value"))
     for metric, step, value in zip(*columns, strict=True):
         found.setdefault(metric, {})[step] = value

@@ -21,11 +21,12 @@ from pydantic import Field
 
 from logprobe.collectors.errors import EngineError
 from logprobe.collectors.versions import Mark, MarkFile
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.engine import Engine, Model
 from logprobe.monitor.proof.paired import Gap, gap
 from logprobe.monitor.proof.sample import Floats, sampling_of, temperature_of
+from logprobe.monitor.queries import Source
 from logprobe.monitor.settings_file import Settings
 
 # Why there is no gap. Identifiers of health records, each with "probe_" before it.
@@ -179,7 +180,7 @@ def confirmed(found: Look, source: Source, home: Home, replica: str | None) -> L
     if found.gap is None or found.began is None or found.ended is None:
         return found
     times = {"since": found.began.isoformat(), "until": found.ended.isoformat()}
-    changes = source.read("probe_changes", run=found.run, replica=replica, **times)["changes"][0].as_py()
+    changes = queries.probe_changes(source, run=found.run, replica=replica, **times)["changes"][0].as_py()
     newest = Marks(home, found.run).newest(replica, until=found.ended.timestamp())
     if not changes and newest is not None and newest.applied_at <= found.began.timestamp():
         return found
@@ -202,7 +203,7 @@ def _chosen(
     usable = [one for one in found if one.why_not is None]
     if not usable:
         return nothing.without_gap("incomparable", found[0].why_not or "")
-    row = source.read("probe_budget", run=run).to_pylist()[0]
+    row = queries.probe_budget(source, run=run).to_pylist()[0]
     return _affordable(usable, settings, row["sampled"], row["scored"]) or nothing.without_gap(
         "budget",
         f"{row['sampled']} tokens were sampled and {row['scored']} scored again: the next sequence needs "
@@ -302,8 +303,8 @@ def candidates(
 ) -> list[Candidate]:
     """The newest sequences of one weight version with a recorded prompt. Raises `QueryError`."""
     since = None if after is None else after.isoformat()
-    rows = source.read(
-        "probe_sequences", run=run, version=version, replica=replica, after=since, most=_LOOKED_AT * most
+    rows = queries.probe_sequences(
+        source, run=run, version=version, replica=replica, after=since, most=_LOOKED_AT * most
     ).to_pylist()
     return [_candidate(row) for row in rows]
 

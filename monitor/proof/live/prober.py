@@ -22,6 +22,7 @@ from logprobe.collectors.health import Problem
 from logprobe.collectors.recorder.runtime import new_writer_id
 from logprobe.collectors.recorder.writer import rows_table
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.engine import Engine
 from logprobe.monitor.proof.live.look import SETTLE, Look, ProbeSettings, Reason, confirmed, look
@@ -101,7 +102,7 @@ class Prober:
             self._held.after = self._steps(self._held)["newest"]
 
     def _newest_run(self) -> str | None:
-        rows = self._store.read("probe_run").to_pylist()
+        rows = queries.probe_run(self._store).to_pylist()
         recent = datetime.now(UTC) - _OVER
         names = (row["run"] for row in rows if row["last_at"] is not None and row["last_at"] > recent)
         return next((name for name in names if self._settings.wants(name)), None)
@@ -120,9 +121,8 @@ class Prober:
         elif waited > _LONGEST_HOLD:
             self._finish(held, steps["newest"])
 
-    def _steps(self, held: _Held) -> dict[str, Any]:
-        row: dict[str, Any] = self._store.read("probe_steps", run=held.found.run, after=held.after).to_pylist()[0]
-        return row
+    def _steps(self, held: _Held) -> queries.ProbeSteps:
+        return queries.probe_steps(self._store, run=held.found.run, after=held.after).to_pylist()[0]
 
     def _finish(self, held: _Held, step: int | None) -> None:
         self._held, found = None, held.found

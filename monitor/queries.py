@@ -1,0 +1,42 @@
+"""The stored statements of ``monitor/sql`` that read, as functions of what they are read from.
+
+    rows = queries.cli_behind(reader, run="qwen-3").to_pylist()
+
+`queries.pyi` has the parameters and the columns of each, so that a typo is a type error. ``make queries`` writes it from the SQL.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from logprobe.collectors.errors import QueryError
+from logprobe.monitor.store.sql_files import statement
+
+
+class Source(Protocol):
+    """What stored statements are read from: a `Reader`, a `Store`, or what hands them on."""
+
+    def read(self, name: str, /, **params: Any) -> pa.Table:
+        """The rows of the stored statement `name`."""
+
+
+class Query:
+    """One stored statement."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, source: Source, /, *incoming: pa.Table, **params: Any) -> pa.Table:
+        """Its rows, with `params` in its ``$name`` places; a `Store` joins it with the table `incoming`. Raises as ``source.read`` does."""
+        return source.read(self.name, *incoming, **params)
+
+
+def __getattr__(name: str) -> Query:
+    try:
+        statement(name)
+    except QueryError as error:
+        raise AttributeError(str(error)) from None
+    query = globals()[name] = Query(name)
+    return query

@@ -1,0 +1,2055 @@
+# What each stored statement takes and which columns it gives. Written by ``make queries`` from the SQL; do not edit.
+
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
+
+_Row = TypeVar("_Row")
+
+class Rows(Generic[_Row]):
+    # An Arrow table whose rows are known.
+    num_rows: int
+    schema: Any
+    column_names: list[str]
+    def to_pylist(self) -> list[_Row]: ...
+    def __getitem__(self, column: str) -> Any: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class Source(Protocol):
+    # What stored statements are read from: a `Reader`, a `Store`, or what hands them on.
+    def read(self, name: str, /, **params: Any) -> Any: ...
+
+class AcceptancesExpected(TypedDict):
+    run: Any  # VARCHAR
+    same_setup: Any  # BOOLEAN
+    k3: Any  # DOUBLE
+    steps: Any  # BIGINT
+
+def acceptances_expected(source: Source, /, *, reference: Any, run: Any) -> Rows[AcceptancesExpected]: ...
+
+class AcceptancesPolicy(TypedDict):
+    run: Any  # VARCHAR
+    cause: Any  # VARCHAR
+    because: Any  # VARCHAR
+    up_to: Any  # DOUBLE
+
+def acceptances_policy(source: Source, /) -> Rows[AcceptancesPolicy]: ...
+
+class AcceptancesRead(TypedDict):
+    run: Any  # VARCHAR
+    cause: Any  # VARCHAR
+    because: Any  # VARCHAR
+    up_to: Any  # DOUBLE
+    was: Any  # DOUBLE
+    author: Any  # VARCHAR
+    source: Any  # VARCHAR
+    accepted_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def acceptances_read(source: Source, /, *, run: Any) -> Rows[AcceptancesRead]: ...
+
+class AdoptKnown(TypedDict):
+    segment_id: Any  # VARCHAR
+    path: Any  # VARCHAR
+    location: Any  # VARCHAR
+
+def adopt_known(source: Source, /, *, segment_ids: Any) -> Rows[AdoptKnown]: ...
+
+class AlertAcknowledged(TypedDict):
+    episode: Any  # VARCHAR
+    author: Any  # VARCHAR
+    reason: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    until: Any  # TIMESTAMP WITH TIME ZONE
+
+def alert_acknowledged(source: Source, /, *, runs: Any) -> Rows[AlertAcknowledged]: ...
+
+class AlertAudit(TypedDict):
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    author: Any  # VARCHAR
+    action: Any  # VARCHAR
+    subject: Any  # VARCHAR
+    words: Any  # VARCHAR
+
+def alert_audit(source: Source, /, *, count: Any) -> Rows[AlertAudit]: ...
+
+class AlertChanges(TypedDict):
+    kind: Any  # VARCHAR
+    what: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+
+def alert_changes(source: Source, /, *, last: Any, run: Any) -> Rows[AlertChanges]: ...
+
+class AlertDiagnoses(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    document: Any  # VARCHAR
+
+def alert_diagnoses(source: Source, /, *, runs: Any) -> Rows[AlertDiagnoses]: ...
+
+class AlertEngine(TypedDict):
+    in_use: Any  # BOOLEAN
+
+def alert_engine(source: Source, /, *, run: Any) -> Rows[AlertEngine]: ...
+
+class AlertHistory(TypedDict):
+    run: Any  # VARCHAR
+    rule: Any  # VARCHAR
+    slice: Any  # VARCHAR
+    severity: Any  # VARCHAR
+    step: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    before: Any  # VARCHAR
+    after: Any  # VARCHAR
+    reason: Any  # VARCHAR
+    value: Any  # DOUBLE
+    words: Any  # VARCHAR
+
+def alert_history(source: Source, /, *, run: Any) -> Rows[AlertHistory]: ...
+
+class AlertList(TypedDict):
+    run: Any  # VARCHAR
+    rule: Any  # VARCHAR
+    slice: Any  # VARCHAR
+    severity: Any  # VARCHAR
+    phase: Any  # VARCHAR
+    reason: Any  # VARCHAR
+    step: Any  # BIGINT
+    started_step: Any  # BIGINT
+    changed_at: Any  # TIMESTAMP WITH TIME ZONE
+    value: Any  # DOUBLE
+    words: Any  # VARCHAR
+    told: Any  # BOOLEAN
+    muted: Any  # VARCHAR
+    episode: Any  # VARCHAR
+    acknowledged_by: Any  # VARCHAR
+    acknowledged_until: Any  # TIMESTAMP WITH TIME ZONE
+
+def alert_list(source: Source, /, *, run: Any) -> Rows[AlertList]: ...
+
+class AlertLoad(TypedDict):
+    run: Any  # VARCHAR
+    rule: Any  # VARCHAR
+    slice: Any  # VARCHAR
+    fingerprint: Any  # VARCHAR
+    document: Any  # VARCHAR
+
+def alert_load(source: Source, /, *, runs: Any) -> Rows[AlertLoad]: ...
+
+class AlertPulse(TypedDict):
+    run: Any  # VARCHAR
+    last_step: Any  # BIGINT
+    last_step_at: Any  # TIMESTAMP WITH TIME ZONE
+    last_record_at: Any  # TIMESTAMP WITH TIME ZONE
+    step_seconds: Any  # DOUBLE
+    relies_on_engine: Any  # BIGINT
+    training_since: Any  # TIMESTAMP WITH TIME ZONE
+    rollout_segments: Any  # BIGINT
+    writers: Any  # STRUCT("name" VARCHAR, component VARCHAR, first_seen TIMESTAMP WITH TIME ZONE, last_seen TIMESTAMP WITH TIME ZONE, closed BOOLEAN, failed VARCHAR, trains BOOLEAN)[]
+    doubled: Any  # BIGINT
+    doubled_since: Any  # BIGINT
+
+def alert_pulse(source: Source, /, *, runs: Any) -> Rows[AlertPulse]: ...
+
+class AlertRuns(TypedDict):
+    run: Any  # VARCHAR
+    newest_step: Any  # BIGINT
+    newest_computed_at: Any  # TIMESTAMP WITH TIME ZONE
+    revision: Any  # BIGINT
+    last_arrival: Any  # TIMESTAMP WITH TIME ZONE
+    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
+    controlled_at: Any  # TIMESTAMP WITH TIME ZONE
+    cursor: Any  # BIGINT
+    rules: Any  # VARCHAR
+    open: Any  # BIGINT
+    live: Any  # BOOLEAN
+    silenced: Any  # BOOLEAN
+    acknowledged: Any  # BOOLEAN
+
+def alert_runs(source: Source, /) -> Rows[AlertRuns]: ...
+
+class AlertSeries(TypedDict):
+    step: Any  # BIGINT
+    value: Any  # DOUBLE
+
+def alert_series(source: Source, /, *, count: Any, last: Any, metric: Any, run: Any) -> Rows[AlertSeries]: ...
+
+class AlertSilences(TypedDict):
+    id: Any  # VARCHAR
+    matchers: Any  # VARCHAR
+    author: Any  # VARCHAR
+    reason: Any  # VARCHAR
+    created_at: Any  # TIMESTAMP WITH TIME ZONE
+    expires_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def alert_silences(source: Source, /, *, now: Any) -> Rows[AlertSilences]: ...
+
+class AlertSteps(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+
+def alert_steps(source: Source, /, *, after: Any, count: Any, quiet_since: Any, runs: Any) -> Rows[AlertSteps]: ...
+
+class AlertValues(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    metric: Any  # VARCHAR
+    value: Any  # DOUBLE
+
+def alert_values(source: Source, /, *, first: Any, last: Any, metrics: Any, runs: Any) -> Rows[AlertValues]: ...
+
+class AppDataCollectors(TypedDict):
+    writer: Any  # VARCHAR
+    component: Any  # VARCHAR
+    closed: Any  # BOOLEAN
+    last_sign: Any  # TIMESTAMP WITH TIME ZONE
+    started: Any  # VARCHAR
+    counters: Any  # VARCHAR
+    self_test: Any  # VARCHAR
+    self_test_severity: Any  # VARCHAR
+    failed: Any  # VARCHAR
+    segments: Any  # BIGINT
+    tokens: Any  # BIGINT
+    last_segment: Any  # TIMESTAMP WITH TIME ZONE
+
+def app_data_collectors(source: Source, /, *, run: Any) -> Rows[AppDataCollectors]: ...
+
+class AppDataKept(TypedDict):
+    run: Any  # VARCHAR
+    sequences: Any  # BIGINT
+    with_raw: Any  # BIGINT
+    reduced: Any  # BIGINT
+    steps: Any  # BIGINT
+    steps_with_raw: Any  # BIGINT
+    first_step: Any  # BIGINT
+    last_step: Any  # BIGINT
+    files: Any  # BIGINT
+    bytes: Any  # BIGINT
+    training_bytes: Any  # BIGINT
+    rollout_bytes: Any  # BIGINT
+    oldest_at: Any  # TIMESTAMP WITH TIME ZONE
+    newest_at: Any  # TIMESTAMP WITH TIME ZONE
+    merged: Any  # BIGINT
+    folded: Any  # BIGINT
+    last_folded: Any  # BIGINT
+    sampled: Any  # BIGINT
+    sampled_from: Any  # BIGINT
+    summed: Any  # BIGINT
+
+def app_data_kept(source: Source, /) -> Rows[AppDataKept]: ...
+
+class AppDataQuarantine(TypedDict):
+    path: Any  # VARCHAR
+    origin: Any  # VARCHAR
+    run: Any  # VARCHAR
+    reason: Any  # VARCHAR
+    message: Any  # VARCHAR
+    bytes: Any  # BIGINT
+    moved_at: Any  # TIMESTAMP WITH TIME ZONE
+    total: Any  # BIGINT
+
+def app_data_quarantine(source: Source, /, *, limit: Any) -> Rows[AppDataQuarantine]: ...
+
+class AppDataRuns(TypedDict):
+    run: Any  # VARCHAR
+    first_step: Any  # BIGINT
+    last_step: Any  # BIGINT
+    steps: Any  # BIGINT
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    rollouts: Any  # BIGINT
+    segments: Any  # BIGINT
+    first_time: Any  # TIMESTAMP WITH TIME ZONE
+    last_time: Any  # TIMESTAMP WITH TIME ZONE
+    last_ingested_at: Any  # TIMESTAMP WITH TIME ZONE
+    raw_files: Any  # BIGINT
+    raw_bytes: Any  # BIGINT
+    store_share: Any  # DOUBLE
+    imported: Any  # BOOLEAN
+    lost_sequences: Any  # BIGINT
+    lost_tokens: Any  # BIGINT
+    quarantined: Any  # BIGINT
+    dirty_steps: Any  # BIGINT
+
+def app_data_runs(source: Source, /) -> Rows[AppDataRuns]: ...
+
+class AppDataSchema(TypedDict):
+    name: Any  # VARCHAR
+    is_view: Any  # BOOLEAN
+    column: Any  # VARCHAR
+    type: Any  # VARCHAR
+
+def app_data_schema(source: Source, /) -> Rows[AppDataSchema]: ...
+
+class AppDataStore(TypedDict):
+    database_size: Any  # VARCHAR
+    wal_size: Any  # VARCHAR
+
+def app_data_store(source: Source, /) -> Rows[AppDataStore]: ...
+
+class AppEvents(TypedDict):
+    kind: Any  # VARCHAR
+    label: Any  # VARCHAR
+    happened_at: Any  # TIMESTAMP WITH TIME ZONE
+    cache_cleared: Any  # BOOLEAN
+    pause_mode: Any  # VARCHAR
+    step: Any  # BIGINT
+
+def app_events(source: Source, /, *, run: Any) -> Rows[AppEvents]: ...
+
+class AppLearningRates(TypedDict):
+    label: Any  # VARCHAR
+    step: Any  # BIGINT
+    before: Any  # DOUBLE
+    after: Any  # DOUBLE
+    until: Any  # BIGINT
+
+def app_learning_rates(source: Source, /, *, run: Any) -> Rows[AppLearningRates]: ...
+
+class AppMarks(TypedDict):
+    kind: Any  # VARCHAR
+    step: Any  # BIGINT
+    label: Any  # VARCHAR
+    slice: Any  # VARCHAR
+    words: Any  # VARCHAR
+
+def app_marks(source: Source, /, *, run: Any) -> Rows[AppMarks]: ...
+
+class AppMismatchColumns(TypedDict):
+    column: Any  # BIGINT
+    steps: Any  # BIGINT
+    profiled: Any  # BIGINT
+    kept: Any  # BIGINT
+    expected: Any  # BIGINT
+    seen: Any  # BIGINT
+
+def app_mismatch_columns(
+    source: Source, /, *, first: Any, last: Any, run: Any, width: Any
+) -> Rows[AppMismatchColumns]: ...
+
+class AppMismatchDensity(TypedDict):
+    column: Any  # BIGINT
+    bin: Any  # INTEGER
+    tokens: Any  # BIGINT
+
+def app_mismatch_density(
+    source: Source, /, *, first: Any, last: Any, merge: Any, pair: Any, run: Any, width: Any
+) -> Rows[AppMismatchDensity]: ...
+
+class AppMismatchProfiled(TypedDict):
+    steps: Any  # BIGINT
+    last_step: Any  # BIGINT
+    revision: Any  # BIGINT
+    tokens: Any  # BIGINT
+
+def app_mismatch_profiled(source: Source, /, *, run: Any) -> Rows[AppMismatchProfiled]: ...
+
+class AppMismatchTags(TypedDict):
+    name: Any  # VARCHAR
+    sequences: Any  # BIGINT
+
+def app_mismatch_tags(source: Source, /, *, first: Any, last: Any, most: Any, run: Any) -> Rows[AppMismatchTags]: ...
+
+class AppMismatchWindow(TypedDict):
+    first: Any  # BIGINT
+    last: Any  # BIGINT
+    steps: Any  # BIGINT
+    sequences: Any  # BIGINT
+
+def app_mismatch_window(
+    source: Source, /, *, first: Any, last: Any, most: Any, run: Any
+) -> Rows[AppMismatchWindow]: ...
+
+class AppPoints(TypedDict):
+    step: Any  # BIGINT
+    metric: Any  # VARCHAR
+    value: Any  # DOUBLE
+
+def app_points(source: Source, /, *, metrics: Any, run: Any, since: Any) -> Rows[AppPoints]: ...
+
+class AppRuns(TypedDict):
+    run: Any  # VARCHAR
+    first_at: Any  # TIMESTAMP WITH TIME ZONE
+    writers: Any  # STRUCT("name" VARCHAR, last_seen TIMESTAMP WITH TIME ZONE, closed BOOLEAN, failed VARCHAR, trains BOOLEAN)[]
+    steps: Any  # BIGINT
+    last_step: Any  # BIGINT
+    step_seconds: Any  # DOUBLE
+    tokens: Any  # BIGINT
+    sequences: Any  # BIGINT
+    revision: Any  # BIGINT
+    news: Any  # VARCHAR
+    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, alerts STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
+    last_record_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def app_runs(source: Source, /) -> Rows[AppRuns]: ...
+
+class AppRunsGlance(TypedDict):
+    run: Any  # VARCHAR
+    k3: Any  # DOUBLE[]
+    lag: Any  # DOUBLE
+    correction: Any  # VARCHAR
+    corrected_from: Any  # BIGINT
+
+def app_runs_glance(source: Source, /, *, runs: Any) -> Rows[AppRunsGlance]: ...
+
+class AppSteps(TypedDict):
+    step: Any  # BIGINT
+    tokens: Any  # BIGINT
+    sequences: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    revision: Any  # BIGINT
+
+def app_steps(source: Source, /, *, run: Any, since: Any) -> Rows[AppSteps]: ...
+
+class AppStepsOnTheirWay(TypedDict):
+    step: Any  # BIGINT
+
+def app_steps_on_their_way(source: Source, /, *, run: Any) -> Rows[AppStepsOnTheirWay]: ...
+
+class AppTokensCorrections(TypedDict):
+    rank: Any  # INTEGER
+    correction: Any  # VARCHAR
+
+def app_tokens_corrections(source: Source, /, *, run: Any, step: Any) -> Rows[AppTokensCorrections]: ...
+
+class AppTokensSequence(TypedDict):
+    position: Any  # INTEGER
+    token_id: Any  # INTEGER
+    mask: Any  # BOOLEAN
+    rollout_logprob: Any  # FLOAT
+    trainer_logprob: Any  # FLOAT
+    current_logprob: Any  # FLOAT
+    reference_logprob: Any  # FLOAT
+    entropy: Any  # FLOAT
+    advantage: Any  # FLOAT
+    weight_version: Any  # VARCHAR
+
+def app_tokens_sequence(
+    source: Source,
+    /,
+    *,
+    row: Any,
+    run: Any,
+    segment: Any,
+    step: Any,
+    rollout_files: Any = ...,
+    sampled_from: Any = ...,
+    sampled_to: Any = ...,
+    training_files: Any = ...,
+) -> Rows[AppTokensSequence]: ...
+
+class AppTokensSides(TypedDict):
+    rollout_source: Any  # VARCHAR
+    alignment: Any  # VARCHAR
+    sequences: Any  # BIGINT
+    kept: Any  # BIGINT
+    reduced: Any  # BIGINT
+    folded: Any  # BOOLEAN
+
+def app_tokens_sides(source: Source, /, *, run: Any, step: Any) -> Rows[AppTokensSides]: ...
+
+class AppTokensSteps(TypedDict):
+    step: Any  # BIGINT
+    sequences: Any  # BIGINT
+    k3_kl: Any  # DOUBLE
+    broken: Any  # BIGINT
+    kept: Any  # BIGINT
+
+def app_tokens_steps(source: Source, /, *, pair: Any, run: Any) -> Rows[AppTokensSteps]: ...
+
+class AppTokensUnmeasured(TypedDict):
+    step: Any  # BIGINT
+    sample_id: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    tokens: Any  # INTEGER
+    n_total: Any  # INTEGER
+    reward: Any  # DOUBLE
+    rank: Any  # INTEGER
+    rollout_source: Any  # VARCHAR
+    alignment: Any  # VARCHAR
+    tags: Any  # MAP(VARCHAR, VARCHAR)
+    replica: Any  # VARCHAR
+    trainer_weight_version: Any  # VARCHAR
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+    cached_prefix_tokens: Any  # INTEGER
+    finish_reason: Any  # VARCHAR
+    raw_kept: Any  # BOOLEAN
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+
+def app_tokens_unmeasured(
+    source: Source, /, *, count: Any, pair: Any, run: Any, sample: Any, step: Any
+) -> Rows[AppTokensUnmeasured]: ...
+
+class AppWeightsLag(TypedDict):
+    step: Any  # BIGINT
+    replica: Any  # VARCHAR
+    trainer_version: Any  # VARCHAR
+    version: Any  # VARCHAR
+    tokens: Any  # BIGINT
+
+def app_weights_lag(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[AppWeightsLag]: ...
+
+class AppWeightsUpdates(TypedDict):
+    source: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    updates: Any  # BIGINT
+    newest_version: Any  # VARCHAR
+    behind: Any  # BIGINT
+    usual_stride: Any  # BIGINT
+    all_skipped: Any  # BIGINT
+    all_backwards: Any  # BIGINT
+    all_unloaded: Any  # BIGINT
+    all_reloads: Any  # BIGINT
+    cleared: Any  # BIGINT
+    kept: Any  # BIGINT
+    usual_delay: Any  # DOUBLE
+    longest_delay: Any  # DOUBLE
+    usual_pause: Any  # DOUBLE
+    longest_pause: Any  # DOUBLE
+    pauses: Any  # VARCHAR[]
+    unknown: Any  # BIGINT
+    version: Any  # VARCHAR
+    step: Any  # BIGINT
+    arrived_at: Any  # TIMESTAMP WITH TIME ZONE
+    pause_mode: Any  # VARCHAR
+    cache_cleared: Any  # BOOLEAN
+    loaded: Any  # BOOLEAN
+    delay: Any  # DOUBLE
+    pause: Any  # DOUBLE
+    reloads: Any  # BIGINT
+    backwards: Any  # BOOLEAN
+    skipped: Any  # BIGINT
+
+def app_weights_updates(
+    source: Source, /, *, first: Any, last: Any, newest: Any, run: Any
+) -> Rows[AppWeightsUpdates]: ...
+
+class AppWeightsVersions(TypedDict):
+    version: Any  # VARCHAR
+    mixed: Any  # BOOLEAN
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    broken: Any  # BIGINT
+    k3_kl: Any  # DOUBLE
+    logprob_abs_diff_mean: Any  # DOUBLE
+    first_step: Any  # BIGINT
+    last_step: Any  # BIGINT
+
+def app_weights_versions(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[AppWeightsVersions]: ...
+def attempts_disproved(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+def attempts_older(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+def attempts_runs(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+
+class CliAttempts(TypedDict):
+    run: Any  # VARCHAR
+    steps: Any  # BIGINT
+    first_step: Any  # BIGINT
+    last_step: Any  # BIGINT
+    older: Any  # BIGINT
+    aside_steps: Any  # BIGINT
+    aside_first: Any  # BIGINT
+    aside_last: Any  # BIGINT
+    aside: Any  # BIGINT
+
+def cli_attempts(source: Source, /, *, run: Any) -> Rows[CliAttempts]: ...
+
+class CliBehind(TypedDict):
+    dirty_steps: Any  # BIGINT
+    quarantined: Any  # BIGINT
+    quarantine_reasons: Any  # VARCHAR[]
+
+def cli_behind(source: Source, /, *, run: Any) -> Rows[CliBehind]: ...
+
+class CliCollectors(TypedDict):
+    writer: Any  # VARCHAR
+    component: Any  # VARCHAR
+    closed: Any  # BOOLEAN
+    last_sign: Any  # TIMESTAMP WITH TIME ZONE
+    last_segment: Any  # TIMESTAMP WITH TIME ZONE
+    segments: Any  # BIGINT
+    tokens: Any  # BIGINT
+    self_test: Any  # VARCHAR
+
+def cli_collectors(source: Source, /, *, run: Any) -> Rows[CliCollectors]: ...
+
+class CliDoubled(TypedDict):
+    run: Any  # VARCHAR
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    rollouts: Any  # BIGINT
+    first_step: Any  # BIGINT
+    last_step: Any  # BIGINT
+    segments: Any  # BIGINT
+    example: Any  # VARCHAR
+    segment_id: Any  # VARCHAR
+    first_in: Any  # VARCHAR
+    found_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def cli_doubled(source: Source, /, *, run: Any) -> Rows[CliDoubled]: ...
+
+class CliEnds(TypedDict):
+    run: Any  # VARCHAR
+    writer: Any  # VARCHAR
+    component: Any  # VARCHAR
+    rank: Any  # INTEGER
+    last_sign: Any  # TIMESTAMP WITH TIME ZONE
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    flush_seconds: Any  # DOUBLE
+    last_step: Any  # BIGINT
+    absent_steps: Any  # BIGINT
+
+def cli_ends(source: Source, /, *, now: Any, run: Any, silent: Any) -> Rows[CliEnds]: ...
+
+class CliGaps(TypedDict):
+    run: Any  # VARCHAR
+    framework: Any  # VARCHAR
+    trained: Any  # BIGINT
+    sampled: Any  # BIGINT
+    without_rollout_logprobs: Any  # BIGINT
+    unaligned: Any  # BIGINT
+    without_rollout_record: Any  # BIGINT
+    without_trainer_version: Any  # BIGINT
+    with_stated_versions: Any  # BIGINT
+    joined_by_tokens: Any  # BIGINT
+    ambiguous: Any  # BIGINT
+    without_rollout_version: Any  # BIGINT
+    without_entropy: Any  # BIGINT
+    without_reward: Any  # BIGINT
+    without_raw_tokens: Any  # BIGINT
+    raw_sampled: Any  # BIGINT
+    repeated: Any  # BIGINT
+    tokens: Any  # BIGINT
+    measured_tokens: Any  # BIGINT
+    nonfinite_tokens: Any  # BIGINT
+    impossible_tokens: Any  # BIGINT
+    blank_tokens: Any  # BIGINT
+    without_current_logprobs: Any  # BIGINT
+
+def cli_gaps(source: Source, /, *, run: Any) -> Rows[CliGaps]: ...
+
+class CliMetrics(TypedDict):
+    step: Any  # BIGINT
+    metric: Any  # VARCHAR
+    value: Any  # DOUBLE
+
+def cli_metrics(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[CliMetrics]: ...
+
+class CliNameClashes(TypedDict):
+    run: Any  # VARCHAR
+    trained: Any  # BIGINT
+    engines: Any  # BIGINT
+    twice: Any  # BIGINT
+    reused: Any  # BIGINT
+
+def cli_name_clashes(source: Source, /, *, run: Any) -> Rows[CliNameClashes]: ...
+
+class CliProblems(TypedDict):
+    component: Any  # VARCHAR
+    event: Any  # VARCHAR
+    severity: Any  # VARCHAR
+    times: Any  # BIGINT
+    sequences_lost: Any  # BIGINT
+    tokens_lost: Any  # BIGINT
+    last_at: Any  # TIMESTAMP WITH TIME ZONE
+    message: Any  # VARCHAR
+
+def cli_problems(source: Source, /, *, run: Any) -> Rows[CliProblems]: ...
+
+class CliRaw(TypedDict):
+    files: Any  # BIGINT
+    bytes: Any  # BIGINT
+    stored_files: Any  # BIGINT
+    stored_bytes: Any  # BIGINT
+
+def cli_raw(source: Source, /, *, run: Any) -> Rows[CliRaw]: ...
+
+class CliSelfTests(TypedDict):
+    run: Any  # VARCHAR
+    writer: Any  # VARCHAR
+    component: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    severity: Any  # VARCHAR
+    message: Any  # VARCHAR
+
+def cli_self_tests(source: Source, /) -> Rows[CliSelfTests]: ...
+
+class CliSent(TypedDict):
+    collectors: Any  # BIGINT
+    sent: Any  # BIGINT
+    stored: Any  # BIGINT
+    missing: Any  # BIGINT
+    surplus: Any  # BIGINT
+
+def cli_sent(source: Source, /, *, run: Any) -> Rows[CliSent]: ...
+
+class CliSteps(TypedDict):
+    step: Any  # BIGINT
+    tokens: Any  # BIGINT
+    sequences: Any  # BIGINT
+
+def cli_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[CliSteps]: ...
+
+class CliStrayMarks(TypedDict):
+    run: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    marks: Any  # BIGINT
+    engines: Any  # VARCHAR[]
+
+def cli_stray_marks(source: Source, /, *, run: Any) -> Rows[CliStrayMarks]: ...
+
+class ConfigDocuments(TypedDict):
+    fingerprint: Any  # VARCHAR
+    document: Any  # VARCHAR
+
+def config_documents(source: Source, /, *, kind: Any, run: Any) -> Rows[ConfigDocuments]: ...
+
+class ControllerAcks(TypedDict):
+    step: Any  # BIGINT
+    fingerprint: Any  # VARCHAR
+    masked: Any  # DOUBLE
+
+def controller_acks(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[ControllerAcks]: ...
+
+class ControllerActions(TypedDict):
+    number: Any  # BIGINT
+    step: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    name: Any  # VARCHAR
+    reason: Any  # VARCHAR
+    words: Any  # VARCHAR
+    severity: Any  # VARCHAR
+    details: Any  # VARCHAR
+
+def controller_actions(source: Source, /, *, run: Any) -> Rows[ControllerActions]: ...
+
+class ControllerCoverage(TypedDict):
+    run: Any  # VARCHAR
+    coverage: Any  # DOUBLE
+
+def controller_coverage(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[ControllerCoverage]: ...
+
+class ControllerHeard(TypedDict):
+    made: Any  # TIMESTAMP WITH TIME ZONE
+    told: Any  # TIMESTAMP WITH TIME ZONE
+
+def controller_heard(source: Source, /, *, first: Any, run: Any) -> Rows[ControllerHeard]: ...
+
+class ControllerImpossible(TypedDict):
+    step: Any  # BIGINT
+    message: Any  # VARCHAR
+
+def controller_impossible(source: Source, /, *, first: Any, run: Any) -> Rows[ControllerImpossible]: ...
+
+class ControllerRead(TypedDict):
+    run: Any  # VARCHAR
+    control: Any  # VARCHAR
+    directives: Any  # VARCHAR
+    actions: Any  # BIGINT
+
+def controller_read(source: Source, /, *, runs: Any) -> Rows[ControllerRead]: ...
+
+class ControllerRuns(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    revision: Any  # BIGINT
+    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
+    live: Any  # BOOLEAN
+
+def controller_runs(source: Source, /) -> Rows[ControllerRuns]: ...
+
+class ControllerTrend(TypedDict):
+    step: Any  # BIGINT
+    k3: Any  # DOUBLE
+    ess: Any  # DOUBLE
+    reward: Any  # DOUBLE
+    grad_norm: Any  # DOUBLE
+    masked: Any  # DOUBLE
+    weight_ess: Any  # DOUBLE
+
+def controller_trend(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[ControllerTrend]: ...
+
+class DeletionFiles(TypedDict):
+    path: Any  # VARCHAR
+    location: Any  # VARCHAR
+
+def deletion_files(source: Source, /, *, run: Any) -> Rows[DeletionFiles]: ...
+
+class DeletionTables(TypedDict):
+    table_name: Any  # VARCHAR
+
+def deletion_tables(source: Source, /) -> Rows[DeletionTables]: ...
+
+class DeletionWriters(TypedDict):
+    writer: Any  # VARCHAR
+
+def deletion_writers(source: Source, /, *, run: Any) -> Rows[DeletionWriters]: ...
+
+class DiagnosisConfigChanges(TypedDict):
+    step: Any  # BIGINT
+    setup: Any  # VARCHAR
+
+def diagnosis_config_changes(source: Source, /, *, run: Any) -> Rows[DiagnosisConfigChanges]: ...
+
+class DiagnosisConfigs(TypedDict):
+    fingerprint: Any  # VARCHAR
+    kind: Any  # VARCHAR
+    document: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    sequences: Any  # BIGINT
+
+def diagnosis_configs(source: Source, /, *, run: Any) -> Rows[DiagnosisConfigs]: ...
+
+class DiagnosisDue(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    revision: Any  # BIGINT
+    live: Any  # BOOLEAN
+    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
+    awaited: Any  # BOOLEAN
+    changed: Any  # BOOLEAN
+
+def diagnosis_due(source: Source, /, *, now: Any) -> Rows[DiagnosisDue]: ...
+
+class DiagnosisJoins(TypedDict):
+    rollout_source: Any  # VARCHAR
+    token_match: Any  # BOOLEAN
+    length_match: Any  # BOOLEAN
+    pending: Any  # BOOLEAN
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    reduced: Any  # BIGINT
+    seen_by_engine: Any  # BIGINT
+    ambiguous: Any  # BIGINT
+    routed: Any  # BIGINT
+    first_step: Any  # BIGINT
+
+def diagnosis_joins(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisJoins]: ...
+
+class DiagnosisKept(TypedDict):
+    revision: Any  # BIGINT
+    document: Any  # VARCHAR
+    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def diagnosis_kept(source: Source, /, *, run: Any) -> Rows[DiagnosisKept]: ...
+
+class DiagnosisLatest(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    verdict: Any  # VARCHAR
+    layer: Any  # VARCHAR
+    since_step: Any  # BIGINT
+    causes: Any  # VARCHAR[]
+    document: Any  # VARCHAR
+    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def diagnosis_latest(source: Source, /, *, run: Any) -> Rows[DiagnosisLatest]: ...
+
+class DiagnosisProbe(TypedDict):
+    step: Any  # BIGINT
+    k3: Any  # DOUBLE
+    tokens: Any  # DOUBLE
+    cached_k3: Any  # DOUBLE
+    uncached_k3: Any  # DOUBLE
+
+def diagnosis_probe(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisProbe]: ...
+
+class DiagnosisProbeSilence(TypedDict):
+    event: Any  # VARCHAR
+    message: Any  # VARCHAR
+
+def diagnosis_probe_silence(source: Source, /, *, run: Any) -> Rows[DiagnosisProbeSilence]: ...
+
+class DiagnosisRoutes(TypedDict):
+    step: Any  # BIGINT
+    rank: Any  # INTEGER
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    turn: Any  # BIGINT
+    start: Any  # INTEGER
+    end: Any  # INTEGER
+    token_ids: Any  # INTEGER[]
+    mask: Any  # BOOLEAN[]
+    routes: Any  # USMALLINT[]
+    rollout_token_ids: Any  # INTEGER[]
+    rollout_routes: Any  # USMALLINT[]
+
+def diagnosis_routes(
+    source: Source, /, *, each: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
+) -> Rows[DiagnosisRoutes]: ...
+
+class DiagnosisSlices(TypedDict):
+    step: Any  # BIGINT
+    version: Any  # DOUBLE
+    replica: Any  # VARCHAR
+    cached: Any  # BOOLEAN
+    in_flight: Any  # BOOLEAN
+    lag: Any  # BIGINT
+    sequences: Any  # BIGINT
+    n: Any  # BIGINT
+    d: Any  # DOUBLE
+    abs_d: Any  # DOUBLE
+    k3: Any  # DOUBLE
+    c_nn: Any  # DOUBLE
+    c_aa: Any  # DOUBLE
+    c_an: Any  # DOUBLE
+
+def diagnosis_slices(source: Source, /, *, first: Any, last: Any, run: Any, steps: Any) -> Rows[DiagnosisSlices]: ...
+
+class DiagnosisSteps(TypedDict):
+    step: Any  # BIGINT
+    sequences: Any  # BIGINT
+    compared: Any  # BIGINT
+    n_expected: Any  # BIGINT
+    n: Any  # BIGINT
+    n_compared: Any  # BIGINT
+    d: Any  # DOUBLE
+    d2: Any  # DOUBLE
+    abs_d: Any  # DOUBLE
+    k3: Any  # DOUBLE
+    ratio_m1: Any  # DOUBLE
+    t: Any  # DOUBLE
+    r: Any  # DOUBLE
+    t2: Any  # DOUBLE
+    r2: Any  # DOUBLE
+    tr: Any  # DOUBLE
+    min_d: Any  # DOUBLE
+    max_d: Any  # DOUBLE
+    n_up: Any  # BIGINT
+    n_down: Any  # BIGINT
+    n_same: Any  # BIGINT
+    nonfinite_rollout: Any  # BIGINT
+    nonfinite_trainer: Any  # BIGINT
+    sentinel: Any  # BIGINT
+    positive_rollout: Any  # BIGINT
+    positive_trainer: Any  # BIGINT
+    zero_rollout: Any  # BIGINT
+    c_nn: Any  # DOUBLE
+    c_dd: Any  # DOUBLE
+    c_dn: Any  # DOUBLE
+    c_aa: Any  # DOUBLE
+    c_an: Any  # DOUBLE
+    c_qq: Any  # DOUBLE
+    c_qn: Any  # DOUBLE
+
+def diagnosis_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisSteps]: ...
+
+class DiagnosisTokens(TypedDict):
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    step: Any  # BIGINT
+    position: Any  # INTEGER
+    token_id: Any  # INTEGER
+    mask: Any  # BOOLEAN
+    r: Any  # FLOAT
+    t: Any  # FLOAT
+    broken: Any  # VARCHAR
+    entropy: Any  # FLOAT
+    advantage: Any  # FLOAT
+    weight_version: Any  # VARCHAR
+    trainer_weight_version: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    rollout_source: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    cached_prefix_tokens: Any  # INTEGER
+    prompt_hash: Any  # VARCHAR
+    sampling_id: Any  # VARCHAR
+
+def diagnosis_tokens(
+    source: Source,
+    /,
+    *,
+    parts: Any,
+    run: Any,
+    steps: Any,
+    rollout_files: Any = ...,
+    sampled_from: Any = ...,
+    sampled_to: Any = ...,
+    training_files: Any = ...,
+) -> Rows[DiagnosisTokens]: ...
+
+class DiagnosisUpdate(TypedDict):
+    step: Any  # BIGINT
+    k3: Any  # DOUBLE
+
+def diagnosis_update(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisUpdate]: ...
+
+class DiagnosisWeightReadings(TypedDict):
+    source: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    worker: Any  # VARCHAR
+    version: Any  # VARCHAR
+    step: Any  # BIGINT
+    fingerprint: Any  # VARCHAR
+    layout: Any  # VARCHAR
+    reason: Any  # VARCHAR
+    tensor_hashes: Any  # UINTEGER[]
+    adapter: Any  # VARCHAR
+
+def diagnosis_weight_readings(source: Source, /, *, run: Any) -> Rows[DiagnosisWeightReadings]: ...
+
+class DiagnosisWeights(TypedDict):
+    version: Any  # VARCHAR
+    step: Any  # BIGINT
+    source: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    loaded: Any  # BOOLEAN
+    pause_mode: Any  # VARCHAR
+    cache_cleared: Any  # BOOLEAN
+    tensors: Any  # BIGINT
+    checksum: Any  # VARCHAR
+
+def diagnosis_weights(source: Source, /, *, run: Any) -> Rows[DiagnosisWeights]: ...
+
+class DirtySteps(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    mark: Any  # BIGINT
+
+def dirty_steps(source: Source, /) -> Rows[DirtySteps]: ...
+
+class DoomedObjects(TypedDict):
+    url: Any  # VARCHAR
+    since: Any  # TIMESTAMP WITH TIME ZONE
+
+def doomed_objects(source: Source, /) -> Rows[DoomedObjects]: ...
+
+class EventStudyCached(TypedDict):
+    cached: Any  # BOOLEAN
+    in_flight: Any  # BOOLEAN
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    broken: Any  # BIGINT
+    logprob_abs_diff_mean: Any  # DOUBLE
+    logprob_abs_diff_error: Any  # DOUBLE
+    log_ratio_mean: Any  # DOUBLE
+    k3_kl: Any  # DOUBLE
+
+def event_study_cached(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[EventStudyCached]: ...
+
+class EventStudySwitch(TypedDict):
+    distance: Any  # BIGINT
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    broken: Any  # BIGINT
+    logprob_abs_diff_mean: Any  # DOUBLE
+    logprob_abs_diff_error: Any  # DOUBLE
+    log_ratio_mean: Any  # DOUBLE
+    k3_kl: Any  # DOUBLE
+
+def event_study_switch(
+    source: Source,
+    /,
+    *,
+    first: Any,
+    last: Any,
+    reach: Any,
+    run: Any,
+    rollout_files: Any = ...,
+    sampled_from: Any = ...,
+    sampled_to: Any = ...,
+    training_files: Any = ...,
+) -> Rows[EventStudySwitch]: ...
+
+class ExperimentsLatest(TypedDict):
+    kind: Any  # VARCHAR
+    finished_at: Any  # TIMESTAMP WITH TIME ZONE
+    author: Any  # VARCHAR
+    departs: Any  # VARCHAR
+    document: Any  # VARCHAR
+
+def experiments_latest(source: Source, /, *, run: Any) -> Rows[ExperimentsLatest]: ...
+
+class ExportConfigRecords(TypedDict):
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    fingerprint: Any  # VARCHAR
+    kind: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    document: Any  # VARCHAR
+
+def export_config_records(source: Source, /, *, run: Any) -> Rows[ExportConfigRecords]: ...
+
+class ExportHealthRecords(TypedDict):
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    component: Any  # VARCHAR
+    event: Any  # VARCHAR
+    severity: Any  # VARCHAR
+    message: Any  # VARCHAR
+    count: Any  # BIGINT
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    step: Any  # BIGINT
+    details: Any  # VARCHAR
+
+def export_health_records(source: Source, /, *, run: Any) -> Rows[ExportHealthRecords]: ...
+
+class ExportRollout(TypedDict):
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    sample_id: Any  # VARCHAR
+    request_id: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    token_ids: Any  # INTEGER[]
+    logprobs: Any  # FLOAT[]
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+    prompt_length: Any  # INTEGER
+    prompt_hash: Any  # VARCHAR
+    cached_prefix_tokens: Any  # INTEGER
+    finish_reason: Any  # VARCHAR
+    sampling_id: Any  # VARCHAR
+    engine_config_id: Any  # VARCHAR
+    routes: Any  # USMALLINT[]
+    adapter: Any  # VARCHAR
+    adapter_id: Any  # BIGINT
+    step_times: Any  # BIGINT[]
+    decisions: Any  # STRUCT("end" INTEGER, "at" BIGINT, "last" BIGINT)[]
+    machine: Any  # VARCHAR
+    clock_offset: Any  # BIGINT
+    engine_started: Any  # BIGINT
+    trajectory: Any  # VARCHAR
+    prompt_token_ids: Any  # INTEGER[]
+
+def export_rollout(source: Source, /, *, run: Any, segments: Any, rollout_files: Any = ...) -> Rows[ExportRollout]: ...
+
+class ExportSegments(TypedDict):
+    segment_id: Any  # VARCHAR
+    kind: Any  # VARCHAR
+    rows: Any  # BIGINT
+
+def export_segments(source: Source, /, *, run: Any) -> Rows[ExportSegments]: ...
+
+class ExportStepRecords(TypedDict):
+    step: Any  # BIGINT
+    rank: Any  # INTEGER
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    scalars: Any  # MAP(VARCHAR, DOUBLE)
+    correction: Any  # VARCHAR
+
+def export_step_records(source: Source, /, *, run: Any) -> Rows[ExportStepRecords]: ...
+
+class ExportSteps(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    tokens: Any  # BIGINT
+    sequences: Any  # BIGINT
+    correction: Any  # VARCHAR
+    computed_at: Any  # TIMESTAMP WITH TIME ZONE
+    revision: Any  # BIGINT
+
+def export_steps(source: Source, /, *, run: Any) -> Rows[ExportSteps]: ...
+
+class ExportTokens(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    rank: Any  # INTEGER
+    sample_id: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    position: Any  # INTEGER
+    token_id: Any  # INTEGER
+    mask: Any  # BOOLEAN
+    rollout_logprob: Any  # FLOAT
+    trainer_logprob: Any  # FLOAT
+    current_logprob: Any  # FLOAT
+    reference_logprob: Any  # FLOAT
+    log_ratio: Any  # DOUBLE
+    broken: Any  # VARCHAR
+    entropy: Any  # FLOAT
+    advantage: Any  # FLOAT
+    weight_version: Any  # VARCHAR
+    trainer_weight_version: Any  # VARCHAR
+    rollout_source: Any  # VARCHAR
+    older: Any  # BOOLEAN
+
+def export_tokens(
+    source: Source,
+    /,
+    *,
+    run: Any,
+    step: Any,
+    rollout_files: Any = ...,
+    sampled_from: Any = ...,
+    sampled_to: Any = ...,
+    training_files: Any = ...,
+) -> Rows[ExportTokens]: ...
+
+class ExportTraining(TypedDict):
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    step: Any  # BIGINT
+    rank: Any  # INTEGER
+    sample_id: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    token_ids: Any  # INTEGER[]
+    mask: Any  # BOOLEAN[]
+    rollout_logprobs: Any  # FLOAT[]
+    trainer_logprobs: Any  # FLOAT[]
+    current_logprobs: Any  # FLOAT[]
+    entropy: Any  # FLOAT[]
+    advantages: Any  # FLOAT[]
+    reward: Any  # DOUBLE
+    weight_version: Any  # VARCHAR
+    tags: Any  # MAP(VARCHAR, VARCHAR)
+    routes: Any  # USMALLINT[]
+    part_ids: Any  # VARCHAR[]
+    reference_logprobs: Any  # FLOAT[]
+    rollout_versions: (
+        Any  # STRUCT("start" INTEGER, "end" INTEGER, sampled_start INTEGER, sampled_end INTEGER, "version" VARCHAR)[]
+    )
+
+def export_training(
+    source: Source, /, *, run: Any, segments: Any, training_files: Any = ...
+) -> Rows[ExportTraining]: ...
+
+class ExportWeightRecords(TypedDict):
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    version: Any  # VARCHAR
+    step: Any  # BIGINT
+    source: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    requested_at: Any  # TIMESTAMP WITH TIME ZONE
+    started_at: Any  # TIMESTAMP WITH TIME ZONE
+    applied_at: Any  # TIMESTAMP WITH TIME ZONE
+    resumed_at: Any  # TIMESTAMP WITH TIME ZONE
+    pause_mode: Any  # VARCHAR
+    cache_cleared: Any  # BOOLEAN
+    tensors: Any  # BIGINT
+    checksum: Any  # VARCHAR
+    adapter: Any  # VARCHAR
+    moment: Any  # BIGINT
+    machine: Any  # VARCHAR
+    fingerprint: Any  # VARCHAR
+    layout: Any  # VARCHAR
+    tensor_hashes: Any  # UINTEGER[]
+    worker: Any  # VARCHAR
+    reason: Any  # VARCHAR
+
+def export_weight_records(source: Source, /, *, run: Any) -> Rows[ExportWeightRecords]: ...
+
+class FoldDue(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    sequences: Any  # BIGINT
+    again: Any  # BOOLEAN
+    revision: Any  # BIGINT
+
+def fold_due(source: Source, /, *, most: Any, only_again: Any, protected: Any, quiet_since: Any) -> Rows[FoldDue]: ...
+
+class FoldKept(TypedDict):
+    folded: Any  # BIGINT
+    first_folded: Any  # BIGINT
+    last_folded: Any  # BIGINT
+    sampled: Any  # BIGINT
+    sampled_from: Any  # BIGINT
+
+def fold_kept(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[FoldKept]: ...
+def fold_pairs(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+
+class FoldProducts(TypedDict):
+    step: Any  # BIGINT
+    pair: Any  # VARCHAR
+    c_nn: Any  # DOUBLE
+    c_dd: Any  # DOUBLE
+    c_dn: Any  # DOUBLE
+    c_aa: Any  # DOUBLE
+    c_an: Any  # DOUBLE
+    c_qq: Any  # DOUBLE
+    c_qn: Any  # DOUBLE
+
+def fold_products(source: Source, /, *, run: Any, steps: Any) -> Rows[FoldProducts]: ...
+def fold_profiles(source: Any, incoming: Any = ..., /, *, width: Any) -> Rows[dict[str, Any]]: ...
+
+class FoldRevisions(TypedDict):
+    step: Any  # BIGINT
+    revision: Any  # BIGINT
+    dirty: Any  # BOOLEAN
+
+def fold_revisions(source: Source, /, *, run: Any, steps: Any) -> Rows[FoldRevisions]: ...
+
+class FoldRolloutsDue(TypedDict):
+    run: Any  # VARCHAR
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+
+def fold_rollouts_due(source: Source, /, *, run: Any, steps: Any) -> Rows[FoldRolloutsDue]: ...
+
+class FoldSize(TypedDict):
+    bytes: Any  # BIGINT
+    free_bytes: Any  # BIGINT
+
+def fold_size(source: Source, /) -> Rows[FoldSize]: ...
+def fold_steps(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+
+class FreeSqlCatalog(TypedDict):
+    kind: Any  # VARCHAR
+    name: Any  # VARCHAR
+    sql: Any  # VARCHAR
+
+def free_sql_catalog(source: Source, /) -> Rows[FreeSqlCatalog]: ...
+
+class FreeSqlColumns(TypedDict):
+    column_name: Any  # VARCHAR
+
+def free_sql_columns(source: Source, /, *, table: Any) -> Rows[FreeSqlColumns]: ...
+
+class GrowthChanged(TypedDict):
+    run: Any  # VARCHAR
+
+def growth_changed(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[GrowthChanged]: ...
+
+class GrowthDue(TypedDict):
+    run: Any  # VARCHAR
+    live: Any  # BOOLEAN
+    judged: Any  # BOOLEAN
+    step: Any  # BIGINT
+    verdict: Any  # VARCHAR
+    changed_step: Any  # BIGINT
+
+def growth_due(source: Source, /, *, now: Any) -> Rows[GrowthDue]: ...
+
+class GrowthSetups(TypedDict):
+    run: Any  # VARCHAR
+    kind: Any  # VARCHAR
+    fingerprint: Any  # VARCHAR
+    document: Any  # VARCHAR
+    sequences: Any  # BIGINT
+
+def growth_setups(source: Source, /, *, runs: Any) -> Rows[GrowthSetups]: ...
+
+class GrowthStates(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    rule: Any  # VARCHAR
+    changes: Any  # BIGINT[]
+    state: Any  # VARCHAR
+    newest: Any  # BIGINT
+    configs: Any  # BIGINT
+    first_touched: Any  # BIGINT
+
+def growth_states(source: Source, /, *, runs: Any) -> Rows[GrowthStates]: ...
+
+class GrowthValues(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    value: Any  # DOUBLE
+
+def growth_values(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[GrowthValues]: ...
+
+class GrowthWindow(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    verdict: Any  # VARCHAR
+    baseline: Any  # DOUBLE
+    ratio: Any  # DOUBLE
+    since_step: Any  # BIGINT
+    doubling_steps: Any  # DOUBLE
+    reasons: Any  # VARCHAR[]
+
+def growth_window(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[GrowthWindow]: ...
+
+class ImportChunks(TypedDict):
+    details: Any  # VARCHAR
+
+def import_chunks(source: Source, /, *, run: Any, writer: Any) -> Rows[ImportChunks]: ...
+
+class ImportSegments(TypedDict):
+    sequence: Any  # INTEGER
+    closed: Any  # BOOLEAN
+
+def import_segments(source: Source, /, *, run: Any, writer: Any) -> Rows[ImportSegments]: ...
+
+class JobRuns(TypedDict):
+    job: Any  # VARCHAR
+    started_at: Any  # TIMESTAMP WITH TIME ZONE
+    finished_at: Any  # TIMESTAMP WITH TIME ZONE
+    runs: Any  # BIGINT
+    failures: Any  # BIGINT
+    last_error: Any  # VARCHAR
+    progress: Any  # VARCHAR
+
+def job_runs(source: Source, /) -> Rows[JobRuns]: ...
+
+class JoinByTokens(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    n_total: Any  # INTEGER
+    n_expected: Any  # INTEGER
+    rollout_source: Any  # VARCHAR
+    same_hash: Any  # BOOLEAN
+    rollout_segment: Any  # VARCHAR
+    rollout_row: Any  # INTEGER
+    n_tokens: Any  # INTEGER
+    route_layers: Any  # INTEGER
+    alone: Any  # BOOLEAN
+    training_file: Any  # VARCHAR
+    rollout_file: Any  # VARCHAR
+
+def join_by_tokens(
+    source: Source, /, *, clock: Any, fewest: Any, high: Any, resting: Any, steps: Any
+) -> Rows[JoinByTokens]: ...
+
+class JoinCandidates(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    n_total: Any  # INTEGER
+    n_expected: Any  # INTEGER
+    rollout_source: Any  # VARCHAR
+    same_hash: Any  # BOOLEAN
+    rollout_segment: Any  # VARCHAR
+    rollout_row: Any  # INTEGER
+    n_tokens: Any  # INTEGER
+    route_layers: Any  # INTEGER
+    several: Any  # BOOLEAN
+    training_file: Any  # VARCHAR
+    rollout_file: Any  # VARCHAR
+
+def join_candidates(source: Source, /, *, clock: Any, high: Any, resting: Any) -> Rows[JoinCandidates]: ...
+def join_lists(
+    source: Any, incoming: Any = ..., /, *, rollout_files: Any = ..., training_files: Any = ...
+) -> Rows[dict[str, Any]]: ...
+
+class JoinMarks(TypedDict):
+    high: Any  # BIGINT
+    taken: Any  # BIGINT
+    waiting: Any  # BIGINT
+
+def join_marks(source: Source, /, *, resting: Any, samples: Any) -> Rows[JoinMarks]: ...
+def join_rollout_lists(source: Any, incoming: Any = ..., /, *, rollout_files: Any = ...) -> Rows[dict[str, Any]]: ...
+def join_training_lists(source: Any, incoming: Any = ..., /, *, training_files: Any = ...) -> Rows[dict[str, Any]]: ...
+
+class JoinTrajectories(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    sample_id: Any  # VARCHAR
+    n_total: Any  # INTEGER
+    n_expected: Any  # INTEGER
+    rollout_source: Any  # VARCHAR
+    place: Any  # INTEGER
+    rollout_segment: Any  # VARCHAR
+    rollout_row: Any  # INTEGER
+    part_id: Any  # VARCHAR
+    request_id: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    n_tokens: Any  # INTEGER
+    n_logprobs: Any  # INTEGER
+    logprob_sum: Any  # DOUBLE
+    token_hash: Any  # UBIGINT
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+    prompt_length: Any  # INTEGER
+    prompt_hash: Any  # VARCHAR
+    cached_prefix_tokens: Any  # INTEGER
+    finish_reason: Any  # VARCHAR
+    sampling_id: Any  # VARCHAR
+    engine_config_id: Any  # VARCHAR
+    trajectory: Any  # VARCHAR
+    adapter: Any  # VARCHAR
+    adapter_id: Any  # BIGINT
+    machine: Any  # VARCHAR
+    clock_offset: Any  # BIGINT
+    engine_started: Any  # BIGINT
+    route_layers: Any  # INTEGER
+    training_file: Any  # VARCHAR
+    rollout_file: Any  # VARCHAR
+    several: Any  # BOOLEAN
+
+def join_trajectories(source: Source, /, *, clock: Any, high: Any) -> Rows[JoinTrajectories]: ...
+
+class JoinWays(TypedDict):
+    parts: Any  # BOOLEAN
+    unmet: Any  # BOOLEAN
+
+def join_ways(source: Source, /, *, high: Any, resting: Any) -> Rows[JoinWays]: ...
+
+class JudgedAsOf(TypedDict):
+    run: Any  # VARCHAR
+    newest_step: Any  # BIGINT
+    steps_behind: Any  # BIGINT
+    diagnosed_step: Any  # BIGINT
+    judged_step: Any  # BIGINT
+    live: Any  # BOOLEAN
+    seconds_behind: Any  # DOUBLE
+
+def judged_as_of(source: Source, /, *, now: Any, run: Any) -> Rows[JudgedAsOf]: ...
+
+class Judgements(TypedDict):
+    run: Any  # VARCHAR
+    newest_step: Any  # BIGINT
+    unjudged_at: Any  # TIMESTAMP WITH TIME ZONE
+    steps_behind: Any  # BIGINT
+    judged_step: Any  # BIGINT
+    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
+    verdict: Any  # VARCHAR
+    since_step: Any  # BIGINT
+    cause: Any  # VARCHAR
+    share: Any  # DOUBLE
+    urgency: Any  # VARCHAR
+    advice: Any  # VARCHAR
+    by_growth: Any  # BOOLEAN
+    alerts: Any  # STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[]
+
+def judgements(source: Source, /, *, runs: Any) -> Rows[Judgements]: ...
+
+class KnownSegments(TypedDict):
+    segment_id: Any  # VARCHAR
+
+def known_segments(source: Source, /, *, segment_ids: Any) -> Rows[KnownSegments]: ...
+
+class MetricsNewest(TypedDict):
+    run: Any  # VARCHAR
+    metric: Any  # VARCHAR
+    value: Any  # DOUBLE
+
+def metrics_newest(source: Source, /, *, keys: Any, runs: Any) -> Rows[MetricsNewest]: ...
+
+class MetricsRuns(TypedDict):
+    run: Any  # VARCHAR
+    last_at: Any  # DOUBLE
+    step: Any  # BIGINT
+    lost_sequences: Any  # BIGINT
+    lost_tokens: Any  # BIGINT
+
+def metrics_runs(source: Source, /, *, hours: Any, most: Any) -> Rows[MetricsRuns]: ...
+
+class MovedJoined(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    logprobs: Any  # FLOAT[]
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+
+def moved_joined(source: Source, /, *, files: Any) -> Rows[MovedJoined]: ...
+
+class MovedJoinedRuns(TypedDict):
+    run: Any  # VARCHAR
+    first: Any  # BIGINT
+    last: Any  # BIGINT
+
+def moved_joined_runs(source: Source, /) -> Rows[MovedJoinedRuns]: ...
+
+class NewestRollout(TypedDict):
+    run: Any  # VARCHAR
+    place: Any  # VARCHAR
+    newest: Any  # TIMESTAMP WITH TIME ZONE
+
+def newest_rollout(source: Source, /, *, runs: Any) -> Rows[NewestRollout]: ...
+
+class NewestTraining(TypedDict):
+    run: Any  # VARCHAR
+    place: Any  # INTEGER
+    newest: Any  # TIMESTAMP WITH TIME ZONE
+
+def newest_training(source: Source, /, *, runs: Any) -> Rows[NewestTraining]: ...
+
+class OutboxChannels(TypedDict):
+    channel: Any  # VARCHAR
+    sent: Any  # BIGINT
+    waiting: Any  # BIGINT
+    dead: Any  # BIGINT
+    last_sent_at: Any  # TIMESTAMP WITH TIME ZONE
+    last_error: Any  # VARCHAR
+    next_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def outbox_channels(source: Source, /) -> Rows[OutboxChannels]: ...
+
+class OutboxDeadLetters(TypedDict):
+    key: Any  # VARCHAR
+    channel: Any  # VARCHAR
+    run: Any  # VARCHAR
+    rule: Any  # VARCHAR
+    episode: Any  # VARCHAR
+    state: Any  # VARCHAR
+    severity: Any  # VARCHAR
+    step: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    attempts: Any  # INTEGER
+    last_error: Any  # VARCHAR
+    finished_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def outbox_dead_letters(source: Source, /) -> Rows[OutboxDeadLetters]: ...
+
+class OutboxDelivery(TypedDict):
+    status: Any  # VARCHAR
+    last_error: Any  # VARCHAR
+    run: Any  # VARCHAR
+    rule: Any  # VARCHAR
+    state: Any  # VARCHAR
+
+def outbox_delivery(source: Source, /, *, channel: Any, key: Any) -> Rows[OutboxDelivery]: ...
+
+class OutboxDue(TypedDict):
+    key: Any  # VARCHAR
+    attempts: Any  # INTEGER
+    uncertain_since: Any  # TIMESTAMP WITH TIME ZONE
+    last_error: Any  # VARCHAR
+    document: Any  # VARCHAR
+    enqueued_at: Any  # TIMESTAMP WITH TIME ZONE
+    thread: Any  # VARCHAR
+    overtaken: Any  # BOOLEAN
+
+def outbox_due(source: Source, /, *, channel: Any, now: Any) -> Rows[OutboxDue]: ...
+
+class OutboxUnrouted(TypedDict):
+    key: Any  # VARCHAR
+    severity: Any  # VARCHAR
+    document: Any  # VARCHAR
+
+def outbox_unrouted(source: Source, /, *, limit: Any) -> Rows[OutboxUnrouted]: ...
+
+class PeerTokens(TypedDict):
+    step: Any  # BIGINT
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    mask: Any  # BOOLEAN[]
+    rollout: Any  # DOUBLE[]
+    trainer: Any  # DOUBLE[]
+    current: Any  # DOUBLE[]
+    reference: Any  # DOUBLE[]
+    advantage: Any  # DOUBLE[]
+
+def peer_tokens(
+    source: Source,
+    /,
+    *,
+    first: Any,
+    last: Any,
+    run: Any,
+    rollout_files: Any = ...,
+    sampled_from: Any = ...,
+    sampled_to: Any = ...,
+    training_files: Any = ...,
+) -> Rows[PeerTokens]: ...
+
+class ProbeBudget(TypedDict):
+    sampled: Any  # BIGINT
+    scored: Any  # BIGINT
+
+def probe_budget(source: Source, /, *, run: Any) -> Rows[ProbeBudget]: ...
+
+class ProbeChanges(TypedDict):
+    changes: Any  # BIGINT
+
+def probe_changes(source: Source, /, *, replica: Any, run: Any, since: Any, until: Any) -> Rows[ProbeChanges]: ...
+
+class ProbeRun(TypedDict):
+    run: Any  # VARCHAR
+    last_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def probe_run(source: Source, /) -> Rows[ProbeRun]: ...
+
+class ProbeSequences(TypedDict):
+    sample_id: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    replica: Any  # VARCHAR
+    cached_prefix_tokens: Any  # INTEGER
+    prompt_ids: Any  # INTEGER[]
+    response_ids: Any  # INTEGER[]
+    logprobs: Any  # FLOAT[]
+    sampling: Any  # VARCHAR
+    logprobs_mode: Any  # VARCHAR
+
+def probe_sequences(
+    source: Source, /, *, after: Any, most: Any, replica: Any, run: Any, version: Any, local_rollout_files: Any = ...
+) -> Rows[ProbeSequences]: ...
+
+class ProbeSteps(TypedDict):
+    newest: Any  # BIGINT
+    following: Any  # BIGINT
+
+def probe_steps(source: Source, /, *, after: Any, run: Any) -> Rows[ProbeSteps]: ...
+
+class ProfileDue(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    revision: Any  # BIGINT
+    profiled: Any  # BIGINT
+
+def profile_due(source: Source, /, *, resting: Any, steps: Any, tokens: Any) -> Rows[ProfileDue]: ...
+def profile_lists(
+    source: Any, incoming: Any = ..., /, *, rollout_files: Any = ..., training_files: Any = ...
+) -> Rows[dict[str, Any]]: ...
+
+class ProfileRead(TypedDict):
+    step: Any  # BIGINT
+    bucket: Any  # INTEGER
+    n: Any  # BIGINT
+    sum_d: Any  # DOUBLE
+    sum_abs_d: Any  # DOUBLE
+    sum_k3: Any  # DOUBLE
+
+def profile_read(
+    source: Source, /, *, dimension: Any, first: Any, last: Any, pair: Any, per_step: Any, run: Any
+) -> Rows[ProfileRead]: ...
+def profile_sequences(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+
+class ProofCheckpoints(TypedDict):
+    version: Any  # VARCHAR
+    checkpoint: Any  # VARCHAR
+
+def proof_checkpoints(source: Source, /, *, run: Any) -> Rows[ProofCheckpoints]: ...
+
+class ProofImported(TypedDict):
+    step: Any  # BIGINT
+    sample_id: Any  # VARCHAR
+    token_ids: Any  # INTEGER[]
+    mask: Any  # BOOLEAN[]
+    rollout_logprobs: Any  # FLOAT[]
+    trainer_logprobs: Any  # FLOAT[]
+    weight_version: Any  # VARCHAR
+
+def proof_imported(
+    source: Source, /, *, most: Any, run: Any, step: Any, training_files: Any = ...
+) -> Rows[ProofImported]: ...
+
+class ProofSequences(TypedDict):
+    step: Any  # BIGINT
+    sample_id: Any  # VARCHAR
+    prompt_ids: Any  # INTEGER[]
+    response_ids: Any  # INTEGER[]
+    engine_logprobs: Any  # FLOAT[]
+    rollout_logprobs: Any  # FLOAT[]
+    trainer_logprobs: Any  # FLOAT[]
+    mask: Any  # BOOLEAN[]
+    alignment: Any  # VARCHAR
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+    trainer_version: Any  # VARCHAR
+    sampling: Any  # VARCHAR
+    engine_config_id: Any  # VARCHAR
+    replica: Any  # VARCHAR
+
+def proof_sequences(
+    source: Source, /, *, most: Any, run: Any, step: Any, rollout_files: Any = ..., training_files: Any = ...
+) -> Rows[ProofSequences]: ...
+
+class PushSteps(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    tokens: Any  # BIGINT
+    sequences: Any  # BIGINT
+    correction: Any  # VARCHAR
+    computed_at: Any  # TIMESTAMP WITH TIME ZONE
+    revision: Any  # BIGINT
+
+def push_steps(source: Source, /, *, after: Any, count: Any, run: Any, up_to: Any) -> Rows[PushSteps]: ...
+
+class QuarantineList(TypedDict):
+    path: Any  # VARCHAR
+    origin: Any  # VARCHAR
+    run: Any  # VARCHAR
+    reason: Any  # VARCHAR
+    message: Any  # VARCHAR
+    bytes: Any  # BIGINT
+    moved_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def quarantine_list(source: Source, /, *, run: Any) -> Rows[QuarantineList]: ...
+
+class RawFiles(TypedDict):
+    path: Any  # VARCHAR
+    run: Any  # VARCHAR
+    kind: Any  # VARCHAR
+    min_step: Any  # BIGINT
+    max_step: Any  # BIGINT
+    rows: Any  # BIGINT
+    tokens: Any  # BIGINT
+    bytes: Any  # BIGINT
+    created_at: Any  # TIMESTAMP WITH TIME ZONE
+    compacted: Any  # BOOLEAN
+    location: Any  # VARCHAR
+
+def raw_files(source: Source, /) -> Rows[RawFiles]: ...
+
+class RawLocations(TypedDict):
+    path: Any  # VARCHAR
+    location: Any  # VARCHAR
+
+def raw_locations(source: Source, /, *, paths: Any) -> Rows[RawLocations]: ...
+
+class RawMoved(TypedDict):
+    location: Any  # VARCHAR
+
+def raw_moved(source: Source, /, *, first: Any, kind: Any, last: Any, runs: Any) -> Rows[RawMoved]: ...
+
+class RawMovedRuns(TypedDict):
+    run: Any  # VARCHAR
+    first: Any  # BIGINT
+    last: Any  # BIGINT
+
+def raw_moved_runs(source: Source, /, *, kind: Any) -> Rows[RawMovedRuns]: ...
+
+class RawPlaces(TypedDict):
+    kind: Any  # VARCHAR
+    path: Any  # VARCHAR
+    location: Any  # VARCHAR
+
+def raw_places(source: Source, /, *, first: Any, last: Any, run: Any, segments: Any) -> Rows[RawPlaces]: ...
+
+class RawTimes(TypedDict):
+    sampled_from: Any  # BIGINT
+    sampled_to: Any  # BIGINT
+
+def raw_times(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[RawTimes]: ...
+def recompute_places(
+    source: Any, incoming: Any = ..., /, *, first: Any, last: Any, run: Any
+) -> Rows[dict[str, Any]]: ...
+
+class RecomputeSequences(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    n_total: Any  # INTEGER
+    rollout_source: Any  # VARCHAR
+    rollout_segment: Any  # VARCHAR
+    rollout_row: Any  # INTEGER
+    training_file: Any  # VARCHAR
+    training_location: Any  # VARCHAR
+    rollout_file: Any  # VARCHAR
+    rollout_location: Any  # VARCHAR
+    logprobs: Any  # FLOAT[]
+    gone: Any  # BOOLEAN
+
+def recompute_sequences(source: Source, /, *, run: Any, steps: Any) -> Rows[RecomputeSequences]: ...
+
+class RecomputeSteps(TypedDict):
+    step: Any  # BIGINT
+    sequences: Any  # BIGINT
+    tokens: Any  # BIGINT
+    kept: Any  # VARCHAR
+
+def recompute_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[RecomputeSteps]: ...
+
+class RelayFurthest(TypedDict):
+    run: Any  # VARCHAR
+    nodes: Any  # BIGINT
+    segments: Any  # BIGINT
+    bytes: Any  # BIGINT
+    behind_seconds: Any  # DOUBLE
+    silent_seconds: Any  # DOUBLE
+
+def relay_furthest(source: Source, /, *, runs: Any) -> Rows[RelayFurthest]: ...
+
+class RelayNodes(TypedDict):
+    node: Any  # VARCHAR
+    writer: Any  # VARCHAR
+    seen_at: Any  # TIMESTAMP WITH TIME ZONE
+    silent_seconds: Any  # DOUBLE
+    segments: Any  # BIGINT
+    bytes: Any  # BIGINT
+    behind_seconds: Any  # DOUBLE
+    clock_ahead_seconds: Any  # DOUBLE
+    version: Any  # VARCHAR
+    problem: Any  # VARCHAR
+
+def relay_nodes(source: Source, /, *, now: Any, run: Any) -> Rows[RelayNodes]: ...
+
+class SliceIdentity(TypedDict):
+    run: Any  # VARCHAR
+    step: Any  # BIGINT
+    n_expected: Any  # BIGINT
+    n: Any  # BIGINT
+    zero: Any  # BIGINT
+    sequences: Any  # BIGINT
+    independent: Any  # BIGINT
+    blank: Any  # BIGINT
+
+def slice_identity(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[SliceIdentity]: ...
+
+class SliceSequences(TypedDict):
+    sequence: Any  # BIGINT
+    step: Any  # BIGINT
+    rank: Any  # INTEGER
+    replica: Any  # VARCHAR
+    adapter: Any  # VARCHAR
+    finish_reason: Any  # VARCHAR
+    cached_prefix_tokens: Any  # INTEGER
+    tags: Any  # MAP(VARCHAR, VARCHAR)
+    sequence_tokens: Any  # INTEGER
+    reward: Any  # DOUBLE
+    advantage_abs_sum: Any  # DOUBLE
+    entropy_sum: Any  # DOUBLE
+    entropy_n: Any  # INTEGER
+    token_match: Any  # BOOLEAN
+    length_match: Any  # BOOLEAN
+    routes_match: Any  # BOOLEAN
+    routes_expected: Any  # BIGINT
+    routes_compared: Any  # BIGINT
+    routes_equal: Any  # BIGINT
+    versions_compared: Any  # BIGINT
+    versions_differing: Any  # BIGINT
+    trainer_version: Any  # VARCHAR
+    versions: Any  # STRUCT("version" VARCHAR, tokens DOUBLE)[]
+    pair: Any  # VARCHAR
+    n: Any  # BIGINT
+    n_expected: Any  # BIGINT
+    sum_d: Any  # DOUBLE
+    sum_d2: Any  # DOUBLE
+    sum_abs_d: Any  # DOUBLE
+    sum_ratio_m1: Any  # DOUBLE
+    sum_ratio_m1_sq: Any  # DOUBLE
+    sum_k3: Any  # DOUBLE
+    sum_reverse_kl: Any  # DOUBLE
+    sum_abs_prob_diff: Any  # DOUBLE
+    sum_exp_abs_d: Any  # DOUBLE
+    min_d: Any  # DOUBLE
+    max_d: Any  # DOUBLE
+    sum_policy: Any  # DOUBLE
+    sum_behaviour: Any  # DOUBLE
+    sum_policy2: Any  # DOUBLE
+    sum_behaviour2: Any  # DOUBLE
+    sum_policy_behaviour: Any  # DOUBLE
+    sum_policy_prob: Any  # DOUBLE
+    sum_behaviour_prob: Any  # DOUBLE
+    sum_policy_prob2: Any  # DOUBLE
+    sum_behaviour_prob2: Any  # DOUBLE
+    sum_policy_behaviour_prob: Any  # DOUBLE
+    n_positive_d: Any  # BIGINT
+    n_negative_d: Any  # BIGINT
+    n_zero_d: Any  # BIGINT
+    n_above: Any  # BIGINT
+    n_below: Any  # BIGINT
+    n_clamped: Any  # BIGINT
+    n_advantage: Any  # BIGINT
+    n_pg_clipped: Any  # BIGINT
+    n_zero_policy: Any  # BIGINT
+    n_nonfinite_behaviour: Any  # BIGINT
+    n_nonfinite_policy: Any  # BIGINT
+    n_sentinel_behaviour: Any  # BIGINT
+    n_sentinel_policy: Any  # BIGINT
+    n_positive_behaviour: Any  # BIGINT
+    n_positive_policy: Any  # BIGINT
+    n_zero_behaviour: Any  # BIGINT
+
+def slice_sequences(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[SliceSequences]: ...
+
+class SliceWorstSequences(TypedDict):
+    step: Any  # BIGINT
+    place: Any  # BIGINT
+    sample_id: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    tokens: Any  # BIGINT
+    broken: Any  # BIGINT
+    n_total: Any  # INTEGER
+    k3_kl: Any  # DOUBLE
+    share: Any  # DOUBLE
+    logprob_abs_diff_mean: Any  # DOUBLE
+    log_ratio_mean: Any  # DOUBLE
+    log_ratio_min: Any  # DOUBLE
+    log_ratio_max: Any  # DOUBLE
+    reward: Any  # DOUBLE
+    rank: Any  # INTEGER
+    replica: Any  # VARCHAR
+    trainer_weight_version: Any  # VARCHAR
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+    cached_prefix_tokens: Any  # INTEGER
+    finish_reason: Any  # VARCHAR
+    rollout_source: Any  # VARCHAR
+    alignment: Any  # VARCHAR
+    tags: Any  # MAP(VARCHAR, VARCHAR)
+    raw_kept: Any  # BOOLEAN
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    of_sample: Any  # BOOLEAN
+
+def slice_worst_sequences(
+    source: Source, /, *, count: Any, first: Any, last: Any, pair: Any, run: Any, sample: Any
+) -> Rows[SliceWorstSequences]: ...
+
+class SliceWorstTokens(TypedDict):
+    step: Any  # BIGINT
+    place: Any  # BIGINT
+    sample_id: Any  # VARCHAR
+    position: Any  # INTEGER
+    token_id: Any  # INTEGER
+    broken: Any  # VARCHAR
+    rollout_logprob: Any  # FLOAT
+    trainer_logprob: Any  # FLOAT
+    log_ratio: Any  # DOUBLE
+    weight_version: Any  # VARCHAR
+    trainer_weight_version: Any  # VARCHAR
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+
+def slice_worst_tokens(
+    source: Source,
+    /,
+    *,
+    count: Any,
+    first: Any,
+    last: Any,
+    run: Any,
+    rollout_files: Any = ...,
+    sampled_from: Any = ...,
+    sampled_to: Any = ...,
+    training_files: Any = ...,
+) -> Rows[SliceWorstTokens]: ...
+def step_scalars(
+    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
+) -> Rows[dict[str, Any]]: ...
+def step_sequences(
+    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
+) -> Rows[dict[str, Any]]: ...
+def step_spans(
+    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
+) -> Rows[dict[str, Any]]: ...
+def step_stated(
+    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
+) -> Rows[dict[str, Any]]: ...
+def step_statistics(
+    source: Any, incoming: Any = ..., /, *, first: Any, first_run: Any, last: Any, last_run: Any
+) -> Rows[dict[str, Any]]: ...
+
+class StepWeights(TypedDict):
+    version: Any  # VARCHAR
+    step: Any  # BIGINT
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    source: Any  # VARCHAR
+
+def step_weights(source: Source, /, *, run: Any) -> Rows[StepWeights]: ...
+def step_weights_of(source: Any, incoming: Any = ..., /, *, versions: Any, whole: Any) -> Rows[dict[str, Any]]: ...
+
+class UnmeasurableSteps(TypedDict):
+    run: Any  # VARCHAR
+    first: Any  # BIGINT
+    last: Any  # BIGINT
+    lost_first: Any  # BIGINT
+    lost_last: Any  # BIGINT
+
+def unmeasurable_steps(source: Source, /) -> Rows[UnmeasurableSteps]: ...
+
+class VersionConflicts(TypedDict):
+    run: Any  # VARCHAR
+    compared: Any  # BIGINT
+    differing: Any  # BIGINT
+    engine_older: Any  # BIGINT
+    engine_newer: Any  # BIGINT
+    first_step: Any  # BIGINT
+    last_step: Any  # BIGINT
+
+def version_conflicts(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[VersionConflicts]: ...
+
+class VersionsDue(TypedDict):
+    run: Any  # VARCHAR
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    n_tokens: Any  # INTEGER
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+    decisions: Any  # STRUCT("end" INTEGER, "at" BIGINT, "last" BIGINT)[]
+    marks: Any  # STRUCT(moment BIGINT, "version" VARCHAR)[]
+    raw_file: Any  # VARCHAR
+
+def versions_due(source: Source, /, *, high: Any) -> Rows[VersionsDue]: ...
+
+class VersionsHigh(TypedDict):
+    high: Any  # BIGINT
+
+def versions_high(source: Source, /) -> Rows[VersionsHigh]: ...
+def versions_steps(source: Any, incoming: Any = ..., /, *, files: Any) -> Rows[dict[str, Any]]: ...
