@@ -70,10 +70,10 @@ def _metric(family: Sequence[Metric]) -> tuple[str, ...]:
 
 def _formula(family: Sequence[Metric]) -> str:
     """The first one's where the page says how the others follow; else with the words in which they differ in front."""
-    first, *others = dict.fromkeys(metric.formula.partition("; lag =")[0] for metric in family)
+    *others, last = dict.fromkeys(metric.formula.partition("; lag =")[0] for metric in family)
     if family[0].grain != family[-1].grain:
-        return first
-    return ", ".join([*(formula.partition(" over ")[0] for formula in others[::-1]), first])
+        return family[0].formula
+    return ", ".join([*(formula.partition(" over ")[0] for formula in others), last])
 
 
 def _confidence() -> str:
