@@ -34,7 +34,7 @@ _WIDTH, _HEIGHT = 1200, 700
 
 @dataclass(frozen=True)
 class Picture:
-    """A view, what its page says by then, and the heading it begins with."""
+    """A view, what its page says by then (a regular expression), and the heading it begins with."""
 
     name: str
     view: str
@@ -46,11 +46,11 @@ class Picture:
 PICTURES: Final = (
     Picture("tutorial-1-runs", "page=runs", "gap-critical", height=320),
     Picture("tutorial-2-alerts", f"run={RUN}&page=alerts", "gap-critical", height=520),
-    Picture("overview", f"run={RUN}&page=overview", "correction on since step", height=860),
+    Picture("overview", f"run={RUN}&page=overview", "^on since step", height=860),
     Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "doubles every", height=820),
     Picture("tutorial-4-weights", f"run={RUN}&page=weights", "The lag grew", height=560),
     Picture("tutorial-5-tokens", f"run={RUN}&page=tokens", "applied in this step", height=820),
-    Picture("tutorial-6-actions", f"run={RUN}&page=actions", "Helped", height=1060),
+    Picture("tutorial-6-actions", f"run={RUN}&page=actions", "^(Helped|No effect|Harmed)", height=1060),
     Picture(
         "tutorial-7-compare",
         f"run={RUN}&page=compare&baseline=rescue-without&metric=reward,backend.k3_kl",
@@ -79,7 +79,7 @@ def taken(page: Page, address: str, picture: Picture) -> bytes:
     """The picture as PNG, once the page says what it is to show."""
     page.set_viewport_size({"width": _WIDTH, "height": picture.height})
     page.goto(f"{address}/?{picture.view}")
-    page.get_by_text(picture.says).first.wait_for()
+    page.get_by_text(re.compile(picture.says)).first.wait_for()
     hint = page.get_by_role("button", name="Got it")
     if hint.is_visible():
         hint.click()
