@@ -297,10 +297,11 @@ test-trace: dev
 	@test -d .artifacts/triton || $(BIN)/python -m pip install -q --no-deps --target .artifacts/triton triton
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/trace_replay.py .artifacts/triton
 
-# Engines that are wrong in ways that mostly have no setting: what a bisection names; ARGS is a folder for models and results.
-.PHONY: test-engine-faults
-test-engine-faults: dev
-	@PYTHONPATH=tests/proof:tests:tests/e2e $(BIN)/python tests/proof/engine_faults.py $(or $(ARGS),.artifacts/engine-faults)
+# Trainers and engines that are wrong in ways that mostly have no setting: what a bisection names. ARGS is a folder for models and results, then engine
+# situations (default: all). Writes the table of docs/proof.md.
+.PHONY: test-named
+test-named: dev
+	@PYTHONPATH=tests/proof:tests:tests/e2e $(BIN)/python tests/proof/named_table.py $(or $(ARGS),.artifacts/named)
 
 # Files that the frameworks' own writers make, read as samples; ARGS is a folder with a clone of each.
 .PHONY: test-writers

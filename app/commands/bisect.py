@@ -7,7 +7,8 @@ The JSON form is public API, one document, unknown is null; arms are sorted by t
      "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
                "verdict": "this is it|contributes|unproven|innocent|not testable here", "note", "cause",
                "speed": [ratio to the baseline, low, high], "kv_tokens", "leaves_open"}],
-     "smallest_set": [knob …], "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave},
+     "smallest_set": [knob …], "level": K3 up to which such set-ups are reported, "within_level": whether the engine's part is below it,
+     "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave},
      "layers": [[name, relative error of the trainer's hidden states] …], "drifts_at": [name …], "not_measured": [...]}
 
 With ``--at``: ``{"steps": [{"step", …}, …]}``, each with all of the above.
@@ -121,8 +122,7 @@ def text(found: Bisection) -> str:
     if found.smallest_set:
         parity = "restores parity" if found.parity else "lowers K3, but not to agreement"
         lines.append(f"change    {', '.join(found.smallest_set)}: {parity}")
-        cheapest = found.cheapest
-        lines += [] if cheapest is None else [f"cheapest  {cheapest.knob} = {cheapest.setting}: {_price(cheapest)}"]
+        lines += _recommended(found)
     elif found.arms:
         lines.append("change    no setting that was tried removes the mismatch")
     lines += [f"left      {side}: {words}" for side, words in found.residual.items()]
@@ -146,6 +146,23 @@ def text(found: Bisection) -> str:
         lines += ["", tables.aligned(header, [_row(arm, found.cost) for arm in found.arms], widest=160)]
     lines += [f"not measured: {harmless(words)}" for words in found.not_measured]
     return "\n".join(lines) + "\n"
+
+
+def _recommended(found: Bisection) -> list[str]:
+    """The cheapest setting that is enough in the engine, or that none has to change."""
+    limit, cheapest = found.enough, found.cheapest
+    if found.within:
+        return [
+            f"cheapest  none: the engine's part is within what such a set-up is reported to have (K3 up to {limit:g})"
+        ]
+    if cheapest is None:
+        return []
+    left = (
+        ""
+        if cheapest.verdict == "this is it"
+        else f"; leaves K3 {tables.cell(cheapest.k3)}, such a set-up has up to {limit:g}"
+    )
+    return [f"cheapest  {cheapest.knob} = {cheapest.setting}: {_price(cheapest)}{left}"]
 
 
 def _price(arm: Arm) -> str:

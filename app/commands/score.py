@@ -7,6 +7,7 @@ The JSON form is public API, one document, unknown is null:
      "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens", "broken", "p50", "p95", "p99", "largest", "outside",
                 "off", "tail", "sequences_off": [place in the sample …], "unequal", "first_unequal": [place, token of the response]}],
      "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off,
+     "dtypes": [{"engine", "trainer", "k3", "interval", "abs_diff_mean", "tokens_per_s"}], empty without --dtypes,
      "path": "decode|prefill", "exact": whether r and t are equal in every bit, "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
 """
 
@@ -14,12 +15,15 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from logprobe.app.proof_setup import keep, task_of
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import interval
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor.proof.dtype_grid import DtypePair, dtype_grid
 from logprobe.monitor.proof.scorers.nursery import Nursery
 from logprobe.monitor.proof.scoring import Score, score
 
@@ -33,6 +37,8 @@ NAMES: Final = {
     "q": "q reference",
     "q_rollout": "q reference, weights of the rollout",
     "t_fresh": "t′ trainer",
+    "t_fresh_again": "t′ trainer, once more",
+    "t_fresh_eights": "t′ trainer, eight sequences at a time",
     "t_fresh_alone": "t′ trainer, one sequence at a time",
 }
 
@@ -40,11 +46,28 @@ NAMES: Final = {
 def run(arguments: argparse.Namespace) -> int:
     """Prints who departs from whom."""
     task = task_of(arguments)
+    grid: tuple[DtypePair, ...] = ()
     with Nursery() as executor:
         found = score(task.sequences, task.setup, floor=arguments.floor, run=executor)
-    keep(arguments, "score", found.document())
-    tables.show(found.document(), lambda: text(found, exact=arguments.exact), as_json=arguments.json)
+        if arguments.dtypes:
+            grid, problems = dtype_grid(task.sequences, task.setup, arguments.dtypes, run=executor)
+            found = replace(found, not_measured=(*found.not_measured, *problems))
+    document = {**found.document(), "dtypes": [pair.document() for pair in grid]}
+    keep(arguments, "score", document)
+    tables.show(document, lambda: text(found, exact=arguments.exact) + dtypes_text(grid), as_json=arguments.json)
     return int(arguments.exact and not found.exact)
+
+
+def dtypes_text(grid: Sequence[DtypePair]) -> str:
+    """K3 by the engine's dtype, a row each, and the trainer's."""
+    if not grid:
+        return ""
+    by_engine: dict[str, list[DtypePair]] = {}
+    for pair in grid:
+        by_engine.setdefault(pair.engine, []).append(pair)
+    header = ["K3, engine in", *(f"trainer in {dtype}" for dtype in by_engine), "tokens/s"]
+    rows = [[dtype, *(pair.k3 for pair in pairs), pairs[0].tokens_per_s] for dtype, pairs in by_engine.items()]
+    return f"\n{tables.aligned(header, rows)}\n"
 
 
 def text(found: Score, *, exact: bool = False) -> str:

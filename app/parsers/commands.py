@@ -23,6 +23,7 @@ from logprobe.app.parsers.arguments import (
     also,
     arg,
     count,
+    dtype_list,
     engine_args,
     memory,
     one_of,
@@ -317,6 +318,12 @@ COMMANDS: Final[Commands] = {
     "score": (
         "rescore recorded tokens and report which side deviates: engine, its state, or trainer",
         *SCORED,
+        arg(
+            "--dtypes NAME[,NAME]",
+            "K3 of the engine in each of these to the trainer in each, e.g. float32,bfloat16",
+            type=dtype_list,
+            default=[],
+        ),
         arg("--exact", "exit code 1 unless r and t are equal in every bit; names the first token that is not"),
         JSON_OR_NULL,
     ),

@@ -316,3 +316,17 @@ def _array(value: Mapping[str, Any]) -> Any:
             "reading a batch of SkyRL in bfloat16 needs torch; pip install 'logprobe[torch]'"
         ) from error
     return torch.load(io.BytesIO(value["data"]), map_location="cpu", weights_only=True).float().numpy()
+
+
+def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:
+    """What the sample lacks: what it would allow, or what was taken instead and what follows if that is wrong."""
+    say = "state it with --sampling"
+    absent = [name for name in ("rollout", "trainer") if all(getattr(one, name) is None for one in sequences)]
+    assumed = {name for one in sequences for name in one.assumed}
+    words = {
+        "rollout": "recorded r: no rollout_logprobs in the sample; with them, the engine's state is measured",
+        "trainer": "recorded t: no trainer_logprobs in the sample; with them, the trainer is measured",
+        "temperature": f"temperature: not in the sample, taken as 1; if it was another, engine and trainer both seem to depart; {say}",
+        "sampling": f"sampling params: not in the sample, taken as none; if top-p or others were used, a fresh engine seems to depart; {say}",
+    }
+    return [text for name, text in words.items() if name in (*absent, *assumed)]

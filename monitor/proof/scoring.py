@@ -16,7 +16,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide, pattern
 from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, gap, sums
 from logprobe.monitor.proof.recorded_sample import RecordedSample
-from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
+from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence, assumptions
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer
 
 REFERENCE: Final = "logprobe.monitor.proof.forward:score"
@@ -29,7 +29,8 @@ _INCIDENTAL: Final = frozenset(
     }
 )  # fmt: skip
 _WATCHED: Final = 4  # sequences whose hidden states are compared, or that a trainer is given by themselves
-_COLD: Final = {"enable_prefix_caching": False}
+_EIGHT: Final = 8  # sequences that a trainer is given at a time, as another micro-batch
+COLD: Final = {"enable_prefix_caching": False}
 Run = Callable[..., Outcome]
 
 
@@ -151,9 +152,9 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
         "t": tuple(sequence.trainer for sequence in sequences),
     }
     scorers = Scorers(sequences, setup, run)
-    fresh = scorers.engine(_COLD, paths=PATHS)
+    fresh = scorers.engine(COLD, paths=PATHS)
     if fresh.error is not None:  # an engine that takes no logits processor may still score prompts
-        fresh = scorers.engine(_COLD, paths=("prefill",))
+        fresh = scorers.engine(COLD, paths=("prefill",))
     scores |= {"r_fresh": fresh.decode, "r_fresh_prefill": fresh.prefill, "r_fresh_alone": fresh.alone}
     scores["q"] = scorers.reference(lambda sequence: sequence.trainer_version)
     scorers.require(fresh.decode, fresh.prefill, scores["q"])
@@ -161,7 +162,8 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
         scores["q_rollout"] = scorers.reference(lambda sequence: sequence.rollout_version)
     if setup.trainer is not None:
         trainer = partial(scorers.forward, setup.trainer, setup.trainer_settings, lambda one: one.trainer_version)
-        scores |= {"t_fresh": trainer(), "t_fresh_alone": trainer(alone=True)}
+        scores |= {"t_fresh": trainer(), "t_fresh_again": trainer(repeat=1), "t_fresh_alone": trainer(at_once=1)}
+        scores |= {"t_fresh_eights": trainer(at_once=_EIGHT)} if len(sequences) > _EIGHT else {}
     path = "decode" if any(values is not None for values in fresh.decode) else "prefill"
     gaps += [*scorers.problems, *_missing(scores, setup), *assumptions(sequences)]
     pairs = _pairs(scores, path)
@@ -169,7 +171,7 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
     fresh_name, sampled_name = _names(scores, path)
     state = pattern(scores["r"], scores[fresh_name], sequences)
     legs = _legs(pairs, fresh_name, sampled_name)
-    unlike = setup.unlike(scorers.settings, _COLD)
+    unlike = setup.unlike(scorers.settings, COLD)
     gaps += [f"not repeated of the engine's settings: {', '.join(unlike)}"] if unlike else []
     decision = decide(legs, whole, floor=floor, state=state, unsure=", ".join(unlike) or None)
     speed = dict(scorers.speed)
@@ -325,21 +327,30 @@ class Scorers:
         settings: Mapping[str, Any],
         version: Callable[[TokenSequence], str | None],
         *,
-        alone: bool = False,
+        at_once: int | None = None,
+        repeat: int = 0,
     ) -> Scores:
-        """Log-probs by a function of the trainer's kind; `alone`: of a few sequences, each given to it by itself."""
+        """Log-probs by a function of the trainer's kind.
+
+        Args:
+            function: ``module:function``.
+            settings: its keyword arguments.
+            version: names the weights of a sequence.
+            at_once: sequences that it is given at a time; 1: only of a few; None: all.
+            repeat: numbers calls that are otherwise the same.
+        """
         values: list[Floats | None] = [None] * len(self._sequences)
         name = "reference" if function == REFERENCE else "trainer"
         for checkpoint, every in self._by_checkpoint(version, name):
-            indices = every[:_WATCHED] if alone else every
+            indices = every[:_WATCHED] if at_once == 1 else every
             job = {
                 "model": str(checkpoint),
                 "function": function,
                 "settings": dict(settings),
                 **({} if function == REFERENCE else _place(function)),
                 "sequences": [self._sequences[index].job() for index in indices],
-                "repeat": 0,
-                **({"alone": True} if alone else {}),
+                "repeat": repeat,
+                **({} if at_once is None else {"at_once": at_once}),
             }
             outcome = self._run(FORWARD, job, seconds=self._setup.seconds)
             if outcome.answer is None:
@@ -429,7 +440,7 @@ def _ages(sequences: Sequence[TokenSequence]) -> bool:
 def _pairs(scores: Mapping[str, Scores], path: str) -> dict[tuple[str, str], Gap | None]:
     fresh, sampled = _names(scores, path)
     wanted = [("r", "t"), ("r", fresh), (fresh, sampled), ("q", "t"), ("q_rollout", "q"), ("t", "t_fresh")]
-    wanted += [("q", "t_fresh"), ("t_fresh", "t_fresh_alone")]
+    wanted += [("q", "t_fresh"), *(("t_fresh", f"t_fresh_{how}") for how in ("again", "eights", "alone"))]
     wanted += [("r_fresh", "r_fresh_prefill"), ("r_fresh", "r_fresh_alone")] if path == "decode" else []
     known = [(a, b) for a, b in wanted if a in scores and b in scores]
     return {(a, b): gap(a, scores[a], b, scores[b]) for a, b in known}
@@ -458,20 +469,6 @@ def _missing(scores: Mapping[str, Scores], setup: Setup) -> list[str]:
     if setup.trainer is None:
         absent.append("trainer t′: pass --trainer module:function to score with the trainer's own code")
     return absent
-
-
-def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:
-    """What the sample lacks: what it would allow, or what was taken instead and what follows if that is wrong."""
-    say = "state it with --sampling"
-    absent = [name for name in ("rollout", "trainer") if all(getattr(one, name) is None for one in sequences)]
-    assumed = {name for one in sequences for name in one.assumed}
-    words = {
-        "rollout": "recorded r: no rollout_logprobs in the sample; with them, the engine's state is measured",
-        "trainer": "recorded t: no trainer_logprobs in the sample; with them, the trainer is measured",
-        "temperature": f"temperature: not in the sample, taken as 1; if it was another, engine and trainer both seem to depart; {say}",
-        "sampling": f"sampling params: not in the sample, taken as none; if top-p or others were used, a fresh engine seems to depart; {say}",
-    }
-    return [text for name, text in words.items() if name in (*absent, *assumed)]
 
 
 def _mean(values: Scores | None) -> float | None:

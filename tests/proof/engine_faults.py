@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import page
 import trainers
 from planted import ENVIRONMENT, RIGHT
 
@@ -127,7 +128,8 @@ def checkpoints(folder: Path, kind: str) -> Path:
         with torch.no_grad():
             model.get_output_embeddings().weight.normal_(std=0.2)
             model.save_pretrained(place / "right")
-            layer = model.model.layers[1].mlp.down_proj.weight
+            block = model.model.layers[1]
+            layer = getattr(block.mlp, "down_proj", block.self_attn.o_proj).weight  # experts have many
             kept = layer.clone()
             layer.add_(0.1 * layer.std() * torch.randn_like(layer))
             model.save_pretrained(place / "layer")
@@ -247,7 +249,7 @@ def main(folder: Path, names: list[str]) -> int:
             if not (folder / f"{name}.jsonl").exists():
                 print(f"{name}: did not start here", flush=True)
                 continue
-            document = bisected(name, folder, ArmCache(folder / "arms", nursery))
+            document = {**bisected(name, folder, ArmCache(folder / "arms", nursery)), "ran": page.ran()}
             (folder / f"{name}.json").write_text(json.dumps(document, indent=1))
             words = judged(fault_of(name), document)
             wrong += bool(words)

@@ -1,14 +1,23 @@
-"""Tables of docs/proof.md that `make test-proof` writes, each between two markers."""
+"""Tables of docs/proof.md that commands write, each between two markers, and by what a row was made."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from marked_page import write_between
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "proof.md"
+
+
+def ran() -> dict[str, str]:
+    """Today, and the commit that last changed what is proved here."""
+    command = ["git", "log", "-1", "--format=%h", "--", "monitor/proof"]
+    done = subprocess.run(command, cwd=PAGE.parents[1], check=False, capture_output=True, text=True)
+    return {"on": f"{datetime.now(UTC):%Y-%m-%d}", "rules": done.stdout.strip()}
 
 
 def rows(name: str, page: Path = PAGE) -> dict[str, list[str]]:
@@ -21,4 +30,6 @@ def rows(name: str, page: Path = PAGE) -> dict[str, list[str]]:
 
 def write(name: str, lines: Iterable[str], page: Path = PAGE) -> None:
     """Replaces what is between the markers of `name`. Raises `ValueError` when the page has none."""
-    write_between(page, f"<!-- {name}: written by make test-proof -->", f"<!-- end of {name} -->", lines)
+    text = page.read_text(encoding="utf-8")
+    begin = next((line for line in text.splitlines() if line.startswith(f"<!-- {name}: ")), f"<!-- {name}: … -->")
+    write_between(page, begin, f"<!-- end of {name} -->", lines)

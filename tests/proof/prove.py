@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def main() -> int:
 
 
 def _of_other_rules(names: list[str], folder: Path) -> list[str]:
-    results, rules = kept(folder), _rules()
+    results, rules = kept(folder), page.ran()["rules"]
     return [name for name in names if results.get(name, {}).get("ran", {}).get("rules") != rules]
 
 
@@ -81,17 +80,11 @@ def _shown(name: str, folder: Path) -> bool:
         return article.tell(folder / STORY)
     began = time.monotonic()
     document = _HOW.get(name, partial(_of_sample, name))(folder)
-    document["ran"] = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "rules": _rules()}
+    document["ran"] = page.ran()
     (folder / f"{name}.json").write_text(json.dumps(document, indent=1))
     named = right(ALL[name], document)
     print(_line(name, document["bisect"], named=named, seconds=time.monotonic() - began), flush=True)
     return named
-
-
-def _rules() -> str:
-    """The commit that last changed what is proved here."""
-    command = ["git", "log", "-1", "--format=%h", "--", "monitor/proof"]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _line(name: str, found: Document, *, named: bool, seconds: float) -> str:

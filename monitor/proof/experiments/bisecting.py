@@ -132,23 +132,35 @@ class Bisection:
     smallest_set: tuple[str, ...]
     parity: bool
     floor: float = FLOOR
+    level: float | None = None  # K3 up to which other set-ups of this kind are reported; None: not known
     cost: Cost = UNMEASURED
     residual: Mapping[Side, str] = field(default_factory=dict)
     layers: tuple[tuple[str, float], ...] = ()
     not_measured: tuple[str, ...] = ()
 
     @property
+    def enough(self) -> float:
+        """K3 of the engine at which nothing has to change: what such a set-up is reported to have, or else agreement."""
+        return max(self.floor, self.level or 0.0)
+
+    @property
+    def within(self) -> bool:
+        """Whether the engine departs, and by no more than such a set-up is reported to."""
+        found = self.legs.get("engine")
+        return (
+            "engine" in self.decision.departs_all and found is not None and not found.broken and found.k3 <= self.enough
+        )
+
+    @property
     def cheapest(self) -> Arm | None:
-        """The setting that does it alone in the engine and costs the least speed; None: none does, or no speed was measured."""
-        enough = [
-            arm for arm in self.arms if arm.side == "engine" and arm.verdict in _AT_FAULT and arm.speed is not None
-        ]
+        """The engine's setting that is enough alone and costs the least speed; None: none is, none has to change, or no speed was measured."""
+        at_fault = [arm for arm in self.arms if arm.side == "engine" and arm.verdict in _AT_FAULT and arm.speed]
         alone = [
             arm
-            for arm in enough
-            if arm.verdict == "this is it" or (not arm.note and arm.k3 is not None and arm.k3 <= self.floor)
+            for arm in at_fault
+            if arm.verdict == "this is it" or (not arm.note and arm.k3 is not None and arm.k3 <= self.enough)
         ]  # a note names the others that it needs
-        return max(alone, key=lambda arm: arm.speed[0] if arm.speed else 0.0, default=None)
+        return None if self.within else max(alone, key=lambda arm: arm.speed[0] if arm.speed else 0.0, default=None)
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form: what ``logprobe bisect --json`` prints and the store keeps."""
@@ -165,6 +177,8 @@ class Bisection:
             },
             "arms": [arm.document() for arm in self.arms],
             "smallest_set": list(self.smallest_set),
+            "level": self.level,
+            "within_level": self.within,
             "cheapest": self.cheapest and f"{self.cheapest.knob} = {self.cheapest.setting}",
             "parity": self.parity,
             "residual": dict(self.residual),

@@ -9,14 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from logprobe.monitor.diagnosis.evidence.setup import Setup as SetupOfRun
+from logprobe.monitor.diagnosis.levels import band_of
 from logprobe.monitor.proof.departing import FLOOR, Departs, pattern
 from logprobe.monitor.proof.experiments.bisecting import Bench, Bisection, Change, Measured, Verdict, leg, search_all
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import KNOBS, Knob
 from logprobe.monitor.proof.paired import Gap
-from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence
+from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence, assumptions
 from logprobe.monitor.proof.scorers.running import Place, run_scorer
-from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup, assumptions
+from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup
 
 Against = Literal["reference", "trainer"]
 
@@ -78,6 +80,7 @@ def bisect(
     return replace(
         found,
         cost=lab.fresh.cost,
+        level=lab.level(),
         layers=layers,
         not_measured=(*lab.problems(), *lost, *assumptions(sequences)),
     )
@@ -149,6 +152,11 @@ class _Laboratory:
     def unlike(self) -> tuple[str, ...]:
         """Settings of the recorded engine that the baseline does not have."""
         return self._setup.unlike(self._baselines.settings)
+
+    def level(self) -> float | None:
+        """K3 up to which set-ups like this one are reported; None: the engine did not start, or nobody reports one."""
+        engine, trainer = self._baselines.settings, self._setup.trainer_settings
+        return band_of(SetupOfRun((engine,), trainer=trainer)) if engine else None
 
     def _scorers(self) -> Scorers:
         """Those of one arm: arms may run in several threads."""

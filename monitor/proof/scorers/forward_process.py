@@ -1,7 +1,7 @@
 """The process of one forward pass: ``python -m logprobe.monitor.proof.scorers.forward_process JOB.json ANSWER.json``.
 
-A job has `model`, `function` (``module:function``), `settings`, `sequences` and `alone`: whether each is given to the function by itself. The answer has `values` per sequence, and its
-speed; or `error`, in one line.
+A job has `model`, `function` (``module:function``), `settings`, `sequences` and `at_once`: how many of them the function is given at a time (all,
+where it is missing). The answer has `values` per sequence, and its speed; or `error`, in one line.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
     if unknown:
         raise TypeError(f"{job['function']} takes no setting {', '.join(map(repr, unknown))}")
     began = time.monotonic()
-    groups = [[one] for one in job["sequences"]] if job.get("alone") else [job["sequences"]]
+    every = job["sequences"]
+    size = job.get("at_once") or max(len(every), 1)
+    groups = [every[at : at + size] for at in range(0, max(len(every), 1), size)]
     values = [value for group in groups for value in function(group, Path(job["model"]), **job["settings"])]
     seconds = time.monotonic() - began
     arrays = [np.asarray(_numpy(value), np.float64) for value in values]
-    _check(arrays, job["sequences"], job["function"])
+    _check(arrays, every, job["function"])
     tokens = sum(len(array) for array in arrays)
     return {
         "values": [[x if np.isfinite(x) else None for x in array.tolist()] for array in arrays],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from logprobe.app.commands.bisect import drift
+from logprobe.app.commands.bisect import drift, text
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged, leg, search_all
 from logprobe.monitor.proof.experiments.knobs import KNOBS
@@ -163,6 +164,34 @@ def test_the_cheapest_of_the_settings_that_do_it_alone_is_recommended():
     found = search_all([bench], legs, None, look=lambda *_: None, noise_floor=0.0)
     assert {"logprobs_mode", "dtype"} <= {arm.knob for arm in found.arms if arm.verdict == "this is it"}
     assert found.document()["cheapest"] == "logprobs_mode = processed_logprobs"
+
+
+@pytest.mark.parametrize(
+    ("level", "cheapest", "within"),
+    [
+        (None, "max_num_seqs = 1", False),  # the only one that is enough
+        (1e-3, "kv_cache_dtype = auto", False),  # leaves 2e-4, which such a set-up has, and costs less
+        (1e-5, "max_num_seqs = 1", False),
+        (0.9, None, True),
+    ],
+)
+def test_the_cheapest_setting_need_only_reach_what_such_a_set_up_is_reported_to_have(level, cheapest, within):
+    side = Side({"dtype": 0.02, "kv_cache_dtype": 0.3})
+    rates = {"dtype": 95.0, "kv_cache_dtype": 90.0, "max_num_seqs": 10.0, "logprobs_mode": 100.0}
+
+    def measure(changes):
+        names = [one.knob.name for one in changes]
+        found = side.measure(side.changes if "max_num_seqs" in names else changes)
+        return Measured(found.a, found.b, Cost(tuple(min(rates[name] for name in names) + x for x in (0, 1, 2))))
+
+    base = (side._of(frozenset()), side.target)
+    bench = Bench("engine", base, side.changes, measure, costs=(Cost((99.0, 100.0, 101.0)),))
+    legs = {"engine": leg(*base, ("r_fresh", "q"))}
+    found = search_all([bench], legs, None, look=lambda *_: None, noise_floor=0.0)
+    found = replace(found, level=level)
+    assert (found.document()["cheapest"], found.document()["within_level"]) == (cheapest, within)
+    line = next((line for line in text(found).splitlines() if line.startswith("cheapest")), "")
+    assert ("within what such a set-up" in line, "leaves K3 0.0002" in line) == (within, level == 1e-3)
 
 
 def test_several_steps_are_one_table_with_a_row_each():

@@ -61,3 +61,29 @@ def test_a_truncated_checkpoint_is_named_by_the_reference(tmp_path: Path):
     assert outcome.answer is None
     assert "SafetensorError" in str(outcome.error)
     assert "\n" not in str(outcome.error)
+
+
+def test_a_trainer_whose_answer_depends_on_its_batch_shows_by_how_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """All at once, the same again, eight at a time, one at a time: each beside the first."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "ours.py").write_text(
+        "def score(sequences, model): return [[-1.0 - 0.01 * len(sequences)] * len(one['response_ids']) for one in sequences]"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def run(module: str, job: dict, **more: object) -> Outcome:
+        if module == FORWARD and job["function"] == "ours:score":
+            return run_scorer(module, job, seconds=120)
+        values = [[-1.1] * len(one["response_ids"]) for one in job["sequences"]]
+        answer = {"values": values, "tokens_per_s": 1.0} if module == FORWARD else None
+        return Outcome(answer, "no engine here", 0.0, answered=True)
+
+    sequences = [TokenSequence(str(at), (1,), (2, 3)) for at in range(12)]
+    found = score(sequences, Setup({"": tmp_path}, trainer="ours:score"), run=run)
+    off = {pair.b: (round(pair.abs_diff_mean, 6), pair.tokens) for pair in found.pairs if pair.a == "t_fresh"}
+    # Of twelve, eight and four: a step of four and one of eight. One at a time: only four sequences, eleven fewer.
+    assert off == {
+        "t_fresh_again": (0.0, 24),
+        "t_fresh_eights": (round((8 * 0.04 + 4 * 0.08) / 12, 6), 24),
+        "t_fresh_alone": (0.11, 8),
+    }

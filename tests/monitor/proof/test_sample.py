@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.proof.sample import Span, digest, read_sample, stating
-from logprobe.monitor.proof.scoring import assumptions
+from logprobe.monitor.proof.sample import Span, assumptions, digest, read_sample, stating
 
 ROW = {"sample_id": "a", "prompt_ids": [1, 2], "response_ids": [3, 4], "rollout_logprobs": [-1.0, None]}
 

@@ -17,16 +17,16 @@ SCRIPT = Path(__file__).resolve().parents[2] / "proof" / "trainers.py"
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What `bisect` says by model kind and fault; a process of its own, pytest's stays free of torch."""
+    folder = tmp_path_factory.mktemp("trainers")
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path_factory.mktemp("trainers")), "developed"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [sys.executable, str(SCRIPT), str(folder), "developed"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    answer = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    return json.loads(answer.removeprefix("RESULT "))
+    assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return json.loads((folder / "trainers-developed.json").read_text())["found"]
 
 
 @pytest.mark.parametrize("kind", ["llama", "experts", "tied", "window"])
