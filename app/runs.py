@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 
@@ -40,7 +39,7 @@ def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
     return tuple(_run(row, now) for row in rows.to_pylist())
 
 
-def _run(row: Mapping[str, Any], now: datetime) -> Run:
+def _run(row: queries.AppRuns, now: datetime) -> Run:
     writers = [Writer(**writer) for writer in row["writers"]]
     liveness = judge(
         now=now, last_record=row["last_record_at"], median_step_seconds=row["step_seconds"], writers=writers

@@ -100,7 +100,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
     }
 
 
-def _firing(reader: Any, run: str) -> list[dict[str, Any]]:
+def _firing(reader: queries.Source, run: str) -> list[dict[str, Any]]:
     """Alerts that fire, silenced ones included: a silence makes nothing better."""
     rows = queries.alert_list(reader, run=run).to_pylist()
     firing = [dict(row) for row in rows if row["phase"] in {"firing", "recovering"}]
@@ -108,7 +108,7 @@ def _firing(reader: Any, run: str) -> list[dict[str, Any]]:
     return [{name: row[name] for name in names} for row in firing]
 
 
-def _seen_step(reader: Any, run: str) -> int | None:
+def _seen_step(reader: queries.Source, run: str) -> int | None:
     """The newest step that the alert rules have looked at; None: nobody has, so that nothing fires means nothing."""
     return next((row["cursor"] for row in queries.alert_runs(reader).to_pylist() if row["run"] == run), None)
 
@@ -195,7 +195,7 @@ def words(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node(row: dict[str, Any]) -> dict[str, Any]:
+def _node(row: queries.RelayNodes) -> dict[str, Any]:
     return {
         "node": row["node"],
         "behind": nodes.behind(row),

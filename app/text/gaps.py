@@ -1,9 +1,11 @@
-"""What a run lacks, and what is wrong with it, in words. Rows are those of the stored query `cli_gaps`."""
+"""What a run lacks, and what is wrong with it, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+
+from logprobe.monitor import queries
 
 # Column of `cli_gaps`, what is missing, what that makes unknown, remedy. Fractions are of sequences.
 _TRAINING_GAPS: Final = (
@@ -70,8 +72,8 @@ def _remedy(row: Mapping[str, Any], column: str, remedy: str) -> str:
 STRAY_REMEDY: Final = "pass the engine's LOGPROBE_REPLICA as replica=, or leave it out to mark all engines of the run"
 
 
-def stray_mark(row: Mapping[str, Any]) -> str:
-    """A row of the stored query `cli_stray_marks` in words."""
+def stray_mark(row: queries.CliStrayMarks) -> str:
+    """Weight marks that name no engine, in words."""
     there = ", ".join(row["engines"]) or "engines without a name"
     return f"{row['marks']} weight marks for replica {row['replica']!r} match no engine; the run has {there}"
 
@@ -81,8 +83,8 @@ VERSION_REMEDY: Final = (
 )
 
 
-def version_conflict(row: Mapping[str, Any]) -> str:
-    """A row of the stored query `version_conflicts` in words."""
+def version_conflict(row: queries.VersionConflicts) -> str:
+    """Versions on which engine and trainer disagree, in words."""
     steps = f"steps {row['first_step']} to {row['last_step']}"
     return (
         f"engine and trainer state different weight versions of {row['differing']:,} of {row['compared']:,} tokens ({steps}); "
@@ -93,8 +95,8 @@ def version_conflict(row: Mapping[str, Any]) -> str:
 SILENT_SECONDS: Final = 35  # three of the recorder's heartbeats, and a little
 
 
-def sudden_end(row: Mapping[str, Any]) -> str:
-    """A row of the stored query `cli_ends` in words."""
+def sudden_end(row: queries.CliEnds) -> str:
+    """The end of a collector that did not close, in words."""
     if row["sequences"] is None:
         return _ended_collector(row)
     if not row["sequences"]:
@@ -103,7 +105,7 @@ def sudden_end(row: Mapping[str, Any]) -> str:
     return f"{row['writer']} ended without closing; at most {row['sequences']:,} sequences, {tokens} tokens lost"
 
 
-def _ended_collector(row: Mapping[str, Any]) -> str:
+def _ended_collector(row: queries.CliEnds) -> str:
     rank = "" if row["rank"] is None else f" of rank {row['rank']}"
     step = "" if row["last_step"] is None else f" after step {row['last_step']}"
     lately = "" if row["flush_seconds"] is None else f" in the last {row['flush_seconds']:g} s"
@@ -111,7 +113,7 @@ def _ended_collector(row: Mapping[str, Any]) -> str:
     return f"{row['component']}{rank} ({row['writer']}) ended without closing{step}; what it recorded{lately} may be lost{absent}"
 
 
-def end_remedy(row: Mapping[str, Any]) -> str:
+def end_remedy(row: queries.CliEnds) -> str:
     """What to do about a row of `cli_ends`; empty: nothing."""
     if row["sequences"] is None:
         return "read the end of that process's log, and `dmesg` for the out-of-memory killer"
@@ -120,7 +122,7 @@ def end_remedy(row: Mapping[str, Any]) -> str:
     )
 
 
-def name_clashes(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def name_clashes(row: queries.CliNameClashes) -> Iterator[tuple[str, str]]:
     """A row of the stored query `cli_name_clashes` in words, and what to do about it."""
     prefix = "give each process a LOGPROBE_SAMPLE_PREFIX of its own, the same for its engine and its trainer"
     if row["trained"]:
@@ -131,7 +133,7 @@ def name_clashes(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"{row['twice']:,} rollout records repeat another one", "load the plugin once per engine"
 
 
-def gaps_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def gaps_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
     """What cannot have been measured, because nobody sent it, and what to do about it."""
     if not row["trained"]:
         yield (
@@ -139,10 +141,11 @@ def gaps_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             _remedy(row, "trained", "call Recorder.training in the trainer"),
         )
         return
+    counts: Mapping[str, Any] = row
     for column, missing, unknown, remedy in _TRAINING_GAPS:
-        if row[column]:
+        if counts[column]:
             yield (
-                f"{_share(row[column], row['trained'])} with {missing}; unknown: {unknown}",
+                f"{_share(counts[column], row['trained'])} with {missing}; unknown: {unknown}",
                 _remedy(row, column, remedy),
             )
     yield from _rollout_gaps(row)
@@ -154,14 +157,14 @@ _NAMES: Final = (
 )
 
 
-def joined_by_tokens(row: Mapping[str, Any]) -> str:
+def joined_by_tokens(row: queries.CliGaps) -> str:
     """How many sequences were joined without names, by their tokens; empty where none was."""
     if not row["joined_by_tokens"]:
         return ""
     return f"{_share(row['joined_by_tokens'], row['trained'])} joined by their tokens: sample ids of engine and trainer do not meet"
 
 
-def _rollout_gaps(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _rollout_gaps(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
     stated = row["with_stated_versions"] > 0  # by the trainer
     unknown = (
         "token and length mismatch, cached prefixes"
@@ -190,7 +193,7 @@ def _rollout_gaps(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-def faults_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def faults_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
     """What was sent and is wrong, and what to do about it."""
     broken = broken_tokens(row)
     if broken:
@@ -216,7 +219,7 @@ ATTEMPTS_REMEDY: Final = (
 )
 
 
-def attempts(row: Mapping[str, Any]) -> str | None:
+def attempts(row: queries.CliAttempts) -> str | None:
     """Steps that hold records of several attempts; a row of `cli_attempts`. None: those of older ones are all set aside."""
     if not row["steps"]:
         return None
@@ -224,7 +227,7 @@ def attempts(row: Mapping[str, Any]) -> str | None:
     return f"{which} trained again by a later session; {row['older']:,} sequences of earlier ones are in their metrics, too"
 
 
-def attempts_aside(row: Mapping[str, Any]) -> str | None:
+def attempts_aside(row: queries.CliAttempts) -> str | None:
     """Steps of which the newest attempt alone counts; a row of `cli_attempts`."""
     if not row["aside_steps"]:
         return None
@@ -238,7 +241,7 @@ def _these_steps(steps: int, first: int, last: int) -> str:
     return f"step {first} was" if steps == 1 else f"{steps:,} steps ({first} to {last}) were"
 
 
-def doubled(row: Mapping[str, Any]) -> str:
+def doubled(row: queries.CliDoubled) -> str:
     """Sequences that are in the store more than once; a row of `cli_doubled`."""
     sides = {"sequences": row["sequences"], "rollouts": row["rollouts"]}
     what = " and ".join(f"{count:,} {noun}" for noun, count in sides.items() if count)
@@ -249,7 +252,7 @@ def doubled(row: Mapping[str, Any]) -> str:
     return f"{what}{steps}{tokens} are in the store twice and count twice; {place}"
 
 
-def sent(row: Mapping[str, Any]) -> str | None:
+def sent(row: queries.CliSent) -> str | None:
     """What the collectors say they wrote, against what is stored of it; a row of `cli_sent`. None: none of them has said."""
     if not row["collectors"]:
         return None
@@ -264,18 +267,18 @@ def sent(row: Mapping[str, Any]) -> str | None:
     return f"{said}; {' and '.join(filter(None, faults)) or 'all stored, each once'}"
 
 
-def _blank(row: Mapping[str, Any]) -> bool:
+def _blank(row: queries.CliGaps) -> bool:
     """Whether most of what was measured is nothing but zeros; a short answer of a sharp policy may be."""
     return bool(2 * row["blank_tokens"] > row["measured_tokens"])
 
 
-def broken_tokens(row: Mapping[str, Any]) -> str:
+def broken_tokens(row: queries.CliGaps) -> str:
     """How many tokens of which kind are broken; empty when none is."""
     kinds = {"non-finite": row["nonfinite_tokens"], "impossible": row["impossible_tokens"]}
     return " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
 
 
-def measured(row: Mapping[str, Any]) -> str:
+def measured(row: queries.CliGaps) -> str:
     """How many tokens went into the numbers of the pair `backend`, and why not the others."""
     rest = row["tokens"] - row["measured_tokens"] - row["nonfinite_tokens"] - row["impossible_tokens"]
     reasons = [broken_tokens(row), f"{rest:,} without both log-probs" if rest else ""]
@@ -285,7 +288,7 @@ def measured(row: Mapping[str, Any]) -> str:
     return f"{row['measured_tokens']:,} of {row['tokens']:,} tokens under the mask" + (f"; {why}" if why else "")
 
 
-def raw_sampled(row: Mapping[str, Any]) -> str:
+def raw_sampled(row: queries.CliGaps) -> str:
     """What a recorder's `raw_fraction` left out, which is no loss; empty where it left out nothing."""
     if not row["raw_sampled"]:
         return ""

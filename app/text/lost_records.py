@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from logprobe.collectors.spool.segments import is_temporary, run_dir
+from logprobe.monitor import queries
 
 UNNAMED_REMEDY: Final = "set LOGPROBE_RUN where the engine starts, and start it again"
 _SPOOL_REMEDY: Final = "do not delete <home>/spool: the service empties it; look for a cleanup job or a lost disk"
@@ -80,10 +81,10 @@ def waiting_segments(home: Path, run: str) -> int:
     return sum(not is_temporary(path) for path in run_dir(home, run).glob("*/*.arrow"))
 
 
-def gone(sent: Mapping[str, Any], waiting: int, quarantined: int) -> tuple[str, str] | None:
+def gone(sent: queries.CliSent, waiting: int, quarantined: int) -> tuple[str, str] | None:
     """Sequences that collectors wrote and that are neither stored, nor in the spool, nor in quarantine; and what to do about it.
 
-    `sent`: a row of the stored query `cli_sent`. None: none is gone, or it cannot be known yet.
+    None: none is gone, or it cannot be known yet.
     """
     if not sent["missing"] or waiting or quarantined:
         return None
@@ -91,8 +92,8 @@ def gone(sent: Mapping[str, Any], waiting: int, quarantined: int) -> tuple[str, 
     return text, _SPOOL_REMEDY
 
 
-def dropped(problems: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Losses that collectors counted, and engines without a run name; rows of the stored query `cli_problems`."""
+def dropped(problems: Sequence[queries.CliProblems]) -> Iterator[tuple[str, str]]:
+    """Losses that collectors counted, and engines without a run name."""
     for row in problems:
         if row["event"] == "no_run":
             yield f"{row['times']:,} engines were not recorded: LOGPROBE_RUN was not set", UNNAMED_REMEDY
@@ -102,15 +103,15 @@ def dropped(problems: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             yield f"{row['component']} lost {lost} ({row['event']}): {row['message']}", _DROPPED_REMEDY
 
 
-def unannounced(problems: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Weights that were overwritten in place without a mark; rows of the stored query `cli_problems`."""
+def unannounced(problems: Sequence[queries.CliProblems]) -> Iterator[tuple[str, str]]:
+    """Weights that were overwritten in place without a mark."""
     for row in problems:
         if row["event"] == "weights_changed_unannounced":
             yield row["message"], "call logprobe.collectors.weights.mark(version) right after the weights were written"
 
 
-def reused(row: Mapping[str, Any]) -> str:
-    """Sample ids with several rollout records of different tokens, a row of `cli_name_clashes`; empty where there are none."""
+def reused(row: queries.CliNameClashes) -> str:
+    """Sample ids with several rollout records of different tokens; empty where there are none."""
     if not row["reused"]:
         return ""
     return (

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from logprobe.app.text.numbers import data_size, duration
+from logprobe.monitor import queries
 
 SILENT_SECONDS: Final = 90.0  # a relay reports every few seconds, a thousand of them every five
 _CLOCK_SECONDS: Final = 2.0  # a difference that matters to nobody
 
-Row = Mapping[str, Any]
 
-
-def behind(row: Row) -> str:
-    """What waits on a node, of `relay_nodes`.
+def behind(row: queries.RelayNodes) -> str:
+    """What waits on a node.
 
     >>> behind({"segments": 3, "bytes": 2048, "behind_seconds": 61.0, "silent_seconds": 1.0})
     '1 min behind: 3 segments, 2 KiB'
@@ -31,7 +29,7 @@ def behind(row: Row) -> str:
     return f"{duration(row['behind_seconds'])} behind: {what}{seen}"
 
 
-def clock(row: Row) -> str:
+def clock(row: queries.RelayNodes) -> str:
     """How wrong a node's clock is, against the service's; nothing when it is right.
 
     >>> clock({"clock_ahead_seconds": -86400.0}), clock({"clock_ahead_seconds": 0.1})
@@ -43,7 +41,7 @@ def clock(row: Row) -> str:
     return f"{duration(abs(ahead))} {'fast' if ahead > 0 else 'slow'}"
 
 
-def is_late(row: Row) -> bool:
+def is_late(row: queries.RelayNodes) -> bool:
     """Whether somebody should look at a node."""
     late = row["behind_seconds"] is None or row["behind_seconds"] > SILENT_SECONDS
     return late or bool(row["problem"]) or bool(clock(row))

@@ -45,22 +45,20 @@ class Account:
     """What is known of one run's records: rows of stored queries, and the on-policy verdict.
 
     Attributes:
-        gaps: of `cli_gaps`; None: nothing was ingested.
-        problems: of `cli_problems`.
-        collectors: of `app_data_collectors`.
+        gaps: None: nothing was ingested.
         on_policy: in words.
-        doubled: of `cli_doubled`; None: nothing is in the store twice.
-        sent: of `cli_sent`; None: not asked.
-        nodes: of `relay_nodes`; none: the run shares a disk with the service.
+        doubled: None: nothing is in the store twice.
+        sent: None: not asked.
+        nodes: none: the run shares a disk with the service.
     """
 
-    gaps: Row | None
-    problems: Sequence[Row]
-    collectors: Sequence[Row]
+    gaps: queries.CliGaps | None
+    problems: Sequence[queries.CliProblems]
+    collectors: Sequence[queries.AppDataCollectors]
     on_policy: str
-    doubled: Row | None = None
-    sent: Row | None = None
-    nodes: Sequence[Row] = ()
+    doubled: queries.CliDoubled | None = None
+    sent: queries.CliSent | None = None
+    nodes: Sequence[queries.RelayNodes] = ()
 
 
 def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list[Block]:
@@ -91,7 +89,7 @@ def _lacks(account: Account) -> list[Block]:
     return [*twice, *faults, *(row([words, remedy], tone="warning") for words, remedy in gaps_of(gaps))]
 
 
-def _problem(each: Row) -> Block:
+def _problem(each: queries.CliProblems) -> Block:
     lost = [
         f"{each['sequences_lost']:,} sequences" if each["sequences_lost"] else "",
         f"{each['tokens_lost']:,} tokens" if each["tokens_lost"] else "",
@@ -107,7 +105,7 @@ def _problem(each: Row) -> Block:
     return row(cells, tone="critical" if each["severity"] == "error" else "warning")
 
 
-def collectors_blocks(run: str, collectors: Sequence[Row]) -> list[Block]:
+def collectors_blocks(run: str, collectors: Sequence[queries.AppDataCollectors]) -> list[Block]:
     """Who records a run, and how each of them is."""
     rows = [_collector(each) for each in collectors]
     empty = "No collector has reported."
@@ -115,7 +113,7 @@ def collectors_blocks(run: str, collectors: Sequence[Row]) -> list[Block]:
     return [heading(f"Collectors of {harmless(run)}", note), table("collectors", _COLLECTORS, rows, empty=empty)]
 
 
-def nodes_blocks(run: str, found: Sequence[Row]) -> list[Block]:
+def nodes_blocks(run: str, found: Sequence[queries.RelayNodes]) -> list[Block]:
     """How far the nodes that send through a relay are behind; nothing where none does."""
     if not found:
         return []
@@ -139,7 +137,7 @@ def nodes_blocks(run: str, found: Sequence[Row]) -> list[Block]:
     ]
 
 
-def _collector(each: Row) -> Block:
+def _collector(each: queries.AppDataCollectors) -> Block:
     started, counters = _document(each["started"]), _document(each["counters"])
     dropped = counters.get("dropped") or {}
     failed = each["failed"] or (each["self_test"] if each["self_test_severity"] == "error" else None)
@@ -180,14 +178,14 @@ def _process(started: Row) -> str:
     return harmless("; ".join(filter(None, parts)))
 
 
-def _heard(each: Row) -> str:
+def _heard(each: queries.AppDataCollectors) -> str:
     if each["failed"]:
         return harmless(each["failed"])
     word = "closed cleanly" if each["closed"] else "last heard"
     return f"{word} {when(each['last_sign'] or each['last_segment'])}"
 
 
-def _recorded(each: Row, counters: Row) -> str:
+def _recorded(each: queries.AppDataCollectors, counters: Row) -> str:
     written = counters.get("written") or {}
     if not written and each["segments"] is None:
         return "–"
