@@ -1,4 +1,4 @@
-"""The tables that docs/metrics.md, causes.md and peers.md have from declarations; writes them into these pages.
+"""The tables that docs/metrics.md, causes.md, peers.md and alerts.md have from declarations; writes them into these pages.
 
 python docs/tables.py
 """
@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from logprobe.alerts.rules import rule_file
 from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, CREDIBLE, INFERRED, KNOWN, LIKELY, POSSIBLE
 from logprobe.monitor.diagnosis.levels import PRIORS
@@ -27,6 +28,7 @@ def tables() -> dict[str, list[str]]:
         "metrics.md": [_metrics(PAIR_METRICS), _metrics(STEP_METRICS)],
         "causes.md": [_confidence(), *map(_causes, LAYERS), _priors()],
         "peers.md": [_options(peer) for peer in PEERS.values()],
+        "alerts.md": [_rules()],
     }
 
 
@@ -114,6 +116,18 @@ def _priors() -> str:
 def _either(precisions: tuple[str, ...] | None) -> str:
     names = {"full": "float32", "half": "float16", "bf16": "bf16"}
     return "any" if precisions is None else " or ".join(names[precision] for precision in precisions)
+
+
+def _rules() -> str:
+    """A row is the rule's runbook: its name is an anchor."""
+    rules = rule_file.load().rules
+    return _table(
+        ("built-in rule", "severity", "fires when", "what to do"),
+        (
+            (f'<a id="{rule.name}"></a>`{rule.name}`', rule.severity, rule.fires_when, rule.annotations.runbook)
+            for rule in rules
+        ),
+    )
 
 
 def _options(peer: Peer) -> str:

@@ -27,7 +27,7 @@ def tables(repository: Path) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["metrics.md", "causes.md", "peers.md"])
+@pytest.mark.parametrize("name", ["metrics.md", "causes.md", "peers.md", "alerts.md"])
 def test_a_page_has_the_tables_that_the_declarations_make(tables: ModuleType, repository: Path, name: str) -> None:
     page = (repository / "docs" / name).read_text(encoding="utf-8")
     assert tables.filled(page, tables.tables()[name]) == page, "run: python docs/tables.py"

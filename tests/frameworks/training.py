@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +109,12 @@ class Agreement:
         return compared
 
     def table(self) -> str:
-        """Markdown: a row per number, a column per case, each cell the largest absolute difference of all steps."""
-        cases = sorted({case for cells in self._found.values() for case in cells})
-        head = ["logged as", "metric", *cases]
+        """Markdown: a row per number, with the largest absolute difference of all steps over its cases."""
         rows = [
-            [f"`{theirs}`", f"`{mine}`", *(_cell(cells.get(case)) for case in cases)]
+            [f"`{theirs}`", f"`{mine}`", "; ".join(_cells(cells))]
             for (theirs, mine), cells in sorted(self._found.items())
         ]
-        lines = [head, ["---"] * len(head), *rows]
+        lines = [["logged as", "metric", "largest difference"], ["---"] * 3, *rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def write(self, page: Path) -> None:
@@ -124,8 +122,19 @@ class Agreement:
         write_between(page, _BEGIN, _END, [self.table().rstrip("\n")])
 
 
-def _cell(difference: float | None) -> str:
-    return "" if difference is None else "0" if difference == 0 else f"{difference:.0e}"
+def _cells(cells: Mapping[str, float]) -> Iterator[str]:
+    """The largest difference of the cases within the tolerance, with their number, and each one beyond it by name."""
+    within = [difference for difference in cells.values() if difference <= TOLERANCE]
+    if within:
+        largest = max(within)
+        yield f"{_short(largest)} in {len(within)} {'case' if len(within) == 1 else 'cases'}"
+    for case, difference in sorted(cells.items()):
+        if difference > TOLERANCE:
+            yield f"{_short(difference)} in {case}"
+
+
+def _short(difference: float) -> str:
+    return "0" if difference == 0 else f"{difference:.0e}"
 
 
 def agree(
