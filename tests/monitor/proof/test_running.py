@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from segments import on_small_disk
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.experiments.experiment import bisect
+from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.sample import TokenSequence
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Setup, score
@@ -87,3 +89,25 @@ def test_a_trainer_whose_answer_depends_on_its_batch_shows_by_how_much(tmp_path:
         "t_fresh_eights": (round((8 * 0.04 + 4 * 0.08) / 12, 6), 24),
         "t_fresh_alone": (0.11, 8),
     }
+
+
+def test_an_engine_that_does_not_start_is_tried_eagerly_and_all_arms_with_it(tmp_path: Path):
+    asked: list[dict] = []
+
+    def run(module: str, job: dict, **_: object) -> Outcome:
+        off = 0.0
+        if module == ENGINE:
+            asked.append(job["overrides"])
+            if not job["overrides"].get("enforce_eager"):
+                return Outcome(None, "RuntimeError: cannot compile", 0.0, answered=True)
+            off = 0.0 if job["overrides"].get("dtype") == "float32" else 0.05
+        values = [[-1.0 + off] * len(one["response_ids"]) for one in job["sequences"]]
+        answer = {"decode": values, "values": values, "settings": {"dtype": "bfloat16"}, "tokens_per_s": 1.0}
+        return Outcome(answer, None, 0.0, answered=True)
+
+    values = np.array([-0.95, -0.95]), np.array([-1.0, -1.0])
+    sequences = [TokenSequence(str(at), (1,), (2, 3), *values) for at in range(6)]
+    found = bisect(sequences, Setup({"": tmp_path}), knobs=chosen(["dtype", "kv_cache_dtype"]), run=run)
+    assert "engine: RuntimeError: cannot compile; started with enforce_eager" in found.not_measured
+    assert [overrides.get("enforce_eager") for overrides in asked] == [None, *[True] * (len(asked) - 1)]
+    assert (found.decision.departs_all, found.smallest_set) == (("engine",), ("dtype",))
