@@ -58,6 +58,7 @@ _SET_ASIDE: Final = ("attempts_statistics", "attempts_forget_statistics", "attem
 _SPAN_KEY: Final = ("step", "trainer_version", "version", "run")
 _LAG: Final = ("run", "version", "step", "time", "source")  # what a lag needs of a weight record
 _TIMES: Final = ("requested_at", "started_at", "applied_at", "resumed_at")
+_BY_USE: Final = ("applied_at", "resumed_at", "started_at", "requested_at")  # by which records are put in order
 _DURATIONS: Final = ("delay", "resume_delay", "pause")
 _Record = Mapping[str, Any]  # of weights, its `_TIMES` in microseconds
 
@@ -255,13 +256,13 @@ def range_of(chosen: pa.Table) -> dict[str, Any]:
 def _tables(source: queries.Source, chosen: pa.Table) -> StepTables:
     span = range_of(chosen)
     folded = queries.fold_steps(source)
-    sequences = _in_order(queries.step_sequences(source, **span))
+    sequences = queries.step_sequences(source, **span)
     simple = not folded.num_rows and pc.all(sequences["whole"]).as_py()
     spans = whole_spans(sequences) if simple else queries.step_spans(source, **span)
     records, weights = _weights(source, spans)
     return StepTables(
         sequences=_with_stated(source, span, sequences),
-        statistics=_in_order(queries.step_statistics(source, **span)),
+        statistics=queries.step_statistics(source, **span),
         spans=spans,
         scalars=queries.step_scalars(source, **span),
         weights=weights,
@@ -301,12 +302,6 @@ def _with_stated(source: queries.Source, span: Mapping[str, Any], sequences: pa.
     return sequences
 
 
-def _in_order(table: pa.Table) -> pa.Table:
-    """In the order in which the rows came: it decides about the last digits of their sums, and a join may lose it."""
-    sequence = table["sequence"].to_numpy()
-    return table if (np.diff(sequence) >= 0).all() else table.take(pa.array(np.argsort(sequence, kind="stable")))
-
-
 def _weights(source: queries.Source, spans: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Weight records of versions that the chosen steps brought; and those of the versions in `spans`.
 
@@ -320,7 +315,7 @@ def _weights(source: queries.Source, spans: pa.Table) -> tuple[pa.Table, pa.Tabl
     }
     whole = pa.array(sorted({run for run, label in labels if not is_number(label)}), pa.string())
     versions = pa.array(sorted({label for _, label in labels}), pa.string())
-    records = _in_order(queries.step_weights_of(source, versions=versions.to_pylist(), whole=whole.to_pylist()))
+    records = queries.step_weights_of(source, versions=versions.to_pylist(), whole=whole.to_pylist())
     used = pc.or_(pc.is_in(records["version"], versions), pc.is_in(records["run"], whole))
     return records.filter(records["news"]), records.filter(used).select(_LAG)
 
@@ -357,7 +352,7 @@ def _of_replicas(records: Sequence[_Record]) -> Iterator[tuple[float | None, ...
     engines = any(record["source"] == "engine" for record in records)
     heard = [r for r in records if r["source"] is not None and (r["source"] == "engine") == engines]
     first: dict[str | None, _Record] = {}
-    for record in sorted(heard, key=lambda r: [_or_last(r[name]) for name in ("applied_at", "resumed_at")]):
+    for record in sorted(heard, key=lambda r: [_or_last(r[name]) for name in _BY_USE]):
         first.setdefault(record["replica"], record)
     trainers = [record for record in records if record["source"] == "trainer"]
     for replica in sorted(first, key=_or_last):

@@ -42,7 +42,7 @@ class Versions:
     @classmethod
     def from_records(cls, records: Iterable[WeightRecord]) -> Versions:
         """Digest a run's weight records. The trainer's own time of a version counts before an engine's."""
-        timed = sorted(records, key=lambda r: (r.time is None, r.time.timestamp() if r.time else 0.0))
+        timed = sorted(records, key=_place)
         order: dict[str, int] = {}
         steps: dict[str, int] = {}
         seconds: dict[str, float] = {}
@@ -67,6 +67,12 @@ class Versions:
             "steps": _difference(_known(self.steps, names), ours, theirs),
             "seconds": _difference(_known(self.seconds, names), ours, theirs),
         }
+
+
+def _place(record: WeightRecord) -> tuple[Any, ...]:
+    """By time, and never by which came first to the store."""
+    time, step = record.time, record.step
+    return time is None, time.timestamp() if time else 0.0, step is None, step or 0, record.version
 
 
 def is_number(label: str) -> bool:

@@ -4,8 +4,8 @@ A group is a step, or a slice of one. All groups are reduced at once, so a value
 NaN stands for null ("cannot be measured") until the value is written.
 
 Sequences of old steps are folded (see `logprobe.monitor.store.folding`): only sums over them are kept, each under a name, in a `Ledger`.
-Sums run from left to right and begin with what was folded, so a step has the same value, in every bit, whether some of its first
-sequences were folded or not.
+Sums are exact until they are rounded once, and the ledger has what rounding left: a step has the same value, in every bit, in whatever
+order its sequences came and whichever of them were folded.
 
 Dimensions: ``_S`` sequences, ``_V`` sequences with a valid token, ``_G`` groups.
 """
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS, Column, Statistics, empty
+from logprobe.monitor.metrics import exact
 
 Floats = NDArray[np.float64]
 CLAMP: Final = 20.0  # of log-ratios of whole sequences before they are exponentiated, as for tokens
@@ -43,17 +44,39 @@ def exp_clamped(values: Floats) -> Floats:
 class Ledger:
     """Sums over sequences by name. `before` [G]: of those that were folded, and `folded` [G] where there are any; `after` [G]: of all.
 
-    A sum that a folded step lacks, because it was folded by an earlier logprobe, is unknown: NaN.
+    A sum that a folded step lacks, because it was folded by an earlier logprobe, is unknown: NaN. What rounding left of a sum has its name
+    and a number; `after` has it only where the sums are `to_be_kept`.
     """
 
     folded: NDArray[np.bool_]
     before: Mapping[str, Floats]
     after: dict[str, Floats] = field(default_factory=dict)
+    to_be_kept: bool = False
 
     def begin(self, name: str, identity: float) -> Floats:
         """Where a sum, or an extreme, goes on from [G]: `identity` where nothing was folded."""
         known = self.before.get(name)
         return np.where(self.folded, np.nan if known is None else known, identity)
+
+    def sums_before(self, name: str) -> list[Floats]:
+        """A sum that was folded and what rounding left of it, each [G]; none where nothing was folded."""
+        if not self.folded.any():
+            return []
+        found = [self.begin(name, 0.0)]
+        while (rest := self.before.get(_rest(name, len(found)))) is not None:
+            found.append(np.nan_to_num(rest))
+        return found
+
+    def keep_rests(self, name: str, parts: list[list[float]], total: Floats) -> None:
+        """Note what rounding left of each group's `total`."""
+        left = [exact.left(numbers, value) for numbers, value in zip(parts, total.tolist(), strict=True)]
+        for number in range(max(map(len, left), default=0)):
+            values = [rests[number] if number < len(rests) else np.nan for rests in left]
+            self.after[_rest(name, number + 1)] = np.array(values)
+
+
+def _rest(name: str, number: int) -> str:
+    return f"{name} rest {number}"
 
 
 @dataclass(frozen=True)
@@ -67,17 +90,19 @@ class Groups:
 
     def sum(self, values_S: ArrayLike, name: str = "") -> Floats:
         """Sum per group, 0 for an empty one."""
-        values = np.asarray(values_S, np.float64)
-        if self.ledger is None:
-            return np.bincount(self.index, weights=values, minlength=self.size).astype(np.float64)
-        first = self.ledger.begin(self._full(name), 0.0)
-        index = np.concatenate([np.arange(self.size), self.index])
-        total = np.bincount(index, np.concatenate([first, values]), minlength=self.size)
-        return self._noted(name, total.astype(np.float64))
+        values, ledger, full = np.asarray(values_S), self.ledger, self._full(name)
+        before = [] if ledger is None else ledger.sums_before(full)
+        if values.dtype.kind in "biu" and not before:  # whole numbers need no rounding
+            return self._noted(name, np.bincount(self.index, values, self.size).astype(np.float64))
+        parts = exact.parts(self.index, values.astype(np.float64, copy=False), self.size, before)
+        total = np.array([exact.rounded(numbers) for numbers in parts])
+        if ledger is not None and ledger.to_be_kept:
+            ledger.keep_rests(full, parts, total)
+        return self._noted(name, total)
 
     def count(self) -> Floats:
         """Sequences per group."""
-        return self.sum(np.ones(len(self.index)), "count")
+        return self.sum(np.ones(len(self.index), np.int64), "count")
 
     def mean(self, values_S: ArrayLike, name: str = "") -> Floats:
         """Mean per group, NaN for an empty one."""
@@ -99,6 +124,7 @@ class Groups:
         """Extreme per group, `identity` for an empty one."""
         result = np.full(self.size, identity) if self.ledger is None else self.ledger.begin(self._full(name), identity)
         ufunc.at(result, self.index, np.asarray(values_S, np.float64))
+        result += 0.0  # no −0: which of two zeros is met first must not matter
         return result if self.ledger is None else self._noted(name, result)
 
     def _finite(self, values: Floats) -> Floats:
@@ -131,7 +157,7 @@ class PairSums:
         return {c.name: self._merged(c) for c in COLUMN_SPECS}
 
     def _merged(self, column: Column) -> NDArray[Any]:
-        values = np.asarray(self._statistics[column.name], np.float64)
+        values = np.asarray(self._statistics[column.name])
         if column.reduction == "sum":
             return self._groups.sum(values, column.name)
         return self._groups.extreme(column.ufunc, values, column.identity, column.name)

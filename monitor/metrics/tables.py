@@ -39,11 +39,11 @@ class StepTables:
     folded_pairs: pa.Table
 
 
-def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
-    """Sums of these steps, ascending [G]."""
+def step_sums(steps: NDArray[np.int64], tables: StepTables, *, to_be_kept: bool = False) -> StepSums:
+    """Sums of these steps, ascending [G]. `to_be_kept`: see `Ledger`."""
     sequences = tables.sequences
     result = StepSums(
-        groups=_groups(steps, sequences, folded_sums(steps, tables.folded)),
+        groups=_groups(steps, sequences, folded_sums(steps, tables.folded, to_be_kept=to_be_kept)),
         lag=_lag(steps, tables.spans, tables.weights),
         scalars=_scalars(steps, tables.scalars),
         n_expected=floats(sequences["n_expected"]),
@@ -64,12 +64,17 @@ def step_sums(steps: NDArray[np.int64], tables: StepTables) -> StepSums:
         if rows.num_rows or folded.num_rows:
             columns = {c.name: rows[c.name].to_numpy() for c in COLUMN_SPECS}
             before = {c.name: folded[c.name] for c in COLUMN_SPECS}
-            result.add_pair(pair, columns, _groups(steps, rows, folded_sums(steps, folded, before)))
+            ledger = folded_sums(steps, folded, before, to_be_kept=to_be_kept)
+            result.add_pair(pair, columns, _groups(steps, rows, ledger))
     return result
 
 
 def folded_sums(
-    steps: NDArray[np.int64], table: pa.Table, columns: Mapping[str, pa.ChunkedArray] | None = None
+    steps: NDArray[np.int64],
+    table: pa.Table,
+    columns: Mapping[str, pa.ChunkedArray] | None = None,
+    *,
+    to_be_kept: bool = False,
 ) -> Ledger:
     """What was folded of these steps: the map `sums` of each row of `table`, and `columns` of it by name."""
     place = np.searchsorted(steps, table["step"].to_numpy())
@@ -82,7 +87,7 @@ def folded_sums(
     for row, sums in zip(place, table["sums"].to_pylist(), strict=True):
         for name, value in sums or ():
             before.setdefault(name, np.full(len(steps), np.nan))[row] = value
-    return Ledger(folded, before)
+    return Ledger(folded, before, to_be_kept=to_be_kept)
 
 
 # The first two replace what training records do not carry, the next come with the correction that a step states, the last from the probe.

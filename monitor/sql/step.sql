@@ -30,7 +30,7 @@ FROM (
 
 -- step_statistics: Grain: one row per training sequence and pair of the steps of incoming (Arrow: run, step, place). `step`: the place of the step; see
 -- step_tables. Inputs: incoming, statistics. Parameters: the range of what is chosen, for the zone maps.
-SELECT i.place AS step, t.rowid AS sequence, t.* EXCLUDE (run, segment_id, row, step)
+SELECT i.place AS step, t.* EXCLUDE (run, segment_id, row, step)
 FROM statistics AS t JOIN incoming AS i ON i.run = t.run AND i.step = t.step
 WHERE t.run BETWEEN $first_run AND $last_run AND t.step BETWEEN $first AND $last
 
@@ -44,7 +44,7 @@ WHERE run = $run AND version IS NOT NULL
 WITH results AS (
     SELECT DISTINCT t.run, t.version FROM weight_records AS t JOIN incoming AS i ON i.run = t.run AND i.step = t.step
 )
-SELECT t.rowid AS sequence, t.run, t.version, t.step, coalesce(t.applied_at, t.time) AS time, t.source, t.replica,
+SELECT t.run, t.version, t.step, coalesce(t.applied_at, t.time) AS time, t.source, t.replica,
        t.requested_at, t.started_at, t.applied_at, t.resumed_at, r.run IS NOT NULL AS news
 FROM weight_records AS t LEFT JOIN results AS r ON r.run = t.run AND r.version = t.version
 WHERE t.run IN (SELECT run FROM incoming) AND t.version IS NOT NULL

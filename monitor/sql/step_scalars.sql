@@ -1,6 +1,7 @@
 -- Grain: one row per step of incoming (Arrow: run, step, place) that has step records; scalars are means over ranks. `step`: the place of
 -- the step; see step_tables. Inputs: incoming, step_records. Parameters: the range of what is chosen, for the zone maps.
--- These replace what training records do not carry token by token. A rank's newest value counts, as in the view scalars. What a
+-- These replace what training records do not carry token by token. A rank's newest value counts, as in the view scalars, and of several that are
+-- as new the largest; means add up in the order of values: which record came first must not matter. What a
 -- correction reports is a mean over all tokens of the ranks and micro-batches that state it; a correction that is no such document
 -- says nothing.
 WITH records AS (
@@ -11,16 +12,20 @@ WITH records AS (
 chosen AS (
     SELECT place, max(time) AS time, list_distinct(flatten(list(map_keys(scalars)))) AS names FROM records GROUP BY place
 ),
-newest AS (
-    SELECT place, rank, arg_max(scalars['entropy'], coalesce(time, TIMESTAMPTZ '-infinity')) AS entropy,
-           arg_max(scalars['reward'], coalesce(time, TIMESTAMPTZ '-infinity')) AS reward,
-           arg_max(scalars['probe/k3'], coalesce(time, TIMESTAMPTZ '-infinity')) AS probe_k3,
-           arg_max(scalars['probe/abs_diff_mean'], coalesce(time, TIMESTAMPTZ '-infinity')) AS probe_abs_diff_mean
+told AS (
+    SELECT place, rank, coalesce(time, TIMESTAMPTZ '-infinity') AS time, scalars['entropy'] AS entropy, scalars['reward'] AS reward,
+           scalars['probe/k3'] AS probe_k3, scalars['probe/abs_diff_mean'] AS probe_abs_diff_mean
     FROM records
+),
+newest AS (
+    SELECT place, rank, arg_max(entropy, (time, entropy)) AS entropy, arg_max(reward, (time, reward)) AS reward,
+           arg_max(probe_k3, (time, probe_k3)) AS probe_k3, arg_max(probe_abs_diff_mean, (time, probe_abs_diff_mean)) AS probe_abs_diff_mean
+    FROM told
     GROUP BY place, rank
 ),
 means AS (
-    SELECT place, avg(entropy) AS entropy, avg(reward) AS reward, avg(probe_k3) AS probe_k3, avg(probe_abs_diff_mean) AS probe_abs_diff_mean
+    SELECT place, avg(entropy ORDER BY entropy) AS entropy, avg(reward ORDER BY reward) AS reward,
+           avg(probe_k3 ORDER BY probe_k3) AS probe_k3, avg(probe_abs_diff_mean ORDER BY probe_abs_diff_mean) AS probe_abs_diff_mean
     FROM newest
     GROUP BY place
 ),
@@ -34,7 +39,8 @@ reports AS (
     FROM stated
 ),
 corrections AS (
-    SELECT place, sum(weight * tokens) / sum(tokens) AS is_weight_mean, sum(clipped * tokens) / sum(tokens) AS clipped_frac
+    SELECT place, sum(weight * tokens ORDER BY weight * tokens) / sum(tokens ORDER BY tokens) AS is_weight_mean,
+           sum(clipped * tokens ORDER BY clipped * tokens) / sum(tokens ORDER BY tokens) AS clipped_frac
     FROM reports
     WHERE tokens > 0
     GROUP BY place

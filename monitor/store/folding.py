@@ -226,7 +226,7 @@ class Folder:
 def folded_rows(store: Store, run: str, steps: NDArray[np.int64], now: datetime) -> dict[str, pa.Table]:
     """Rows of the tables `folded_steps`, `folded_pairs` and `folded_spans` that these steps, ascending, become."""
     tables = step_tables(store, pa.table({"run": [run] * len(steps), "step": steps, "place": steps}))
-    sums = step_sums(steps, tables)
+    sums = step_sums(steps, tables, to_be_kept=True)
     evaluate(sums)  # every metric names the sums that it needs
     products = queries.fold_products(store, run=run, steps=steps.tolist())
     return {

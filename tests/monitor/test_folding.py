@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from processes import connected, end, eventually, logprobe, start_service
 from store_contents import same
+from store_work import KEPT, METRICS, bring_in, fold, recompute
 
 from logprobe.app.commands import status
 from logprobe.app.dashboard.pages.token_text import kept_words
@@ -30,9 +31,7 @@ from logprobe.monitor.store.folding import CHANCE, WORST, Folder, StoreBudget
 from logprobe.monitor.store.store import Store
 
 RUN = "r"
-KEPT = 4  # steps at the end that are not folded
 PROGRAM = Path(__file__).parent.parent / "folding_program.py"
-METRICS = "SELECT step, metric, value FROM step_metrics ORDER BY step, metric"
 
 
 class Trainer:
@@ -78,27 +77,6 @@ class Trainer:
             weight_version=step,
         )
         self._recorder.step(step, loss=1.0)
-
-
-def bring_in(store: Store) -> None:
-    """Ingests what lies in the spool, and does everything that follows."""
-    pipeline = Pipeline(store, threading.Event())
-    pipeline.ingest(lambda _: None)
-    pipeline.join()
-    pipeline.compute_steps()
-    pipeline.profile()
-
-
-def fold(store: Store, *, protected: int = KEPT) -> Any:
-    return Folder(store, StoreBudget(0), quiet=timedelta(0), protected=protected).run_once()
-
-
-def recompute(store: Store) -> None:
-    with store.transaction() as cursor:
-        cursor.execute("INSERT INTO dirty_steps (run, step) SELECT run, step FROM step_summaries")
-    pipeline = Pipeline(store, threading.Event())
-    pipeline.compute_steps()
-    pipeline.profile()
 
 
 def sequences(store: Store) -> int:
