@@ -93,10 +93,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """See `features`."""
     if _WRITES:
-        _features(session.config).write(whole=not session.config.option.keyword)
+        from features import is_whole
+
+        _features(session.config).write(whole=is_whole(session.config, exitstatus))
 
 
 def _features(config: pytest.Config) -> Any:

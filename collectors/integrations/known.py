@@ -17,6 +17,7 @@ _TRL: Final = {  # module → its trainer
     "trl.trainer.grpo_trainer": "GRPOTrainer",
     "trl.trainer.rloo_trainer": "RLOOTrainer",
     "trl.experimental.online_dpo.online_dpo_trainer": "OnlineDPOTrainer",
+    "trl.experimental.async_grpo.async_grpo_trainer": "AsyncGRPOTrainer",
 }
 
 
@@ -50,6 +51,7 @@ FRAMEWORKS: Final = (
         "skyrl.train.trainer": "known:skyrl"}),
     Framework("slime", (), (), "options", "three options"),
     Framework("miles", ("miles-rl",), (), "options", "three options"),
+    Framework("vime", ("vime",), (), "options", "three options"),
     Framework("OpenRLHF", ("openrlhf",), ("0.11",), "run", "", {
         "openrlhf.trainer.ppo_trainer": "wrapped:openrlhf_trainer", "openrlhf.trainer.ppo_utils.experience_maker": "wrapped:openrlhf"}),
     Framework("AReaL", ("areal",), ("1.0",), "run", "", {"areal.trainer.ppo.actor": "wrapped:areal"}),

@@ -44,7 +44,7 @@ class Place:
 
 
 class Adapter:
-    """slime's hooks in one process. miles has the same data under other names."""
+    """slime's hooks in one process. miles and vime have the same data under other names."""
 
     def __init__(self, framework: str) -> None:
         self.framework = framework
@@ -237,7 +237,7 @@ def _numbers(rewards: Any) -> bool:
     return rewards is not None and all(isinstance(reward, int | float) or hasattr(reward, "item") for reward in rewards)
 
 
-def _place() -> Place:
+def megatron_place() -> Place:
     """By Megatron, where it is there."""
     if importlib.util.find_spec("megatron") is None:
         return Place(records=True, pieces=1)
@@ -253,7 +253,7 @@ rollout = _ADAPTER.rollout
 
 def train(args: Any, rollout_id: int, rollout_data: Mapping[str, Any]) -> None:
     """For ``--rollout-data-postprocess-path``."""
-    _ADAPTER.train(args, rollout_id, rollout_data, _place())
+    _ADAPTER.train(args, rollout_id, rollout_data, megatron_place())
 
 
 def tis(args: Any, **named: Any) -> tuple[Any, Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""TRL: `watch(trainer)` records a `GRPOTrainer`, `RLOOTrainer` or `OnlineDPOTrainer` completely.
+"""TRL: `watch(trainer)` records a `GRPOTrainer`, `RLOOTrainer`, `OnlineDPOTrainer` or `AsyncGRPOTrainer` completely.
 
     from logprobe.collectors.integrations import trl
 
@@ -31,6 +31,8 @@ from logprobe.collectors.integrations.hf_trainer import (
     session,
     weighted_rewards,
 )
+from logprobe.collectors.integrations.trl_async import METHODS as ASYNC_METHODS
+from logprobe.collectors.integrations.trl_async import AsyncWatch, is_async_grpo
 from logprobe.collectors.integrations.wrapping import (
     WATCHED,
     Wrapper,
@@ -96,12 +98,13 @@ def watch(
     """Record everything `trainer` does from now on. Call it on every rank, before `trainer.train()`; further calls change nothing.
 
     Args:
-        trainer: a `trl.GRPOTrainer`, `trl.RLOOTrainer`, `trl.experimental.online_dpo.OnlineDPOTrainer` or a subclass that keeps their methods.
+        trainer: a `trl.GRPOTrainer`, `trl.RLOOTrainer`, `trl.experimental.online_dpo.OnlineDPOTrainer`,
+            `trl.experimental.async_grpo.AsyncGRPOTrainer` or a subclass that keeps their methods.
         home: default: ``LOGPROBE_HOME``.
         run: default: ``LOGPROBE_RUN``, else the trainer's ``run_name``, else the name of its ``output_dir``.
         recorder: default: one of its own for this rank.
         correction: let logprobe's controller set the importance weights: while a correction is on, they replace TRL's own. Needs
-            ``vllm_importance_sampling_correction=True``, which online DPO does not have.
+            ``vllm_importance_sampling_correction=True``, which online DPO and asynchronous GRPO do not have.
 
     Returns:
         The recorder. Without a usable home, and with an unknown version of TRL, the trainer is left as it is: nothing is recorded, and the
@@ -116,14 +119,16 @@ def watch(
     if isinstance(chosen, InertRecorder):
         return chosen
     name = f"{type(trainer).__name__} of TRL {version_of('trl')}"
-    online_dpo = _is_online_dpo(trainer)
-    problems = unknown_methods(trainer, _DPO_METHODS if online_dpo else METHODS)
+    online_dpo, asynchronous = _is_online_dpo(trainer), is_async_grpo(trainer)
+    problems = unknown_methods(trainer, ASYNC_METHODS if asynchronous else _DPO_METHODS if online_dpo else METHODS)
     if problems:
         words = f"{name} is not supported: {'; '.join(problems)}; nothing is recorded"
         chosen.report("self_test", words, severity="warning", component="trl")
         return chosen
     with chosen.guard("trl.watch"):
-        if online_dpo:
+        if asynchronous:
+            AsyncWatch(trainer, chosen).attach(correction=correction)
+        elif online_dpo:
             _OnlineDpoWatch(trainer, chosen).attach(correction=correction)
         else:
             _Watch(trainer, chosen, Corrector(chosen, "trl") if correction else None).attach()

@@ -17,6 +17,7 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any, Final
 
+import pytest
 from marked_page import write_between
 
 from logprobe.monitor.home import Home
@@ -54,6 +55,8 @@ FRAMEWORKS: Final = {
     "pipelinerl_cases": ("PipelineRL", "58d39345", "functions"),
     "test_verl": ("verl", "0.9.1", "layout"),
     "test_slime": ("slime, miles", "624b824a8", "layout"),
+    "test_slime.test_vime_has_the_data_of_slime": ("vime", "0.2.4", "layout"),
+    "test_trl_async": ("TRL", "1.16.0", "layout"),
     "test_skyrl": ("SkyRL", "0.3.0", "layout"),
     "test_pipelinerl": ("PipelineRL", "58d39345", "layout"),
     "test_wrapped.test_openrlhf": ("OpenRLHF", "0.11.2", "layout"),
@@ -73,7 +76,7 @@ class Seen:
     def ended(self, nodeid: str, folder: Path, *, passed: bool) -> None:
         """A test ended that recorded to a home in `folder`."""
         file, _, test = nodeid.partition("::")
-        names = (Path(file).stem, f"{Path(file).stem}.{test.partition('[')[0]}")
+        names = (f"{Path(file).stem}.{test.partition('[')[0]}", Path(file).stem)
         key = next((name for name in names if name in FRAMEWORKS), None)
         if key is None:
             return
@@ -99,6 +102,12 @@ class Seen:
             known[name] = of_framework
         if self._passed:
             FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def is_whole(config: pytest.Config, exitstatus: int) -> bool:
+    """Whether every test of the files that were given has run: none was chosen by its name, and nobody interrupted them."""
+    chosen = config.option.keyword or any("::" in str(argument) for argument in config.args)
+    return not chosen and exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
 
 
 def recorded(home: Path) -> set[str]:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,26 +56,33 @@ class Trained(dict[str, Any]):
         return [finding["cause"] for finding in self.diagnosed(capsys)["findings"]]
 
 
-def train(
-    program: Path, folder: Path, model: Path, name: str, *, ranks: int = 1, plugin: bool = True, **options: Any
-) -> Trained:
-    """Trains in a process of its own, `ranks` of them."""
-    done = start(program, folder, model, name, ranks=ranks, plugin=plugin, **options)
+def train(program: Path, folder: Path, model: Path, name: str, **options: Any) -> Trained:
+    """Trains in processes of their own, as `start` says."""
+    done = start(program, folder, model, name, **options)
     assert done.returncode == 0, done.stderr[-4000:]
     result = json.loads((folder / name / "result.json").read_text())
     return Trained({**result, "home": folder / "home", "run": name, "said": done.stderr})
 
 
 def start(
-    program: Path, folder: Path, model: Path, name: str, *, ranks: int = 1, plugin: bool = True, **options: Any
+    program: Path,
+    folder: Path,
+    model: Path,
+    name: str,
+    *,
+    ranks: int = 1,
+    launcher: Sequence[str] = (),
+    plugin: bool = True,
+    **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """As `train`, whatever becomes of it."""
+    """`ranks` processes, or those that `launcher` starts (arguments of Python), whatever becomes of them."""
     (folder / name).mkdir()
     document = json.dumps({"model": str(model), "out": str(folder / name), **options})
     environment = {**os.environ, **_ENVIRONMENT, "LOGPROBE_RUN": name}
     if plugin:
         environment["LOGPROBE_HOME"] = str(folder / "home")
-    launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    if ranks > 1:
+        launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
     command = [sys.executable, *launcher, str(program), document]
     return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=900)
 

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -22,10 +23,12 @@ import numpy as np
 import torch
 import trl
 from datasets import Dataset
+from served import reload, server
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl.experimental import online_dpo
 from trl.experimental.online_dpo import online_dpo_trainer
 from trl.generation import vllm_generation
+from trl.generation.vllm_client import VLLMClient
 from vllm import SamplingParams
 
 from logprobe.collectors.correction import CorrectionConfig
@@ -102,6 +105,7 @@ def trainer_of(options: dict[str, Any]) -> Any:
         "bf16": False,
         "learning_rate": 1e-3,
         "gradient_accumulation_steps": 1,
+        "vllm_mode": "colocate",
     }
     sizes = {
         "per_device_train_batch_size": 4,
@@ -118,7 +122,6 @@ def trainer_of(options: dict[str, Any]) -> Any:
         report_to=[],
         use_cpu=True,
         use_vllm=bool(options.get("engine", "float32")),
-        vllm_mode="colocate",
         **{**defaults, **sizes, **options.get("config", {})},
     )
     return getattr(place, kind)(
@@ -174,10 +177,23 @@ def store(trainer: Any, file: str) -> None:
     )
 
 
+def served(options: dict[str, Any]) -> dict[str, Any]:
+    """As `main`, with a `vllm serve` of its own in place of an engine in this process."""
+    folder = Path(shutil.copytree(options["model"], Path(options["out"], "served")))
+    with server(options["model"], Path(options["out"])) as address:
+        VLLMClient.init_communicator = lambda *_, **__: None
+        VLLMClient.close_communicator = lambda *_: None
+        VLLMClient.update_named_params = lambda _, __, named: reload(address, folder, named)
+        place = {"vllm_mode": "server", "vllm_server_base_url": address, "vllm_server_timeout": 600}
+        return main({**options, "server": False, "config": {**options.get("config", {}), **place}})
+
+
 def main(options: dict[str, Any]) -> dict[str, Any]:
     """Trains; → TRL's log, a digest of the weights and of the random state."""
+    if options.get("server"):
+        return served(options)
     engine = options.get("engine", "float32")
-    if engine:
+    if engine and "server" not in options:
         use_cpu_engine(engine, options.get("syncs"), clears_cache=options.get("clears_cache", True))
     trainer = trainer_of(options)
     if "engine_temperature" in options:

@@ -1,4 +1,4 @@
-"""slime's and miles's functions on samples that slime's own code (commit 624b824a8) built, appended to and converted for training.
+"""slime's, miles's and vime's functions on samples that slime's own code (commit 624b824a8) built, appended to and converted for training.
 
 slime itself needs Megatron, SGLang and GPUs, and is not on PyPI. Log-probs of the trainer are made up here, and so are the modules `megatron.core.mpu`
 and `miles.backends`: they have the names and signatures of the real ones, and nothing else of them.
@@ -19,7 +19,7 @@ from spool_contents import by_sample, health_events, rows
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile, Directives
-from logprobe.collectors.integrations import miles, slime
+from logprobe.collectors.integrations import miles, slime, vime
 
 STORED = json.loads(Path(__file__).with_name("slime_624b824a8.json").read_text())
 ARGS = SimpleNamespace(**STORED["args"])
@@ -202,3 +202,23 @@ def test_miles_logs_what_is_recorded(home: Path, adapter: Any, monkeypatch: pyte
     trained = by_sample(home, "training")
     assert {row["step"] for row in trained.values()} == {0, 1}
     assert all(row["weight_version"] is None for row in trained.values())
+
+
+def test_vime_has_the_data_of_slime(home: Path, adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which weights trained is unknown there; its own correction is called under its own name."""
+    made = slime.Adapter("vime")
+    monkeypatch.setattr(vime, "_ADAPTER", made)
+    megatron(monkeypatch)
+    assert not made.rollout(3, ARGS, samples(), {}, 1.0)
+    vime.train(ARGS, 3, train_data())
+    loss = ModuleType("vime.backends.megatron_utils.loss")
+    loss.vanilla_tis_function = lambda args, **named: ("own", named["loss_masks"], {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, loss.__name__, loss)
+    named = {"pg_loss": torch.ones(3), "loss_masks": [torch.ones(3)]}
+    assert vime.tis(SimpleNamespace(use_tis=True), **named)[0] == "own"
+    assert vime.tis(SimpleNamespace(use_tis=False), **named)[0] is named["pg_loss"]
+    made._process.recorder.close()
+    sampled, trained = by_sample(home, "rollout"), by_sample(home, "training")
+    assert set(sampled) == set(trained) == {f"3/{index}" for index in (100, 101, 102, 103)}
+    assert all(row["weight_version"] is None for row in trained.values())
+    assert "vime is recorded" in health_events(home)["self_test"][0]["message"]

@@ -1,0 +1,175 @@
+"""TRL's experimental `AsyncGRPOTrainer`; `logprobe.collectors.integrations.trl.watch` records it.
+
+Engines sample beside the training. What TRL's batch calls old log-probs are the engine's; the trainer's own are those of the loss, computed
+once, so there is no pair `update`. TRL packs the samples of a batch into a tree, from which a loss takes its tokens; what it leaves out on the
+way (reward, group, version) comes as columns that every rank gets along with its part of the batch.
+
+A sample carries the version that was live when its group began. Requests in flight go on under new weights, so the version is known only where
+no update began before the sample was handed over; it is unknown otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from typing import Any, Final
+
+from logprobe.collectors.integrations.hf_trainer import configuration, mark_weights, record_logged, session
+from logprobe.collectors.integrations.wrapping import Wrapper, missing_keys, report_missing
+from logprobe.collectors.recorder.recorder import Recorder
+
+METHODS: Final[dict[str, tuple[str, ...]]] = {
+    "compute_loss": ("model", "inputs"),
+    "get_train_dataloader": (),
+    "_sync_weight_merged": ("t0",),
+    "_sync_weight_lora": ("t0",),
+    "log": ("logs", "start_time"),
+}
+_SETTINGS: Final = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "epsilon", "epsilon_high", "num_generations", "max_completion_length",
+    "token_budget", "max_staleness", "max_inflight_tasks", "weight_sync_steps", "gradient_accumulation_steps", "per_device_train_batch_size",
+    "learning_rate", "max_grad_norm",
+)  # fmt: skip
+_NEEDED: Final = ("attention_mask", "shift_labels", "token_index", "old_log_probs", "advantages", "segment_id")
+# Our columns of the packed batch, [ranks, samples]: a running number, and what TRL drops.
+_NAME, _GROUP, _VERSION, _REWARD = _OURS = tuple(f"logprobe_{name}" for name in ("name", "group", "version", "reward"))
+_UNKNOWN: Final = -1
+
+
+def is_async_grpo(trainer: Any) -> bool:
+    """Whether `trainer` is of this kind; no other trainer of TRL has this attribute."""
+    return hasattr(trainer, "rollout_worker")
+
+
+class AsyncWatch:
+    """What has to be remembered between the methods of a training."""
+
+    def __init__(self, trainer: Any, recorder: Recorder) -> None:
+        self._trainer = trainer
+        self._recorder = recorder
+        self._wrapper = Wrapper(recorder, "trl")
+        self._hooked: Any = None  # the model whose forward passes are seen
+        self._scored: tuple[Any, Any] | None = None  # log-probs and entropy of the loss's forward pass
+        self._samples = 0  # that were put into batches
+        # Of TRL's versions that may still come: the optimizer step whose weights they are, and when their update began (wall clock).
+        self._updates: dict[int, tuple[int, float]] = {}
+        # Optimizer step whose weights sampled, by the identity of a sample's tokens, as long as these live.
+        self._sampled: dict[int, tuple[Any, int]] = {}
+
+    def attach(self, *, correction: bool) -> None:
+        """Wraps the trainer's methods, and the queue of its workers."""
+        if correction:
+            words = "asynchronous GRPO clips the ratio to the engine's log-probs itself; it has no importance weights that a correction could set"
+            self._recorder.report("correction_impossible", words, severity="warning", component="trl")
+        trainer, wrapper = self._trainer, self._wrapper
+        if callable(getattr(getattr(trainer, "rollout_queue", None), "get", None)):  # rank 0 alone has one
+            wrapper.after(trainer.rollout_queue, "get", self._arrived)
+        wrapper.after(trainer, "get_train_dataloader", self._loading)
+        for update in (
+            "_sync_weight_merged",
+            "_sync_weight_lora",
+        ):  # callbacks have kept the method that chooses between them
+            wrapper.around(trainer, update, self._update_begins, self._updated)
+        wrapper.around(trainer, "compute_loss", self._begin, self._trained)
+        wrapper.after(trainer, "log", self._logged)
+        trainer.add_callback(session(self._recorder))
+        self._recorder.config(configuration(trainer, "trl", _SETTINGS), kind="trainer_config")
+
+    # --- Weights ---
+
+    @property
+    def _optimizer_step(self) -> int:
+        return int(self._trainer.state.global_step)
+
+    def _update_begins(self, *_: Any) -> None:
+        version = int(self._trainer.model_version) + 1
+        self._updates[version] = (self._optimizer_step, time.time())
+        oldest = version - int(getattr(self._trainer.args, "max_staleness", 0)) - 1
+        for old in [each for each in self._updates if each < oldest]:
+            del self._updates[old]
+
+    def _updated(self, *_: Any) -> None:
+        if self._trainer.accelerator.is_main_process:
+            mark_weights(self._recorder, self._optimizer_step)
+
+    # --- Samples, on rank 0 ---
+
+    def _arrived(self, sample: Any, *_: Any, **__: Any) -> None:
+        """Notes which weights sampled, where that is certain: TRL drops a sample's version."""
+        version, tokens = int(sample.model_version), sample.input_ids
+        following = self._updates.get(version + 1)
+        handed_over = getattr(sample, "enqueued_at", None) or time.time()
+        if version not in self._updates or (following is not None and following[1] <= handed_over):
+            return
+        key = id(tokens)
+        gone = weakref.ref(tokens, lambda _: self._sampled.pop(key, None))
+        self._sampled[key] = (gone, self._updates[version][0])
+
+    def _loading(self, loader: Any, *_: Any) -> None:
+        collator = getattr(loader, "collate_fn", None)  # rank 0 alone is asked by it
+        if callable(getattr(collator, "torch_call", None)):
+            self._wrapper.instead(collator, "torch_call", self._collated)
+
+    def _collated(self, batch: dict[str, Any], examples: list[Any]) -> dict[str, Any]:
+        """The batch with our columns, [ranks, samples of the longest row]."""
+        import torch  # noqa: PLC0415 - the trainer has loaded it
+
+        (rows,) = examples
+        longest = max(len(row.samples) for row in rows)
+        columns = {name: torch.full((len(rows), longest), _UNKNOWN) for name in _OURS[:-1]}
+        columns[_REWARD] = torch.full((len(rows), longest), float("nan"))
+        for rank, row in enumerate(rows):
+            for place, sample in enumerate(row.samples):
+                columns[_NAME][rank, place] = self._samples
+                columns[_GROUP][rank, place] = int(sample["group_id"])
+                columns[_VERSION][rank, place] = self._sampled.get(id(sample["input_ids"]), (None, _UNKNOWN))[1]
+                columns[_REWARD][rank, place] = float(sample["metrics"].get("reward", "nan"))
+                self._samples += 1
+        return batch | columns
+
+    # --- One micro-batch, on every rank ---
+
+    def _begin(self, model: Any, *_: Any) -> None:
+        self._scored = None
+        if model is not self._hooked:
+            model.register_forward_hook(self._forward)
+            self._hooked = model
+
+    def _forward(self, _: Any, __: Any, output: Any) -> None:
+        with self._wrapper.guard("forward"):
+            self._scored = output.log_probs.detach(), output.entropy.detach()
+
+    def _trained(self, _: Any, model: Any, inputs: dict[str, Any], *__: Any) -> None:
+        if not model.training:
+            return
+        step, scored = self._optimizer_step + 1, self._scored  # TRL logs after the update
+        missing = missing_keys(inputs, [*_NEEDED, *_OURS])
+        if missing or scored is None:
+            lost = int(inputs["segment_id"].max()) + 1 if "segment_id" in inputs else 1
+            report_missing(self._recorder, "trl", missing or ["log-probs of the model"], step=step, lost=lost)
+            return
+        import torch  # noqa: PLC0415 - the trainer has loaded it
+
+        selected = inputs["token_index"] >= 0
+        places, segments = inputs["token_index"][selected], inputs["segment_id"][selected]
+        names, groups, versions, rewards = (inputs[column].flatten().tolist() for column in _OURS)
+        count = len(names) - names.count(_UNKNOWN)  # a shorter row than another rank's is filled up
+        ends = torch.bincount(segments, minlength=count).cumsum(0)
+        self._recorder.training(
+            step=step,
+            sample_ids=[f"trl-{os.getpid()}-{name}" for name in names[:count]],
+            prompt_ids=[str(group) for group in groups[:count]],
+            token_ids=inputs["shift_labels"][inputs["attention_mask"].bool()][places],
+            cu_seqlens=torch.cat([ends.new_zeros(1), ends]),
+            trainer_logprobs=scored[0].flatten()[places],
+            rollout_logprobs=inputs["old_log_probs"][selected],
+            entropy=scored[1].flatten()[places],
+            advantages=inputs["advantages"][selected],
+            rewards=rewards[:count],
+            weight_version=self._optimizer_step,
+            rollout_versions=[None if version == _UNKNOWN else version for version in versions[:count]],
+        )
+
+    def _logged(self, _: Any, logs: dict[str, Any], *__: Any, **___: Any) -> None:
+        record_logged(self._recorder, self._trainer, logs)
