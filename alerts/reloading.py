@@ -43,7 +43,7 @@ class Reloaded(Generic[T]):
             return self._value
 
     def report(self) -> dict[str, Any]:
-        """For the progress of a job: why what the file says now is not in force; nothing when it is."""
+        """For the progress of a job: why what the file says now is not in effect; nothing when it is."""
         return {} if self.problem is None else {"problem": self.problem}
 
     def _look(self) -> object:

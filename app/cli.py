@@ -87,7 +87,7 @@ def _module(command: str) -> ModuleType:
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """DuckDB answers Ctrl-C in the middle of a statement with an error of its own, without a cause or a class."""
+    """DuckDB answers Ctrl-C in the middle of a statement with its own error, without a cause or a class."""
     return type(error) is RuntimeError and str(error) == "Query interrupted"
 
 

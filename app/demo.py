@@ -1,4 +1,4 @@
-"""The demo: a fresh home, the service and the dashboard on it, recorded runs in it, and one that goes on live.
+"""The demo: a fresh home, the service and the dashboard on it, recorded runs in it, and one that continues live.
 
 By default the live run is trained for real, by `sample_data/rescue.py`: what the service decides reaches its trainer. Of recorded runs that
 are chosen by name the last one is replayed.
@@ -49,7 +49,7 @@ _LEAD_STEPS: Final = 20  # that a live run shows before its onset
 def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: str | None, home: str | None) -> None:
     """Shows runs until Ctrl-C: `SHOWN` beside one that is trained live, or those in `names` or below `data`.
 
-    All are there at once. The live one goes on, at `speed` steps per second, from shortly before its trouble begins. The service is armed
+    All are there at once. The live one continues, at `speed` steps per second, from shortly before its trouble begins. The service is armed
     for one that is trained; a recording cannot react to a directive.
 
     Raises:
@@ -66,7 +66,7 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
 def _trained(
     runs: Sequence[RecordedRun], home: Home, speed: float, stack: Callable[..., Stack], stop: threading.Event
 ) -> None:
-    """Recorded runs, and one that a process of its own trains."""
+    """Recorded runs, and one that a separate process trains."""
     _settle(home, {policy_file.SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}})
     say(f"training {TRAINED} in {home.path}, at {speed:g} steps/s from shortly before its trouble begins")
     _lay_down(runs, home, datetime.now(UTC))
@@ -165,7 +165,7 @@ def demo_home(path: str | None) -> Iterator[Home]:
 def _playing(
     replay: Replay, speed: float, start: int, shown: Callable[[], bool], stop: threading.Event
 ) -> Iterator[None]:
-    """The replay, in a thread of its own, for the duration of the block; it begins when the service has `shown` what was before."""
+    """The replay, in its own thread, for the duration of the block; it begins when the service has `shown` what was before."""
     thread = threading.Thread(target=_play, args=(replay, speed, start, shown, stop), name="replay", daemon=True)
     thread.start()
     try:

@@ -248,7 +248,7 @@ class _LaidDown:
 def _write(run: str, home: Path, frame: Frame, *, by: timedelta, whole: bool) -> dict[str, _LaidDown]:
     """Segments of everything in `frame`, under the names of those who recorded it.
 
-    Where a run goes on, what its recorders said of themselves is left out: other recorders continue it.
+    Where a run continues, what its recorders said of themselves is left out: other recorders continue it.
     """
     writers: dict[str, _LaidDown] = {}
     for kind, table in frame.tables.items():

@@ -17,7 +17,7 @@ LARGEST_DRIFT: Final = 0.1  # seconds between two looks; a clock that is slewed 
 
 @functools.cache
 def machine() -> str | None:
-    """Name of this boot and of the process's time namespace: equal names have one monotonic clock; None: not known, so nobody's."""
+    """Name of this boot and of the process's time namespace: equal names have one monotonic clock; None: not known, so no one's."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -178,7 +178,7 @@ class DirectiveFile:
             return None
 
     def _trusted_content(self) -> bytes | None:
-        """What nobody else can have written. Without a signature the file's owner is all there is to go by."""
+        """What no one else can have written. Without a signature the file's owner is all there is to go by."""
         try:
             data, found = self._bytes_and_owner()
         except FileNotFoundError:

@@ -67,7 +67,7 @@ class MissingExtraError(LogprobeError, ImportError):
 
 
 class DirectiveError(LogprobeError, ValueError):
-    """A directive for the trainer's objective cannot be trusted; the last good one stays in force."""
+    """A directive for the trainer's objective cannot be trusted; the last good one stays in effect."""
 
 
 class ChannelError(LogprobeError, ConnectionError):

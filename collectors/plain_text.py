@@ -1,7 +1,7 @@
 """Text that came from outside, on its way to a terminal or a log.
 
-Names of runs, metrics and tags, reasons, messages and addresses are whatever somebody wrote. A terminal obeys control characters, and
-a line break makes a line of its own that logprobe seems to have written.
+Names of runs, metrics and tags, reasons, messages and addresses are whatever someone wrote. A terminal obeys control characters, and
+a line break makes a line that logprobe seems to have written.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _spans(spans: Iterable[Any] | None, tokens: int) -> Spans | None:
 
 
 def version_name(version: Any) -> str | None:
-    """The version that SGLang reports; None: nobody has named these weights.
+    """The version that SGLang reports; None: no one has named these weights.
 
     >>> version_name(3), version_name("default")
     ('3', None)

@@ -8,7 +8,7 @@
     recorder.step(step, ..., correction=correction)  # this is the acknowledgement, with what was measured
 
 A daemon thread reads the directives, from the home's file, from the receiver of relays (TLS) or from the service's endpoint; `current`
-only looks at what the thread brought. When file and service are away, the last good directive stays in force.
+only looks at what the thread brought. When file and service are away, the last good directive stays in effect.
 
 Directives begin at a step that lies ahead, so that all ranks change together. Ranks that can be further apart than the
 directive's notice should let one ask and broadcast the answer.
@@ -114,7 +114,7 @@ class CorrectionSwitch:
         return self._watch.problems.counts()
 
     def close(self) -> None:
-        """Ends the thread. What was known stays in force."""
+        """Ends the thread. What was known stays in effect."""
         self._watch.stop()
 
     def __enter__(self) -> Self:

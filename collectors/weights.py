@@ -81,7 +81,7 @@ def mark(
         applied_at: when the weights were in place, epoch seconds or datetime; default: now.
         fingerprint: what `fingerprint` made of the trainer's weights; engines take their own, and the monitor compares.
         checkpoint: folder of a Hugging Face checkpoint of these weights, see `Recorder.weights`.
-        recorder: writes the `weights` record; default: one of its own.
+        recorder: writes the `weights` record; default: its own.
         home: default: ``LOGPROBE_HOME``.
         run: default: ``LOGPROBE_RUN``.
 

@@ -103,7 +103,7 @@ class RemoteReader(FlightReader):
 
 
 def tls_problem(service: RemoteService) -> str:
-    """What is wrong between a service's TLS and ours, from one more handshake; empty: nothing, or nobody listens there.
+    """What is wrong between a service's TLS and ours, from one more handshake; empty: nothing, or no one listens there.
 
     gRPC's own words name neither the name that is missing in a certificate nor the file that it was checked with.
     """

@@ -9,7 +9,7 @@
 Whoever holds the flock on ``service.lock`` owns the home; a killed owner holds nothing, so nothing needs cleaning up.
 
 The service trusts its own user, the owner of the home's folder, and root. Others may share the machine, and in a home for a group the spool. What they plant elsewhere in the home is refused: a link would make
-the service write, move or remove somebody else's files, and a file with an address or a token in it would speak for the service.
+the service write, move or remove someone else's files, and a file with an address or a token in it would speak for the service.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Home:
         return f"Home({str(self.path)!r})"
 
     def create(self) -> Self:
-        """Makes the folders. Raises `ConfigurationError` when the place is not writable, or holds what somebody else planted."""
+        """Makes the folders. Raises `ConfigurationError` when the place is not writable, or holds what someone else planted."""
         try:
             make_home(self.path)
             refuse_planted(self.path)
@@ -132,7 +132,7 @@ class Home:
         return HomeLock(self)
 
     def owner(self) -> Owner | None:
-        """Who holds the home now; None when nobody does. A lock file left behind by a killed process counts for nothing."""
+        """Who holds the home now; None when no one does. A lock file left behind by a killed process counts for nothing."""
         return _read_owner(self.lock_file) if FileLock(self.lock_file).held_elsewhere else None
 
     def service_info(self) -> ServiceInfo | None:
@@ -221,7 +221,7 @@ def trusted(path: Path) -> frozenset[int]:
 
 
 def refuse_planted(path: Path) -> None:
-    """Raises `ConfigurationError` when something that the service writes to is a link, or belongs to somebody, that it does not trust."""
+    """Raises `ConfigurationError` when something that the service writes to is a link, or belongs to someone, that it does not trust."""
     known = trusted(path)
     for name in (*_OWN, *_SHARED):
         try:

@@ -45,8 +45,8 @@ class Firing:
         slice: part of the tokens that it is about; None: all.
         started_step: where it began; None: it is about no step.
         started_at: when it began.
-        acknowledged_by: who takes care; None: nobody.
-        muted: why nobody was notified; None: somebody was.
+        acknowledged_by: who takes care; None: not acknowledged.
+        muted: why no notification was sent; None: one was sent.
     """
 
     rule: str
@@ -80,7 +80,7 @@ class Judgement:
         behind: steps that are newer than what is judged.
         waiting: seconds for which the first of them has waited; None: none waits.
         alerts: those that fire, the worst first.
-        ended_after: how many steps it had when it ended; None: it goes on.
+        ended_after: how many steps it had when it ended; None: it continues.
         by_growth: whether the verdict is of growth since the diagnosis; that, which says why, is still to come.
     """
 

@@ -54,7 +54,7 @@ class Entries:
 
 
 def instead(word: str, known: Sequence[str]) -> str:
-    """What somebody may have meant by a word that is none of those known.
+    """What someone may have meant by a word that is none of those known.
 
     >>> instead("runz", ["run", "cause"]), instead("x", ["run", "cause"])
     ("did you mean 'run'?", 'known are run, cause')

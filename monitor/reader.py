@@ -57,7 +57,7 @@ class Reader(ABC):
                 are others.
             label: by which `stop` knows it.
 
-        Raises `QueryError` when the statement is refused or fails, `ServiceUnavailableError` when nobody answers.
+        Raises `QueryError` when the statement is refused or fails, `ServiceUnavailableError` when the service does not answer.
         """
 
     @abstractmethod
@@ -142,7 +142,7 @@ class FlightReader(Reader):
         return self._act("status", _STATUS_SECONDS)
 
     def stop(self, label: str) -> bool:
-        """Ends the queries that run under `label`: whoever waits for one gets a `QueryError`. Whether there was one."""
+        """Ends the queries that run under `label`: a thread that waits for one gets a `QueryError`. Whether there was one."""
         return bool(self.act("stop_query", {"label": label})["stopped"])
 
     def ingest(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class FlightReader(Reader):
                 self._connection = None
 
     def stream(self, ticket: flight.Ticket) -> flight.FlightStreamReader:
-        """The rows of one request as they come, for whoever passes them on. Raises as `query` does, and Flight's errors between them."""
+        """The rows of one request as they come, for code that passes them on. Raises as `query` does, and Flight's errors between them."""
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)))
 
     def _get(self, request: Request) -> pa.Table:
@@ -271,7 +271,7 @@ class FileReader(Reader):
         first: int | None = None,
         label: str | None = None,  # noqa: ARG002
     ) -> pa.Table:
-        """See `Reader.query`; nobody can stop it but Ctrl-C, whatever its `label`."""
+        """See `Reader.query`; no one can stop it but Ctrl-C, whatever its `label`."""
         from logprobe.monitor.free_sql.service import Question  # noqa: PLC0415 - loads DuckDB
 
         stop = _Stop()
@@ -283,7 +283,7 @@ class FileReader(Reader):
         return self._interruptible(lambda: self._store.read(name, **params), self._store.interrupt)
 
     def _interruptible(self, work: Callable[[], pa.Table], interrupt: Callable[[], None]) -> pa.Table:
-        """`work` in a thread of its own, so that Ctrl-C reaches the waiting one: DuckDB does not always notice it."""
+        """`work` in its own thread, so that Ctrl-C reaches the waiting one: DuckDB does not always notice it."""
         outcome = _Outcome()
         worker = threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True)
         self._threads.append(

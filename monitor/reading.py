@@ -6,7 +6,7 @@
     reading.tokens("my-run").filter(pl.col("step") == 120, pl.col("mask")).collect()
 
 Every call reads through the home's service where one runs, else straight from its file (see `logprobe.monitor.reader`), and closes the
-connection before it returns. Columns are those of the SQL views of the same name; unknown is null, and NaN is what somebody recorded.
+connection before it returns. Columns are those of the SQL views of the same name; unknown is null, and NaN is what someone recorded.
 """
 
 from __future__ import annotations

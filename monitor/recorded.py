@@ -86,7 +86,7 @@ class RecordedRun:
         """The run step by step, as it grew; from the `start`-th of its steps on.
 
         A rollout row comes in the frame of the first step that trains on it. What has no step (weights, configurations, health,
-        rollouts that nobody trained on) comes in the first frame that ended after it, the last frame if none did.
+        rollouts that no one trained on) comes in the first frame that ended after it, the last frame if none did.
         """
         for index in range(start, len(self.steps)):
             yield self._frame(self.table, index, index)

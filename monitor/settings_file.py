@@ -96,7 +96,7 @@ def _mistake(value: Any, name: str, error: Mapping[str, Any], where: str) -> str
 
 
 def text(file: Path) -> str:
-    """The section ``alerts`` of a settings file as a text of its own, each line where it is in the file; any other file as it is.
+    """The section ``alerts`` of a settings file as its own text, each line where it is in the file; any other file as it is.
 
     Raises `ConfigurationError`, `OSError` or `UnicodeDecodeError`.
     """

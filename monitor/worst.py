@@ -1,4 +1,4 @@
-"""The worst of each step: the sequences and tokens that a gap is made of, for somebody who wants to look at them."""
+"""The worst of each step: the sequences and tokens that a gap is made of, for someone who wants to look at them."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def recount_step(control: Control, situation: Situation) -> int:
 
 
 def _judged(control: Control, situation: Situation) -> list[Acknowledgement]:
-    """Of the newest steps, but for those whose records may still be on their way."""
+    """Of the newest steps, but for those whose records may still arrive."""
     last = situation.step - _ON_THEIR_WAY
     return [a for a in _applied(control, situation) if a.masked is not None and a.step <= last][-_ENOUGH_ACKS:]
 
@@ -385,7 +385,7 @@ def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
 def _found_upstream(control: Control, situation: Situation, policy: Policy) -> Decision:
     """A correction must never hide a bug: what comes up while it is on is said aloud, once it has stood for some steps.
 
-    A finding of a moment may be about records that are still on their way.
+    A finding of a moment may be about records that are still to arrive.
     """
     found = upstream(situation, policy)
     cause = None if found is None else found.cause

@@ -128,7 +128,7 @@ def _upstream(situation: Situation, _: Control, policy: Policy) -> Refusal | Non
 
 
 def _not_ruled_out(situation: Situation, _: Control, __: Policy) -> Refusal | None:
-    """What the diagnosis advises against, nobody switches on by accident; growth that it does not explain is not known to be harmless."""
+    """What the diagnosis advises against, no one switches on by accident; growth that it does not explain is not known to be harmless."""
     unknown = situation.verdict in GROWS and situation.advice != "enable"
     if situation.advice != "do_not_enable" and not unknown:
         return None

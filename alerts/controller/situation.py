@@ -117,7 +117,7 @@ class Control:
 
     @property
     def on(self) -> bool:
-        """Whether a correction is in force, as far as the controller has decided."""
+        """Whether a correction is in effect, as far as the controller has decided."""
         return self.phase in {Phase.ISSUED, Phase.APPLIED}
 
     def document(self) -> dict[str, Any]:

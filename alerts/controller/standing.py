@@ -1,4 +1,4 @@
-"""Where the correction of a run stands, for whoever gives advice about it: on or off, since which step, and what came of it."""
+"""Where the correction of a run stands, for code that gives advice about it: on or off, since which step, and what came of it."""
 
 from __future__ import annotations
 

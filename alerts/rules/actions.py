@@ -51,7 +51,7 @@ def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> di
 
 
 def _meant(store: Store, wanted: str) -> dict[str, bool]:
-    """The episodes that fire and that `wanted` names; whether somebody takes care for as long as they last: the first one stays.
+    """The episodes that fire and that `wanted` names; whether they are acknowledged for as long as they last: the first one stays.
 
     Raises `ConfigurationError` when there is none.
     """

@@ -60,7 +60,7 @@ def steps_after(
 
 
 def growth_of_all(source: Source, run: str, rules: Sequence[Rule]) -> Mapping[int, Judged]:
-    """The growth of K3 at every step of a run, where `rules` ask for it: once, for whoever goes through all of them."""
+    """The growth of K3 at every step of a run, where `rules` ask for it: once, for code that goes through all of them."""
     return judged(source, {run: (-_FAR, _FAR)})[run] if _asks_for_growth(rules) else {}
 
 

@@ -124,7 +124,7 @@ class Evaluator:
         return self._turns.run_once()
 
     def rows(self) -> Sequence[Row]:
-        """All runs that records have arrived of, each with the rules that are in force for it."""
+        """All runs that records have arrived of, each with the rules that are in effect for it."""
         self._now = self._clock()
         book = self._book()
         rows = queries.alert_runs(self._store).to_pylist()

@@ -57,7 +57,7 @@ class Kept:
     def alert(self, rule: Rule | None) -> Alert:
         """With the rule that is active now: one that judges differently starts over, and what was notified stays.
 
-        `rule`: None when there is none by that name any more; then with the one that was in force.
+        `rule`: None when there is none by that name any more; then with the one that was in effect.
         """
         notified = Notified(**self.document["told"])
         if rule is None:

@@ -178,7 +178,7 @@ class ForRuns(Model):
 class RuleSet(Model):
     """All rules of a home; with `defaults`, those that are shipped are among them.
 
-    `tell_within`: news older than this is recorded and not told, so that looking at an old run for the first time disturbs nobody.
+    `tell_within`: news older than this is recorded and not told, so that looking at an old run for the first time notifies no one.
     """
 
     defaults: bool = True

@@ -58,7 +58,7 @@ class RuleBook:
     files: Mapping[str, str] = field(default_factory=dict)  # by rule: the last one that names it, `SHIPPED` among them
 
     def for_run(self, run: str) -> tuple[Rule, ...]:
-        """The rules that are in force for `run`."""
+        """The rules that are in effect for `run`."""
         by_name = {rule.name: rule for rule in self.rules}
         for special in self.runs:
             if fnmatchcase(run, special.match):

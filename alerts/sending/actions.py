@@ -45,7 +45,7 @@ class ChannelActions:
         stopping: threading.Event,
         clock: Callable[[], datetime],
     ) -> None:
-        """`senders`: at work now, by channel. `problem`: why what the channels file says is not in force."""
+        """`senders`: at work now, by channel. `problem`: why what the channels file says is not in effect."""
         self._store = store
         self._senders = senders
         self._problem = problem
@@ -87,7 +87,7 @@ class ChannelActions:
             return self._tests[made]
 
     def _tried(self, wanted: str, author: str) -> dict[str, Any]:
-        """A test of a channel of its own: the sender's belongs to the sender's thread."""
+        """A test of its own channel: the sender's belongs to the sender's thread."""
         settings = {
             name: each.model_copy(update={"timeout": min(each.timeout, _PATIENCE)})
             for name, each in read_settings(self._store.home.path, os.environ).items()

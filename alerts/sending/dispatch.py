@@ -1,4 +1,4 @@
-"""Every channel works off its deliveries in a thread of its own; what changes in the settings is applied while the service runs."""
+"""Every channel works off its deliveries in its own thread; what changes in the settings is applied while the service runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Dispatcher:
         return self._senders
 
     def close(self) -> None:
-        """Returns when nobody sends any more. The event has been set, so this takes as long as one call."""
+        """Returns when sending has ended. The event has been set, so this takes as long as one call."""
         self._pool.shutdown(wait=True)
 
     def _take_over(self, routes: list[Route]) -> None:

@@ -7,7 +7,7 @@ The JSON form is public API, one document, unknown is null; arms are sorted by t
      "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
                "verdict": "this is it|contributes|unproven|innocent|not testable here", "note", "cause",
                "speed": [ratio to the baseline, low, high], "kv_tokens", "leaves_open"}],
-     "smallest_set": [knob …], "level": K3 up to which such set-ups are reported, "within_level": whether the engine's part is below it,
+     "smallest_set": [knob …], "level": K3 up to which such setups are reported, "within_level": whether the engine's part is below it,
      "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave},
      "layers": [[name, relative error of the trainer's hidden states] …], "drifts_at": [name …], "not_measured": [...]}
 

@@ -81,7 +81,7 @@ def _look(home: Home, name: str, *, force: bool) -> None:
 
 
 def _perform(home: Home, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Deletes; when nobody answers in time, says what is known of it. Raises `ServiceUnavailableError`."""
+    """Deletes; when the service does not answer in time, says what is known of it. Raises `ServiceUnavailableError`."""
     try:
         return part.perform(home, part.DELETE, document)
     except ServiceUnavailableError as error:
@@ -98,7 +98,7 @@ def _perform(home: Home, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _confirm(home: Home, name: str) -> None:
-    """Raises `ConfigurationError` unless somebody types the run's name."""
+    """Raises `ConfigurationError` unless someone types the run's name."""
     if not sys.stdin.isatty():
         raise ConfigurationError("not a terminal: pass --yes to delete without confirmation")
     print(f"Everything that {home.path} holds of {harmless(name)} is deleted for good.", file=sys.stderr)

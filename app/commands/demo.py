@@ -1,4 +1,4 @@
-"""`logprobe demo`: recorded runs, and one that goes on live, through recorder, spool, service and dashboard."""
+"""`logprobe demo`: recorded runs, and one that continues live, through recorder, spool, service and dashboard."""
 
 from __future__ import annotations
 

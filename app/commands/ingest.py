@@ -52,6 +52,6 @@ def _alone(home: Home) -> Report:
 
 
 def _show(report: Report) -> None:
-    """Progress; nothing when nobody is looking."""
+    """Progress; nothing when no one is looking."""
     if sys.stderr.isatty():
         print("{segments} segments, {tokens:,} tokens, {remaining} to go …".format(**report), file=sys.stderr)

@@ -88,7 +88,7 @@ def _shown(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _say_deleted(home: Home) -> None:
-    """Runs that are still recorded, though they were deleted: somebody may wonder where they are."""
+    """Runs that are still recorded, though they were deleted: someone may wonder where they are."""
     for each in Tombstones(home).all().values():
         if each.late and each.released_at is None:
             words = f"{each.run} was deleted at {each.deleted_at}; {each.late:,} segments that came since were removed"

@@ -1,4 +1,4 @@
-"""`logprobe score RUN --model VERSION=PATH` or `--sample FILE --model PATH`: scores the same tokens again and says who departs.
+"""`logprobe score RUN --model VERSION=PATH` or `--sample FILE --model PATH`: scores the same tokens again and says which side deviates.
 
 The JSON form is public API, one document, unknown is null:
 
@@ -44,7 +44,7 @@ NAMES: Final = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints who departs from whom."""
+    """Prints which side deviates from which."""
     task = task_of(arguments)
     grid: tuple[DtypePair, ...] = ()
     with Nursery() as executor:

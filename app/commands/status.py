@@ -109,7 +109,7 @@ def _firing(reader: queries.Source, run: str) -> list[dict[str, Any]]:
 
 
 def _seen_step(reader: queries.Source, run: str) -> int | None:
-    """The newest step that the alert rules have looked at; None: nobody has, so that nothing fires means nothing."""
+    """The newest step that the alert rules have looked at; None: no one has, so that nothing fires means nothing."""
     return next((row["cursor"] for row in queries.alert_runs(reader).to_pylist() if row["run"] == run), None)
 
 
@@ -127,7 +127,7 @@ def _raw(reader: Any, service: dict[str, Any], run: str) -> dict[str, Any]:
 
 
 def _failing(service: dict[str, Any]) -> dict[str, str]:
-    """Jobs whose failures somebody should look at."""
+    """Jobs whose failures someone should look at."""
     found = {
         name: (job["progress"] or {}).get("problem") or job["last_error"]
         for name, job in service.get("jobs", {}).items()

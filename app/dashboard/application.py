@@ -1,6 +1,6 @@
 """Entry point of ``streamlit run``: the ASGI application around the dashboard's script.
 
-Beside the pages it serves our static files, and it turns an error nobody expected into one line on the page; the trace
+Beside the pages it serves our static files, and it turns an unexpected error into one line on the page; the trace
 goes to the log of the process.
 """
 

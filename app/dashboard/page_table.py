@@ -15,7 +15,7 @@ class Page:
         path: in the address; "" for the first one.
         key: opens it after "g".
         title: of its tab.
-        about: the question that it answers and how to read it, for somebody who has never seen it: two sentences at most.
+        about: the question that it answers and how to read it, for someone who has never seen it: two sentences at most.
         next: path of a page to go on to → what for.
         parts: name of a part, in their order on the page → what it shows.
         panels: modules in `browser/` that it draws with; the browser fetches them together with the page.

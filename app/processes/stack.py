@@ -125,7 +125,7 @@ class Stack:
         return self._access.public_url or self.url
 
     def _check_sign_in(self) -> None:
-        """A mistake has to show now, and not when nobody can sign in."""
+        """A mistake has to show now, and not when no one can sign in."""
         sign_in = load(self._home.path)
         if sign_in is None:
             return
@@ -224,7 +224,7 @@ class Stack:
 def free_port(address: str, port: int) -> int:
     """`port` itself, or any free one for 0. Raises `ConfigurationError` when it is taken or the address is not ours.
 
-    Until the port is used, seconds may pass, so 0 means one that nobody else is given by chance.
+    Until the port is used, seconds may pass, so 0 means one that no other process is given by chance.
     """
     for quiet in () if port else random.SystemRandom().sample(_QUIET_PORTS, _QUIET_TRIES):
         with suppress(OSError):

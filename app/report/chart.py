@@ -171,7 +171,7 @@ def _path(line: Line, frame: _Frame) -> Markup:
 def _with_gaps(
     x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """A break where steps are missing: a line across them would claim what nobody measured."""
+    """A break where steps are missing: a line across them would claim what was not measured."""
     distance = np.diff(x)
     if not len(distance):
         return x, y

@@ -57,7 +57,7 @@ def joined(parts: Iterable[Any]) -> Markup:
 
 
 def section(title: str, *content: Any) -> Markup:
-    """A part of a page under a title of its own."""
+    """A part of a page under its own title."""
     return element("section", element("h2", title), joined(content))
 
 

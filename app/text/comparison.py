@@ -46,12 +46,12 @@ def outcome(pairing: Pairing, axis: Axis = "step") -> str:
 
 
 def goes_bad(pairing: Pairing) -> bool:
-    """Whether its K3 grows, by its own past, in a run that goes on beyond what is compared."""
+    """Whether its K3 grows, by its own past, in a run that continues beyond what is compared."""
     return bool(pairing.beyond) and pairing.growth.verdict in {"growing", "critical"}
 
 
 def _beyond(pairing: Pairing) -> str:
-    """How far the run goes on beyond what is compared, and what became of it."""
+    """How far the run continues beyond what is compared, and what became of it."""
     if not pairing.beyond:
         return ""
     since = "" if pairing.growth.since_step is None else f" since step {pairing.growth.since_step:,}"

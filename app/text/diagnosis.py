@@ -66,7 +66,7 @@ def extent(document: Mapping[str, Any], growth: Growth) -> str:
     """How large K3 is, in words; "": not known.
 
     Measured by the run's own normal. A run that is wrong without having grown was wrong from its first step: its own normal says
-    nothing then, and K3 is measured by what such set-ups have.
+    nothing then, and K3 is measured by what such setups have.
     """
     level = document.get("level") or {}
     if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level.get("k3") is not None:
@@ -124,7 +124,7 @@ def share(finding: Mapping[str, Any]) -> str:
 
 
 def informational(finding: Mapping[str, Any], document: Mapping[str, Any]) -> str:
-    """Why an informational finding asks for nothing: only noise whose level was compared with a recorded set-up is normal for it.
+    """Why an informational finding asks for nothing: only noise whose level was compared with a recorded setup is normal for it.
 
     >>> informational({"cause": "low_precision"}, {"level": {"status": "unknown set-up"}})
     'no set-up recorded to compare with'
@@ -147,7 +147,7 @@ def qualities(finding: Mapping[str, Any], document: Mapping[str, Any]) -> list[s
 
 
 def headline(document: Mapping[str, Any]) -> str:
-    """Who departs and what to change, in a sentence or two."""
+    """Which side deviates and what to change, in a sentence or two."""
     departs = ", ".join(document["departs_all"]) or document["departs"]
     words = f"Departs: {departs.replace('_', ' ')}: {document['why']}."
     if document["smallest_set"]:

@@ -134,7 +134,7 @@ def name_clashes(row: queries.CliNameClashes) -> Iterator[tuple[str, str]]:
 
 
 def gaps_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
-    """What cannot have been measured, because nobody sent it, and what to do about it."""
+    """What cannot have been measured, because no one sent it, and what to do about it."""
     if not row["trained"]:
         yield (
             "no trainer side: no metric can be computed",

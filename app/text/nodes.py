@@ -42,6 +42,6 @@ def clock(row: queries.RelayNodes) -> str:
 
 
 def is_late(row: queries.RelayNodes) -> bool:
-    """Whether somebody should look at a node."""
+    """Whether someone should look at a node."""
     late = row["behind_seconds"] is None or row["behind_seconds"] > SILENT_SECONDS
     return late or bool(row["problem"]) or bool(clock(row))

@@ -41,7 +41,7 @@ _ESCAPED: Final = {
 
 
 def fact(value: Any) -> str:
-    """A value on a line of its own: text in full, all else as in a table."""
+    """A value on its own line: text in full, all else as in a table."""
     return harmless(value) if isinstance(value, str) else cell(value)
 
 

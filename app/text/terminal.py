@@ -28,14 +28,14 @@ class Steerless:
 
 
 def replace_line(text: str) -> None:
-    """Writes `text` on stderr, in the place of the line that was written before; nothing when nobody is looking."""
+    """Writes `text` on stderr, in the place of the line that was written before; nothing when no one is looking."""
     if sys.stderr.isatty():
         getattr(sys.stderr, "steering", sys.stderr).write(f"\r\033[K{text}")
         sys.stderr.flush()
 
 
 def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
-    """Writes texts on stdout, each in one of the terminal's 256 colours (None: its own); without colours where nobody looks or ``NO_COLOR`` is set."""
+    """Writes texts on stdout, each in one of the terminal's 256 colours (None: its own); without colours where no one looks or ``NO_COLOR`` is set."""
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     out = getattr(sys.stdout, "steering", sys.stdout)
     for text, colour in pieces:

@@ -1,4 +1,4 @@
-"""What a correction did, as floats that are read from the device when somebody asks, and not before.
+"""What a correction did, as floats that are read from the device when someone asks, and not before.
 
 A report is made of sums, counts, minima and maxima over tokens and sequences, so the reports of micro-batches, steps and ranks
 merge exactly: `merge` equals the report of the batches in one.

@@ -1,4 +1,4 @@
-"""Doing something when a framework has imported one of its own modules. Nothing is imported for it, and a module nobody imports costs nothing."""
+"""Doing something when a framework has imported one of its modules. Nothing is imported for it, and a module no one imports costs nothing."""
 
 from __future__ import annotations
 

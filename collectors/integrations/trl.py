@@ -102,7 +102,7 @@ def watch(
             `trl.experimental.async_grpo.AsyncGRPOTrainer` or a subclass that keeps their methods.
         home: default: ``LOGPROBE_HOME``.
         run: default: ``LOGPROBE_RUN``, else the trainer's ``run_name``, else the name of its ``output_dir``.
-        recorder: default: one of its own for this rank.
+        recorder: default: its own, for this rank.
         correction: let logprobe's controller set the importance weights: while a correction is on, they replace TRL's own. Needs
             ``vllm_importance_sampling_correction=True``, which online DPO and asynchronous GRPO do not have.
 

@@ -102,7 +102,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def host_list(name: str, value: Any, count: int) -> list[Any]:
-    """One host value per sequence, as a list of its own.
+    """One host value per sequence, as its own list.
 
     Raises:
         InputError: not `count` values, or on a device.

@@ -1,4 +1,4 @@
-"""A recorder for where none can be made: the training goes on, and nothing is recorded."""
+"""A recorder for where none can be made: the training continues, and nothing is recorded."""
 
 from __future__ import annotations
 

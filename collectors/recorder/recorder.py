@@ -29,7 +29,7 @@ DEFAULT_QUEUE_BYTES: Final = 256 << 20
 class Recorder:
     """Records what one process of a run sees, into the spool below a home.
 
-    Safe to use from several threads, to fork (the child writes as a writer of its own), and to pickle (the copy is a new
+    Safe to use from several threads, to fork (the child writes as its own writer), and to pickle (the copy is a new
     recorder with the same settings). Several recorders, processes and machines may write the same run.
 
     Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB (segments and statistics under way).
@@ -211,7 +211,7 @@ class Recorder:
             engine_config_id: what `config` returned for the engine's configuration.
             request_ids: the engine's own name, where it differs from the sample id.
             trajectories: the name under which the trainer records the sequence that this request is a part of; one per request, None:
-                the request is a sequence of its own.
+                the request is its own sequence.
             adapters: name of the LoRA adapter that sampled, one per sequence; None: the weights alone.
             adapter_ids: its number in the engine.
             steps: when the steps were that sampled the tokens, so that marks that come late can be placed.
@@ -434,7 +434,7 @@ class Recorder:
         return False
 
     def begins(self, step: int) -> bool:
-        """Say that training begins, or goes on from a checkpoint, at `step`: it and later steps are trained again.
+        """Say that training begins, or continues from a checkpoint, at `step`: it and later steps are trained again.
 
         What an earlier session of this rank under this run name has recorded of such a step is set aside once this one has recorded it,
         and counts in no metric any more. The adapters of TRL, ms-swift and verl call it.

@@ -70,7 +70,7 @@ def micros(value: float | datetime | None) -> int | None:
 
 
 def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part], list[str]]:
-    """Host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nobody but themselves."""
+    """Host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nothing but themselves."""
     pairs: list[tuple[str, float]] = []
     parts: list[Part] = []
     problems: list[str] = []

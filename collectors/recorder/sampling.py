@@ -4,7 +4,7 @@ A *sample* by name: the first eight bytes of the SHA-256 of the sample id (UTF-8
 below ``raw_fraction · 2⁶⁴``. So every process, every step and every language chooses the same samples, a larger fraction
 contains a smaller one, and nothing in a sequence decides whether it is looked at.
 
-And the *worst* of each step, because they are what somebody will want to see: broken tokens first, then the largest Σ K3 of
+And the *worst* of each step, because they are what someone will want to see: broken tokens first, then the largest Σ K3 of
 the pair `backend`. They are no fair sample: statistics over raw tokens should use those chosen by name.
 """
 

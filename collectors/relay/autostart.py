@@ -1,6 +1,6 @@
 """Keeps a relay running beside the collectors of a node, where ``LOGPROBE_SERVICE`` names a service.
 
-Called by a recorder's thread, never by the host's. The first collector of a home starts the relay, in a session of its own; any other one
+Called by a recorder's thread, never by the host's. The first collector of a home starts the relay, in its own session; any other one
 starts it again should it die. It ends by itself when no collector is left and the spool is empty.
 """
 

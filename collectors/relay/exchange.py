@@ -141,7 +141,7 @@ class Exchange:
 
 
 def follow_directives(home: Path, run: str, content: str | None, *, stopped: bool) -> None:
-    """Makes the node's files say what the service's say. A kill switch that somebody set on the node stays. Raises `OSError`."""
+    """Makes the node's files say what the service's say. A kill switch that someone set on the node stays. Raises `OSError`."""
     file = DirectiveFile(home, run)
     if content is not None and len(content) <= _MOST_BYTES and file.content() != content.encode():
         replace_file(file.path, content.encode(), mode=READABLE)

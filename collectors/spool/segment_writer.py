@@ -61,7 +61,7 @@ class SegmentWriter:
     def write(self, kind: str, table: pa.Table) -> bool:
         """Take `table` and make it durable. False: the disk refuses, which starts or doubles the pause, and has nothing of it.
 
-        True with `settled` False: somebody may have seen it. Its rows are the segment_writer's now, and must not be written again.
+        True with `settled` False: someone may have seen it. Its rows are the segment_writer's now, and must not be written again.
         """
         if self.blocked or not self.settle():
             return False

@@ -98,7 +98,7 @@ def engine_document(vllm_config: Any, *, injected: bool, effective: Mapping[str,
 
 
 def _arguments(vllm_config: Any) -> dict[str, Any] | None:
-    """What somebody set, `hf_overrides` among it: unlike a model's own config, it does not come with the checkpoint."""
+    """What someone set, `hf_overrides` among it: unlike a model's own config, it does not come with the checkpoint."""
     given = arguments(vllm_config)
     return given and {name: _plain(value, 3) for name, value in given.items() if not _SECRET.search(name)}
 

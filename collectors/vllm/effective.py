@@ -1,6 +1,6 @@
 """What an engine really runs with, where that is decided after its configuration was written: by platform, model and hardware.
 
-`effective` looks into a worker that is ready to run. `arguments` says what somebody set: vLLM keeps no record of it, so the front-end's
+`effective` looks into a worker that is ready to run. `arguments` says what someone set: vLLM keeps no record of it, so the front-end's
 `EngineArgs` are compared with their defaults when a configuration is made of them, and the answer travels with it.
 """
 

@@ -422,7 +422,7 @@ class Emitter:
         )
 
     def _place_marks(self, newest_step: float, updates: list[Update]) -> None:
-        """A mark outside of every observed update is an update of its own, of which only the version is known."""
+        """A mark outside of every observed update is its own update, of which only the version is known."""
         waiting = []
         for mark in self._unplaced:
             if any(update.encloses(mark.moment) for update in updates):

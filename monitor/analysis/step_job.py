@@ -2,7 +2,7 @@
 
 Ingest appends a mark to `dirty_steps` in the transaction that brings data. The job reads the marks first and the data after,
 computes, and in one transaction writes the metrics and deletes exactly the marks it has read. Data that arrives meanwhile
-brings a mark of its own, so its step is computed again; nothing is lost and nothing is computed from half a commit for longer
+brings its own mark, so its step is computed again; nothing is lost and nothing is computed from half a commit for longer
 than one round.
 
 Steps that a later attempt trained again under the run's name: the newest attempt counts, older ones are set aside.

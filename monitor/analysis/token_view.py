@@ -1,4 +1,4 @@
-"""The tokens of one sequence, for somebody who looks at them: both log-probs, ρ, K3, and what is wrong with those that are broken.
+"""The tokens of one sequence, for someone who looks at them: both log-probs, ρ, K3, and what is wrong with those that are broken.
 
 It also shows what a correction does to each token, and by which of its rules. Everything but the normalization of weights looks at a token
 or at its sequence alone, so one sequence is enough; the mean that weights are divided by is the batch's, and has to be told. Pure.

@@ -1,7 +1,7 @@
 """Where a run to look at lies: in a home, at a service, in a folder as `RecordedRun` reads it, or in a bundle.
 
 A plain name is a run of the home asked, ``HOME:RUN`` of another, ``grpc+tls://HOST:PORT/RUN`` of a service on another machine.
-A run in files goes through the real ingest and join into a store of its own in a temporary folder, so its numbers come about as those of
+A run in files goes through the real ingest and join into its own store in a temporary folder, so its numbers come about as those of
 a live run do.
 """
 

@@ -41,7 +41,7 @@ class Tombstone:
 
     Attributes:
         run: its name.
-        deleted_at: when somebody asked for it.
+        deleted_at: when someone asked for it.
         author: who that was, by their own word.
         writers: collectors that recorded it.
         released_at: when its name was released; None: it may not be used again.

@@ -1,4 +1,4 @@
-"""What people have accepted of a run, as the store keeps it, and what earlier runs of the same set-up let expect."""
+"""What people have accepted of a run, as the store keeps it, and what earlier runs of the same setup let expect."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _acceptance(row: Mapping[str, Any]) -> Acceptance:
 
 
 def expectation(source: Source, run: str, reference: str | None = None) -> Expectation | None:
-    """What to expect of `run`: the gap of `reference`, or else of the newest earlier healthy run of the same set-up. Raises `QueryError`.
+    """What to expect of `run`: the gap of `reference`, or else of the newest earlier healthy run of the same setup. Raises `QueryError`.
 
     None: there is no such run, or it has no gap that was measured.
     """

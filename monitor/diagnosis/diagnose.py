@@ -161,7 +161,7 @@ def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:
 
 
 def _deciding(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that decide something: credible, and neither normal for the set-up nor accepted."""
+    """Those that decide something: credible, and neither normal for the setup nor accepted."""
     return [f for f in findings if f.confidence >= CREDIBLE and f.urgency != "informational"]
 
 

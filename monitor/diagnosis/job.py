@@ -2,7 +2,7 @@
 
 A diagnosis looks at the whole run and takes half a second of processor time or more; whose turn it is, is decided in
 `monitor.service.turns`. An ended run is diagnosed after its last step and then rests until something changes: data, what is accepted,
-an experiment. What is urgent can have a thread of its own: armed live runs whose growth began or ended since.
+an experiment. What is urgent can have its own thread: armed live runs whose growth began or ended since.
 """
 
 from __future__ import annotations

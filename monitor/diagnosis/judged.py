@@ -3,7 +3,7 @@
 The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Growth is judged at every
 step: what it finds worse than the diagnosis is the judgement at once, see ``sql/view_judged_steps.sql``; that growth has ended stands once
 the diagnosis knows it. Until then the run is judged as of the diagnosis, which is next in turn (`monitor.service.turns`). Records that
-wait in the spool are of steps that nobody knows yet: a run whose records have waited there for more than these seconds is not judged in
+wait in the spool are of steps that no one knows yet: a run whose records have waited there for more than these seconds is not judged in
 time either.
 """
 

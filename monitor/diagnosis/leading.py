@@ -50,7 +50,7 @@ def in_reading_order(document: Mapping[str, Any]) -> list[Found]:
 
 
 def alarms(finding: Found) -> bool:
-    """Whether a finding is credible, and neither as expected of the set-up nor accepted."""
+    """Whether a finding is credible, and neither as expected of the setup nor accepted."""
     urgent = finding.get("urgency", "act") != "informational" and finding.get("accepted") is None
     return bool(urgent and finding["confidence"] >= CREDIBLE)
 

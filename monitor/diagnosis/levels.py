@@ -1,4 +1,4 @@
-"""What K3 a set-up should give: a table with a source for each row, and how the measured level is judged by it.
+"""What K3 a setup should give: a table with a source for each row, and how the measured level is judged by it.
 
 The level is one question, growth is another: what is judged here is the gap between two computations of the same weights before it
 grew. How it changed since is judged by the run's own past (`logprobe.monitor.diagnosis.growth.onset`).
@@ -26,7 +26,7 @@ Precision = Literal["full", "half", "bf16"]
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """One row: the K3 that such a set-up is reported to have.
+    """One row: the K3 that such a setup is reported to have.
 
     Attributes:
         low: lower end of what is reported.
@@ -123,7 +123,7 @@ BEYOND: Final = ABOVE * max(prior.high for prior in PRIORS)  # K3 that no row co
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a set-up; null where unknown and the numbers do not tell."""
+    """What is known of a setup; null where unknown and the numbers do not tell."""
 
     engine: Precision | None
     trainer: Precision | None
@@ -137,7 +137,7 @@ class Known:
         return self.engine is None and self.trainer is None and not self.quantized
 
     def fits(self, prior: Prior) -> bool:
-        """Whether the row may be this set-up's."""
+        """Whether the row may be this setup's."""
         return (
             prior.quantized == self.quantized
             and (prior.experts is None or self.experts is None or prior.experts == self.experts)
@@ -155,7 +155,7 @@ def known_of(evidence: Evidence) -> Known:
 
 
 def band_of(setup: Setup) -> float | None:
-    """K3 up to which all that such a set-up may be is as others report it, by configuration alone; None: that tells nothing, or no row fits.
+    """K3 up to which all that such a setup may be is as others report it, by configuration alone; None: that tells nothing, or no row fits.
 
     It excuses growth, and what is not known excuses none: without a recorded architecture a model may be dense.
     """
@@ -201,14 +201,14 @@ def _precision(dtype: str) -> Precision | None:
 
 
 def expected(known: Known) -> tuple[float, float, str]:
-    """Lowest and highest K3 of the rows that may be this set-up's, and their sources."""
+    """Lowest and highest K3 of the rows that may be this setup's, and their sources."""
     rows = [prior for prior in PRIORS if known.fits(prior)] or list(PRIORS)
     sources = dict.fromkeys(row.source for row in rows)
     return min(row.low for row in rows), max(row.high for row in rows), "; ".join(sources)
 
 
 def level_of(evidence: Evidence) -> Level | None:
-    """Whether the gap has the size that the set-up should give; None: there is no gap to judge."""
+    """Whether the gap has the size that the setup should give; None: there is no gap to judge."""
     if not evidence.gap.n:
         return None
     known = known_of(evidence)
@@ -254,7 +254,7 @@ def in_words(level: Level | None) -> str:
 
 
 def _among(k3: float) -> str:
-    """Which kinds of set-up are reported to have it."""
+    """Which kinds of setup are reported to have it."""
     if k3 <= DENSE:
         return f"usual for dense bf16 (at most {round_number(DENSE)}), high for float32"
     if k3 * ABOVE <= BEYOND:

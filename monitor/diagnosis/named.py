@@ -38,7 +38,7 @@ def framework_of(setup: Setup) -> str | None:
 
 
 def with_settings(diagnosis: Diagnosis, setup: Setup) -> Diagnosis:
-    """The diagnosis with the setting of each remedy that somebody should look at, where it is not in force already."""
+    """The diagnosis with the setting of each remedy that someone should look at, where it is not in effect already."""
     advised, name = diagnosis.correction.advice == "enable", framework_of(setup)
     findings = tuple(
         each

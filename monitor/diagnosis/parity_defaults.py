@@ -54,7 +54,7 @@ def _table() -> Mapping[str, Mapping[str, Any]]:
 
 
 def provenance(fact: str, value: Any, version: str | None, given: Collection[str] | None = None) -> str | None:
-    """Whether somebody set it: "unset: default of vLLM 0.32.0", "set; …"; None for what is no setting of vLLM.
+    """Whether someone set it: "unset: default of vLLM 0.32.0", "set; …"; None for what is no setting of vLLM.
 
     Args:
         fact: see `parity_facts`.

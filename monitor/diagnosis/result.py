@@ -67,7 +67,7 @@ class Finding:
         confidence: 0 … 1; near 1 only where the configuration says so.
         effect: 0 … 1, how much of the gap it explains.
         evidence: the numbers it stands on, by name.
-        explanation: what happened, for somebody who has not read the code.
+        explanation: what happened, for someone who has not read the code.
         fix: the flag, setting or line to change.
         settings: what that is called in the framework of the run; empty: no name is known, or it is set already.
         since_step: first step concerned; None: not known.
@@ -176,14 +176,14 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Whether the gap has the size that this set-up should give. Growth is another question.
+    """Whether the gap has the size that this setup should give. Growth is another question.
 
     Attributes:
         k3: today's K3, all tokens.
         numerics: what of it is judged: K3 of tokens that the trainer's own weights sampled, before any growth; None: there are none.
         low: lower end of what is expected of `numerics`; None: not known.
         high: upper end.
-        setup: what is known of the set-up: engine_dtype, trainer_dtype, head, experts, kv_cache, weights; null where not known.
+        setup: what is known of the setup: engine_dtype, trainer_dtype, head, experts, kv_cache, weights; null where not known.
         source: who reports the expected range.
         status: of `numerics` against the range.
         first: K3 of the run's own first steps; None: not measured.
@@ -261,7 +261,7 @@ class Diagnosis:
         not_measured: what could not be looked at.
         correction: whether to switch an importance-sampling correction on.
         unexplained: share of today's K3 gap that no finding explains; None: not known.
-        level: whether the gap has the size that the set-up should give; None: no gap was measured.
+        level: whether the gap has the size that the setup should give; None: no gap was measured.
         growth: of K3 over time, by the run's own past.
         why_it_grew: since the run's beginning, in parts; None: not known.
         framework: whose settings findings name; None: none was recorded.
@@ -302,7 +302,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """One cause that somebody lives with.
+    """One cause that someone lives with.
 
     Attributes:
         cause: identifier, see `logprobe.monitor.diagnosis.causes`.

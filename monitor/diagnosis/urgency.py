@@ -7,8 +7,8 @@
 | engine fault | not material | watch |
 | engine fault that has ended | any | watch, informational once it is no part of today; vetoes nothing |
 | labels of weights that say too little (no mark, one name for two); routes that are returned and not replayed | any | watch: no log-prob is wrong by it |
-| noise of precision, quantisation, experts | as the set-up should have, or of an unknown set-up | informational |
-| noise | above what the set-up should have, material | watch, or act where far above; vetoes |
+| noise of precision, quantisation, experts | as the setup should have, or of an unknown set-up | informational |
+| noise | above what the setup should have, material | watch, or act where far above; vetoes |
 | lag | makes a material part of the growth, or adds more than off-policy training is recommended to have | act |
 | lag | otherwise | informational; watch where it rose while calibrating |
 | growth, jump | any | act where the run's own past says that it grows; watch while calibrating |
@@ -95,7 +95,7 @@ class _Weigh:
         return "act" if self._material(share) else "watch"
 
     def _noise(self) -> Urgency:
-        """Noise that the set-up should have is explained; so is noise of which nobody can say what it should be."""
+        """Noise that the setup should have is explained; so is noise of which it is unknown what it should be."""
         status = "not measured" if self.level is None else self.level.status
         return "act" if status == "far above" else "watch" if status == "above" else "informational"
 

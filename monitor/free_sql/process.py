@@ -207,7 +207,7 @@ class WorkerProcess:
 
     @contextmanager
     def _watched(self, seconds: float | None, stop: threading.Event | None) -> Iterator[list[str]]:
-        """Kills the process when a limit is reached or somebody sets `stop`; the reason is in the list by then."""
+        """Kills the process when a limit is reached or someone sets `stop`; the reason is in the list by then."""
         why: list[str] = []
         done = threading.Event()
         deadline = time.monotonic() + (math.inf if seconds is None else seconds)

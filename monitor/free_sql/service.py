@@ -1,6 +1,6 @@
 """Answers people's statements: waits for a turn, takes a warm worker, hands it the rows it asks for, passes the result on.
 
-Whose query runs next: few at once, each client in turn, and none all places: one that asks a lot keeps nobody else waiting.
+Whose query runs next: few at once, each client in turn, and none all places: one that asks a lot keeps nothing else waiting.
 """
 
 from __future__ import annotations

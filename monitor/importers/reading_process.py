@@ -27,7 +27,7 @@ _USED: Final = re.compile(r"VmData:\s+(\d+) kB")
 
 
 def main() -> None:
-    """Answers requests until nobody asks any more."""
+    """Answers requests until no more requests come."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))

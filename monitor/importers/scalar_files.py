@@ -1,6 +1,6 @@
 """Scalar logs → step rows, under the names that their framework gave them.
 
-They are not taken for metrics of our catalog, even where the names agree: those are functions of tokens, and nobody can say over
+They are not taken for metrics of our catalog, even where the names agree: those are functions of tokens, and no one can say over
 which tokens another program's mean went.
 """
 

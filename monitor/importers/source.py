@@ -1,6 +1,6 @@
 """Source files, taken apart into units: a line, a row, a sample. A unit that cannot be read is one bad unit, no more.
 
-Units become pieces: rows of the wire contract as Arrow tables, and what a marker says of them. A piece depends on the file alone, so it is the same whoever computes it: a process of this machine, or a node of a Ray cluster.
+Units become pieces: rows of the wire contract as Arrow tables, and what a marker says of them. A piece depends on the file alone, so it is the same wherever it is computed: a process of this machine, or a node of a Ray cluster.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def recorded_batches(path: Path) -> Iterator[Unit]:
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without dictionaries, in which one text can stand for millions until somebody looks."""
+    """Without dictionaries, in which one text can stand for millions until someone looks."""
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
     ]

@@ -82,7 +82,7 @@ def prime_unstable(path: Path) -> str | None:
 
 
 def _prime_mask(value: Mapping[str, Any]) -> list[bool]:
-    """Trained tokens that the policy sampled. Tokens of a cross-entropy loss are somebody else's: they have no sampling log-prob.
+    """Trained tokens that the policy sampled. Tokens of a cross-entropy loss are someone else's: they have no sampling log-prob.
 
     A weight stream that is absent, or null throughout, has its default: reinforcement learning on all tokens of the mask.
     """

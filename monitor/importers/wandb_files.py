@@ -36,7 +36,7 @@ _KEY, _NESTED, _INTEGER, _NUMBER, _JSON = 1, 2, 5, 6, 16  # of HistoryItem
 def records(path: Path) -> Iterator[Unit]:
     """A unit per record of the history. The last one cut short is still being written; a damaged one costs the rest of its block.
 
-    Raises `ConfigurationError` when the file is none of W&B's, or of a version nobody has seen.
+    Raises `ConfigurationError` when the file is none of W&B's, or of an unknown version.
     """
     with path.open("rb") as file:
         _check(path, file.read(_HEADER.size))

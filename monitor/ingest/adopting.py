@@ -48,7 +48,7 @@ class Source:
 
 
 class Adopter:
-    """Of one store, which nobody else writes to."""
+    """Of one store, which nothing else writes to."""
 
     def __init__(self, store: Store, objects: Collection[str] = (), damaged: Mapping[str, Steps] | None = None) -> None:
         """Does nothing yet.

@@ -342,7 +342,7 @@ def _step_range(raw: Raw) -> dict[str, int | None]:
 
 
 class NewestTimes:
-    """Times of the newest records of each run, by rank or replica, of a store that nobody else brings sequences into."""
+    """Times of the newest records of each run, by rank or replica, of a store that nothing else brings sequences into."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

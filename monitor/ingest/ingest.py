@@ -250,7 +250,7 @@ class Ingester:
         return set(queries.known_segments(self._store, segment_ids=segment_ids)["segment_id"].to_pylist())
 
     def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
-        """What has been read; bad segments go to quarantine, vanished ones are somebody else's doing, the others wait."""
+        """What has been read; bad segments go to quarantine, vanished ones are another process's doing, the others wait."""
         for reading in batch:
             path, run, part = reading.where.path, reading.where.run, reading.result()
             if isinstance(part, SegmentError) and (part.reason != "truncated" or self._is_settled(reading)):

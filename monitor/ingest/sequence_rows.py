@@ -223,7 +223,7 @@ class Aligned:
         return self.by_all_S | self.by_mask_S
 
     def names(self) -> pa.Array:
-        """[S] ``all``, ``masked``, ``prefix`` (one side goes on longer), or null where ids differ."""
+        """[S] ``all``, ``masked``, ``prefix`` (one side continues longer), or null where ids differ."""
         return pa.array(
             np.select([self.by_all_S, self.by_mask_S], ["all", "masked"], default="prefix"), mask=~self.match_S
         )

@@ -1,4 +1,4 @@
-"""Computed step metrics on their way into other people's dashboards: TensorBoard, Weights & Biases, trackio.
+"""Computed step metrics pushed into other people's dashboards: TensorBoard, Weights & Biases, trackio.
 
 `settings` says where to, `targets` opens it, `pushing` logs what is not there yet.
 """

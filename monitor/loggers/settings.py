@@ -47,7 +47,7 @@ class TrackioSettings(_Logger):
 
 
 def wandb_id(run: str) -> str:
-    """Id of a run in W&B: a new process goes on with the same one."""
+    """Id of a run in W&B: a new process continues with the same one."""
     return f"logprobe-{sha256(run.encode()).hexdigest()[:16]}"
 
 

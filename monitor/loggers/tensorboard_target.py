@@ -27,7 +27,7 @@ class TensorBoardTarget:
     """Event files of one run."""
 
     def __init__(self, run: str, settings: TensorBoardSettings) -> None:
-        """Reads what is there; writes into a file of its own. Raises `OSError`."""
+        """Reads what is there; writes into its own file. Raises `OSError`."""
         folder = settings.dir.expanduser() / quote(run, safe=" +=@,")
         files = list(folder.glob(f"events.out.tfevents.*.*{_SUFFIX}"))
         self.last = max((step for path in files for step in _steps(path)), default=None)  # in any file of ours
@@ -53,7 +53,7 @@ class TensorBoardTarget:
 def _wait_for_a_later_second(files: Sequence[Path]) -> None:
     """So that TensorBoard, which reads files in the order of their names, reads the newer file later.
 
-    A name begins with the second of its making and goes on with the process: of two files of one second the later could
+    A name begins with the second of its making and continues with the process: of two files of one second the later could
     be read first, and every curve would run backwards.
     """
     seconds = {path.name.split(".")[3] for path in files}

@@ -1,6 +1,6 @@
-"""Weights & Biases: a run of its own beside the trainer's, because a run takes steps in one order from one place only.
+"""Weights & Biases: its own run beside the trainer's, because a run takes steps in one order from one place only.
 
-Its id follows from the run's name, so that a new process goes on with the same one. How far it got say the files that W&B leaves below
+Its id follows from the run's name, so that a new process continues with the same one. How far it got say the files that W&B leaves below
 `dir`, in either mode, and online the server too.
 """
 
@@ -59,7 +59,7 @@ class WandbTarget:
         self.last = step
 
     def flush(self) -> None:
-        """W&B writes in a process of its own, which goes on when this one ends."""
+        """W&B writes in a separate process, which continues when this one ends."""
 
     def close(self) -> None:
         """Waits until everything is written, online also sent."""

@@ -1,7 +1,7 @@
 """Sums that are rounded once: the same, in every bit, in whatever order and parts the values came.
 
 A sum per group of float64 values is the exact sum, rounded to nearest: 0 for an empty group, NaN with a NaN or with infinities of both
-signs. What rounding left can be asked for, so that a sum that was stored goes on as if it had never been rounded.
+signs. What rounding left can be asked for, so that a sum that was stored continues as if it had never been rounded.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Ledger:
     to_be_kept: bool = False
 
     def begin(self, name: str, identity: float) -> Floats:
-        """Where a sum, or an extreme, goes on from [G]: `identity` where nothing was folded."""
+        """Where a sum, or an extreme, continues from [G]: `identity` where nothing was folded."""
         known = self.before.get(name)
         return np.where(self.folded, np.nan if known is None else known, identity)
 

@@ -21,7 +21,7 @@ _UNCHANGED: Final = datetime.fromtimestamp(0, UTC)
 
 
 class ObjectFile:
-    """One open object, read only. Threads may share it: each has a position of its own."""
+    """One open object, read only. Threads may share it: each has its own position."""
 
     mode = "rb"
     closed = False

@@ -202,7 +202,7 @@ def _azure(scheme: str, authority: str, endpoint: str | None) -> fs.FileSystem:
 def _remove_empty(files: fs.FileSystem, key: str) -> None:
     """Removes the folders of an object, of its kind and of its run, when it was the last in them.
 
-    Arrow leaves an empty object with the name of the folder behind. Whoever calls is the only one that writes to them.
+    Arrow leaves an empty object with the name of the folder behind. The caller is the only one that writes to them.
     """
     for folder in list(PurePosixPath(key).parents)[:_OWN_FOLDERS]:
         place = str(folder)

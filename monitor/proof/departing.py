@@ -1,4 +1,4 @@
-"""Who departs from whom, decided from the gaps between scorings. Pure.
+"""Which side deviates from which, decided from the gaps between scorings. Pure.
 
     r ── state ── r′ ── engine ── q(rollout's weights) ── age ── q(trainer's weights) ── trainer ── t
 
@@ -81,13 +81,13 @@ def decide(
     reproduced: Collection[Departs] = (),
     unsure: str | None = None,
 ) -> Decision:
-    """Who departs.
+    """Which side deviates.
 
     Args:
         legs: gap of each leg of the chain; None: not measured.
         whole: between r and t; None: not measured.
         floor: K3 that counts as agreement.
-        state: what the gap between r and a fresh engine looks like; None: nobody looked.
+        state: what the gap between r and a fresh engine looks like; None: not looked at.
         reproduced: sides whose gap an experiment made on purpose.
         unsure: what of the engine's settings could not be repeated; None: nothing.
     """
@@ -112,7 +112,7 @@ def decide(
 
 
 def _quiet(legs: Mapping[Departs, Gap | None], whole: Gap | None, floor: float, missing: Sequence[Departs]) -> Decision:
-    """Nobody departs, as far as that was measured."""
+    """No side deviates, as far as that was measured."""
     if above(whole, floor):
         return Decision("unknown", (), f"r and t differ; not measured: {', '.join(missing) or 'nothing'}")
     if missing:

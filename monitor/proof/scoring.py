@@ -85,7 +85,7 @@ class Setup:
         return (*self.not_repeated, *differing)
 
     def checkpoint(self, version: str | None) -> Path | None:
-        """The checkpoint of a weight version; None: nobody named one. A single unnamed one serves for all."""
+        """The checkpoint of a weight version; None: none was named. A single unnamed one serves for all."""
         if version is not None and version in self.models:
             return self.models[version]
         return self.models.get("") if version is None or set(self.models) == {""} else None
@@ -93,7 +93,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What was measured: log-probs by scorer, gaps, and who departs."""
+    """What was measured: log-probs by scorer, gaps, and which side deviates."""
 
     scores: Mapping[str, Scores]
     pairs: tuple[Gap, ...]
@@ -140,7 +140,7 @@ def checked(models: Mapping[str, Path]) -> Mapping[str, Path]:
 
 
 def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FLOOR, run: Run = run_scorer) -> Score:
-    """Scores `sequences` by every scorer there is and says who departs.
+    """Scores `sequences` by every scorer there is and says which side deviates.
 
     Raises:
         ConfigurationError: neither engine nor reference could score anything.
@@ -236,7 +236,7 @@ class Scorers:
             overrides: of the engine's arguments.
             paths: "decode", "prefill" or both.
             sampling: params instead of those the sequences were sampled with; neutral ones.
-            environment: variables on top of the set-up's.
+            environment: variables on top of the setup's.
             model: weight version to score with, whatever the sequences say.
             repeat: numbers calls that are otherwise the same.
         """

@@ -90,7 +90,7 @@ def _opened(home: Home, done: Rebuilt) -> Store:
 
 
 def _damage(home: Home) -> str | None:
-    """Why the file and its log cannot be read; None: all of it can. Raises `StoreError` when somebody has it open."""
+    """Why the file and its log cannot be read; None: all of it can. Raises `StoreError` when someone has it open."""
     if not home.database.exists():
         return "the database that it belongs to is gone"
     try:

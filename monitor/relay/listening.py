@@ -1,4 +1,4 @@
-"""A Flight server with TLS in a process of its own, because it reads what strangers send: what relays and readers connect to.
+"""A Flight server with TLS in a separate process, because it reads what strangers send: what relays and readers connect to.
 
 It has no access to the store; what the service has to know it is told. A certificate that changes is taken over by starting the server
 again: clients connect again, and nothing is lost.
@@ -6,7 +6,7 @@ again: clients connect again, and nothing is lost.
 `Readers` answers services and people on other machines: queries go on to the service of this home, everything else is refused.
 
 Connections that never come to a call (half-open, stuck in their TLS handshake, or without a valid token) are ended. gRPC waits for minutes
-for a handshake and for ever for a first call, and whoever opens a connection needs no token. So what this process has accepted and nobody
+for a handshake and for ever for a first call, and opening a connection needs no token. So what this process has accepted and no one
 has used is looked for among its own descriptors.
 
 `Observations` are what the service has to know: how far nodes are behind, and who was refused. Bounded, whatever nodes do.
@@ -168,7 +168,7 @@ class Listener(ABC):
 
 
 def limit_memory(nbytes: int) -> None:
-    """Ends this process, and no other, when somebody sends more than fits: it is started again, and clients ask again."""
+    """Ends this process, and no other, when someone sends more than fits: it is started again, and clients ask again."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
@@ -328,7 +328,7 @@ class Connections:
 
 
 def _accepted(port: int) -> Iterator[tuple[Peer, socket.socket]]:
-    """The connections of this process to a port of its own, each under a second descriptor for as long as it is looked at."""
+    """The connections of this process to its own port, each under a second descriptor for as long as it is looked at."""
     for place in list(_DESCRIPTORS.iterdir()):
         with suppress(OSError):  # it was closed meanwhile, or is no connection
             descriptor = int(place.name)
@@ -401,7 +401,7 @@ class Observations:
             return sum(heard > since for heard in self._heard.values())
 
     def refused(self, who: str, what: str, peer: str, words: str) -> None:
-        """Somebody was refused. Equal ones are counted until they are handed over."""
+        """Someone was refused. Equal ones are counted until they are handed over."""
         key = (steerless(who)[:80], what, _address(peer))
         text = steerless(" ".join(words.split()))[:_WORDS]
         with self._lock:

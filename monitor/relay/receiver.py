@@ -65,7 +65,7 @@ class Receiver(Listener):
 
 
 class _Writers:
-    """The tokens as the file says now; while it cannot be used, nobody's: a token that was revoked must not count again."""
+    """The tokens as the file says now; while it cannot be used, no one's: a token that was revoked must not count again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

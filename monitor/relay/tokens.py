@@ -48,7 +48,7 @@ class Writer:
     secrets: tuple[Secret, ...]
 
     def may_write(self, run: str) -> bool:
-        """Whether a run is one of its own."""
+        """Whether a run is one that it may write."""
         return any(fnmatchcase(run, pattern) for pattern in self.runs)
 
 
@@ -59,7 +59,7 @@ class Writers:
     by_name: Mapping[str, Writer]
 
     def find(self, token: str, now: datetime) -> Writer | None:
-        """The writer that shows `token`; None: nobody's, or it does not count any more."""
+        """The writer that shows `token`; None: no one's, or it does not count any more."""
         name, _, secret = token[:_LONGEST].partition(".")
         writer, given = self.by_name.get(name), _hash(secret)
         if writer is None:

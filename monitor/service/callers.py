@@ -1,4 +1,4 @@
-"""Who asks: the process at the other end of a connection, as the kernel has it. What somebody says of themselves counts for nothing.
+"""Who asks: the process at the other end of a connection, as the kernel has it. What someone says of themselves counts for nothing.
 
 A process may open as many connections as it likes; it stays one. Where the kernel does not tell (another machine, another user's
 process in another namespace, no ``/proc``) it is the user, or the machine.
@@ -36,7 +36,7 @@ def caller_of(peer: str) -> str:
 
 
 def _socket(port: int) -> tuple[str, str] | None:
-    """User and inode of the socket of this machine that has this port; None: there is none, or nobody tells."""
+    """User and inode of the socket of this machine that has this port; None: there is none, or no one tells."""
     wanted = f":{port:04X}"
     for table in _TABLES:
         with suppress(OSError):

@@ -6,7 +6,7 @@
                and the actions of the service's parts, which take a JSON object as their body
 
 Every call carries ``authorization: Bearer <token>``; the token is in the home's ``service.json`` (mode 0600), so
-whoever may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that the
+anyone who may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that the
 client raises the same one-line error the server had.
 """
 
@@ -52,7 +52,7 @@ class Endpoint(Protocol):
     """What the server needs from the service. Called from many threads at once."""
 
     def query(self, request: Request, process: str, gone: Callable[[], bool]) -> Answer:
-        """The rows of one statement of somebody's; `process`: who asks, for the queue; `gone`: whether nobody waits for it any more."""
+        """The rows of one client's statement; `process`: who asks, for the queue; `gone`: whether it is no longer waited for."""
 
     def stop_query(self, label: str) -> bool:
         """Ends the queries of that label; whether there was one."""
@@ -74,7 +74,7 @@ class Endpoint(Protocol):
 class Request:
     """One read, as it travels in a Flight ticket: either free SQL or the name of a stored query.
 
-    Of free SQL, `first`: only so many rows; `label`: so that somebody else can stop it; `behalf`: who asks by this process, for
+    Of free SQL, `first`: only so many rows; `label`: so that someone else can stop it; `behalf`: who asks by this process, for
     its share of the queue.
     """
 

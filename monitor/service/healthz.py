@@ -62,7 +62,7 @@ def describe(
 
     A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its patience, in
     seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not unwell: while a backlog of
-    hours is worked off, it is long. `late`: live runs that are not judged in time, `named` where nobody else reads it; that is
+    hours is worked off, it is long. `late`: live runs that are not judged in time, `named` where no one else reads it; that is
     unwell when one of them has been late for longer than `LATE_PATIENCE`, `late_seconds` being for how long. `problems`: what keeps records from arriving, each in a sentence that says
     what to do.
     """

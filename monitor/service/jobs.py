@@ -66,7 +66,7 @@ class Account:
 
 
 class Job:
-    """One piece of work on a schedule. Runs in one thread at a time, whoever asks for it."""
+    """One piece of work on a schedule. Runs in one thread at a time."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Job:
     def run(self, *, wait: bool = False) -> None:
         """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is queued.
 
-        Whoever asked for a run (`ask`) while one was under way gets another after it.
+        A run that is asked for (`ask`) while one is under way comes after it.
         """
         if not wait and time.monotonic() < self._rest_until:
             return
@@ -162,7 +162,7 @@ class Job:
         return time.monotonic() - max(self._succeeded, self._advanced)
 
     def restore(self, runs: int, failures: int) -> None:
-        """Goes on counting where an earlier service stopped."""
+        """Continues to count where an earlier service stopped."""
         self._account.runs += runs
         self._account.failures += failures
 
@@ -281,7 +281,7 @@ def save_records(store: Store, jobs: Sequence[Job]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Jobs run at their own pace, each in a thread of its own; actions are named for the client.
+    """Jobs run at their own pace, each in its own thread; actions are named for the client.
 
     `armed` says whether it may switch a correction of a run: such a run comes first in every stage. `close` is called once the jobs have ended and before the store is closed, for threads of the part's own.
     """

@@ -292,7 +292,7 @@ class Service:
         return max((time.monotonic() - since for _, since in self._late.values()), default=0.0)
 
     def _intake(self) -> healthz.Intake:
-        """From what the health job saw last: whoever asks must not wait for a disk that hangs."""
+        """From what the health job saw last: the caller must not wait for a disk that hangs."""
         delays = self._pipeline.delays
         seen, waiting = self._waiting or (time.monotonic(), {"segments": None, "oldest_seconds": None})
         oldest = waiting["oldest_seconds"]
@@ -304,7 +304,7 @@ class Service:
         )
 
     def _full_disk(self) -> list[str]:
-        """A job that the disk refuses fails until somebody helps: that is said at once."""
+        """A job that the disk refuses fails until someone helps: that is said at once."""
         errors = [job.account().last_error or "" for job in self._jobs.values() if job.failures_in_a_row >= _REFUSALS]
         if errors:  # DuckDB does not always say why: "fsync failed!"
             errors.append(self._home.refusal() or "")
@@ -322,7 +322,7 @@ class Service:
         self._end_asked.put(None)
 
     def query(self, request: Request, process: str, gone: Callable[[], bool]) -> Answer:
-        """One statement of somebody's, in a process and within limits of its own. Raises `QueryError`."""
+        """One client's statement, in a process and within its own limits. Raises `QueryError`."""
         self._refuse_when_stopping()
         with self._stoppable(request.label, gone) as stop:
             return self._sql.answer(
@@ -373,7 +373,7 @@ class Service:
 
 
 class _Stop(threading.Event):
-    """Set by hand, or by the going of whoever waited."""
+    """Set by hand, or when the waiting client goes."""
 
     def __init__(self, gone: Callable[[], bool]) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
 """Who comes next: the one place that decides it, for every stage that works run by run.
 
-A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then what somebody
+A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then what someone
 waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they rest until something changes. Of
-equals the one that has waited longest is next; every tenth turn it is, whatever it is, so that nobody starves. After every turn the runs are looked at again, so that whoever became urgent meanwhile
+equals the one that has waited longest is next; every tenth turn it is, whatever it is, so that no run starves. After every turn the runs are looked at again, so that a run that became urgent meanwhile
 waits for one turn at most.
 
 What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a stage is paced,
-each priority has a share of a core of its own, and a run rests for a multiple of what its last turn cost. A run that may not run now is passed over and keeps no other from its turn; neither does one that fails: it rests, is named in the report, and is tried again.
+each priority has its own share of a core, and a run rests for a multiple of what its last turn cost. A run that may not run now is passed over and keeps no other from its turn; neither does one that fails: it rests, is named in the report, and is tried again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def priority(*, live: bool, armed: bool, changed: bool = False, awaited: bool = 
     """The order that holds for every stage.
 
     `live`: its steps are still coming. `armed`: a correction of it may be switched. `changed`: what the stage made of it last is known
-    to be out of date. `awaited`: by somebody. `first`: the stage never had it.
+    to be out of date. `awaited`: by someone. `first`: the stage never had it.
     """
     if live and armed:
         return Priority.CHANGED if changed else Priority.ARMED

@@ -62,7 +62,7 @@ def keep_before_upgrade(connection: duckdb.DuckDBPyConnection, home: Home) -> No
 
 
 def copy_durably(source: Path, target: Path) -> None:
-    """Copies a file; whoever finds `target` finds all of it. Raises `OSError`."""
+    """Copies a file; a reader that finds `target` finds all of it. Raises `OSError`."""
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         shutil.copyfile(source, temporary)

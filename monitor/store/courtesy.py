@@ -4,7 +4,7 @@ Threads of a process share the processor alike, whatever they do, and Python let
 or a profile takes it from the ingest that all judgements wait for, and ingest from the diagnosis of a run that has just begun to grow. So
 each job has a rank, and while work of a higher one is under way, a thread rests after each statement, nine times as long as it has worked
 since the last one. So each has a tenth of the time, and all of it as soon as nothing of a higher rank is under way. A rest has an end:
-whoever has worked for long does not pay for it in full.
+a thread that has worked for long does not pay for it in full.
 """
 
 from __future__ import annotations

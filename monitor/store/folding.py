@@ -164,7 +164,7 @@ class Folder:
         report.free_bytes = row["free_bytes"]
 
     def _tidy(self) -> bool:
-        """Whether the blocks of what was deleted are free now: DuckDB refuses while it finds somebody else at work."""
+        """Whether the blocks of what was deleted are free now: DuckDB refuses while it finds someone else at work."""
         with self._store.transaction() as cursor:
             self._store.execute(cursor, "fold_thin_sample", steps=SAMPLED_STEPS)
         for _ in range(_CHECKPOINT_ATTEMPTS):

@@ -1,6 +1,6 @@
 """Raw files that cannot be read: which they are, and what is said when a statement needs one.
 
-One damaged file keeps nobody from anything else. It stays where it is and in the ledger: only a person can tell whether it can be put
+One damaged file keeps no one from anything else. It stays where it is and in the ledger: only a person can tell whether it can be put
 back. A file that is gone is no concern of this module, see `retention`.
 """
 

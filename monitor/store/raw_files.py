@@ -9,7 +9,7 @@ before it leaves it another one, ``<name>.leaving``: what the table does not kno
 removed. Log-probs are stored as float32 with BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels
 gain less than 1 %.
 
-``raw/<run>/!incomplete.json`` says which steps of a run the raw tokens on the disk cannot measure, for whoever has lost the store and makes a new one. Numbers of such a step would be of some of its sequences only; unknown is right, and a part of it is wrong.
+``raw/<run>/!incomplete.json`` says which steps of a run the raw tokens on the disk cannot measure, for making a new store. Numbers of such a step would be of some of its sequences only; unknown is right, and a part of it is wrong.
 ``raw/<run>/!moved.json`` says which of its raw files are in the object store, and which steps could not be measured even with all of them.
 """
 
@@ -135,7 +135,7 @@ def settle_pending(home: Home, registered: set[str]) -> tuple[list[str], list[st
     """Ends what a killed service had begun: of the files noted as pending, those that the store does not know are removed.
 
     → the files that the store does not know although they are complete, and the folders that cannot be listed, relative to the home.
-    A pending file that may be in one of these keeps its note, so that the next start goes on.
+    A pending file that may be in one of these keeps its note, so that the next start continues.
     """
     files, unlisted = _files(home)
     notes = below(home.raw / _PENDING, 1)[0]

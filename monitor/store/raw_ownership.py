@@ -5,7 +5,7 @@ used from, and is locked while a process works with it. Files that are all gone 
 a lost store; which one it is, only a person can tell.
 
 As ``raw/`` does, a prefix of an object store carries the id of the store that writes there and the home it is used from. Two homes on
-one prefix, a copied home, or a prefix that somebody else has filled are a mistake that only a person can put right.
+one prefix, a copied home, or a prefix that someone else has filled are a mistake that only a person can put right.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RawOwnership:
                 raise StoreError(self.problem)
 
     def problems(self, *, named: bool = True) -> list[str]:
-        """What was wrong when somebody looked last, each in a sentence that says what to do; touches no disk.
+        """What was wrong when someone looked last, each in a sentence that says what to do; touches no disk.
 
         `named`: damaged files and folders that cannot be listed by name, which has that of the run.
         """

@@ -3,7 +3,7 @@
 A file leaves the store in one transaction (or is replaced by a merged one in one) and the disk afterwards, when no read that began
 before needs it any more and a checkpoint of the store does without it: queries see every token once or not at all, never twice. It is
 noted as pending first: killed in between, the next start of ingest removes it. Files that are all gone at once are never forgotten:
-that is a mount, not somebody who tidied up.
+that is a mount, not someone who tidied up.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Retention:
         return [file for file in self.files() if file.path not in self._store.raw.damaged]
 
     def forget_missing(self) -> int:
-        """Forgets every file that is gone, even if all are: somebody has said that they are gone for good. → how many; raises `StoreError`."""
+        """Forgets every file that is gone, even if all are: someone has said that they are gone for good. → how many; raises `StoreError`."""
         missing = self._missing(self.files())
         self._unregister(missing)
         return len(missing)

@@ -1,4 +1,4 @@
-"""Files on their way out of the home: removed once nothing can need them any more.
+"""Files about to leave the home: removed once nothing can need them any more.
 
 Two things may: a read that began before their retirement, and a start after a crash that finds the store as its last checkpoint left
 it. So a file goes when those reads have ended and a checkpoint has come after it.

@@ -1,4 +1,4 @@
-"""The store: the one owner of a home's DuckDB file. Other code never sees a connection of its own.
+"""The store: the one owner of a home's DuckDB file. Other code never gets a connection.
 
 Writes go through `Store.transaction`, one at a time; reads run beside them on a snapshot. People's statements never come here: they
 run in processes of their own (`free_sql`), which get rows from a `Store.snapshot`.
@@ -79,7 +79,7 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning
 
 
 class Store:
-    """All reads and writes of one home's store. Safe to share between threads; each thread gets cursors of its own."""
+    """All reads and writes of one home's store. Safe to share between threads; each thread gets its own cursors."""
 
     def __init__(self, home: Home, *, read_only: bool, settings: Mapping[str, Any]) -> None:
         """Use `Store.open`."""
@@ -191,7 +191,7 @@ class Store:
             timeout: seconds after which the statement is interrupted.
             max_rows: a result with more rows raises instead of filling the memory.
             first: only so many rows, see `queries.beginning`.
-            stop: interrupts the statement as soon as somebody sets it.
+            stop: interrupts the statement as soon as someone sets it.
 
         Raises:
             QueryError: refused or failed; the message is one line.
@@ -225,7 +225,7 @@ class Store:
         return self._read(work)
 
     def read_together(self, work: Callable[[Source], T], incoming: pa.Table | None = None) -> T:
-        """`work` with a source of its own: of stored statements that read no raw tokens, all on one snapshot. Raises as `query` does.
+        """`work` with its own source: of stored statements that read no raw tokens, all on one snapshot. Raises as `query` does.
 
         `incoming` is made known once; that takes as long as a small statement. `work` may be called again and must change nothing.
         """
@@ -308,7 +308,7 @@ class Store:
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """While the block runs, nobody writes: file and log can be copied."""
+        """While the block runs, no one writes: file and log can be copied."""
         with self._writing:
             yield
 
@@ -375,7 +375,7 @@ class Store:
         return False
 
     def interrupt(self) -> None:
-        """Stops the reads that are running now; they raise `QueryError`. Nobody else may be writing."""
+        """Stops the reads that are running now; they raise `QueryError`. No one else may be writing."""
         for cursor in list(self._cursors):
             cursor.interrupt()
 

@@ -1,7 +1,7 @@
 """Editing the rules of a home from a page: see them, try one out, save, disable and delete it. Done by the service, which reads them again.
 
 What is saved goes into a file of the editor's own, `rule_file.OVERLAY`, over the files that people write, which stay as they are. It is
-written as a whole, atomically, and only if nobody has changed any of the files since they were looked at. A rule that is wrong is refused
+written as a whole, atomically, and only if no one has changed any of the files since they were looked at. A rule that is wrong is refused
 with its line and words. The comments and the order of everything else in the file stay.
 """
 
@@ -106,7 +106,7 @@ class Editor:
     """One home's rules, edited by one at a time. Used from any thread."""
 
     def __init__(self, store: Store, problem: Callable[[], str | None], clock: Callable[[], datetime]) -> None:
-        """`problem`: why what the files say is not in force."""
+        """`problem`: why what the files say is not in effect."""
         self._store = store
         self._home = store.home.path
         self._problem = problem

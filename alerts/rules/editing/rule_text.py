@@ -1,4 +1,4 @@
-"""Changing single entries in the text of a rule file, so that everything else in it stays as somebody wrote it. Pure.
+"""Changing single entries in the text of a rule file, so that everything else in it stays as someone wrote it. Pure.
 
 An entry is put in, replaced or taken out between the lines of the others; comments elsewhere, and the order, stay. What the file then
 means is compared with what it meant before: if more than that entry has changed, nothing is returned.
@@ -75,7 +75,7 @@ def put(text: str, entry: str, was: str | None) -> Edited:
 def one(entry: str) -> located.Table:
     """The mapping that the text of one rule is. Raises `ConfigurationError` with its line, also for aliases.
 
-    Aliases of aliases can mean more than fits into any memory, and this text comes from whoever sees the page.
+    Aliases of aliases can mean more than fits into any memory, and this text comes from anyone who sees the page.
     """
     with suppress(yaml.YAMLError):  # invalid YAML at all is said below, with its line
         for token in yaml.scan(entry, yaml.SafeLoader):

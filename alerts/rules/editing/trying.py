@@ -36,7 +36,7 @@ class Trial:
         run: which.
         steps: looked at.
         cut: whether there were more.
-        fired: (slice or None, first step that fired, last one) of every episode; the last of one that goes on is the newest step.
+        fired: (slice or None, first step that fired, last one) of every episode; the last of one that continues is the newest step.
         spans: (phase, first step, last step) by slice, of all phases but normal and no data.
         values: (step, value) by slice, as the rule judges them: a median where it has a window.
         limits: (words, value) that they are compared with.
@@ -126,7 +126,7 @@ def _note(trial: Trial, begun: dict[str | None, tuple[Phase, int]], moved: Seque
 
 
 def _closed(trial: Trial, begun: dict[str | None, tuple[Phase, int]]) -> int:
-    """Closes what goes on at the end of the run; → its last step."""
+    """Closes what continues at the end of the run; → its last step."""
     last = max((step for points in trial.values.values() for step, _ in points), default=0)
     last = max([last, *(first for _, first in begun.values())])
     for part, (phase, first) in begun.items():

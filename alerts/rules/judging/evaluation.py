@@ -32,7 +32,7 @@ class Notified:
         open: whether they believe that it still fires.
         value: as given in the last message.
         count: messages about this episode.
-        acknowledged: whether they were told that somebody takes care.
+        acknowledged: whether they were told that it is acknowledged.
         since_step: where the episode began; None: no step is known.
     """
 
@@ -164,7 +164,7 @@ def evaluate_status(
 def _stands_for(alert: Alert, observation: Observation, step: int) -> int:
     """For how many steps a diagnosis speaks that has seen `step`.
 
-    What goes on has gone on since the diagnosis before. What is new stands since the finding's first step, and not before a
+    What lasts has lasted since the diagnosis before. What is new stands since the finding's first step, and not before a
     diagnosis that did not name it; of an end nothing says where it began.
     """
     gone = None if alert.step is None else max(0, step - alert.step)
@@ -318,7 +318,7 @@ def with_new_slices(alerts: Sequence[Alert], rules: Sequence[Rule], facts: StepF
 
 
 def begin(rules: Sequence[Rule]) -> list[Alert]:
-    """The alerts of a run that nobody has looked at."""
+    """The alerts of a run that was never evaluated."""
     return [Alert(rule, part) for rule in rules for part in parts_of(rule, None)]
 
 

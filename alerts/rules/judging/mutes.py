@@ -26,14 +26,14 @@ class Silence:
     expires_at: datetime
 
     def mutes(self, facts: Mapping[str, str], now: datetime) -> bool:
-        """Whether it is in force, and means an alert with these `facts`."""
+        """Whether it is in effect, and means an alert with these `facts`."""
         in_force = self.created_at <= now < self.expires_at
         return in_force and all(fnmatchcase(facts.get(name, ""), pattern) for name, pattern in self.matchers.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Somebody takes care of an episode. `until`: a snooze, after which people are notified again; None: as long as it lasts."""
+    """An episode is acknowledged. `until`: a snooze, after which people are notified again; None: as long as it lasts."""
 
     episode: str
     author: str

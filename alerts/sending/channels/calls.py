@@ -1,6 +1,6 @@
 """Calls over the network that end in time, whatever the other side does.
 
-A socket's time limit counts from byte to byte, and there is none on a name's resolution. So a call runs in a thread of its own, and
+A socket's time limit counts from byte to byte, and there is none on a name's resolution. So a call runs in its own thread, and
 is left alone when its time is up or the service stops. While it hangs there, nothing else is sent: it might still get through.
 """
 

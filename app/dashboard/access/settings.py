@@ -28,7 +28,7 @@ class Permission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """`may_act`: of who signed in, None where nobody has to; `unlocked`: typed the token; `direct`: no proxy in between, from this machine."""
+    """`may_act`: of who signed in, None where no one has to; `unlocked`: typed the token; `direct`: no proxy in between, from this machine."""
 
     may_act: bool | None = None
     unlocked: bool = False

@@ -47,7 +47,7 @@ def read(home: Home) -> str:
 
 
 def renew(home: Home) -> str:
-    """A new token; whoever typed the old one has to type this one. Raises `ConfigurationError` when it cannot be written."""
+    """A new token; sessions that used the old one have to enter this one. Raises `ConfigurationError` when it cannot be written."""
     token = secrets.token_urlsafe(_BYTES)
     with _written(home, token) as file:
         file.replace(path(home))
@@ -55,7 +55,7 @@ def renew(home: Home) -> str:
 
 
 def _first(home: Home) -> str:
-    """The token of whoever comes first: a command and several sessions may look for it at the same moment."""
+    """The token of the first to come: a command and several sessions may look for it at the same moment."""
     token = secrets.token_urlsafe(_BYTES)
     with _written(home, token) as file, suppress(FileExistsError):
         path(home).hardlink_to(file)
@@ -65,7 +65,7 @@ def _first(home: Home) -> str:
 
 @contextmanager
 def _written(home: Home, token: str) -> Iterator[Path]:
-    """A private file with the token in it, under a name of its own until the block ends."""
+    """A private file with the token in it, under its own name until the block ends."""
     try:
         descriptor, name = tempfile.mkstemp(dir=home.path, prefix=".token.")  # mkstemp creates with mode 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

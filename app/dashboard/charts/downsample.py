@@ -62,7 +62,7 @@ def envelope(x: Floats, y: Floats, window: Window | None = None, *, max_points: 
 
 
 def _room(finite: Indices, max_points: int) -> int:
-    """How many points may be chosen: a gap between two of them takes a point of its own."""
+    """How many points may be chosen: a gap between two of them takes its own point."""
     gaps = int(np.count_nonzero(np.diff(finite) > 1))
     return max(max_points - gaps, max_points // 2)
 

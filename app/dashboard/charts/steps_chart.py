@@ -161,7 +161,7 @@ def _joined(*notes: str) -> str:
 
 
 def _incomplete(view: RunView, panels: Sequence[Panel]) -> str:
-    """How often values rest on fewer tokens than they should; "" when they never do, or only where engine records are on their way."""
+    """How often values rest on fewer tokens than they should; "" when they never do, or only where engine records may still arrive."""
     run = view.series
     drawn = {line.metric.partition(".")[0] for panel in panels for line in panel.lines}
     short = {pair: run.column(f"{pair}.coverage") < 1 for pair in SIDES if pair in drawn}

@@ -32,7 +32,7 @@ class Comparer:
 
         Raises:
             ConfigurationError: a run that cannot be aligned on `axis`.
-            ServiceUnavailableError: nobody answers.
+            ServiceUnavailableError: the service does not answer.
             QueryError: see `Reader.read`.
         """
         everyone = (baseline, *runs)

@@ -42,7 +42,7 @@ _COVERAGE: Final = "backend.coverage"
 class RunView:
     """Everything the pages show of one run. `news`: of the run when `marks` and `diagnosis` were read.
 
-    `judgement`: how it stands now. `awaited`: whether engine records of its newest step may still be on their way.
+    `judgement`: how it stands now. `awaited`: whether engine records of its newest step may still arrive.
 
     `events` and `rates` (movements of learning rates) are at least as new as the revisions `events_seen` and `rates_seen` of the run.
     """
@@ -202,7 +202,7 @@ class Feed:
         return replace(view, diagnosis=diagnosis, marks=marks_of(marks.result()), news=news)
 
     def _beside(self, reader: Reader, read: Callable[[], T]) -> Future[T]:
-        """Begins a read and goes on. One of a file is made at once, in this thread, where Ctrl-C ends it."""
+        """Begins a read and continues. One of a file is made at once, in this thread, where Ctrl-C ends it."""
         if reader.source != "file":
             return self._pool.submit(read)
         done: Future[T] = Future()
@@ -211,7 +211,7 @@ class Feed:
 
 
 def _awaits(reader: Reader, series: RunSeries) -> bool:
-    """Whether the newest step is incomplete because engine records are still on their way; asks only where it is incomplete."""
+    """Whether the newest step is incomplete because engine records may still arrive; asks only where it is incomplete."""
     if not len(series.steps) or not series.column(_COVERAGE)[-1] < 1:
         return False
     newest = int(series.steps[-1])

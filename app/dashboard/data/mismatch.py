@@ -71,7 +71,7 @@ class _Loaded:
 class MismatchData:
     """Reads for all sessions of the app, and remembers. Thread-safe.
 
-    All methods raise `ServiceUnavailableError` when nobody answers, `QueryError` as `Reader.read` does.
+    All methods raise `ServiceUnavailableError` when the service does not answer, `QueryError` as `Reader.read` does.
     """
 
     def __init__(self, source: queries.Source, cache: StaleCache, loads: StaleCache) -> None:

@@ -156,7 +156,7 @@ class CatalogSeries:
         """Columns of `run`, read again where they are not those of `revision`.
 
         Raises:
-            ServiceUnavailableError: nobody answers.
+            ServiceUnavailableError: the service does not answer.
             QueryError: see `Reader.read`.
         """
         with self._lock:

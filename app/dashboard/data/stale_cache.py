@@ -44,7 +44,7 @@ class StaleCache:
     ) -> None:
         """`kept`: values; the one asked for longest ago is forgotten first. `clock`: seconds that only grow.
 
-        Between two computations of a value whose run goes on are `rest` seconds, and so many `times` what it took: 20 is a twentieth of
+        Between two computations of a value whose run continues are `rest` seconds, and so many `times` what it took: 20 is a twentieth of
         one core at most. `at_once`: computations; more than one where they wait for other places rather than for the processor.
         """
         self._most, self._rest, self._times = kept, rest, times

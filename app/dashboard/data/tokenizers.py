@@ -42,7 +42,7 @@ class _Decoder(BaseModel):
 
 
 class _File(BaseModel):
-    """What is read of a `tokenizer.json`; how text becomes tokens is nobody's question here."""
+    """What is read of a `tokenizer.json`; how text becomes tokens is no one's question here."""
 
     model: _Model
     added_tokens: list[_Added] = []
@@ -78,7 +78,7 @@ class Vocabulary:
 
 
 def vocabulary(home: Path, run: str) -> Vocabulary | None:
-    """That of `run`; None when nobody named one.
+    """That of `run`; None when none was named.
 
     Raises `ConfigurationError`: the section ``tokenizers`` or the file it names cannot be read; the message says which.
     """

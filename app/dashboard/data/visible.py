@@ -19,7 +19,7 @@ class Visible:
     Attributes:
         first: the first one.
         last: the last one.
-        whole: nobody chose less than all there are: the range grows with the run.
+        whole: no one chose less than all there are: the range grows with the run.
         part: which part of what was chosen this is; "": all of it.
     """
 
@@ -30,7 +30,7 @@ class Visible:
 
     @property
     def key(self) -> tuple[str, int | None, int | None]:
-        """What was asked for: the same while a run that is looked at as a whole goes on."""
+        """What was asked for: the same while a run that is looked at as a whole continues."""
         return (self.part, None, None) if self.whole else (self.part, self.first, self.last)
 
     @property

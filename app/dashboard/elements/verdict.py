@@ -88,7 +88,7 @@ def sentence(view: RunView) -> str:
 
 
 def _facts(view: RunView, diagnosis: LatestDiagnosis) -> list[list[str]]:
-    """Since which step, how much, how fast, which layer, what explains it; then what is expected or accepted, which alarms nobody."""
+    """Since which step, how much, how fast, which layer, what explains it; then what is expected or accepted, which needs no action."""
     document, growth = diagnosis.document, diagnosis.growth
     wrong = document["verdict"] in {"growing", "critical"}
     since, layer, cause = _since(document), _layer(document), _cause(document)

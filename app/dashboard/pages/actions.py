@@ -137,7 +137,7 @@ def actions_blocks(document: Mapping[str, Any], foreseen: Mapping[str, Any] | No
 
     Args:
         document: as `logprobe mis` describes the correction of a run.
-        foreseen: what it would do to the recorded recent steps; None: nobody has asked.
+        foreseen: what it would do to the recorded recent steps; None: not asked for.
         blocked: why nothing can be done from this page; "": it can.
     """
     return [

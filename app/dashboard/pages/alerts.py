@@ -88,7 +88,7 @@ def matchers_of(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def snooze(choice: str, now: datetime) -> str:
-    """How long a choice lasts, as the service reads it. `now`: with the time zone of whoever snoozes."""
+    """How long a choice lasts, as the service reads it. `now`: with the time zone of the person who snoozes."""
     if choice != TOMORROW:
         return choice
     morning = (now + timedelta(days=1)).replace(hour=_MORNING, minute=0, second=0, microsecond=0)
@@ -354,7 +354,7 @@ def _channel(each: Row, blocked: str) -> Block:
 
 
 def _state(each: Row) -> tuple[str, str]:
-    """In words, and a tone where somebody should look."""
+    """In words, and a tone where someone should look."""
     paced = f"; asked for fewer messages {each['limited']}×" if each["limited"] else ""
     if each["kind"] is None:
         return ("messages are waiting for it to recover" if each["waiting"] else "–"), ""

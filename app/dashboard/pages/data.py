@@ -62,7 +62,7 @@ class Account:
 
 
 def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list[Block]:
-    """What a run's records allow to be measured, and what of them was lost. `alerts`: that fire; None: nobody has looked yet."""
+    """What a run's records allow to be measured, and what of them was lost. `alerts`: that fire; None: not evaluated yet."""
     firing = "the rules have not been evaluated yet" if alerts is None else ", ".join(alerts) or "none fires"
     stated = [("on-policy", account.on_policy), ("alerts", firing)]
     if account.gaps is not None:
@@ -313,7 +313,7 @@ def _blocks(key: str, blocks: Sequence[Block]) -> Mapping[str, Any] | None:
 
 
 def _tick(seconds: float) -> int:
-    """Another number every so many seconds: what is cached by it is read so often, whoever looks."""
+    """Another number every so many seconds: what is cached by it is read so often, however many look."""
     return int(time.monotonic() // seconds)
 
 
@@ -387,6 +387,6 @@ def _answer(query: RunningQuery | None) -> dict[str, Any]:
 
 
 def _ask(sql: str, label: str) -> Any:
-    """In a thread of the query's own, over a connection of its own."""
+    """In a thread of the query's own, over its own connection."""
     with connect(home()) as reader:
         return reader.query(sql, first=ROWS, label=label)

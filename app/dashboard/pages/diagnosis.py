@@ -237,7 +237,7 @@ def _findings(
 
 
 def _quiet(finding: Mapping[str, Any]) -> bool:
-    """What alarms nobody: as it should be in this set-up, or accepted."""
+    """What needs no action: as it should be in this setup, or accepted."""
     return finding.get("urgency") == "informational" or finding.get("accepted") is not None
 
 
@@ -248,7 +248,7 @@ def _nothing(document: Mapping[str, Any]) -> str:
 
 
 def _ruled_out(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
-    """Folded: what was found and alarms nobody, and what was looked for as well."""
+    """Folded: what was found and needs no action, and what was looked for as well."""
     document = diagnosis.document
     quiet = [finding for finding in in_reading_order(document) if _quiet(finding)]
     if quiet:
@@ -285,7 +285,7 @@ def _finding(
 
 
 def _tone(finding: Mapping[str, Any]) -> str:
-    """What alarms nobody has no colour."""
+    """What needs no action has no colour."""
     if finding.get("urgency") == "informational" or finding.get("accepted") is not None:
         return ""
     return "critical" if alarms(finding) else "warning"

@@ -180,7 +180,7 @@ def rules(run: str) -> None:
 
 
 def consult(action: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Asks the service for something that changes nothing; whoever sees the page may. Raises as `Reader.act` does."""
+    """Asks the service for something that changes nothing; anyone who sees the page may. Raises as `Reader.act` does."""
     with connect(home()) as reader:
         return reader.act(action, document)
 

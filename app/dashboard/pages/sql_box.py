@@ -1,4 +1,4 @@
-"""The SQL box of the Data page: a query under way in a thread of its own, its result as text, examples, and what there is to read."""
+"""The SQL box of the Data page: a query under way in its own thread, its result as text, examples, and what there is to read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from logprobe.monitor.store.sql_files import statement
 
 
 class RunningQuery:
-    """A query from the moment somebody pressed Run. Safe to look at from any thread.
+    """A query from the moment someone pressed Run. Safe to look at from any thread.
 
     Attributes:
         sql: as it was typed.
@@ -45,7 +45,7 @@ class RunningQuery:
 
     @property
     def running(self) -> bool:
-        """Whether it goes on."""
+        """Whether it continues."""
         return not self._ended.is_set()
 
     @property

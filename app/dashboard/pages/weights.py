@@ -195,7 +195,7 @@ def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, Any]:
 
 
 def _place(lane: Lane) -> tuple[bool, float, str]:
-    """The trainer first, then the engines that are furthest behind; what nobody knows is the furthest."""
+    """The trainer first, then the engines that are furthest behind; what is unknown is the furthest."""
     return lane.source == "engine", -math.inf if lane.behind is None else -lane.behind, lane.replica or ""
 
 

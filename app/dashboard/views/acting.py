@@ -59,8 +59,7 @@ def granted() -> Permission:
 def ask(action: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Has the service do it; who signed in is its author, whatever the page says.
 
-    Raises `ConfigurationError` when this session may not act, `LogprobeError` as the action does, `ServiceUnavailableError` when nobody
-    answers.
+    Raises `ConfigurationError` when this session may not act, `LogprobeError` as the action does, `ServiceUnavailableError` when the service does not answer.
     """
     allowed = granted()
     if allowed is not Permission.GRANTED:

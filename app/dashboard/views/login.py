@@ -27,7 +27,7 @@ def _sign_in(folder: Path) -> SignIn | None:
 
 
 def person() -> Person | None:
-    """Who signed in to this session and may look; None where nobody has to, or nobody did."""
+    """Who signed in to this session and may look; None where no one has to, or no one did."""
     sign_in = _sign_in(home())
     email = email_of(st.user.to_dict()) if sign_in is not None and st.user.is_logged_in else None
     if sign_in is None or email is None or not sign_in.may_read(email):
@@ -51,7 +51,7 @@ def admitted() -> bool:
 
 
 def signed_in() -> None:
-    """Says who looks, with a way out; nothing where nobody has to sign in."""
+    """Says who looks, with a way out; nothing where no sign-in is needed."""
     someone = person()
     if someone is not None:
         _bar(

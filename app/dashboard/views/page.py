@@ -61,15 +61,15 @@ def go(path: str) -> None:
 
 
 def report(key: str, label: str, blocks: Sequence[Block], version: str = "") -> Mapping[str, Any] | None:
-    """Draws blocks of `browser/report.js`, again where they, or `version`, are others; what somebody confirmed on them, or None."""
+    """Draws blocks of `browser/report.js`, again where they, or `version`, are others; what someone confirmed on them, or None."""
     return show("report", key, {"label": label, "blocks": blocks} | ({"version": version} if version else {}))
 
 
 def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
-    """Draws the panel of `browser/<kind>.js`; what somebody confirmed on it, or None.
+    """Draws the panel of `browser/<kind>.js`; what someone confirmed on it, or None.
 
     It is drawn again when its `version` is another: the one in `data`, else one of all that `data` holds. Links (`go`) are followed; what
-    somebody chose to look at (`set`) goes into the address, and the page is redrawn.
+    someone chose to look at (`set`) goes into the address, and the page is redrawn.
     """
     versioned = data if "version" in data else {"version": f"{hash(str(data)):x}", **data}
     sent = panel(kind, key, versioned, triggers=("go", "do", "set"))

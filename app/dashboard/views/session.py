@@ -117,7 +117,7 @@ def is_new(wanted: Mapping[str, Any] | None, place: str) -> TypeGuard[Mapping[st
 
 @contextmanager
 def guarded(what: str) -> Iterator[None]:
-    """The boundary of one panel: an error nobody expected is logged, and one line here instead of a page that is gone."""
+    """The boundary of one panel: an unexpected error is logged, and one line here instead of a page that is gone."""
     try:
         yield
     except LogprobeError as error:

@@ -1,6 +1,6 @@
 """What an engine's workers read of its weights becomes `weights` records: whose fingerprint was that, and did anybody say that it would change?
 
-A reading has the version that the engine was said to have while it was taken; null where nobody knew, or where something happened to the
+A reading has the version that the engine was said to have while it was taken; null where no one knew, or where something happened to the
 weights meanwhile. It is judged some seconds later, when marks of that time have been read. Weights that changed between two readings
 without a load, a label or a mark make the version unknown since the first of the two.
 """
@@ -64,7 +64,7 @@ class Fingerprints:
             self._exchange.asked.append({"reason": reason})
 
     def marked(self, moment: float) -> None:
-        """Somebody marked the weights."""
+        """Someone marked the weights."""
         self._marks.append(moment)
 
     def write(self, recorder: Recorder, health: Health, replica: str | None, *, everything: bool = False) -> None:

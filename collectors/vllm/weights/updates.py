@@ -67,7 +67,7 @@ class UpdateObserver:
         update.pause_mode = mode
 
     def resumed(self, now: float) -> None:
-        """Generation goes on."""
+        """Generation continues."""
         if self._paused:
             self._paused = False
             self._current().resumed_at = now

@@ -97,7 +97,7 @@ _SEMANTIC: Final = (
     _semantic(
         name="different_model",
         words="Engine and trainer do not score the same text with the same weights.",
-        looks_at="K3 beyond every set-up in the table, from the first step or from one step to the next; correlation of r and t",
+        looks_at="K3 beyond every setup in the table, from the first step or from one step to the next; correlation of r and t",
         fix="Compare model path, revision, adapters and chat template of both sides, then token ids and log-probs of one prompt (that of token i "
         "comes from the logits at i − 1); "
         "`logprobe score` says which side departs from the model as it was published.",
@@ -210,7 +210,7 @@ _INFERENCE_PATH: Final = (
         name="version_reused",
         words="One weight version names different weights.",
         looks_at="fingerprints of the weights under each version, in each engine and at the trainer",
-        fix="Give every update a version of its own: `weights.mark(version)` with a number that grows also across restarts and rollbacks.",
+        fix="Give every update its own version: `weights.mark(version)` with a number that grows also across restarts and rollbacks.",
         rule=fingerprints.version_reused,
     ),
     _inference_path(

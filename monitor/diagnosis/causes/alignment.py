@@ -51,7 +51,7 @@ def misaligned_tokens(evidence: Evidence) -> Sign | None:
 
 
 def different_model(evidence: Evidence) -> Sign | None:
-    """K3 beyond every set-up that is reported, at the beginning or from one step to the next; or log-probs without anything in common."""
+    """K3 beyond every setup that is reported, at the beginning or from one step to the next; or log-probs without anything in common."""
     since = _beyond_since(evidence)
     apart = evidence.gap.n >= _FEWEST and unrelated(evidence)
     if evidence.hidden or evidence.scaled or (since is None and not apart):

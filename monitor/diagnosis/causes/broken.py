@@ -1,4 +1,4 @@
-"""Log-probs that are no log-probs: not finite, missing, unnormalised, or of tokens nobody sampled."""
+"""Log-probs that are no log-probs: not finite, missing, unnormalised, or of tokens no one sampled."""
 
 from __future__ import annotations
 

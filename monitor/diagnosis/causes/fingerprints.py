@@ -74,7 +74,7 @@ def partly_synced(evidence: Evidence, effect: float) -> Sign | None:
 
 
 def version_reused(evidence: Evidence) -> Sign | None:
-    """One version names different weights, so whose weights sampled a token of it nobody can say."""
+    """One version names different weights, so whose weights sampled a token of it no one can say."""
     found = evidence.readings.reuse
     if found is None:
         return None

@@ -120,7 +120,7 @@ def _shape_fits_both(evidence: Evidence) -> bool:
 
 
 def step_jump(evidence: Evidence) -> Sign | None:
-    """K3 jumped at one step and stayed up: one update moved the policy far, or the set-up changed there."""
+    """K3 jumped at one step and stayed up: one update moved the policy far, or the setup changed there."""
     found = _rise(evidence)
     if found is None or not found.abrupt or _otherwise_explained(evidence):
         return None

@@ -42,7 +42,7 @@ def engine_state(evidence: Evidence) -> Sign | None:
 
 
 def _bad(evidence: Evidence) -> Sequence[Probed]:
-    """Looks beyond what rounding makes in this set-up."""
+    """Looks beyond what rounding makes in this setup."""
     known = known_of(evidence)
     bad = evidence.probes.bad(expected(replace(known, trainer=known.engine))[1])  # the engine is on both sides
     return bad if sum(look.tokens for look in bad) >= _FEWEST else ()

@@ -341,7 +341,7 @@ def _worse_replica(evidence: Evidence) -> Sign | None:
 
 
 def _by_other_tasks(evidence: Evidence) -> bool:
-    """Whether the tokens of the replica that differs most are others, and differ no more than others as likely; without raw tokens nobody can say."""
+    """Whether the tokens of the replica that differs most are others, and differ no more than others as likely; without raw tokens no one can say."""
     tokens = evidence.tokens
     if tokens is None or not len(tokens.fresh):
         return False

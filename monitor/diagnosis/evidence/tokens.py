@@ -113,7 +113,7 @@ class Tokens:
 
     @cached_property
     def parent(self) -> Codes:
-        """Code of each token's context [N]; −1 where nobody shares it."""
+        """Code of each token's context [N]; −1 where no one shares it."""
         return _contexts(self)
 
     @cached_property
@@ -216,7 +216,7 @@ def _codes(column: pa.ChunkedArray) -> Codes:
 
 
 def _contexts(tokens: Tokens) -> Codes:
-    """A code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or nobody shares it."""
+    """A code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or no one shares it."""
     codes = np.full(len(tokens.place), -1, np.intp)
     if not len(codes):
         return codes

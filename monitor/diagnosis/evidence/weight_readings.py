@@ -1,7 +1,7 @@
 """What fingerprints prove of the weights in engines: same label and other weights, a label that moved on without its weights.
 
 Only like is compared with like: replicas by the same part of the model in the same layout, a trainer and an engine by tensors of the same
-name, dtype and shape that have agreed at least once (a kernel may keep a tensor in an order of its own). What is judged is the newest
+name, dtype and shape that have agreed at least once (a kernel may keep a tensor in its own order). What is judged is the newest
 version that both have, and what comes again and again: what was wrong and was fixed is not a finding.
 """
 
@@ -191,7 +191,7 @@ class Readings:
 
     @property
     def unannounced(self) -> int:
-        """Changes of weights that nobody announced."""
+        """Changes of weights that no one announced."""
         return sum(row.unannounced for row in self.rows)
 
     @property

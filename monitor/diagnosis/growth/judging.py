@@ -109,7 +109,7 @@ def growth_of(
     """The verdict on K3 by the run's own past.
 
     Args:
-        source: where earlier judgements and the engine setups of `run` are read; each has a baseline of its own.
+        source: where earlier judgements and the engine setups of `run` are read; each has its own baseline.
         run: which run.
         steps: its steps from the first on, ascending.
         values: K3 of the pair `backend` at each; None or NaN where it was not measured.
@@ -153,7 +153,7 @@ def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
 
 @dataclass(slots=True)
 class _Begun:
-    """From where a run's judgement goes on: `last` is the last step that was judged; `changes`: of its engines' setup, which began as `setup`.
+    """From where a run's judgement continues: `last` is the last step that was judged; `changes`: of its engines' setup, which began as `setup`.
 
     `revision`: of the newest computed step when this was read. What is computed later is looked at the next time, new or not.
     """

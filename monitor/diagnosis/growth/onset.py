@@ -2,7 +2,7 @@
 
 The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration. Growth
 is a recent median that stays above multiples of it (see `GrowthRule`). The baseline follows a rise that is as slow as entropy's or a
-curriculum's; and within the band that the set-up is reported to have, only what doubles soon is growth. All windows count measured steps; a step without a value fills
+curriculum's; and within the band that the setup is reported to have, only what doubles soon is growth. All windows count measured steps; a step without a value fills
 none. The rule only sees change: a run that is wrong from its first step on is healthy by its own standard, and what says so are the
 causes and the absolute bands of the diagnosis.
 
@@ -65,7 +65,7 @@ def judge(
         values: K3 of each step; None or NaN where it was not measured.
         config_changes: from which steps on the engines had which setup, ascending.
         rule: windows and thresholds.
-        band: K3 up to which the set-up is as others report it; None: not known.
+        band: K3 up to which the setup is as others report it; None: not known.
         setup: of the engines at the first step; None: not known.
     """
     tracker = Tracker(rule)
@@ -145,7 +145,7 @@ class Tracker:
         return self._memory.configs
 
     def know(self, band: float | None, configs: int = 0) -> None:
-        """The K3 up to which the set-up is as others report it, of so many configurations; None: not known."""
+        """The K3 up to which the setup is as others report it, of so many configurations; None: not known."""
         self._memory.band = None if band is None else math.log(max(band, self._rule.floor))
         self._memory.configs = configs
 
@@ -284,7 +284,7 @@ class Tracker:
         return above and not self._as_others()
 
     def _as_others(self) -> bool:
-        """Whether K3 is within the band of its set-up and does not double soon: higher than it was, and no more than others have."""
+        """Whether K3 is within the band of its setup and does not double soon: higher than it was, and no more than others have."""
         memory, rule = self._memory, self._rule
         lately = [value for _, value in memory.recent[-rule.growing.short :]]
         if memory.band is None or median(lately) > memory.band:

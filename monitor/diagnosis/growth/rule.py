@@ -35,7 +35,7 @@ class GrowthRule:
         floor: K3 below it counts as this. 1e-5 is the lower end of what is reported as healthy for dense models; what moves below
             it is rounding.
         follows: steps in which the baseline may double after it was set: entropy that falls, or longer answers, move K3 so slowly.
-        fast: steps in which K3 doubles, at most, for growth to count while it is within what the set-up is reported to have.
+        fast: steps in which K3 doubles, at most, for growth to count while it is within what the setup is reported to have.
         blind: after so many steps in a row without a value there is no verdict.
         growing: when K3 is growing.
         critical: when it has grown so far that the run is in danger.

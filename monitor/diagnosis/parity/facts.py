@@ -2,7 +2,7 @@
 
     engine.<setting>       of the engines, by names that stay the same over versions of vLLM (`logprobe.collectors.vllm.config`)
     effective.<setting>    what a worker chose: attention backend, dtypes, kernels (`logprobe.collectors.vllm.effective`)
-    arguments.<argument>   what somebody set to another value than vLLM's default
+    arguments.<argument>   what someone set to another value than vLLM's default
     config.<section>.<…>   the rest of vLLM's own configuration
     versions.<package>, environment.<variable>
     sampling.<parameter>   effective sampling params of the requests

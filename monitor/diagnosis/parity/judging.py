@@ -34,7 +34,7 @@ _PERSONAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One fact on both sides: whether it is known, its value, and whether somebody set it (None: no setting of vLLM's)."""
+    """One fact on both sides: whether it is known, its value, and whether someone set it (None: no setting of vLLM's)."""
 
     fact: str
     known: bool

@@ -140,12 +140,12 @@ class Bisection:
 
     @property
     def enough(self) -> float:
-        """K3 of the engine at which nothing has to change: what such a set-up is reported to have, or else agreement."""
+        """K3 of the engine at which nothing has to change: what such a setup is reported to have, or else agreement."""
         return max(self.floor, self.level or 0.0)
 
     @property
     def within(self) -> bool:
-        """Whether the engine departs, and by no more than such a set-up is reported to."""
+        """Whether the engine departs, and by no more than such a setup is reported to."""
         found = self.legs.get("engine")
         return (
             "engine" in self.decision.departs_all and found is not None and not found.broken and found.k3 <= self.enough

@@ -154,7 +154,7 @@ class _Laboratory:
         return self._setup.unlike(self._baselines.settings)
 
     def level(self) -> float | None:
-        """K3 up to which set-ups like this one are reported; None: the engine did not start, or nobody reports one."""
+        """K3 up to which setups like this one are reported; None: the engine did not start, or no one reports one."""
         engine, trainer = self._baselines.settings, self._setup.trainer_settings
         return band_of(SetupOfRun((engine,), trainer=trainer)) if engine else None
 
@@ -285,7 +285,7 @@ def _measured(a: Scores, b: Scores, fresh: Fresh) -> Measured:
 
 
 def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[TokenSequence]) -> str | None:
-    """Why a knob needs no arm: the engine has its safe value. None: it has another, or nobody knows."""
+    """Why a knob needs no arm: the engine has its safe value. None: it has another, or it is unknown."""
     for name in knob.sampling:
         used = {one.sampling.get(name, NEUTRAL[name]) for one in sequences}
         return f"already {NEUTRAL[name]:g}" if used == {NEUTRAL[name]} else None

@@ -83,7 +83,7 @@ def _work(scorer: _Main, folder: Path, parent: int) -> None:
 
 
 def _waited(process: int) -> int:
-    """Exit code; ends both processes when stdin ends first: whoever wanted the answer is gone."""
+    """Exit code; ends both processes when stdin ends first: the process that wanted the answer is gone."""
     descriptor = os.pidfd_open(process)
     ready, _, _ = select.select([descriptor, _STDIN], [], [])
     os.close(descriptor)

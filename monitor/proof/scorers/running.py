@@ -1,4 +1,4 @@
-"""Runs a scorer in a process of its own, with a time limit; whatever happens to it is an answer.
+"""Runs a scorer in a separate process, with a time limit; whatever happens to it is an answer.
 
 Arms run on this machine one after the other, or on several at once (`ray_executor`).
 """
