@@ -1515,6 +1515,7 @@ class MetricsRuns(TypedDict):
     step: Any  # BIGINT
     lost_sequences: Any  # BIGINT
     lost_tokens: Any  # BIGINT
+    live_runs: Any  # BIGINT
 
 def metrics_runs(source: Source, /, *, hours: Any, most: Any) -> Rows[MetricsRuns]: ...
 

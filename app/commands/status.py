@@ -16,7 +16,7 @@ from logprobe.app.commands import runs
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import run_of
 from logprobe.app.text import nodes, tables
-from logprobe.app.text.files import following, imports_of, raw_of
+from logprobe.app.text.files import following, imports_of, raw_of, store_of
 from logprobe.app.text.gaps import (
     SILENT_SECONDS,
     attempts,
@@ -96,6 +96,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "stuck": _stuck(service, run),
         "raw": _raw(reader, service, run),
         "imports": [each for each in imports_of(service) if each["run"] == run],
+        "store": (service.get("jobs", {}).get("store_budget") or {}).get("progress") or {},
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
 
@@ -149,6 +150,7 @@ def words(document: dict[str, Any]) -> str:
         ("kept", _kept(document["kept"])),
         *([("raw tokens", raw)] if (raw := raw_of(document["raw"]["object_store"], document["raw"])) else []),
         *([("judged", _judged(document["judged"]))] if document["judged"] else []),
+        *([("store", store_of(document["store"]))] if document["service"]["running"] else []),
         ("behind", _behind(document)),
         ("quarantined", _quarantined(document)),
     ]

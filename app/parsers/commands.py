@@ -507,6 +507,7 @@ COMMANDS: Final[Commands] = {
         arg("folder FOLDER", "a folder that `logprobe backup` made"),
         JSON,
     ),
+    "compact": ("give the store's free space back to the disk; stop the service first", JSON),
     "rebuild": ("make the store fit the raw tokens and the spool, after it was lost or damaged", JSON),
     "check": ("compare the store with its raw files; exit code 2 if something is wrong", JSON),
     "doctor": ("show what is installed, which hooks are live here and what cannot be measured", JSON),

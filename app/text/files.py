@@ -68,3 +68,18 @@ def waiting(progress: Mapping[str, Any]) -> str | None:
 
 def _files(number: int, size: int) -> str:
     return f"{counted(number, 'file')} ({data_size(size)})"
+
+
+def store_of(progress: Mapping[str, Any]) -> str:
+    """What the store holds, its limit, what it could give back and how fast it grows, by what the job `store_budget` saw last."""
+    if "bytes" not in progress:
+        return "size unknown: the service has not checked yet"
+    limit = progress["max_bytes"]
+    words = data_size(progress["bytes"]) + (" in use, no limit" if limit is None else f" of {data_size(limit)} in use")
+    if progress["over"]:
+        words += "; nothing more can be folded"
+    if progress.get("free_bytes"):
+        words += f"; {data_size(progress['free_bytes'])} free in its file"
+    if (growth := progress.get("growth")) is not None:
+        words += f"; {'grows' if growth >= 0 else 'shrinks'} by {data_size(abs(growth))} a day"
+    return words

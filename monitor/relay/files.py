@@ -15,7 +15,7 @@ from logprobe.collectors.files import make_durable, open_no_follow, replace_file
 from logprobe.monitor.home import Home
 
 FOLDER: Final = "relay"
-_MOST_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 1 << 20  # that are read of a file
 
 
 class RelayFiles:
@@ -58,6 +58,6 @@ def read_secret(path: Path) -> bytes:
         with open_no_follow(path) as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
                 raise ConfigurationError(f"{path} holds a secret, and others may read it; run: chmod 600 {path}")
-            return file.read(_MOST_BYTES)
+            return file.read(MOST_BYTES)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read ({error.strerror})") from error

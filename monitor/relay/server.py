@@ -164,11 +164,9 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                 continue
             if self._exchanges.is_deleted(run):
                 continue
-            runs[run], strange = self._exchanges.answer(run, said["marks"], int(said["cursor"]))
-            if strange:
-                self._observations.refused(
-                    who.name, "marks", context.peer(), f"{strange} lines for {run!r} that are no marks"
-                )
+            runs[run], refused = self._exchanges.answer(run, said["marks"], int(said["cursor"]))
+            for words in refused:
+                self._observations.refused(who.name, "marks", context.peer(), words)
             self._observations.node(run, node, _report(who, asked, said["queue"], now))
         pause = self._observations.nodes_heard(_HEARD_SECONDS) * _PER_NODE
         return {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs}
@@ -333,14 +331,17 @@ class _RunMarks:
         self._known: set[str] = set()
         self._offset = 0
 
-    def add(self, lines: Sequence[str]) -> None:
-        """Appends those that are new. Raises `OSError`."""
+    def add(self, lines: Sequence[str]) -> int:
+        """Appends those that are new; → how many the file has no room for. Raises `OSError`."""
         with self._lock:
             self._read()
             new = [line for line in dict.fromkeys(lines) if line not in self._known]
-            if new and self._offset + sum(map(len, new)) <= _MOST_BYTES:
+            if self._offset + sum(map(len, new)) > _MOST_BYTES:
+                return len(new)
+            if new:
                 append_lines(self.file, new)
                 self._known.update(new)
+            return 0
 
     def _read(self) -> None:
         """Also what the service's own machine marks."""
@@ -375,18 +376,24 @@ class Exchanges:
         released = None if found is None else found.released_at
         return None if released is None else datetime.fromisoformat(released).timestamp()
 
-    def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[dict[str, Any], int]:
-        """Takes a node's marks of `run`; → what the node has to know, and how many lines were no marks. Raises `OSError`."""
+    def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[dict[str, Any], list[str]]:
+        """Takes a node's marks of `run`; → what the node has to know, and what was refused. Raises `OSError`."""
         marks = [
             line for line in lines[: protocol.MARKS] if isinstance(line, str) and "\n" not in line and is_mark(line)
         ]
+        strange = len(lines) - len(marks)
         of_run, since = self._of(run), self._since(run)
         if since is not None:
             marks = [line for line in marks if float(json.loads(line)["applied_at"]) >= since]
-        if marks:
-            of_run.add(marks)
+        beyond = of_run.add(marks) if marks else 0
+        refused = {
+            f"{strange} lines for {run!r} that are no marks": strange,
+            f"{beyond} weight marks of {run!r}: it has {_MOST_BYTES >> 20} MiB of them, and more are not kept": beyond,
+        }
         found, reached = read_lines(of_run.file, max(cursor, 0), _ANSWER_BYTES)
-        return {"marks": found, "cursor": reached, **self.directives(run)}, len(lines) - len(marks)
+        return {"marks": found, "cursor": reached, **self.directives(run)}, [
+            words for words, happened in refused.items() if happened
+        ]
 
     def directives(self, run: str) -> dict[str, Any]:
         """The content of a run's file, and whether the kill switch is set. Raises `OSError`."""

@@ -106,12 +106,18 @@ def load(path: Path) -> Writers:
 
 
 def save(path: Path, writers: Writers) -> None:
-    """Replaces the file. Raises `OSError`."""
+    """Replaces the file. Raises `OSError`, or `ConfigurationError` when it would be too large to be read: no token would count any more."""
     entries = {
         name: {"runs": list(writer.runs), "secrets": [asdict(each) for each in writer.secrets]}
         for name, writer in writers.by_name.items()
     }
-    files.write(path, json.dumps({"writers": entries}, indent=2).encode(), secret=True)
+    content = json.dumps({"writers": entries}, indent=2).encode()
+    if len(content) > files.MOST_BYTES:
+        raise ConfigurationError(
+            f"{path} has {len(writers.by_name):,} writers, and no room for one more; give several nodes one token, or revoke some: "
+            "logprobe relay-token NAME --revoke"
+        )
+    files.write(path, content, secret=True)
 
 
 def _writer(name: str, entry: Mapping[str, Any]) -> Writer:

@@ -193,8 +193,10 @@ class Job:
         account.finished_at = datetime.now(UTC)
         account.last_error = f"{type(error).__name__}: {error}"
         kind = f"{type(error).__name__}: {str(error)[:80]}"
-        if kind in self._seen or len(self._seen) >= _MOST_ERRORS:
+        if kind in self._seen:
             return
+        if len(self._seen) >= _MOST_ERRORS:  # said again is better than never said
+            self._seen.clear()
         self._seen.add(kind)
         known = isinstance(error, LogprobeError)
         LOGGER.error("job %s: %s; it will be retried", self.name, account.last_error, exc_info=None if known else error)

@@ -54,6 +54,8 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
 
 
 def _of_runs(runs: Sequence[queries.MetricsRuns], judgements: Mapping[str, Judgement]) -> list[Family]:
+    live = Family("logprobe_live_runs", "gauge", f"Live runs; the newest {MOST_RUNS} have metrics here.")
+    live.add(runs[0]["live_runs"] if runs else 0)
     step = Family("logprobe_step", "gauge", "Newest computed step of a live run.")
     last = Family(
         "logprobe_last_record_timestamp_seconds", "gauge", "Arrival time of the newest record of a run.", "seconds"
@@ -76,7 +78,7 @@ def _of_runs(runs: Sequence[queries.MetricsRuns], judgements: Mapping[str, Judge
         firing = Counter(alert.severity for alert in judgement.alerts)
         for level in SEVERITIES:
             alerts.add(firing[level], run=name, severity=level)
-    return [step, last, sequences, tokens, severity, verdict, alerts]
+    return [live, step, last, sequences, tokens, severity, verdict, alerts]
 
 
 def _of_steps(values: Sequence[queries.MetricsNewest]) -> list[Family]:

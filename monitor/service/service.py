@@ -44,6 +44,7 @@ from logprobe.monitor.service.jobs import (
     save_records,
 )
 from logprobe.monitor.service.pipeline import Pipeline, Report, backlog
+from logprobe.monitor.store.compaction import compact_at_start
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
@@ -134,6 +135,7 @@ class Service:
         """Returns after `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` when it cannot start."""
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
+            compact_at_start(self._home)
             self._store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
             self._sql = stack.enter_context(SqlService(self._home, self._store.snapshot, self._limits))
             parts = [make(self._store, self._stop) for make in self._makers]

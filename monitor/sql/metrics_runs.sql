@@ -1,11 +1,11 @@
 -- Runs for a scrape: the $most newest that had a collector at work in the last $hours hours; and what they lost.
--- Grain: run. Inputs: segments, health_records, step_summaries. Parameters: $hours, $most.
+-- `live_runs`: how many there are, also beyond $most. Grain: run. Inputs: segments, health_records, step_summaries. Parameters: $hours, $most.
 WITH arrivals AS (
     SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments WHERE writer NOT LIKE 'relay-%' AND writer NOT LIKE 'probe-%' GROUP BY run, writer
 ), signs AS (
     SELECT run, writer, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
 ), live AS (
-    SELECT run, min(first_at) AS first_at, max(last_at) AS last_at
+    SELECT run, min(first_at) AS first_at, max(last_at) AS last_at, count(*) OVER () AS live_runs
     FROM arrivals LEFT JOIN signs USING (run, writer)
     GROUP BY run
     HAVING bool_or(NOT coalesce(closed, false)) AND max(last_at) > now() - to_hours($hours::INTEGER)
@@ -16,6 +16,6 @@ WITH arrivals AS (
     SELECT run, max(step) AS step FROM step_summaries GROUP BY run
 )
 SELECT live.run, epoch(live.last_at) AS last_at, newest.step, coalesce(losses.sequences, 0) AS lost_sequences,
-       coalesce(losses.tokens, 0) AS lost_tokens
+       coalesce(losses.tokens, 0) AS lost_tokens, live.live_runs
 FROM live LEFT JOIN newest USING (run) LEFT JOIN losses USING (run)
 ORDER BY live.first_at DESC, live.run

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from logprobe.monitor.store.store import Store
 GIB: Final = 1 << 30
 PROTECTED_STEPS: Final = 64
 QUIET: Final = timedelta(minutes=2)  # as long as an engine's records are waited for, see macro_steps_on_their_way
+_DAY: Final = timedelta(days=1)
+_GROWTH_PAUSE: Final = timedelta(minutes=10)  # between two sizes that are remembered
 WINDOW: Final = 256  # steps whose profiles become one
 WORST, CHANCE = 2, 2  # sequences of a step that its sample has
 SAMPLED_STEPS: Final = 10_000
@@ -69,7 +72,10 @@ class StoreBudget:
 
 @dataclass(slots=True)
 class FoldReport:
-    """What one run did. `bytes`: in use now; `over`: more than the budget. `problem`: why it stays so."""
+    """What one run did. `bytes`: in use now; `over`: more than the budget. `problem`: why it stays so.
+
+    `growth`: bytes that were added in a day, by what was in use up to a day ago, folding included; None: not yet known.
+    """
 
     steps: int = 0
     sequences: int = 0
@@ -79,6 +85,7 @@ class FoldReport:
     free_bytes: int = 0
     max_bytes: int | None = None
     over: bool = False
+    growth: float | None = None
     problem: str | None = None
     seconds: float = 0.0
 
@@ -103,6 +110,7 @@ class Folder:
         self._now = now
         self._protected = protected
         self._quiet = quiet
+        self._sizes: deque[tuple[datetime, int]] = deque(maxlen=_DAY // _GROWTH_PAUSE)
 
     def run_once(self) -> FoldReport:
         """Folds what arrived late of folded steps, and, beyond the budget, old steps until the store is well within it.
@@ -137,6 +145,7 @@ class Folder:
             if nothing_left or not exceeded:
                 break
         report.over = self._is_exceeded(report)
+        report.growth = self._growth(report.bytes)
         if report.over and nothing_left:
             report.problem = (
                 f"the store holds {report.bytes / GIB:.2f} GiB, its budget is {(self._budget.max_bytes or 0) / GIB:.2f}, and every step that "
@@ -147,6 +156,14 @@ class Folder:
 
     def _is_exceeded(self, report: FoldReport) -> bool:
         return self._budget.max_bytes is not None and report.bytes > self._budget.max_bytes
+
+    def _growth(self, size: int) -> float | None:
+        """Bytes a day since a day ago, or since this process started; None in its first minutes."""
+        now = self._now()
+        if not self._sizes or now - self._sizes[-1][0] >= _GROWTH_PAUSE:
+            self._sizes.append((now, size))
+        since, first = self._sizes[0]
+        return None if now - since < _GROWTH_PAUSE else (size - first) / ((now - since) / _DAY)
 
     def _due(self, *, only_again: bool) -> pa.Table:
         return queries.fold_due(

@@ -57,6 +57,14 @@ def test_a_distinct_error_is_logged_once(caplog) -> None:
     assert job.account().failures == 7
 
 
+def test_an_error_beyond_those_remembered_is_logged(caplog) -> None:
+    job = Job("toy", 1.0, failing(*[StoreError(f"number {number}") for number in range(jobs._MOST_ERRORS + 1)]))
+    with caplog.at_level(logging.ERROR, logger="logprobe.service"):
+        for _ in range(jobs._MOST_ERRORS + 1):
+            job.run()
+    assert f"number {jobs._MOST_ERRORS};" in caplog.records[-1].getMessage()
+
+
 def test_asking_for_a_run_raises_what_it_raises_and_counts_it() -> None:
     job = Job("toy", 1.0, failing(StoreError("disk full")))
     with pytest.raises(StoreError, match="disk full"):

@@ -92,13 +92,16 @@ def test_only_live_runs_and_only_so_many(store):
         record(store.home.path, f"run-{number}")
     record(store.home.path, "over", closed=True)
     digest(store)
-    shown = {sample.labels["run"] for sample in scraped(store)["logprobe_step"].samples}
+    found = scraped(store)
+    shown = {sample.labels["run"] for sample in found["logprobe_step"].samples}
     assert len(shown) == MOST_RUNS
+    assert found["logprobe_live_runs"].samples[0].value == MOST_RUNS + 3
     assert "over" not in shown
 
 
 def test_an_empty_home_is_a_valid_exposition(store):
     assert not scraped(store)["logprobe_k3_kl"].samples
+    assert scraped(store)["logprobe_live_runs"].samples[0].value == 0
 
 
 def test_odd_numbers_and_states_survive_the_parser():

@@ -10,7 +10,7 @@ from typing import Any, Final
 from logprobe.app.dashboard.elements.bar import ingest_lag
 from logprobe.app.dashboard.elements.blocks import Block, action, facts, heading, row, table, text
 from logprobe.app.runs import Run
-from logprobe.app.text.files import amounts, delays, home_of, imports_of
+from logprobe.app.text.files import amounts, delays, home_of, imports_of, store_of
 from logprobe.app.text.lost_records import about_file
 from logprobe.app.text.numbers import counted, data_size, duration, number, when
 from logprobe.collectors.plain_text import harmless
@@ -241,22 +241,12 @@ def kept_blocks(stored: Stored, status: Row) -> list[Block]:
                 ("kept now", _now(done)),
                 ("last look", _removed(done)),
                 *([("object store", elsewhere)] if (elsewhere := home_of(moving)) else []),
-                ("store", _budget(folding)),
+                ("store", store_of(folding)),
             ]
         ),
         table("kept", _KEPT, rows, empty="No run has trained on anything yet."),
         table("folded", _FOLDED, folded, empty="All sequences of every step are kept."),
     ]
-
-
-def _budget(done: Row) -> str:
-    """The store's limit and what it holds."""
-    if "bytes" not in done:
-        return "limit unknown: the service has not checked yet"
-    if done["max_bytes"] is None:
-        return f"{data_size(done['bytes'])} in use, no limit"
-    over = "; nothing more can be folded" if done["over"] else ""
-    return f"{data_size(done['bytes'])} of {data_size(done['max_bytes'])} in use{over}"
 
 
 def _folded(each: Row) -> Block:

@@ -113,7 +113,10 @@ def test_retention_says_of_which_steps_only_sums_are_kept() -> None:
     over = data_home.kept_blocks(STORED, {"jobs": {"store_budget": {"progress": {**progress, "over": True}}}})
     assert facts(over)["store"].endswith("nothing more can be folded")
     assert rows(over, "folded") == []
-    assert facts(data_home.kept_blocks(STORED, {}))["store"].startswith("limit unknown")
+    grown = {**progress, "free_bytes": 2 << 20, "growth": 5.0 * (1 << 30)}
+    growing = data_home.kept_blocks(STORED, {"jobs": {"store_budget": {"progress": grown}}})
+    assert facts(growing)["store"] == "3 MiB of 4 MiB in use; 2 MiB free in its file; grows by 5 GiB a day"
+    assert facts(data_home.kept_blocks(STORED, {}))["store"].startswith("size unknown")
 
 
 def test_retention_says_its_limits_and_why_tokens_are_gone() -> None:
