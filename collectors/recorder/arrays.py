@@ -39,8 +39,12 @@ def as_piece(name: str, value: Any) -> Piece:
     """A numpy view of `value` where there is one; a device tensor stays what it is.
 
     Raises:
-        InputError: not an array of numbers.
+        InputError: not an array of numbers, or a piece of one.
     """
+    if hasattr(value, "full_tensor"):  # its memory is that of this rank's shard, which would pass for the whole
+        raise InputError(
+            f"{name}: sharded over ranks (DTensor); pass its full_tensor(), or record on ranks that have whole sequences"
+        )
     array = value if isinstance(value, np.ndarray) else torch_bridge.view(value)
     if array is None:
         array, _ = from_list(value)
