@@ -101,8 +101,8 @@ def _high_from_start(pairing: Pairing) -> bool:
 def _left(pairing: Pairing, axis: Axis) -> str:
     if pairing.leaves_at is not None:
         return where(pairing.leaves_at, axis)
-    known = any(item.metric == K3 and item.verdict != "unknown" for item in pairing.metrics)
-    return "does not" if known else "–"
+    judged = any(item.metric == K3 and item.verdict != "unknown" for item in pairing.metrics)
+    return "does not" if judged else "–"
 
 
 def growth_words(growth: Growth) -> list[str]:

@@ -58,8 +58,8 @@ def _on(standing: Standing) -> str:
 
 def _outcome(standing: Standing) -> str:
     """Whether it helped, as of the step where that was judged."""
-    found = standing.effect
-    return f"as of step {standing.judged_at:,}: {found['words']}" if found else effect.WORDS["too_early"]
+    outcome = standing.effect
+    return f"as of step {standing.judged_at:,}: {outcome['words']}" if outcome else effect.WORDS["too_early"]
 
 
 def method(config: Mapping[str, Any] | None) -> str:

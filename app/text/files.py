@@ -14,28 +14,28 @@ def imports_of(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return (job.get("progress") or {}).get("imports") or ()
 
 
-def following(each: Mapping[str, Any]) -> str:
+def following(follower: Mapping[str, Any]) -> str:
     """One entry as a sentence.
 
     >>> following({"format": "prime-rl", "path": "/out", "state": "following", "files": 3, "units": 40, "bad_units": 0,
     ...            "waiting": 1, "broken": 0, "shown": ["step_3/rank_0.jsonl: prime-rl has not marked its step STABLE"]})
     'prime-rl from /out: following, 3 files, 40 units added; 1 waiting (step_3/rank_0.jsonl: prime-rl has not marked its step STABLE)'
     """
-    return f"{each['format']} from {each['path']}: {each['state']}{amounts(each)}{delays(each)}"
+    return f"{follower['format']} from {follower['path']}: {follower['state']}{amounts(follower)}{delays(follower)}"
 
 
-def amounts(each: Mapping[str, Any]) -> str:
+def amounts(follower: Mapping[str, Any]) -> str:
     """What was taken since its process started."""
-    if "units" not in each:
+    if "units" not in follower:
         return ""
-    bad = f", {each['bad_units']:,} left out" if each["bad_units"] else ""
-    return f", {each['files']:,} files, {each['units']:,} units added{bad}"
+    bad = f", {follower['bad_units']:,} left out" if follower["bad_units"] else ""
+    return f", {follower['files']:,} files, {follower['units']:,} units added{bad}"
 
 
-def delays(each: Mapping[str, Any]) -> str:
+def delays(follower: Mapping[str, Any]) -> str:
     """What waits and what is broken, with the first of them."""
-    counts = [f"{each[name]:,} {name}" for name in ("broken", "waiting") if each.get(name)]
-    return f"; {', '.join(counts)} ({each['shown'][0]})" if counts else ""
+    counts = [f"{follower[name]:,} {name}" for name in ("broken", "waiting") if follower.get(name)]
+    return f"; {', '.join(counts)} ({follower['shown'][0]})" if counts else ""
 
 
 def raw_of(progress: Mapping[str, Any], row: Mapping[str, Any]) -> str | None:

@@ -59,5 +59,5 @@ def when(moment: datetime | str | None) -> str:
     """A time in UTC, to the second; a dash for what is unknown."""
     if moment is None:
         return "–"
-    known = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    return known.strftime("%Y-%m-%d %H:%M:%S")
+    time = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return time.strftime("%Y-%m-%d %H:%M:%S")

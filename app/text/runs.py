@@ -64,7 +64,7 @@ def prefix(name: str) -> str:
 
 def line(run: Run, glance: Glance | None) -> dict[str, Any]:
     """One run as a row of the table; times and numbers as they are."""
-    judgement, known = run.judgement, glance or {}
+    judgement, latest = run.judgement, glance or {}
     return {
         "run": run.name,
         "severity": judgement.severity,
@@ -74,9 +74,9 @@ def line(run: Run, glance: Glance | None) -> dict[str, Any]:
         "not_judged_since": judgement.step if lateness(judgement) else None,
         "alerts": [alert.rule for alert in judgement.alerts],
         "acknowledged_by": acknowledged_by(judgement),
-        "k3": next(iter(reversed(known.get("k3") or [])), None),
-        "lag": known.get("lag"),
-        "correction": _CORRECTIONS.get(known.get("correction") or "", "off"),
+        "k3": next(iter(reversed(latest.get("k3") or [])), None),
+        "lag": latest.get("lag"),
+        "correction": _CORRECTIONS.get(latest.get("correction") or "", "off"),
         "state": run.liveness.state.value,
         "steps": run.steps,
         "last_step": run.last_step,

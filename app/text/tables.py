@@ -61,9 +61,9 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]], *, widest: int
 
 
 def _numeric(values: Sequence[Any]) -> bool:
-    known = [value for value in values if value is not None]
-    return bool(known) and all(
-        isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in known
+    present = [value for value in values if value is not None]
+    return bool(present) and all(
+        isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in present
     )
 
 

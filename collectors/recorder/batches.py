@@ -341,8 +341,8 @@ def _integer_lists(rows: list[NDArray[np.integer[Any]] | None], kind: pa.DataTyp
 
 def _struct_lists(rows: list[list[tuple[Any, ...]] | None], kind: pa.StructType) -> pa.Array:
     """Lists of structs from tuples of their fields; None becomes null."""
-    found = [item for row in rows for item in row or ()]
-    parts = [_struct_field([item[place] for item in found], field) for place, field in enumerate(kind)]
+    items = [item for row in rows for item in row or ()]
+    parts = [_struct_field([item[place] for item in items], field) for place, field in enumerate(kind)]
     values = pa.StructArray.from_arrays(parts, fields=list(kind))
     absent = np.array([row is None for row in rows], dtype=np.bool_)
     return lists(arrays.offsets_of([len(row or ()) for row in rows]), values, absent if absent.any() else None)

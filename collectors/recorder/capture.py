@@ -112,18 +112,18 @@ class RaggedPart(Part):
     __slots__ = ("missing",)
 
     def __init__(self, name: str, values: Sequence[Any], lengths: Sequence[int] | None = None) -> None:
-        found = [_sequence(name, value) for value in values]
+        sequences = [_sequence(name, value) for value in values]
         self.name = name
-        self.dtype = _common_dtype(name, [piece for piece, _ in found if piece is not None])
-        for index, (piece, _) in enumerate(found):
+        self.dtype = _common_dtype(name, [piece for piece, _ in sequences if piece is not None])
+        for index, (piece, _) in enumerate(sequences):
             if piece is None:
-                found[index] = _unreported(name, index, lengths, self.dtype)
-        self.piece = [piece for piece, _ in found]
+                sequences[index] = _unreported(name, index, lengths, self.dtype)
+        self.piece = [piece for piece, _ in sequences]
         self.shape = (sum(len(piece) for piece in self.piece),)
         self.nbytes = self.shape[0] * self.dtype.itemsize
         self.offset = 0
         self.per_token = True
-        self.missing = _missing(self.piece, [gap for _, gap in found])
+        self.missing = _missing(self.piece, [gap for _, gap in sequences])
 
     def lengths(self) -> list[int]:
         """Elements of every piece."""
@@ -279,7 +279,7 @@ class Capturer:
         for part in travelling:
             part.copy_to(block)
         if on_device:
-            pieces = [found for part in travelling for found in part.device_pieces()]
+            pieces = [piece for part in travelling for piece in part.device_pieces()]
             call.events = self._copies.copy(pieces, block)
         if kept:
             call.kept, event = self._copies.keep(kept, call.device)

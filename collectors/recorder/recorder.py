@@ -530,11 +530,11 @@ class Recorder:
             return None
         if isinstance(sampling, Mapping):
             return self.config(sampling, kind="sampling_params", replica=replica)
-        known: dict[int, str] = {}  # requests of one batch mostly share one object
+        fingerprints: dict[int, str] = {}  # requests of one batch mostly share one object
         for item in sampling:
-            if item is not None and id(item) not in known:
-                known[id(item)] = self.config(item, kind="sampling_params", replica=replica)
-        return [None if item is None else known[id(item)] for item in sampling]
+            if item is not None and id(item) not in fingerprints:
+                fingerprints[id(item)] = self.config(item, kind="sampling_params", replica=replica)
+        return [None if item is None else fingerprints[id(item)] for item in sampling]
 
 
 def _recreate(arguments: dict[str, Any]) -> Recorder:

@@ -204,8 +204,8 @@ def host_description(settings: Settings) -> dict[str, Any]:
 
 
 def _loaded_versions() -> dict[str, str]:
-    found = {name: getattr(sys.modules.get(name), "__version__", None) for name in _WATCHED_VERSIONS}
-    return {name: str(version_) for name, version_ in found.items() if version_ is not None}
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in _WATCHED_VERSIONS}
+    return {name: str(version_) for name, version_ in versions.items() if version_ is not None}
 
 
 @cache

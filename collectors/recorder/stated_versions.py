@@ -71,14 +71,14 @@ def _fill(codes: Codes, given: Any, mask: NDArray[np.bool_], names: dict[str, in
     if len(given) > 0 and all(isinstance(item, list | tuple) for item in given):
         codes[mask] = _codes_of_spans(given, sampled, names, number)
         return
-    found = np.array([_code(item, names) for item in given], np.int64)
-    if len(found) == len(codes):
-        codes[:] = found
-    elif len(found) == sampled:
-        codes[mask] = found
+    codes_given = np.array([_code(item, names) for item in given], np.int64)
+    if len(codes_given) == len(codes):
+        codes[:] = codes_given
+    elif len(codes_given) == sampled:
+        codes[mask] = codes_given
     else:
         raise InputError(
-            f"rollout_versions[{number}]: {len(found)} versions for {len(codes)} tokens, {sampled} under the mask"
+            f"rollout_versions[{number}]: {len(codes_given)} versions for {len(codes)} tokens, {sampled} under the mask"
         )
 
 
@@ -114,7 +114,7 @@ def _spans(
     starts = starts[starts < len(codes_N)]
     ends = np.append(starts[1:], len(codes_N))
     sequences = np.searchsorted(offsets_S1, starts, side="right") - 1
-    found: list[list[Span]] = [[] for _ in range(len(offsets_S1) - 1)]
+    by_sequence: list[list[Span]] = [[] for _ in range(len(offsets_S1) - 1)]
     for sequence, start, end, code in zip(
         sequences.tolist(), starts.tolist(), ends.tolist(), codes_N[starts].tolist(), strict=True
     ):
@@ -122,5 +122,5 @@ def _spans(
             first = int(offsets_S1[sequence])
             before = int(sampled_N1[first])
             places = (start - first, end - first, int(sampled_N1[start]) - before, int(sampled_N1[end]) - before)
-            found[sequence].append((*places, str(code) if names is None else names[code]))
-    return [spans or None for spans in found]
+            by_sequence[sequence].append((*places, str(code) if names is None else names[code]))
+    return [spans or None for spans in by_sequence]

@@ -297,8 +297,8 @@ class Snapshot:
     def rows(self, asked: Mapping[str, Any]) -> pa.RecordBatchReader:
         """Rows of a table: `columns`; of `runs` and `steps` (first, last) unless these are None. Raises `QueryError`."""
         table, columns = str(asked["table"]), [str(name) for name in asked["columns"]]
-        known = self._columns(table)
-        if not columns or not known.issuperset(columns):
+        existing = self._columns(table)
+        if not columns or not existing.issuperset(columns):
             raise QueryError(f"there are no columns {columns} in a table {table!r}")
         where, params = _where(asked.get("runs"), asked.get("steps"))
         source = f"main.{_quoted(table)}"
@@ -309,11 +309,11 @@ class Snapshot:
         return relation.to_arrow_reader(batch_size=_BATCH)
 
     def _objects(self, table: str, asked: Mapping[str, Any]) -> list[str]:
-        found = moved.files(self._cursor, table, asked.get("runs"), asked.get("steps"))
-        if not found:
+        files = moved.files(self._cursor, table, asked.get("runs"), asked.get("steps"))
+        if not files:
             return []
         self._reach_objects()
-        return [moved.empty(self._home, table), *found]
+        return [moved.empty(self._home, table), *files]
 
     def _columns(self, table: str) -> set[str]:
         rows = self._cursor.execute(statement("free_sql_columns"), {"table": table}).fetchall()

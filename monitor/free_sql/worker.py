@@ -139,7 +139,7 @@ class Worker:
             if size > self._setting.result_bytes:
                 raise QueryError(self._setting.too_large)
             gathered.append(batch)
-            if sum(each.nbytes for each in gathered) > _FRAME_BYTES or sum(map(len, gathered)) >= _FRAME_ROWS:
+            if sum(part.nbytes for part in gathered) > _FRAME_BYTES or sum(map(len, gathered)) >= _FRAME_ROWS:
                 self._send_batches(gathered)
                 gathered = []
         if gathered or rows == 0:

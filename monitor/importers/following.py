@@ -145,9 +145,9 @@ class Follower:
         with Reading(self._form.name) as reading:
             while not stop.is_set():
                 begun = time.monotonic()
-                found = self._listing()
+                listing = self._listing()
                 seconds = time.monotonic() - begun
-                self._round(found, reading)
+                self._round(listing, reading)
                 tell(self.status)
                 settle()
                 stop.wait(min(max(self._pace.look, self._pace.share * seconds), self._pace.longest))
@@ -177,17 +177,17 @@ class Follower:
         except (ConfigurationError, OSError) as error:
             return Listing(problems=[str(error)])
 
-    def _round(self, found: Listing, reading: Reading) -> None:
+    def _round(self, listing: Listing, reading: Reading) -> None:
         now = time.monotonic()
-        due = [name for name, stamp in found.files.items() if self._is_due(name, stamp, now)]
+        due = [name for name, stamp in listing.files.items() if self._is_due(name, stamp, now)]
         for name in sorted(due, key=natural):
             if self._stop.is_set():
                 return
             self._visit(name, self._files[name], reading)
         for name, state in self._files.items():
-            if name not in found.files and any(not self._writer.whole(marker) for marker in state.known):
+            if name not in listing.files and any(not self._writer.whole(marker) for marker in state.known):
                 self._break(name, state, "it is gone, and one of its pieces was being written: its rows are lost")
-        self._describe(found)
+        self._describe(listing)
 
     def _is_due(self, name: str, stamp: Stamp, now: float) -> bool:
         state = self._files.setdefault(name, _File())
@@ -320,13 +320,13 @@ class Follower:
         except OSError as error:
             raise SpoolRefusedError(f"{self._writer.folder} cannot be written: {error}") from error
 
-    def _describe(self, found: Listing) -> None:
-        waiting = {name: state.waits for name in found.files if (state := self._files[name]).waits is not None}
+    def _describe(self, listing: Listing) -> None:
+        waiting = {name: state.waits for name in listing.files if (state := self._files[name]).waits is not None}
         broken = {name: state.broken for name, state in self._files.items() if state.broken is not None}
         self.status = replace(  # in one go: who reads it from another thread sees one round, never parts of two
             self.status,
-            state=found.problems[0] if found.problems else "following",
-            files=len(found.files),
+            state=listing.problems[0] if listing.problems else "following",
+            files=len(listing.files),
             waiting=len(waiting),
             broken=len(broken),
             shown=[*_words(broken), *_words(waiting)][:_SHOWN],
@@ -370,23 +370,23 @@ def listing(root: Path, patterns: Sequence[str], *, without: Path) -> Listing:
 
     Raises `ConfigurationError` for more files than an import may have.
     """
-    found = Listing()
+    listing = Listing()
     if root.is_file():
-        found.files[root.name] = Stamp.of(root.stat())
-        return found
-    for entry in _entries(root, found.problems, without):
+        listing.files[root.name] = Stamp.of(root.stat())
+        return listing
+    for entry in _entries(root, listing.problems, without):
         if not any(fnmatchcase(entry.name, pattern) for pattern in patterns):
             continue
         try:
             if entry.is_file():
-                found.files[Path(entry.path).relative_to(root).as_posix()] = Stamp.of(entry.stat())
+                listing.files[Path(entry.path).relative_to(root).as_posix()] = Stamp.of(entry.stat())
         except FileNotFoundError:  # renamed or removed since
             continue
         except OSError as error:
-            found.problems.append(f"{entry.path}: {error.strerror}")
-    if len(found.files) > limits.IMPORT_FILES.value:
-        raise limits.IMPORT_FILES.exceeded(f"{root} holds {len(found.files):,} files to import")
-    return found
+            listing.problems.append(f"{entry.path}: {error.strerror}")
+    if len(listing.files) > limits.IMPORT_FILES.value:
+        raise limits.IMPORT_FILES.exceeded(f"{root} holds {len(listing.files):,} files to import")
+    return listing
 
 
 def _entries(root: Path, problems: list[str], without: Path) -> Iterator[os.DirEntry[str]]:

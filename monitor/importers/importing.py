@@ -70,29 +70,29 @@ class Importer:
             OSError: a file cannot be read, or the spool not be written.
         """
         report = ImportReport()
-        found = [
+        chosen = [
             _File(path, name, Stamp.of(path.stat()))
             for path, name in files(root, self._form.patterns, without=self._home.path)
         ]
         markers = self._markers()
-        wanted = [self._wanted(file, markers.get(file.name, [])) for file in found]
-        work = batches(self._form.name, ((each, file.stamp.size) for each, file in zip(wanted, found, strict=True)))
+        wanted = [self._wanted(file, markers.get(file.name, [])) for file in chosen]
+        work = batches(self._form.name, ((asked, file.stamp.size) for asked, file in zip(wanted, chosen, strict=True)))
         with Reading(self._form.name) as own:
             prepared = itertools.chain.from_iterable(pool.map(prepare, work))
-            for file, asked, made in zip(found, wanted, prepared, strict=False):  # nothing comes after one that failed
+            for file, asked, made in zip(chosen, wanted, prepared, strict=False):  # nothing comes after one that failed
                 self._write(file, markers.get(file.name, []), _pieces(own, asked, made), report)
                 report.files += 1
-                progress(report, file.name, len(found))
+                progress(report, file.name, len(chosen))
         if not self._writer.closed and (self._writer.markers or report.units):
             self._writer.note("closed", "info", "import finished")
         return report
 
     def _markers(self) -> dict[str, list[Marker]]:
         """By file, in their order."""
-        found: dict[str, list[Marker]] = {}
+        by_file: dict[str, list[Marker]] = {}
         for marker in sorted(self._writer.markers, key=lambda marker: marker.start):
-            found.setdefault(marker.file, []).append(marker)
-        return found
+            by_file.setdefault(marker.file, []).append(marker)
+        return by_file
 
     def _wanted(self, file: _File, markers: list[Marker]) -> Wanted:
         return Wanted(file.path.absolute(), file.name, file.stamp.time, self._writer.known(markers))
@@ -166,12 +166,12 @@ class Prepared:
 
 def prepare(batch: Batch) -> list[Prepared]:
     """One entry per file; none after the first that failed."""
-    found = []
+    prepared = []
     for wanted, size in zip(batch.files, batch.sizes, strict=True):
-        found.append(_prepared(batch.form, wanted, size))
-        if found[-1].failure is not None:
+        prepared.append(_prepared(batch.form, wanted, size))
+        if prepared[-1].failure is not None:
             break
-    return found
+    return prepared
 
 
 def after(wanted: Wanted, done: list[Piece]) -> Wanted:

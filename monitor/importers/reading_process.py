@@ -43,17 +43,17 @@ def main() -> None:
 
 def _limit_memory(size: int) -> None:
     """So much beside what the interpreter and its libraries hold already. Data, not addresses: mapped files cost nothing."""
-    found = _USED.search(Path("/proc/self/status").read_text(encoding="ascii")) if sys.platform == "linux" else None
-    if found is not None:
-        most = int(found[1]) * 1024 + size
+    used = _USED.search(Path("/proc/self/status").read_text(encoding="ascii")) if sys.platform == "linux" else None
+    if used is not None:
+        most = int(used[1]) * 1024 + size
         resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def _answer(request: Mapping[str, Any], answers: IO[bytes]) -> None:
     form, path = request["form"], Path(request["path"])
     try:
-        for each in _found(form, path, request):
-            _send(answers, CONTENT, pickle.dumps(each, pickle.HIGHEST_PROTOCOL))
+        for answer in _found(form, path, request):
+            _send(answers, CONTENT, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
         _send(answers, END)
     except BrokenPipeError:
         raise
@@ -72,7 +72,7 @@ def _found(form: str, path: Path, request: Mapping[str, Any]) -> Iterator[Any]:
     """The pieces that are asked for, or the units of a recorded run."""
     if request["wanted"] is None:
         return _sized(read(form, path, 0, ended=True), path, request["most"])
-    known = tuple(Known(**each) for each in request["wanted"]["known"])
+    known = tuple(Known(**piece) for piece in request["wanted"]["known"])
     wanted = Wanted(**{**request["wanted"], "path": path, "known": known})
     units = read(form, path, wanted.offset, ended=wanted.ended)
     return pieces(named(form), wanted, _sized(units, path, request["most"]))

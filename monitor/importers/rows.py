@@ -60,10 +60,10 @@ def rollout(*, sample_id: Any, token_ids: Any, logprobs: Any = None, version: st
 
 def scalars(step: Any, values: Mapping[str, Any], time: Any = None) -> Row:
     """A step row with the numbers among `values`. Raises `BadRowError` when there is none."""
-    found = {name: float(value) for name, value in values.items() if type(value) in {int, float}}
-    if not found:
+    numbers = {name: float(value) for name, value in values.items() if type(value) in {int, float}}
+    if not numbers:
         raise BadRowError("contains no numbers")
-    return "step", {"step": whole("step", step), "time": moment(time), "scalars": list(found.items())}
+    return "step", {"step": whole("step", step), "time": moment(time), "scalars": list(numbers.items())}
 
 
 def integers(name: str, values: Any) -> list[int]:

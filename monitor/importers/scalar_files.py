@@ -84,11 +84,11 @@ def _console_lines(path: Path) -> Iterator[Unit]:
     with path.open("rb") as file:
         for content, _ in limits.lines(file):
             line = content.decode(errors="replace")
-            found = _CONSOLE.search(line)
-            if found and line.endswith("\n"):
-                parts = (part.rpartition(":") for part in found[2].strip().split(" - "))
+            match = _CONSOLE.search(line)
+            if match and line.endswith("\n"):
+                parts = (part.rpartition(":") for part in match[2].strip().split(" - "))
                 numbers = {name: _number(_WRAPPED.sub(r"\1", value)) for name, _, value in parts if name}
-                yield Unit(found[0].encode(), {"step": int(found[1]), "data": numbers})
+                yield Unit(match[0].encode(), {"step": int(match[1]), "data": numbers})
 
 
 def _number(text: Any) -> float | None:

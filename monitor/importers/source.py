@@ -66,9 +66,9 @@ class Stamp:
     changed: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Stamp:
+    def of(cls, status: os.stat_result) -> Stamp:
         """Of what `stat` found."""
-        return cls(found.st_size, found.st_mtime_ns)
+        return cls(status.st_size, status.st_mtime_ns)
 
     @property
     def time(self) -> str:
@@ -100,13 +100,13 @@ def files(root: Path, patterns: Sequence[str], *, without: Path) -> list[tuple[P
     """The files to import with their names below `root`, in natural order, but none below `without`, the home itself. Raises `ConfigurationError` when there is none."""
     if root.is_file():
         return [(root, root.name)]
-    found = {path for pattern in patterns for path in root.rglob(pattern) if path.is_file()}
-    found = {path for path in found if not path.resolve().is_relative_to(without)}
-    if len(found) > limits.IMPORT_FILES.value:
-        raise limits.IMPORT_FILES.exceeded(f"{root} holds {len(found):,} files to import")
-    if not found:
+    paths = {path for pattern in patterns for path in root.rglob(pattern) if path.is_file()}
+    paths = {path for path in paths if not path.resolve().is_relative_to(without)}
+    if len(paths) > limits.IMPORT_FILES.value:
+        raise limits.IMPORT_FILES.exceeded(f"{root} holds {len(paths):,} files to import")
+    if not paths:
         raise ConfigurationError(f"{root}: no file named {' or '.join(patterns)} there; check FORMAT and PATH")
-    return sorted(((path, path.relative_to(root).as_posix()) for path in found), key=lambda item: natural(item[1]))
+    return sorted(((path, path.relative_to(root).as_posix()) for path in paths), key=lambda item: natural(item[1]))
 
 
 def natural(name: str) -> list[tuple[int, str]]:
@@ -260,12 +260,12 @@ def pieces(form: Format, wanted: Wanted, units: Iterator[Unit]) -> Iterator[Piec
     if not wanted.offset:
         units = itertools.islice(units, position, None)
     for known in wanted.known:
-        found = list(itertools.islice(units, known.units))
-        yield _piece(form, wanted, position, found, known.time if known.rows else None)
-        position += len(found)
-    for found, last in _cut(units):
-        yield _piece(form, wanted, position, found, wanted.time, last=last)
-        position += len(found)
+        chunk = list(itertools.islice(units, known.units))
+        yield _piece(form, wanted, position, chunk, known.time if known.rows else None)
+        position += len(chunk)
+    for chunk, last in _cut(units):
+        yield _piece(form, wanted, position, chunk, wanted.time, last=last)
+        position += len(chunk)
 
 
 def _piece(
@@ -275,11 +275,11 @@ def _piece(
     rows: dict[str, list[dict[str, Any]]] = {}
     bad: list[str] = []
     for position, unit in enumerate(units if time is not None else (), start):
-        found = _parsed(form, unit, Place(wanted.path, wanted.name, position))
-        if isinstance(found, str):
-            bad.append(f"{wanted.name}:{position + 1}: {found}")
+        parsed = _parsed(form, unit, Place(wanted.path, wanted.name, position))
+        if isinstance(parsed, str):
+            bad.append(f"{wanted.name}:{position + 1}: {parsed}")
             continue
-        for kind, row in found:
+        for kind, row in parsed:
             rows.setdefault(kind, []).append(row)
     return Piece(
         file=wanted.name,
@@ -288,7 +288,7 @@ def _piece(
         sha256=_digest(units),
         offset=units[-1].end if units else 0,
         last=last,
-        tables={kind: _table(kind, found, time or "") for kind, found in rows.items()},
+        tables={kind: _table(kind, of_kind, time or "") for kind, of_kind in rows.items()},
         bad_units=len(bad),
         bad=tuple(bad[:SHOWN]),
     )
@@ -322,19 +322,19 @@ def _digest(units: Sequence[Unit]) -> str:
 
 def _cut(units: Iterator[Unit]) -> Iterator[tuple[list[Unit], bool]]:
     """The units of one piece after the other, each with whether it is the last one."""
-    found = _next(units)
-    while found:
+    chunk = _next(units)
+    while chunk:
         following = next(units, None)
-        yield found, following is None
-        found = [] if following is None else _next(itertools.chain([following], units))
+        yield chunk, following is None
+        chunk = [] if following is None else _next(itertools.chain([following], units))
 
 
 def _next(units: Iterator[Unit]) -> list[Unit]:
-    found: list[Unit] = []
+    chunk: list[Unit] = []
     size = 0
     for unit in itertools.islice(units, PIECE_UNITS):
-        found.append(unit)
+        chunk.append(unit)
         size += unit.size
         if size > _PIECE_BYTES:
             break
-    return found
+    return chunk

@@ -49,16 +49,16 @@ def event(value: bytes, place: Place) -> Iterable[Row]:
     """The scalars of one event; an event without any (a header, a histogram, a picture) gives nothing."""
     del place
     step, time = 0, None
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for number, content in fields(value):
         if number == 1:
             (time,) = struct.unpack("<d", content)
         elif number == 2:  # noqa: PLR2004 - numbers of event.proto
             step = content
         elif number == 5:  # noqa: PLR2004
-            found |= dict(_summary(content))
-    if found:
-        yield scalars(step, found, time)
+            values |= dict(_summary(content))
+    if values:
+        yield scalars(step, values, time)
 
 
 def _summary(content: bytes) -> Iterator[tuple[str, float]]:

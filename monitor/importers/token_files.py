@@ -32,8 +32,8 @@ def generic(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
 
 def nemo_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
     """A line of ``train_data_step<N>.jsonl``: a batch of one, hence lists of one element; padded to the longest of the step."""
-    found = _NEMO_STEP.search(place.path.name)
-    if found is None:
+    match = _NEMO_STEP.search(place.path.name)
+    if match is None:
         raise BadRowError("the step is not in the file's name (train_data_step<N>.jsonl)")
     row = {name: _single(entry) for name, entry in value.items()}
     if "token_ids" not in row:
@@ -43,7 +43,7 @@ def nemo_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
     if mask is not None and row.get("sample_loss_mask") == 0:
         mask = [0] * len(mask)
     yield training(
-        step=int(found[1]),
+        step=int(match[1]),
         sample_id=place.sample_id,
         token_ids=_cut(row["token_ids"], length),
         mask=mask,
@@ -57,8 +57,8 @@ def nemo_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
 
 def prime_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
     """A line of ``token_exports/step_<N>/rank_<R>.jsonl``: one sequence without padding."""
-    found = _PRIME_STEP.search(place.path.parent.name)
-    step = _or(value.get("export_step"), _or(value.get("step"), int(found[1]) if found else None))
+    match = _PRIME_STEP.search(place.path.parent.name)
+    step = _or(value.get("export_step"), _or(value.get("step"), int(match[1]) if match else None))
     rewards = value.get("rewards")
     environment = value.get("env_name")
     yield training(

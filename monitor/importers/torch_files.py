@@ -34,12 +34,12 @@ def samples(path: Path) -> Iterator[Unit]:
     mark = file_digest(path)
     document = _load(path)
     try:
-        found = list(_kind(document)(document))
+        samples = list(_kind(document)(document))
     except (KeyError, TypeError, IndexError) as error:
         raise ConfigurationError(
             f"{path}: not a debug dump of slime or miles ({type(error).__name__}: {error})"
         ) from error
-    yield from (Unit(mark, sample) for sample in found)
+    yield from (Unit(mark, sample) for sample in samples)
 
 
 def _kind(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]:

@@ -54,19 +54,19 @@ def records(path: Path) -> Iterator[Unit]:
                 yield Unit(bytes(begun[:_BLOCK]), error=str(limits.IMPORT_UNIT.exceeded("a record is too long")))
                 begun = None
             if kind in {_WHOLE, _LAST} and begun is not None:
-                found, begun = dict(_top(bytes(begun))).get(_HISTORY), None
-                if found is not None:
-                    yield Unit(found, found)
+                history, begun = dict(_top(bytes(begun))).get(_HISTORY), None
+                if history is not None:
+                    yield Unit(history, history)
 
 
 def history(value: bytes, place: Place) -> Iterable[Row]:
     """The numbers of one call of ``wandb.log``. Raises `BadRowError` when there is none, or no step."""
     del place
-    step, found = _step(value)
+    step, values = _step(value)
     if step is None:
         raise BadRowError("no _step")
-    numbers = {name: number for name, number in found.items() if not name.startswith("_") and name != TRAINER_STEP}
-    yield scalars(step, numbers, found.get("_timestamp"))
+    numbers = {name: number for name, number in values.items() if not name.startswith("_") and name != TRAINER_STEP}
+    yield scalars(step, numbers, values.get("_timestamp"))
 
 
 def steps(path: Path) -> Iterator[int]:
@@ -109,16 +109,16 @@ def _pieces(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _step(value: bytes) -> tuple[int | None, dict[str, Any]]:
     """The step of a history record, and all of its numbers."""
-    step, found = None, dict[str, Any]()
+    step, values = None, dict[str, Any]()
     for number, content in fields(value):
         if number == _STEP:
             step = signed(dict(fields(content)).get(1, 0))
         elif number == _ITEM:
-            found |= _item(content)
-    stated = found.get(TRAINER_STEP)
+            values |= _item(content)
+    stated = values.get(TRAINER_STEP)
     if isinstance(stated, int | float) and stated == int(stated):
-        return int(stated), found
-    return found.get("_step", step), found
+        return int(stated), values
+    return values.get("_step", step), values
 
 
 def _top(content: bytes) -> Iterator[tuple[int, Any]]:

@@ -29,7 +29,7 @@ def metric(key: str) -> Metric:
         ConfigurationError: there is no such metric.
     """
     if key not in _BY_KEY:
-        of_pairs = [known for known in KEYS if known.endswith(f".{key}")]
+        of_pairs = [name for name in KEYS if name.endswith(f".{key}")]
         near = ", ".join(of_pairs or get_close_matches(key, KEYS)) or "logprobe.monitor.metrics.KEYS"
         raise ConfigurationError(f"there is no metric {key!r}; did you mean one of these: {near}?")
     return _BY_KEY[key]

@@ -77,10 +77,10 @@ def left(numbers: list[float], total: float) -> list[float]:
     >>> left([1e16, 1.0], rounded([1e16, 1.0]))
     [1.0]
     """
-    found: list[float] = []
-    while math.isfinite(total) and len(found) < _PARTS:
-        rest = rounded([*numbers, -total, *(-part for part in found)])
+    rests: list[float] = []
+    while math.isfinite(total) and len(rests) < _PARTS:
+        rest = rounded([*numbers, -total, *(-part for part in rests)])
         if rest == 0:
             break
-        found.append(rest)
-    return found
+        rests.append(rest)
+    return rests

@@ -29,9 +29,9 @@ def merge(*parts: Mapping[str, Statistics]) -> dict[str, Statistics]:
     """
     if any(not isinstance(part, Mapping) or part.keys() - set(PAIRS) for part in parts):
         raise InputError(f"merge: takes what `statistics` returned, a mapping by pair: {', '.join(PAIRS)}")
-    known = [part for part in parts if part]
-    pairs = [pair for pair in PAIRS if any(pair in part for part in known)]
-    return {pair: _concatenated([_of_pair(part, pair) for part in known]) for pair in pairs}
+    present = [part for part in parts if part]
+    pairs = [pair for pair in PAIRS if any(pair in part for part in present)]
+    return {pair: _concatenated([_of_pair(part, pair) for part in present]) for pair in pairs}
 
 
 def from_statistics(statistics: Mapping[str, Statistics]) -> dict[str, float | None]:

@@ -23,8 +23,8 @@ def _published(function: Callable[[Groups, Floats], Floats], name: str) -> Calla
         if step.publications is None:
             return np.full(step.groups.size, np.nan)
         seconds: Floats = getattr(step.publications, name)
-        known = ~np.isnan(seconds)
-        return function(step.publications.groups.where(known), seconds[known])
+        measured = ~np.isnan(seconds)
+        return function(step.publications.groups.where(measured), seconds[measured])
 
     return value
 
@@ -106,8 +106,8 @@ def _where_countable(function: Callable[[Lag, str], Floats], lag: Lag, unit: str
 def _known(lag: Lag, unit: str) -> tuple[Groups, Floats, Floats]:
     """Rows whose lag is known: their groups, lags and tokens."""
     values: Floats = getattr(lag, unit)
-    known = ~np.isnan(values) & (lag.tokens > 0)
-    return lag.groups.where(known), values[known], lag.tokens[known]
+    countable = ~np.isnan(values) & (lag.tokens > 0)
+    return lag.groups.where(countable), values[countable], lag.tokens[countable]
 
 
 def _lag_mean(lag: Lag, unit: str) -> Floats:
@@ -127,9 +127,9 @@ def _lag_min(lag: Lag, unit: str) -> Floats:
 
 def _lag_newest(lag: Lag, unit: str) -> Floats:
     values: Floats = getattr(lag, unit)
-    known = ~np.isnan(values) & (lag.tokens > 0)
+    countable = ~np.isnan(values) & (lag.tokens > 0)
     newest = np.full(_sequences(lag), np.inf)
-    np.minimum.at(newest, lag.sequence[known], values[known])
+    np.minimum.at(newest, lag.sequence[countable], values[countable])
     return _mean_over(lag, newest, np.isfinite(newest))
 
 

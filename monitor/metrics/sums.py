@@ -55,17 +55,17 @@ class Ledger:
 
     def begin(self, name: str, identity: float) -> Floats:
         """Where a sum, or an extreme, continues from [G]: `identity` where nothing was folded."""
-        known = self.before.get(name)
-        return np.where(self.folded, np.nan if known is None else known, identity)
+        begun = self.before.get(name)
+        return np.where(self.folded, np.nan if begun is None else begun, identity)
 
     def sums_before(self, name: str) -> list[Floats]:
         """A sum that was folded and what rounding left of it, each [G]; none where nothing was folded."""
         if not self.folded.any():
             return []
-        found = [self.begin(name, 0.0)]
-        while (rest := self.before.get(_rest(name, len(found)))) is not None:
-            found.append(np.nan_to_num(rest))
-        return found
+        parts = [self.begin(name, 0.0)]
+        while (rest := self.before.get(_rest(name, len(parts)))) is not None:
+            parts.append(np.nan_to_num(rest))
+        return parts
 
     def keep_rests(self, name: str, parts: list[list[float]], total: Floats) -> None:
         """Note what rounding left of each group's `total`."""
@@ -290,14 +290,14 @@ class StepSums:
 
     def known_mean(self, values_S: Floats, name: str) -> Floats:
         """Mean over the sequences that have the value [G]. `name`: of the sums."""
-        known = ~np.isnan(values_S)
-        return self.groups.where(known, name).mean(values_S[known], "sum")
+        given = ~np.isnan(values_S)
+        return self.groups.where(given, name).mean(values_S[given], "sum")
 
     def known_ratio(self, numerator_S: Floats, denominator_S: Floats, name: str) -> Floats:
         """Σ numerator / Σ denominator over the sequences that have the numerator [G]. `name`: of the sums."""
-        known = ~np.isnan(numerator_S)
-        groups = self.groups.where(known, name)
-        return divide(groups.sum(numerator_S[known], "numerator"), groups.sum(denominator_S[known], "denominator"))
+        given = ~np.isnan(numerator_S)
+        groups = self.groups.where(given, name)
+        return divide(groups.sum(numerator_S[given], "numerator"), groups.sum(denominator_S[given], "denominator"))
 
     def routed(self, name: str) -> Floats:
         """A column of routes [S]; NaN throughout where none was recorded."""

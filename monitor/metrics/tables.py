@@ -128,14 +128,14 @@ def _lags(spans: pa.Table, weights: pa.Table) -> dict[str, Floats]:
     runs = spans["run"].unique().to_pylist()
     if len(runs) <= 1:
         return _versions(weights).lags(spans["trainer_version"], spans["version"])
-    found = {name: np.full(spans.num_rows, np.nan) for name in ("versions", "steps", "seconds")}
+    by_unit = {name: np.full(spans.num_rows, np.nan) for name in ("versions", "steps", "seconds")}
     for run in runs:
         of_run = pc.equal(spans["run"], run)
         own = spans.filter(of_run)
         lags = _versions(weights.filter(pc.equal(weights["run"], run))).lags(own["trainer_version"], own["version"])
         for name, values in lags.items():
-            found[name][np.asarray(of_run)] = values
-    return found
+            by_unit[name][np.asarray(of_run)] = values
+    return by_unit
 
 
 def _versions(weights: pa.Table) -> Versions:

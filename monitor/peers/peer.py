@@ -74,11 +74,11 @@ class Peer:
 
     def parse(self, given: Mapping[str, Any]) -> CommonOptions:
         """Options by name. Raises `ConfigurationError` for an unknown name or a value that does not fit."""
-        known = {entry.name: entry for entry in fields(self.options)}
+        options = {entry.name: entry for entry in fields(self.options)}
         for name, value in given.items():
-            if name not in known:
-                raise ConfigurationError(f"{self.name} has no option {name!r}{suggestion(name, known)}")
-            _check(self.name, name, value, known[name].default, known[name].metadata)
+            if name not in options:
+                raise ConfigurationError(f"{self.name} has no option {name!r}{suggestion(name, options)}")
+            _check(self.name, name, value, options[name].default, options[name].metadata)
         return self.options(**given)
 
     def parse_text(self, given: Mapping[str, str]) -> dict[str, Any]:
@@ -87,9 +87,9 @@ class Peer:
         return {name: value if name in texts else _from_text(value) for name, value in given.items()}
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, choices: Iterable[str]) -> str:
     """End of a message about an unknown name: the one that was meant, else what there is."""
-    names = list(known)
+    names = list(choices)
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
 

@@ -40,9 +40,9 @@ def run_views(
     steps = queries.cli_steps(reader, run=run, first=first, last=last).to_pylist()
     seen = 0
     for row in steps:
-        found = _step_view(reader, run, peer, row, options)
-        seen += found.seen
-        yield found
+        of_step = _step_view(reader, run, peer, row, options)
+        seen += of_step.seen
+        yield of_step
     if steps and not seen:
         raise QueryError(
             f"run {run!r}: raw tokens with log-probs of both sides are kept for none of these steps, and a view of {peer} "

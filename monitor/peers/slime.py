@@ -61,11 +61,11 @@ def _read(tokens: Tokens, options: Options) -> Reading:
     logged: _Named = {}
     weights = mask = None
     if options.custom_tis_function:
-        found = _diagnostics(tokens)
+        diagnostics = _diagnostics(tokens)
         if options.use_tis:
             weights, mask, corrected = _corrected(tokens, options)
-            found |= corrected
-        logged |= {f"mis_{name}": values for name, values in found.items()}
+            diagnostics |= corrected
+        logged |= {f"mis_{name}": values for name, values in diagnostics.items()}
     elif options.use_tis:
         weights, built_in = _built_in(tokens, options)
         logged |= built_in
@@ -196,8 +196,8 @@ def _trust_region(tokens: Tokens, kind: str, threshold: float | None) -> tuple[F
 def _extreme(values_BT: Floats, tokens: Tokens, of: np.ufunc | object) -> Floats:
     """Maximum or minimum of each sequence's tokens [B], 0 for an empty one."""
     fill = -np.inf if of is np.max else np.inf
-    found = np.where(tokens.valid_BT, values_BT, fill)
-    extreme = found.max(axis=-1) if of is np.max else found.min(axis=-1)
+    filled = np.where(tokens.valid_BT, values_BT, fill)
+    extreme = filled.max(axis=-1) if of is np.max else filled.min(axis=-1)
     return np.where(tokens.valid_BT.any(axis=-1), extreme, 0.0)
 
 

@@ -94,9 +94,9 @@ def view(
         ConfigurationError: an unknown peer or option, or a value that does not fit.
         InputError: the arrays do not fit together.
     """
-    found = named(peer)
+    framework = named(peer)
     _, reading = _reading(
-        found,
+        framework,
         options,
         rollout=rollout_logprobs,
         trainer=trainer_logprobs,
@@ -105,7 +105,7 @@ def view(
         advantages=advantages,
         reference=reference_logprobs,
     )
-    return Report(reading.metrics, found.prefixes)
+    return Report(reading.metrics, framework.prefixes)
 
 
 def correction(
@@ -141,10 +141,10 @@ def named(name: str) -> Peer:
     return PEERS[name]
 
 
-def _reading(found: Peer, given: Mapping[str, Any], **arrays: Any) -> tuple[Tokens, Reading]:
-    options = found.parse(given)
+def _reading(peer: Peer, given: Mapping[str, Any], **arrays: Any) -> tuple[Tokens, Reading]:
+    options = peer.parse(given)
     tokens = tokens_of(**arrays, dtype=np.dtype(options.dtype))
     if not tokens.mask_BT.size:
         return tokens, Reading({})
     with np.errstate(all="ignore"):  # the frameworks do not stumble over infinities either: they log them
-        return tokens, found.read(tokens, options)
+        return tokens, peer.read(tokens, options)
