@@ -95,11 +95,16 @@ class AsyncWatch:
 
     # --- Samples, on rank 0 ---
 
+    @property
+    def _same_clock(self) -> bool:
+        """TRL's own worker is a process of this machine; whose clock another one has is not known."""
+        return any(kind.__module__.startswith("trl.") for kind in type(self._trainer.rollout_worker).__mro__)
+
     def _arrived(self, sample: Any, *_: Any, **__: Any) -> None:
         """Notes which weights sampled, where that is certain: TRL drops a sample's version."""
         version, tokens = int(sample.model_version), sample.input_ids
         following = self._updates.get(version + 1)
-        handed_over = getattr(sample, "enqueued_at", None) or time.time()
+        handed_over = (sample.enqueued_at if self._same_clock else None) or time.time()
         if version not in self._updates or (following is not None and following[1] <= handed_over):
             return
         key = id(tokens)

@@ -57,6 +57,12 @@ class Collator:
         return batch
 
 
+class Worker:
+    """TRL's own, by its module."""
+
+    __module__ = "trl.experimental.async_grpo.async_rollout_worker"
+
+
 class StandIn:
     """What `watch` reads of an AsyncGRPOTrainer."""
 
@@ -66,7 +72,7 @@ class StandIn:
         self.args = SimpleNamespace(run_name=None, output_dir="/runs/async", temperature=1.0, max_staleness=4)
         self.model = Policy()
         self.rollout_queue: Any = queue.Queue()
-        self.rollout_worker = None
+        self.rollout_worker: Any = Worker()
         self.model_version = 0
         self.loader = SimpleNamespace(collate_fn=Collator())
 
@@ -162,6 +168,21 @@ def test_a_version_is_stated_only_where_it_is_certain(home: Path) -> None:
     assert {token for token, versions in found.items() if versions is None} == {2, 3, 5}
     assert "0" in str(found[1])
     assert "3" in str(found[4])
+
+
+def test_the_clock_of_a_worker_that_is_not_trl_s_own_is_not_believed(home: Path) -> None:
+    trainer = StandIn()
+    trainer.rollout_worker = object()
+    recorder = trl.watch(trainer, home=home, run="run")
+    trainer._sync_weight_merged(0.0)
+    trainer._sync_weight_merged(0.0)
+    trainer.sample([1], version=1, handed_over=time.time() - 60)  # by a clock that may be behind
+    trainer.sample([2], version=2, handed_over=time.time() - 60)
+    trainer.step([2])
+    recorder.close()
+    found = {row["token_ids"][0]: row["rollout_versions"] for row in by_sample(home, "training").values()}
+    assert found[1] is None
+    assert found[2] is not None
 
 
 def test_samples_that_are_gone_and_old_updates_take_no_memory(home: Path) -> None:
