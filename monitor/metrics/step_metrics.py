@@ -186,7 +186,7 @@ _LIVE_PROBE: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="probe.k3",
         label="Live probe, K3",
-        words="The running engine scored some of its own sequences again, past its caches, with the same weights: the difference from what it reported when "
+        words="The running engine scored some of its sequences again, past its caches, with the same weights: the difference from what it reported when "
         "it sampled them. Near 0 unless the engine's state went bad; weight lag is not in it.",
         formula="mean(e^d − d − 1), d = r scored again − r",
         worse="higher",

@@ -184,7 +184,7 @@ _INFERENCE_PATH: Final = (
         words="The engine samples from old weights, although its version label says otherwise.",
         looks_at="fingerprints of the weights; a lasting rise of mean |d| at a step, or K3 of some steps or versions against those around them, among tokens of the trainer's own version; "
         "labels without a load",
-        fix="Check that the weight transfer returns before generation goes on and that its result is loaded: compare one tensor's checksum on both "
+        fix="Check that the weight transfer returns before generation continues and that its result is loaded: compare one tensor's checksum on both "
         "sides after an update.",
         rule=arrival.missed_weight_sync,
         explain=arrival.without_missed,
@@ -217,7 +217,7 @@ _INFERENCE_PATH: Final = (
         name="unannounced_weights",
         words="Weights in the engine are overwritten in place without a mark.",
         looks_at="fingerprints of the weights that change without a load, a label or a mark",
-        fix="Call `weights.mark(version)` right after the weights were written, before generation goes on.",
+        fix="Call `weights.mark(version)` right after the weights were written, before generation continues.",
         rule=fingerprints.unannounced_weights,
     ),
     _inference_path(
