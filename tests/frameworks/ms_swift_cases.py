@@ -88,6 +88,22 @@ def test_a_reference_model(train: Any, capsys: Any) -> None:
         assert values["weight_lag_mean"] == 0
 
 
+def test_a_resume_of_two_ranks_under_the_same_name(train: Any, capsys: Any) -> None:
+    """They go back a step: the newest attempt counts, in ms-swift's numbers."""
+    plain = {"use_vllm": "false", "vllm_mode": None, "log_rollout_offpolicy_metrics": "false"}
+    common = {"ranks": 2, "run": "resumed"}
+    first = train("first", arguments=plain | {"save_strategy": "steps", "save_steps": 2}, **common)
+    checkpoint = str(first["home"].parent / "first" / "run" / "checkpoint-2")
+    second = train("second", steps=4, arguments=plain | {"resume_from_checkpoint": checkpoint}, **common)
+    seen = Trained({**second, "run": "resumed"})
+    ours = seen.steps(capsys)
+    assert {step: values["sequences"] for step, values in ours.items()} == dict.fromkeys(range(1, 5), 8)
+    again = [logged for logged in second["history"] if logged.get("step") in {3, 4}]
+    assert agree(ours, again, {"reward": "reward"}) == 2
+    status = " ".join(seen.logprobe(capsys, "status", "resumed").split())
+    assert "trained again, and the newest attempt counts; 8 sequences" in status
+
+
 def test_a_sync_that_never_arrives(train: Any, capsys: Any) -> None:
     """The engine keeps its first weights: what the adapter records is enough to see it."""
     seen = train("unsynced", steps=12, syncs=1)

@@ -77,7 +77,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     columns = range(options.get("prompt_words", 4))
     texts = [" ".join(f"w{2 + (4 * n + column) % 64}" for column in columns) for n in range(options.get("prompts", 16))]
     rows = [{"messages": [{"role": "user", "content": text}]} for text in texts]
-    data = folder / "data.jsonl"
+    data = folder / f"data-{os.environ.get('RANK', '0')}.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     watched = []
     if options.get("watch", True):
@@ -100,4 +100,6 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    Path(given["out"], "result.json").write_text(json.dumps(main(given)), encoding="utf-8")
+    result = json.dumps(main(given))
+    if os.environ.get("RANK", "0") == "0":
+        Path(given["out"], "result.json").write_text(result, encoding="utf-8")

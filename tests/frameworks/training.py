@@ -72,13 +72,14 @@ def start(
     *,
     ranks: int = 1,
     launcher: Sequence[str] = (),
+    run: str | None = None,
     plugin: bool = True,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """`ranks` processes, or those that `launcher` starts (arguments of Python), whatever becomes of them."""
+    """`ranks` processes, or those that `launcher` starts (arguments of Python), whatever becomes of them. `run`: default: `name`."""
     (folder / name).mkdir()
     document = json.dumps({"model": str(model), "out": str(folder / name), **options})
-    environment = {**os.environ, **_ENVIRONMENT, "LOGPROBE_RUN": name}
+    environment = {**os.environ, **_ENVIRONMENT, "LOGPROBE_RUN": run or name}
     if plugin:
         environment["LOGPROBE_HOME"] = str(folder / "home")
     if ranks > 1:
