@@ -23,7 +23,7 @@ from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import run_of
 from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, advised, in_force, remedy, settings, unnamed
-from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, sure
+from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, remembered, sure
 from logprobe.app.text.judgement import as_document, line
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
@@ -91,6 +91,7 @@ def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
     document, advice = found.document(), found.correction
     yield "layer", LAYERS[found.layer]
     yield "K3", extent(document, found.growth)
+    yield "setup", harmless(remembered(document))
     yield "why", "" if found.why_it_grew is None else found.why_it_grew.words
     said = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
     yield "correction", said

@@ -108,6 +108,20 @@ def level_words(document: Mapping[str, Any]) -> str:
     return f"Level {status} for {sort}: {number(level['k3'])}, at most {_limit(high)}." if status else ""
 
 
+def remembered(document: Mapping[str, Any]) -> str:
+    """What known-good runs of the setup had, while the run has no baseline of its own; "": there are none, or it has one."""
+    level = document.get("level") or {}
+    memory = level.get("remembered")
+    if memory is None or (document.get("growth") or {}).get("verdict") != "calibrating":
+        return ""
+    now = (
+        "K3 at lag 0 was not measured here"
+        if level["numerics"] is None
+        else f"this run has {number(level['numerics'])}"
+    )
+    return f"{memory['words'][0].upper()}{memory['words'][1:]}; {now}."
+
+
 def _limit(value: float) -> str:
     """A round number as people write it: 1e-5, not 1e-05."""
     return f"{value:g}".replace("e-0", "e-")

@@ -67,6 +67,8 @@ def conclude(evidence: Evidence, accepted: Sequence[Acceptance] = ()) -> Diagnos
     why = decomposed(evidence)
     layer = _layer(evidence, findings, level)
     verdict = _verdict(evidence, findings, level)
+    if verdict == "calibrating" and layer == "none" and level is not None and level.settled:
+        verdict = "healthy"
     return Diagnosis(
         run=evidence.run,
         verdict=verdict,
@@ -80,6 +82,7 @@ def conclude(evidence: Evidence, accepted: Sequence[Acceptance] = ()) -> Diagnos
         level=level,
         growth=evidence.growth,
         why_it_grew=why,
+        settings=evidence.settings,
     )
 
 

@@ -16,6 +16,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.diagnose import diagnose
 from logprobe.monitor.diagnosis.leading import leading, share_of
+from logprobe.monitor.diagnosis.memory import known_level
 from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
 from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.service.turns import Pace, Priority, Row, priority
@@ -33,11 +34,11 @@ PACES: Final = {
 
 
 class DiagnosisStage:
-    """Keeps the tables ``diagnoses`` and ``diagnosis_changes``. One per store."""
+    """Keeps the tables ``diagnoses``, ``diagnosis_changes`` and ``known_levels``. One per store."""
 
     name = "diagnosis"
     reads = ("step_summaries", "growth_now", "acceptances", "experiments", "alert_states", "statistics")
-    writes = ("diagnoses", "diagnosis_changes")
+    writes = ("diagnoses", "diagnosis_changes", "known_levels")
     together = 1
 
     def __init__(
@@ -89,6 +90,10 @@ class DiagnosisStage:
                 return False  # the other thread has diagnosed it meanwhile, from no older data
             changed = not kept or essence(json.loads(kept["document"])) != essence(document)
             self._store.execute(cursor, "diagnosis_write", **_columns(row, found, document, at))
+            if (level := known_level(found)) is None:
+                self._store.execute(cursor, "known_levels_forget", run=run)
+            else:
+                self._store.execute(cursor, "known_levels_note", run=run, noted_at=at, **level)
             if changed:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
         return changed

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
-from logprobe.monitor.diagnosis.result import GROWS, Level, LevelStatus
+from logprobe.monitor.diagnosis.result import GROWS, REMEMBERED_RUNS, Level, LevelStatus, Remembered
 
 ABOVE: Final = 3.0  # times the upper end of what is expected: reports of one set-up differ by less
 FAR_ABOVE: Final = 10.0  # times: no set-up of this kind is reported there
@@ -217,6 +217,12 @@ def level_of(evidence: Evidence) -> Level | None:
     if numerics is None and evidence.gap.n >= _FEWEST and evidence.gap.k3 <= high:
         numerics = evidence.gap.k3  # lag only adds to it
     status = _status(numerics, high, nothing=known.nothing)
+    memory = evidence.remembered if evidence.growth.verdict == "calibrating" else None
+    settled = False
+    if memory is not None and numerics is not None:
+        if (status := _by_memory(memory, numerics, high, status)) in {"above", "far above"} or memory.settles:
+            low, high, source = memory.low, memory.high, memory.words
+        settled = memory.settles and status == "as expected" and not _below(memory, numerics)
     shown = status not in {"unknown set-up", "not measured"}
     return Level(
         k3=evidence.now.k3,
@@ -227,6 +233,9 @@ def level_of(evidence: Evidence) -> Level | None:
         source=source if shown else "",
         status=status,
         first=evidence.first.k3 if evidence.first.n else None,
+        own=_own(evidence),
+        remembered=evidence.remembered,
+        settled=settled,
     )
 
 
@@ -240,11 +249,36 @@ def _status(numerics: float | None, high: float, *, nothing: bool) -> LevelStatu
     return "unknown set-up" if nothing else "as expected"
 
 
+def _by_memory(memory: Remembered, numerics: float, high: float, by_table: LevelStatus) -> LevelStatus:
+    """The status beside known-good runs; entropy and tasks move the level of a setup, so within the table's band it is at most "above"."""
+    most = max(memory.high, SLIGHT)
+    if memory.settles and numerics <= ABOVE * most:
+        return "as expected"
+    if memory.comparable and memory.runs >= REMEMBERED_RUNS and numerics > FAR_ABOVE * most:
+        return "far above" if numerics > high else "above"
+    return by_table
+
+
+def _below(memory: Remembered, numerics: float) -> bool:
+    """Whether it is far less than any of them had, as where one side was given the other's log-probs."""
+    return max(numerics, SLIGHT) * FAR_ABOVE < max(memory.low, SLIGHT)
+
+
+def _own(evidence: Evidence) -> tuple[float, float] | None:
+    windows = [window.where(~(window.lag > 0)) for window in (evidence.first, evidence.now)]
+    values = [window.k3 for window in windows if window.n >= _FEWEST and math.isfinite(window.k3)]
+    if not values and (whole := numerics_of(evidence)) is not None:
+        values = [whole]
+    return (min(values), max(values)) if values else None
+
+
 def in_words(level: Level | None) -> str:
     """What can be said of the level, and of nothing else; what is not known is not called normal."""
     if level is None or level.numerics is None:
         return "K3 of tokens that the trainer's own weights sampled is not known, so neither is whether it is normal"
     k3 = f"{level.numerics:.2g}"
+    if level.remembered is not None and level.source == level.remembered.words:
+        return f"K3 of {k3} is {level.status}: {level.source}"
     if level.status == "unknown set-up":
         return f"no set-up recorded: {k3} is {_among(level.numerics)}; record the configuration, or compare with a run"
     low, high = (round_number(end) for end in (level.low or 0.0, level.high or 0.0))

@@ -23,6 +23,7 @@ GROWS: Final[tuple[Verdict, ...]] = ("growing", "critical")
 LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
 AcceptedBy = Literal["command", "policy", "page"]
 
+REMEMBERED_RUNS: Final = 3  # known-good runs of a setup, from which on they say what is normal for it
 MARGIN: Final = 2.0  # times what a cause explained when it was accepted, where no limit was given
 
 
@@ -175,6 +176,77 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting with another value than the known-good runs of a similar setup had; None: it was not recorded, or null."""
+
+    setting: str
+    then: str | None
+    now: str | None
+
+    @property
+    def words(self) -> str:
+        """Its name and both values."""
+        then, now = ("not recorded" if value is None else value for value in (self.then, self.now))
+        return f"{self.setting} ({then} then, {now} now)"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What known-good runs of the same setup had, or of one that differs in few settings; see `logprobe.monitor.diagnosis.memory`.
+
+    Attributes:
+        runs: how many.
+        low: the least K3 that one of them had, at its beginning or end, of tokens that the trainer's own weights sampled.
+        high: the most.
+        median: of them.
+        newest: name of the newest of them.
+        differs: settings with another value; empty: it is the same setup.
+        comparable: whether no level is expected to be another one for what differs.
+    """
+
+    runs: int
+    low: float
+    high: float
+    median: float
+    newest: str
+    differs: tuple[Difference, ...] = ()
+    comparable: bool = True
+
+    @property
+    def settles(self) -> bool:
+        """Whether it is the same setup, in enough runs to say what is normal for it."""
+        return not self.differs and self.runs >= REMEMBERED_RUNS
+
+    @property
+    def words(self) -> str:
+        """Which runs had which K3."""
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        if not self.differs:
+            few = "" if self.settles else f"; normal is known from {REMEMBERED_RUNS} on"
+            return f"this setup had K3 {self.range} in {runs}{few}"
+        names = ", ".join(each.words for each in self.differs)
+        return f"no known-good run of this setup; {runs} that had K3 {self.range} differ in {names}: a difference, not known to be the cause"
+
+    @property
+    def range(self) -> str:
+        """From the least to the most, as people write it."""
+        low, high = (f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e") for value in (self.low, self.high))
+        return low if low == high else f"{low} to {high}"
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {
+            "runs": self.runs,
+            "low": _significant(self.low),
+            "high": _significant(self.high),
+            "median": _significant(self.median),
+            "newest": self.newest,
+            "differs": [{"setting": each.setting, "then": each.then, "now": each.now} for each in self.differs],
+            "words": self.words,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
     """Whether the gap has the size that this setup should give. Growth is another question.
 
@@ -187,6 +259,9 @@ class Level:
         source: who reports the expected range.
         status: of `numerics` against the range.
         first: K3 of the run's own first steps; None: not measured.
+        own: least and most of what `numerics` was at the run's beginning and end; None: not measured.
+        remembered: what known-good runs of the same setup had, or of a similar one; None: there are none.
+        settled: whether these, and nothing else, say that the level is normal: the run has no baseline of its own yet.
     """
 
     k3: float
@@ -197,6 +272,9 @@ class Level:
     source: str
     status: LevelStatus
     first: float | None = None
+    own: tuple[float, float] | None = None
+    remembered: Remembered | None = None
+    settled: bool = False
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form."""
@@ -208,6 +286,8 @@ class Level:
             "source": self.source,
             "status": self.status,
             "first": _significant(self.first),
+            "remembered": None if self.remembered is None else self.remembered.document(),
+            "settled": self.settled,
         }
 
 
@@ -265,6 +345,7 @@ class Diagnosis:
         growth: of K3 over time, by the run's own past.
         why_it_grew: since the run's beginning, in parts; None: not known.
         framework: whose settings findings name; None: none was recorded.
+        settings: what decides log-probs, by name; empty: too little is recorded. Not in the document.
     """
 
     run: str
@@ -280,6 +361,7 @@ class Diagnosis:
     growth: Growth = field(default_factory=lambda: Growth("no_data"))
     why_it_grew: Explained | None = None
     framework: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """JSON-ready form: what ``logprobe diagnose --json`` prints and the store keeps."""

@@ -1,5 +1,5 @@
 -- diagnosis_configs: Configuration documents of $run. Grain: fingerprint, with the number of rollout sequences that name it (sampling params and engine
--- configurations). Inputs: config_records, rollout_sequences, folded_rollouts.
+-- configurations). `deciding`: see macro_deciding; null but of engines. Inputs: config_records, rollout_sequences, folded_rollouts.
 WITH rollouts AS (
     SELECT sampling_id, engine_config_id, 1 AS rollouts FROM rollout_sequences WHERE run = $run AND parts IS NULL
     UNION ALL SELECT sampling_id, engine_config_id, rollouts FROM folded_rollouts WHERE run = $run
@@ -8,13 +8,16 @@ WITH rollouts AS (
     UNION ALL
     SELECT engine_config_id, sum(rollouts)::BIGINT FROM rollouts GROUP BY ALL
 )
-SELECT c.fingerprint, c.kind, any_value(c.document ORDER BY c.time DESC) AS document, min(c.time) AS time,
-       coalesce(any_value(u.sequences), 0) AS sequences
-FROM config_records AS c
-LEFT JOIN used AS u USING (fingerprint)
-WHERE c.run = $run AND c.kind <> 'weight_layout'
-GROUP BY c.fingerprint, c.kind
-ORDER BY min(c.time), c.fingerprint
+SELECT fingerprint, kind, document, time, sequences, CASE WHEN kind = 'engine_config' THEN deciding(document) END AS deciding
+FROM (
+    SELECT c.fingerprint, c.kind, any_value(c.document ORDER BY c.time DESC) AS document, min(c.time) AS time,
+           coalesce(any_value(u.sequences), 0) AS sequences
+    FROM config_records AS c
+    LEFT JOIN used AS u USING (fingerprint)
+    WHERE c.run = $run AND c.kind <> 'weight_layout'
+    GROUP BY c.fingerprint, c.kind
+)
+ORDER BY time, fingerprint
 
 -- diagnosis_due: Runs with steps that were computed since the run was last diagnosed, of which something was accepted or taken back, or on which an experiment finished since; the most
 -- recent ones first. `diagnosed_at`: when the diagnosis that there is began; null: there is none. `awaited`: somebody waits for it. `changed`: growth is judged

@@ -1,9 +1,8 @@
 -- From which steps on the trainer got sequences of another engine setup of $run: its first ones, or the first after five steps without any.
--- `setup`: what decides how log-probs are computed; engines that differ in nothing else are one. Grain: step and setup; the first one is no change.
+-- `setup`: what decides how log-probs are computed, see macro_deciding; engines that differ in nothing else are one. Grain: step and setup; the first one is no change.
 -- Inputs: training_sequences, the rollout record each was joined with (rollout_sequences), folded_joins, config_records.
 WITH setups AS (
-    SELECT fingerprint, coalesce(md5(document ->> '$.summary' || concat_ws('|', document ->> '$.effective', document ->> '$.versions',
-                                 document ->> '$.environment', document ->> '$.logprobe', document ->> '$.arguments.hf_overrides')), fingerprint) AS setup
+    SELECT fingerprint, coalesce(md5(deciding(document)), fingerprint) AS setup
     FROM (SELECT fingerprint, any_value(document) AS document FROM config_records WHERE run = $run AND kind = 'engine_config' GROUP BY fingerprint)
 ), joined AS (
     SELECT t.step, r.engine_config_id

@@ -40,7 +40,12 @@ MACROS: Final = {  # views with parameters, in the order of their dependencies
 }
 # Expressions with parameters, in the order of their dependencies; views use them.
 _ARGUMENTS: Final = ("spans", "stated", "alignment")
-EXPRESSIONS: Final = ("version_edges", "version_pieces", "known_versions", "version_counts", "version_source")
+EXPRESSIONS: Final = {
+    "deciding": ("document",),
+    **dict.fromkeys(
+        ("version_edges", "version_pieces", "known_versions", "version_counts", "version_source"), _ARGUMENTS
+    ),
+}
 # Files, and between which times the rollout records of the sequences were sampled (null: unknown).
 # `parts`: one of so many equal parts of the sequences is enough.
 _TOKENS_IN: Final = ("training_files", "rollout_files", "sampled_from", "sampled_to", "parts := 1")
@@ -83,7 +88,7 @@ def mark(home: Home) -> str:
 def _definitions(home: Home) -> list[str]:
     """What to create, in the order of dependencies, but for ``steps``, which depends on the data."""
     return [
-        *(f"MACRO {name}({', '.join(_ARGUMENTS)}) AS ({statement(f'macro_{name}')})" for name in EXPRESSIONS),
+        *(f"MACRO {name}({', '.join(given)}) AS ({statement(f'macro_{name}')})" for name, given in EXPRESSIONS.items()),
         *(
             f"TABLE {MOVED[kind]} AS FROM read_parquet({literal(pattern(empty_file(home, kind)))})"
             for kind in RAW_KINDS

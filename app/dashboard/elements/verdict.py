@@ -16,7 +16,7 @@ from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.page_table import BY_PATH
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import advised, remedy, settings, unnamed
-from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, share
+from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, remembered, share
 from logprobe.app.text.judgement import Headline, headline, lateness
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
@@ -55,9 +55,10 @@ def _words(shown: Headline, view: RunView, document: Mapping[str, Any]) -> str:
     if first is not None and first["cause"] not in GROWTH:
         also = "Too few steps for a baseline, but the following finding does not need one. "
         return (also if shown.tone == "calibrating" else "") + _sentence(first["explanation"])
+    known = remembered(document)
     if view.judgement.ended_after is not None and document["verdict"] == "calibrating":
-        return " ".join(filter(None, (shown.words, level_words(document))))
-    return shown.words
+        known = known or level_words(document)
+    return " ".join(filter(None, (shown.words, known)))
 
 
 def _sentence(words: str) -> str:

@@ -21,7 +21,7 @@ from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens, on_grid
 from logprobe.monitor.diagnosis.evidence.weight_readings import Readings
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.diagnosis.result import Growth, Remembered
 
 ROUNDING: Final = 1e-8  # K3 of two float32 computations of the same log-probs is below (recorded runs: 1e-12)
 SLIGHT: Final = 1e-5  # lower end of what is reported as healthy for dense models (slime)
@@ -357,6 +357,8 @@ class Evidence:
         separated: those of them whose steps or requests were taken out of the strata, so that nothing of theirs is left there.
         probes: what the live probe recorded.
         replay: routes of a mixture of experts, as they were sampled and as they were trained.
+        settings: what decides log-probs, by name; empty: too little is recorded to tell whether another run has the same setup.
+        remembered: what known-good runs of that setup, or of a similar one, had; None: there are none.
     """
 
     run: str
@@ -378,6 +380,8 @@ class Evidence:
     separated: frozenset[str] = frozenset()
     probes: Probes = field(default_factory=Probes)
     replay: Replay = field(default_factory=Replay)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    remembered: Remembered | None = None
 
     @property
     def hidden(self) -> bool:

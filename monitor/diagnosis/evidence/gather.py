@@ -31,6 +31,7 @@ from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens, from_table
 from logprobe.monitor.diagnosis.evidence.weight_readings import Readings, from_rows
 from logprobe.monitor.diagnosis.growth.judging import growth_of
+from logprobe.monitor.diagnosis.memory import remembered, settings_of
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.lag import WeightRecord as Label
 from logprobe.monitor.queries import Source
@@ -72,6 +73,7 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
         queries.diagnosis_joins(source, **window).to_pylist(), queries.version_conflicts(source, **window).to_pylist()
     )
     recorded = _sample(source, run, series, _versions(weights))
+    settings = settings_of(configs)
     return Evidence(
         run=run,
         series=series,
@@ -88,6 +90,8 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
         strata=_strata(source, run, history),
         probes=_probes(source, **window),
         replay=_replay(source, run, series) if joins.routed else Replay(),
+        settings=settings,
+        remembered=remembered(source, run, settings),
     )
 
 

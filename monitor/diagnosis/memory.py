@@ -1,0 +1,153 @@
+"""What earlier healthy runs of the same setup had, so that a new run has a verdict before it has a baseline of its own.
+
+A setup is what decides log-probs, as far as it was recorded: of engines what makes a baseline of its own within a run (the macro
+`deciding`), of the trainer what names a precision, a temperature, a kernel or a parallelism, and how tokens were sampled. Of a run whose
+engines or whose trainer's precision are not recorded nothing can be said. Where no run had the same setup, one that differs in few
+settings is named with them: that is a difference, and no cause.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from statistics import median
+from typing import Any, Final
+
+from logprobe.monitor import judgement
+from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor.diagnosis.evidence.setup import flat, from_documents, parsed
+from logprobe.monitor.diagnosis.result import Diagnosis, Difference, Remembered
+
+_MOST: Final = 4  # settings that differ; with more, it is another setup
+_TRAINER: Final = re.compile(
+    r"dtype|precision|(^|[._])(bf16|fp16|fp8|tf32|tp|pp|cp|ep)($|[._])|quant|temperature|dropout|parallel|attn|attention|router|replay"
+    r"|kernel|liger|fused|padding|packing|^framework$|^trial$|^model$|model_name"
+)
+_SAMPLING: Final = (
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias",
+    "allowed_token_ids", "structured_outputs",
+)  # fmt: skip
+# With another value of these, another level is expected.
+_LEVEL: Final = re.compile(
+    r"dtype|quant|precision|architectures|bf16|fp16|fp8|tf32|(^|\.)model(_name\w*)?$|head|expert"
+)
+_TRIAL: Final = "trainer.trial"
+
+
+def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """What decides log-probs, by name, of rows of ``diagnosis_configs``; empty: too little is recorded to call a setup the same."""
+    rows = list(rows)
+    of_kind = {kind: _used(rows, kind) for kind in ("engine_config", "sampling_params", "trainer_config")}
+    if not of_kind["engine_config"] or from_documents(rows).trainer_dtype is None:
+        return {}
+    found: dict[str, set[str]] = {}
+    for row in of_kind["engine_config"]:
+        for name, value in _engine(row):
+            found.setdefault(name, set()).add(_text(value))
+    for row in of_kind["sampling_params"]:
+        document = parsed(row["document"])
+        for name in _SAMPLING:
+            if document.get(name) is not None:
+                found.setdefault(f"sampling.{name}", set()).add(_text(document[name]))
+    for name, value in flat(parsed(of_kind["trainer_config"][-1]["document"])):
+        if value is not None and _TRAINER.search(name.lower()):
+            found[f"trainer.{name}"] = {_text(value)}
+    return {name: ", ".join(sorted(values)) for name, values in sorted(found.items())}
+
+
+def _used(rows: list[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
+    of_kind = [row for row in rows if row["kind"] == kind]
+    return [row for row in of_kind if row["sequences"]] or of_kind
+
+
+def _engine(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The summary's names as they are; what a worker chose only where the summary does not have it."""
+    if row["deciding"] is None:
+        yield "engine", row["fingerprint"]
+        return
+    document = parsed(row["deciding"])
+    summary = document.pop("summary")
+    summary = summary if isinstance(summary, dict) else {"summary": summary}
+    yield from ((name, value) for name, value in summary.items() if value is not None)
+    for name, value in flat(document):
+        short = name.removeprefix("effective.")
+        if value is not None and (short == name or summary.get(short) != value):
+            yield name, value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def remembered(source: Source, run: str, settings: Mapping[str, str]) -> Remembered | None:
+    """What the known-good runs of the same setup had, or of the one that is most alike. None: there is none. Raises `QueryError`."""
+    if not settings:
+        return None
+    same = _of(source, run, _digest(settings), ())
+    if same is not None:
+        return same
+    others = ((row, _differences(settings, json.loads(row["settings"]))) for row in _setups(source, run))
+    for row, differs in sorted(others, key=lambda other: (len(other[1]), -other[0]["runs"])):
+        if not 0 < len(differs) <= _MOST:
+            continue
+        if (found := _of(source, run, row["setup"], differs)) is not None:
+            return found
+    return None
+
+
+def _setups(source: Source, run: str) -> list[dict[str, Any]]:
+    return list(source.read("known_levels_setups", run=run).to_pylist())
+
+
+def _of(source: Source, run: str, setup: str, differs: tuple[Difference, ...]) -> Remembered | None:
+    rows = source.read("known_levels_of", run=run, setup=setup).to_pylist()
+    judged = judgement.read(source, [row["run"] for row in rows], datetime.now(UTC)) if rows else {}
+    good = [row for row in rows if judged[row["run"]].severity == "ok" or _is_trial(judged[row["run"]])]
+    if not good:
+        return None
+    levels = [row["low"] for row in good] + [row["high"] for row in good]
+    return Remembered(
+        runs=len(good),
+        low=min(levels),
+        high=max(levels),
+        median=median(levels),
+        newest=good[0]["run"],
+        differs=differs,
+        comparable=not any(_LEVEL.search(each.setting) for each in differs),
+    )
+
+
+def _is_trial(judged: judgement.Judgement) -> bool:
+    """A run of one step, which is no run to be healthy."""
+    return judged.verdict == "calibrating" and not judged.alerts
+
+
+def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[Difference, ...]:
+    names = sorted({*ours, *theirs})
+    return tuple(
+        Difference(name, theirs.get(name), ours.get(name)) for name in names if ours.get(name) != theirs.get(name)
+    )
+
+
+def _digest(settings: Mapping[str, str]) -> str:
+    return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def known_level(found: Diagnosis) -> dict[str, Any] | None:
+    """The row of ``known_levels`` that follows from a diagnosis; None: it is not known to be good, or of which setup it is.
+
+    Healthy by the run's own past, not by this memory, with a level that is not above what others report, and nothing found that asks for
+    anything. A trial of one step has no past; its level alone counts, among trials.
+    """
+    level, trial = found.level, _TRIAL in found.settings
+    healthy = found.growth.verdict == "healthy" and found.verdict == "healthy"
+    short = trial and found.verdict in {"calibrating", "healthy"}
+    if not found.settings or not (healthy or short) or found.layer != "none" or level is None or level.own is None:
+        return None
+    if level.status not in {"as expected", "unknown set-up"}:
+        return None
+    settings = json.dumps(found.settings, sort_keys=True)
+    return {"setup": _digest(found.settings), "settings": settings, "low": level.own[0], "high": level.own[1]}
