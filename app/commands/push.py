@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from datetime import UTC, datetime
 from typing import Any
 
 from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes import logger
-from logprobe.app.runs import run_reader
+from logprobe.app.runs import run_of, run_reader
+from logprobe.app.text.judgement import standing
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.pushing import push
@@ -25,6 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
         target = open_target(settings, arguments.name, home)
         try:
             logged = push(reader, arguments.name, target)
+            judgement = run_of(reader, arguments.name, datetime.now(UTC)).judgement
+            if judgement.verdict is not None or judgement.alerts:
+                target.stand(standing(judgement, arguments.name, arguments.page))
         finally:
             target.close()
     print(

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter
 
 from logprobe.alerts.liveness import State
 from logprobe.app.runs import Run, runs_of
+from logprobe.app.text.judgement import standing
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain
 from logprobe.monitor import queries, settings_file
@@ -59,8 +60,17 @@ _OLD: Final = timedelta(days=1)  # what ended before that is pushed by hand: `lo
 class Following:
     """Pushes the runs of a home that go on, each until it is over."""
 
-    def __init__(self, reader: Reader, open_run: Callable[[str], Target], wants: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        open_run: Callable[[str], Target],
+        wants: Callable[[str], bool],
+        page: str | None = None,
+    ) -> None:
+        """`page`: address of the dashboard; None: there is none."""
         self._reader = reader
+        self._page = page
+        self._standing: dict[str, tuple[object, ...]] = {}  # as it was said last
         self._open_run = open_run
         self._wants = wants
         self._targets: dict[str, Target] = {}
@@ -80,10 +90,20 @@ class Following:
         if run.name not in self._targets:
             self._targets[run.name] = self._open_run(run.name)
         logged = push(self._reader, run.name, self._targets[run.name], up_to=up_to)
-        if over:
+        self._say(run)
+        if over and not run.judgement.behind:  # the last word about it is said
             self._targets.pop(run.name).close()
+            self._standing.pop(run.name, None)
             self._done[run.name] = run.last_step
         return logged
+
+    def _say(self, run: Run) -> None:
+        """How the run stands, if that has changed; nothing before its first diagnosis."""
+        found = standing(run.judgement, run.name, self._page)
+        known = found.verdict is not None or found.severity != "unknown"
+        if known and self._standing.get(run.name) != found.essence:
+            self._targets[run.name].stand(found)
+            self._standing[run.name] = found.essence
 
     def close(self) -> None:
         """Ends all targets."""
@@ -91,10 +111,10 @@ class Following:
             target.close()
 
 
-def follow(home: Home, settings: Logger, stop: threading.Event) -> None:
-    """Until `stop` is set. Raises what a target raises."""
+def follow(home: Home, settings: Logger, stop: threading.Event, page: str | None = None) -> None:
+    """Until `stop` is set. `page`: address of the dashboard. Raises what a target raises."""
     with connect(home.path) as reader:
-        following = Following(reader, lambda run: open_target(settings, run, home), settings.wants)
+        following = Following(reader, lambda run: open_target(settings, run, home), settings.wants, page)
         try:
             while not stop.is_set():
                 with suppress(ServiceUnavailableError):  # it is being started again
@@ -111,12 +131,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--home", required=True)
     parser.add_argument("--number", type=int, required=True, help="of the entry of `loggers`, from 0")
+    parser.add_argument("--page", metavar="URL", help="URL of the dashboard, for links")
     arguments = parser.parse_args(argv)
     home, stop = Home(arguments.home), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
     try:
         settings = load(home)[arguments.number]
-        follow(home, settings, stop)
+        follow(home, settings, stop, arguments.page)
     except LogprobeError as error:
         complain(str(error))
         return 1

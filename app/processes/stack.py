@@ -158,8 +158,7 @@ class Stack:
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
-        page = ["--page", self.public_url] if self._app else []
-        command = self._program("service", *page, *self._options)
+        command = self._program("service", *self._page(), *self._options)
         return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT, final=DAMAGED)
 
     def _listeners(self) -> list[Child]:
@@ -180,9 +179,17 @@ class Stack:
     def _pushers(self) -> list[Child]:
         # Ready at once: a target that cannot be reached is tried again, and must not keep the service from running.
         return [
-            Child(f"logger to {logger.to}", self._program("logger", "--number", str(number)), ready=lambda: True)
+            Child(
+                f"logger to {logger.to}",
+                self._program("logger", "--number", str(number), *self._page()),
+                ready=lambda: True,
+            )
             for number, logger in enumerate(self._loggers)
         ]
+
+    def _page(self) -> list[str]:
+        """Where links in messages lead."""
+        return ["--page", self.public_url] if self._app else []
 
     def _program(self, name: str, *arguments: str) -> list[str]:
         """The command of one of our processes on this home."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from logprobe.collectors.errors import MissingExtraError
 from logprobe.monitor.home import Home
 from logprobe.monitor.loggers.settings import Logger, TensorBoardSettings, WandbSettings
+from logprobe.monitor.loggers.standing import Standing
 
 
 class Target(Protocol):
@@ -21,6 +22,9 @@ class Target(Protocol):
 
     def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
         """Logs one step; steps only go up. `time`: of the step, UTC."""
+
+    def stand(self, standing: Standing) -> None:
+        """Says how the run stands, where the target has a place for it; called when that has changed, and when the target was opened."""
 
     def flush(self) -> None:
         """Returns when what was logged survives the end of this process, as far as the target offers that."""

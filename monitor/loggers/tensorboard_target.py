@@ -19,6 +19,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from logprobe.monitor.importers import tensorboard as event_files
 from logprobe.monitor.importers.source import Place
 from logprobe.monitor.loggers.settings import TensorBoardSettings
+from logprobe.monitor.loggers.standing import Standing
 
 _SUFFIX: Final = ".logprobe"
 
@@ -40,6 +41,9 @@ class TensorBoardTarget:
         moment = (time or datetime.now().astimezone()).timestamp()
         self._writer.add_event(Event(wall_time=moment, step=step, summary=summary))
         self.last = step
+
+    def stand(self, standing: Standing) -> None:
+        """TensorBoard has no place for it."""
 
     def flush(self) -> None:
         """On disk as far as the kernel knows."""

@@ -15,6 +15,7 @@ import wandb
 
 from logprobe.monitor.importers import wandb_files
 from logprobe.monitor.loggers.settings import WandbSettings, wandb_id
+from logprobe.monitor.loggers.standing import PREFIX, Standing
 
 # Nothing of the machine, its repository or its output: metrics are all that was asked for.
 _SETTINGS: Final = {
@@ -36,6 +37,8 @@ class WandbTarget:
         directory = (settings.dir or folder).expanduser()
         directory.mkdir(parents=True, exist_ok=True)
         name = wandb_id(run)
+        self._name = run
+        self._severity: str | None = None
         steps = [step for path in directory.glob(f"wandb/*run-*/run-{name}.wandb") for step in wandb_files.steps(path)]
         self._run = wandb.init(
             project=settings.project,
@@ -57,6 +60,17 @@ class WandbTarget:
         stamp = {} if time is None else {"_timestamp": time.timestamp()}
         self._run.log({**values, **stamp}, step=step, commit=True)
         self.last = step
+
+    def stand(self, standing: Standing) -> None:
+        """Summary and tag; an alert when it gets worse. Offline, a process that goes on does not know what was said before."""
+        run = self._run
+        before = self._severity or run.summary.get(f"{PREFIX}severity")
+        run.summary.update(standing.summary())
+        run.tags = (*(tag for tag in run.tags or () if not tag.startswith("logprobe:")), standing.tag)
+        if standing.alerts_after(before):
+            level = wandb.AlertLevel.ERROR if standing.severity == "critical" else wandb.AlertLevel.WARN
+            run.alert(title=f"{self._name}: {standing.severity}", text=standing.text, level=level)
+        self._severity = standing.severity
 
     def flush(self) -> None:
         """W&B writes in a separate process, which continues when this one ends."""

@@ -62,8 +62,10 @@ def score(
     return answers
 
 
-def sample(prompts: Sequence[Sequence[int]], model: Path, tokens: int, dtype: str = "bfloat16") -> list[dict[str, Any]]:
-    """Answers of `tokens` tokens at temperature 1, token by token with a cache, as an engine decodes; each with its log-probs."""
+def sample(
+    prompts: Sequence[Sequence[int]], model: Path, tokens: int, dtype: str = "bfloat16", temperature: float = 1.0
+) -> list[dict[str, Any]]:
+    """Answers of `tokens` tokens, token by token with a cache, as an engine decodes; each with its log-probs."""
     network = _network(model, dtype, "eager", 0.0)
     answers = []
     for prompt in prompts:
@@ -73,7 +75,7 @@ def sample(prompts: Sequence[Sequence[int]], model: Path, tokens: int, dtype: st
         for _ in range(tokens):
             with torch.no_grad():
                 output = network(input_ids=inputs, past_key_values=cache, use_cache=True)
-            cache, scores = output.past_key_values, output.logits[0, -1].float().log_softmax(-1)
+            cache, scores = output.past_key_values, (output.logits[0, -1].float() / temperature).log_softmax(-1)
             token = int(torch.multinomial(scores.exp(), 1))
             ids.append(token)
             logprobs.append(float(scores[token]))

@@ -99,7 +99,20 @@ def test_scripts_are_bash(file: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_workflow_runs_what_exists(tmp_path: Path) -> None:
+    """Its commands as logprobe's parser takes them; what it does with the exit codes as a shell does it."""
+    (job,) = yaml.safe_load((EXAMPLES / "github" / "preflight.yml").read_text(encoding="utf-8"))["jobs"].values()
+    (script,) = [step["run"] for step in job["steps"] if step.get("name") == "preflight"]
+    (command,) = re.findall(r"^logprobe (.*?) > preflight.json", script, re.MULTILINE)
+    assert build().parse_args(shlex.split(command)).command == "preflight"
+    for code, ends in ((0, 0), (1, 1), (2, 0)):
+        stub = f"logprobe() {{ return {code}; }}\n"
+        done = subprocess.run(["bash", "-ec", stub + script], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (done.returncode, "unknown" in done.stdout) == (ends, code == 2)
+
+
 def test_every_example_is_linked(repository: Path) -> None:
     pages = "".join(file.read_text(encoding="utf-8") for file in (repository / "docs").glob("*.md"))
-    for file in (*MANIFESTS, *UNITS, *SCRIPTS, EXAMPLES / "Dockerfile"):
-        assert f"](examples/{file.name})" in pages, file.name
+    workflows = EXAMPLES.glob("github/*.yml")
+    for file in (*MANIFESTS, *UNITS, *SCRIPTS, *workflows, EXAMPLES / "Dockerfile"):
+        assert f"](examples/{file.relative_to(EXAMPLES)})" in pages, file.name

@@ -87,14 +87,19 @@ class Scorer:
         chosen = self._engine.collective_rpc("logprobe_effective")[0]
         return engine_document(self._engine.vllm_config, injected=False, effective=chosen)
 
-    def sample(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[dict[str, Any]]:
-        """What the engine answers at temperature 1, at most `tokens` each, with the log-probs it reports."""
+    def sample(self, prompts: Sequence[Sequence[int]], tokens: int, temperature: float = 1.0) -> list[dict[str, Any]]:
+        """What the engine answers, at most `tokens` each, with the log-probs it reports."""
         from vllm import SamplingParams  # noqa: PLC0415
         from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
 
         for index, prompt in enumerate(prompts):
             params = SamplingParams(
-                max_tokens=tokens, seed=index, logprobs=0, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY
+                temperature=temperature,
+                max_tokens=tokens,
+                seed=index,
+                logprobs=0,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
             )
             self._engine.add_request(str(index), {"prompt_token_ids": list(prompt)}, params)
         answers: dict[int, dict[str, Any]] = {}

@@ -1,6 +1,6 @@
-"""The process that samples for `logprobe try`: ``python -m logprobe.monitor.proof.scorers.trial_process JOB.json ANSWER.json``.
+"""The process that samples for `logprobe preflight`: ``python -m logprobe.monitor.proof.scorers.trial_process JOB.json ANSWER.json``.
 
-A job has `model`, `arguments` (of the engine, as `vllm serve` takes them), `answers` and `tokens` (of each). The answer has `sequences` with
+A job has `model`, `arguments` (of the engine, as `vllm serve` takes them), `answers`, `tokens` (of each) and `temperature` (1 where it is left out). The answer has `sequences` with
 `prompt_ids`, `response_ids` and `rollout_logprobs`, `sampler` (who sampled, in words), `config` (the engine's configuration; null: there is
 no engine) and `prompts` ("text", "scattered ids"); or `error`, in one line. Where vLLM is not installed, transformers in bfloat16 stand in.
 """
@@ -29,7 +29,7 @@ _SCATTERED: Final = 12  # ids of a prompt, where the checkpoint has no tokenizer
 
 
 def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
-    """Samples `answers` sequences at temperature 1."""
+    """Samples `answers` sequences."""
     model = Path(job["model"])
     texts = _tokenized(model)
     prompts = texts or _random_prompts(model)
@@ -69,14 +69,18 @@ def _by_engine(job: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> dict
     config = scorer.document()
     dtype = str(config["summary"].get("dtype")).removeprefix("torch.")
     sampler = f"vLLM {config['versions']['vllm']}, {dtype}"
-    return {"sequences": scorer.sample(prompts, job["tokens"]), "config": config, "sampler": sampler}
+    return {
+        "sequences": scorer.sample(prompts, job["tokens"], job.get("temperature", 1.0)),
+        "config": config,
+        "sampler": sampler,
+    }
 
 
 def _by_transformers(job: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     from logprobe.monitor.proof.forward import sample  # noqa: PLC0415 - heavy
 
     return {
-        "sequences": sample(prompts, Path(job["model"]), job["tokens"]),
+        "sequences": sample(prompts, Path(job["model"]), job["tokens"], temperature=job.get("temperature", 1.0)),
         "config": None,
         "sampler": "transformers in bfloat16 (a stand-in: vLLM is not installed here)",
     }

@@ -7,22 +7,30 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
 from processes import end, eventually
 from recorded_home import ingest_recorded
 
+from logprobe.app.processes.logger import Following
+from logprobe.app.runs import runs_of
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers import wandb_files
 from logprobe.monitor.importers.source import Place
+from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.loggers import pushing
 from logprobe.monitor.loggers.pushing import named, push
 from logprobe.monitor.loggers.settings import TensorBoardSettings
+from logprobe.monitor.loggers.standing import Standing
 from logprobe.monitor.loggers.targets import open_target
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.store.store import Store
 
 RUN = "v1-initial"
 STEPS = list(range(12))
@@ -263,3 +271,103 @@ def test_a_wrong_file_is_refused_at_the_start(home):
         (home / "logprobe.yaml").write_text(text)
         with pytest.raises(ConfigurationError, match=r"logprobe\.yaml"):
             logger.load(Home(home))
+
+
+@pytest.fixture(scope="module")
+def judged(recorded):
+    """The same home once its run was diagnosed: its log-probs are those of another distribution."""
+    with Store.open(Home(recorded)) as store:
+        DiagnosisStage(store).run(DiagnosisStage(store).rows())
+        (row,) = store.read("diagnosis_latest", run=RUN).to_pylist()
+    assert row["verdict"] == "critical"
+    return recorded
+
+
+def test_wandb_has_verdict_cause_and_link_as_summary_tag_and_alert(judged, tmp_path):
+    """Read as W&B itself reads what it syncs."""
+    arguments = ("--to", "wandb", "--project", "p", "--offline", "--dir", str(tmp_path))
+    push_command(judged, *arguments, "--page", "http://monitor:8501/")
+    records = wandb_records(tmp_path)
+    summary = {
+        item.key: json.loads(item.value_json) for record in records for item in record.summary.update if item.key
+    }
+    told = {name.removeprefix("logprobe/"): value for name, value in summary.items() if name.count("/") == 1}
+    assert (told["severity"], told["verdict"]) == ("critical", "critical")
+    assert told["cause"]
+    assert told["cause"] in told["words"]
+    assert told["link"] == f"http://monitor:8501/?run={RUN}"
+    assert {tag for record in records for tag in record.run.tags} == {"logprobe:critical"}
+    (alert,) = [record.alert for record in records if record.HasField("alert")]
+    assert (alert.title, alert.level) == (f"{RUN}: critical", "ERROR")
+    assert alert.text == f"{told['words']}\n{told['link']}"
+
+
+def wandb_records(folder):
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found, begun = [], b""
+    for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb")):
+        with path.open("rb") as file:
+            file.read(7)  # the file's own header
+            for kind, content in wandb_files._pieces(file):
+                begun += content
+                if kind in {1, 4}:  # whole, last
+                    found.append(Record.FromString(begun))
+                    begun = b""
+    return found
+
+
+def test_trackio_has_an_alert_once(judged, tmp_path, monkeypatch):
+    """As trackio reads it; a push that goes on does not repeat it."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for _ in range(2):
+        push_command(judged, "--to", "trackio", "--project", "p", "--page", "http://monitor:8501")
+    read = "import json, trackio; print(json.dumps(trackio.SQLiteStorage.get_alerts('p'), default=str))"
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
+    (alert,) = json.loads(done.stdout.splitlines()[-1])
+    assert alert["title"].startswith(f"{RUN}: critical, ")
+    assert alert["level"] == "error"
+    assert alert["text"].endswith(f"\nhttp://monitor:8501/?run={RUN}")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (None, "critical", True), (None, "warning", True), (None, "unknown", False), (None, "ok", False),
+        ("ok", "warning", True), ("warning", "critical", True), ("critical", "critical", False),
+        ("critical", "warning", False), ("warning", "unknown", False), ("something else", "critical", True),
+    ],
+)  # fmt: skip
+def test_people_are_told_when_it_gets_worse(before, now, told):
+    assert Standing(now, None, "", None, "words").alerts_after(before) is told
+
+
+class Told(Memory):
+    def __init__(self):
+        super().__init__({})
+        self.told, self.closed = [], False
+
+    def stand(self, standing):
+        self.told.append(standing)
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_followed_run_is_told_of_once_and_again_when_it_changes(judged):
+    target = Told()
+    with open_reader(judged) as reader:
+        began = reader.read("app_runs").to_pylist()[0]["last_record_at"]
+        following = Following(reader, lambda _: target, lambda _: True, "https://host/logprobe")
+        for seconds in (0, 1):
+            following.tick(began + timedelta(seconds=seconds))
+        assert [each.severity for each in target.told] == ["critical"]
+        assert target.told[0].link == f"https://host/logprobe/?run={RUN}"
+        assert target.closed  # it has ended, and all of it is judged
+        (run,) = runs_of(reader.read("app_runs"), began)
+    following._targets[RUN] = target
+    for cause in (run.judgement.cause, run.judgement.cause, "staleness", "staleness"):
+        following._say(replace(run, judgement=replace(run.judgement, cause=cause)))
+    following._say(replace(run, judgement=Judgement()))  # not diagnosed yet: nothing to say
+    assert [each.cause for each in target.told][2:] == ["staleness"]

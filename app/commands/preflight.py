@@ -1,0 +1,254 @@
+"""`logprobe preflight --model PATH`: do an engine and a trainer's forward pass agree as they should, before a training starts?
+
+Exit code 0 fine, 1 wrong, 2 unknown: something that decides could not be measured, or nothing says what is normal (also wrong usage).
+The JSON form is public API, one document, unknown is null:
+
+    {"result": "fine|wrong|unknown", "checks": [{"check", "outcome": "fine|wrong|unknown|note", "words"}],
+     "run", "k3", "interval", "abs_diff_mean", "tokens", "sequences", "sampler", "trainer", "prompts", "diagnosis": {…}}
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from logprobe.app.commands import diagnose as diagnose_command
+from logprobe.app.commands.ingest import take
+from logprobe.app.parsers.arguments import home_path
+from logprobe.app.text import tables
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
+from logprobe.collectors.plain_text import complain, harmless
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor.diagnosis import Diagnosis, diagnose
+from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.job import DiagnosisStage
+from logprobe.monitor.diagnosis.levels import in_words
+from logprobe.monitor.diagnosis.parity import Parity, compare
+from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
+from logprobe.monitor.home import Home
+from logprobe.monitor.proof.paired import Gap, gap
+from logprobe.monitor.proof.sample import TokenSequence
+from logprobe.monitor.proof.scorers.running import TINY, TRIAL, run_scorer
+from logprobe.monitor.proof.scoring import REFERENCE, Scorers, Setup, checked, settings_of
+from logprobe.monitor.reader import connect, open_reader
+from logprobe.monitor.store.store import Store
+
+Outcome = Literal["fine", "wrong", "unknown", "note"]
+EXIT: Final[Mapping[str, int]] = {"fine": 0, "wrong": 1, "unknown": 2}
+_TINY: Final = "tiny"
+_VERSION: Final = 0
+_MARKS: Final[Mapping[Outcome, str]] = {"fine": "ok", "wrong": "WRONG", "unknown": "unknown", "note": "note"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; a note decides nothing."""
+
+    check: str
+    outcome: Outcome
+    words: str
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Samples, scores, records, judges, and says what came of it."""
+    home = Home(home_path(arguments))
+    if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
+        arguments.usage_error(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
+    recipe = parity_recipe.shipped() if arguments.recipe is None else parity_recipe.read(Path(arguments.recipe))
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            found = _tried(arguments, _checkpoint(arguments, Path(folder)))
+        with open_reader(home.path) as reader:
+            diagnosis = diagnose(reader, found["run"], accepted=accepted(reader, found["run"]))
+            parity = compare(reader, found["run"], recipe=recipe, name=arguments.recipe or "the built-in recipe")
+    except LogprobeError as error:  # nothing was measured, so nothing is known to be wrong
+        complain(str(error))
+        return EXIT["unknown"]
+    checks = list(judged(found, diagnosis, parity, strict=arguments.strict))
+    result = verdict(checks)
+    _remember(home, found["run"])
+    document = {
+        "result": result,
+        "checks": [asdict(check) for check in checks],
+        **found,
+        "diagnosis": diagnosis.document(),
+    }
+    tables.show(document, lambda: text(result, checks, found, diagnosis), as_json=arguments.json)
+    return EXIT[result]
+
+
+def judged(found: Mapping[str, Any], diagnosis: Diagnosis, parity: Parity, *, strict: bool = False) -> Iterator[Check]:
+    """What was looked at, as the diagnosis and the comparison with the recipe have it. `strict`: every requirement of the recipe decides."""
+    stand_in = found["sampler"].startswith("transformers")
+    yield Check("engine", "unknown" if stand_in else "fine", found["sampler"])
+    for each in parity.checks:
+        if each.verdict == "at_parity":
+            continue
+        decides = strict or each.layer == "semantic"
+        settings = ", ".join(f"{item.fact} = {item.words}" for item in each.settings[:3])
+        words = f"{each.name}: {settings}; {each.fix}"
+        outcome: Outcome = "wrong" if each.verdict == "not_at_parity" and decides else "note"
+        yield Check("configuration", "unknown" if strict and each.verdict == "unknown" else outcome, words)
+    for finding in diagnosis.findings:
+        if finding.urgency != "informational":
+            acts = finding.urgency == "act" or finding.vetoes
+            yield Check(
+                "finding", "wrong" if acts else "unknown", f"{finding.cause}: {finding.explanation} {finding.fix}"
+            )
+    yield _level(diagnosis)
+
+
+def _level(diagnosis: Diagnosis) -> Check:
+    level = diagnosis.level
+    status = "not measured" if level is None else level.status
+    memory = None if level is None else level.remembered
+    words = in_words(level)
+    if memory is not None and memory.words not in words:
+        words += f"; {memory.words}"
+    outcome: Outcome = "fine" if status == "as expected" else "wrong" if status in {"above", "far above"} else "unknown"
+    if outcome == "fine" and diagnosis.verdict == "critical":
+        outcome = "unknown"  # a finding says why
+    return Check("level", outcome, words)
+
+
+def verdict(checks: Sequence[Check]) -> Literal["fine", "wrong", "unknown"]:
+    """The worst of them; what is unknown is not fine."""
+    outcomes = {check.outcome for check in checks}
+    return "wrong" if "wrong" in outcomes else "unknown" if "unknown" in outcomes or not outcomes else "fine"
+
+
+def _remember(home: Home, run: str) -> None:
+    """Has the diagnosis stage keep what it makes of the run, and its level; a service does so by itself."""
+    try:
+        with connect(home):
+            return
+    except ServiceUnavailableError:
+        pass
+    with home.lock(), Store.open(home) as store:
+        stage = DiagnosisStage(store, accepted=lambda name: accepted(store, name))
+        stage.run([row for row in stage.rows() if row["run"] == run])
+
+
+def _checkpoint(arguments: argparse.Namespace, folder: Path) -> Path:
+    """The model to try; ``tiny``: one of random weights."""
+    if arguments.model != _TINY:
+        return Path(checked({"": Path(arguments.model).expanduser()})[""])
+    _answer(TINY, {"folder": str(folder)}, arguments)
+    return folder
+
+
+def _tried(arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
+    job = {
+        "model": str(model),
+        "arguments": arguments.engine_args,
+        "answers": arguments.answers,
+        "tokens": arguments.tokens,
+        "temperature": arguments.temperature,
+    }
+    sampled = _answer(TRIAL, job, arguments)
+    sequences = [
+        TokenSequence(
+            f"answer-{number}",
+            tuple(row["prompt_ids"]),
+            tuple(row["response_ids"]),
+            temperature=arguments.temperature,
+        )
+        for number, row in enumerate(sampled["sequences"])
+    ]
+    scorers = Scorers(sequences, Setup(models={"": model}, seconds=60 * arguments.scorer_minutes))
+    settings = settings_of(arguments.trainer_args)
+    if arguments.trainer is None:
+        policy = scorers.forward(REFERENCE, {"dtype": arguments.trainer_dtype, **settings}, lambda _: None)
+    else:
+        policy = scorers.forward(arguments.trainer, settings, lambda _: None)
+    scorers.require(policy)
+    rollout = tuple(np.array(row["rollout_logprobs"], np.float64) for row in sampled["sequences"])
+    measured = gap("r", rollout, "t", policy)
+    if measured is None:
+        raise ConfigurationError(f"{model}: nothing could be compared")
+    name = arguments.run or f"preflight-{Path(arguments.model).name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    _record(arguments, name, sampled, sequences, policy)
+    take(Home(home_path(arguments)))
+    return _document(arguments, name, sampled, measured)
+
+
+def _answer(module: str, job: Mapping[str, Any], arguments: argparse.Namespace) -> Mapping[str, Any]:
+    outcome = run_scorer(module, job, seconds=60 * arguments.scorer_minutes)
+    if outcome.answer is None:
+        raise ConfigurationError(f"nothing could be sampled from {arguments.model}: {outcome.error}")
+    return outcome.answer
+
+
+def _record(
+    arguments: argparse.Namespace,
+    name: str,
+    sampled: Mapping[str, Any],
+    sequences: Sequence[TokenSequence],
+    policy: Sequence[Any],
+) -> None:
+    """As a training of one step would, with the engine's own configuration."""
+    sides: dict[str, Any] = {
+        "sample_ids": [sequence.sample_id for sequence in sequences],
+        "token_ids": [np.array(sequence.response_ids) for sequence in sequences],
+        "weight_version": _VERSION,
+    }
+    neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
+    sampling = {"temperature": arguments.temperature, **neutral, "frequency_penalty": 0.0}
+    with Recorder(home_path(arguments), name, component="preflight") as recorder:
+        engine = None if sampled["config"] is None else recorder.config(sampled["config"])
+        recorder.config(_trainer_document(arguments), kind="trainer_config")
+        recorder.rollout(
+            **sides,
+            logprobs=[np.array(row["rollout_logprobs"], np.float32) for row in sampled["sequences"]],
+            engine_config_id=engine,
+            sampling=sampling,
+        )
+        recorder.training(step=1, **sides, trainer_logprobs=[np.asarray(values, np.float32) for values in policy])
+
+
+def _trainer_document(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What is known of the side that stands for the trainer: of somebody's own function no more than it was given."""
+    settings = settings_of(arguments.trainer_args)
+    if arguments.trainer is None:
+        dtype = {"framework": "transformers", "compute_dtype": arguments.trainer_dtype}
+        return {**dtype, "temperature": arguments.temperature, **settings, "trial": True}
+    return {"framework": arguments.trainer, **settings, "trial": True}
+
+
+def _document(arguments: argparse.Namespace, name: str, sampled: Mapping[str, Any], measured: Gap) -> dict[str, Any]:
+    return {
+        "run": name,
+        "k3": measured.k3,
+        "interval": measured.interval,
+        "abs_diff_mean": measured.abs_diff_mean,
+        "tokens": measured.tokens,
+        "sequences": len(sampled["sequences"]),
+        "sampler": sampled["sampler"],
+        "trainer": arguments.trainer or f"transformers, {arguments.trainer_dtype}",
+        "prompts": sampled["prompts"],
+    }
+
+
+def text(result: str, checks: Sequence[Check], found: Mapping[str, Any], diagnosis: Diagnosis) -> str:
+    """The outcome in a word, why, and the diagnosis below it."""
+    low_high = "" if found["interval"] is None else " (95 %: {:.2g} to {:.2g})".format(*found["interval"])
+    measured = f"K3 {found['k3']:.3g}{low_high}, mean |d| {found['abs_diff_mean']:.3g}"
+    lines = [
+        f"preflight {result}",
+        *(f"  {_MARKS[check.outcome]:<8} {check.check}: {harmless(check.words)}" for check in checks),
+        "",
+        f"{measured}, {found['tokens']:,} tokens of {found['sequences']} answers to {found['prompts']}",
+        f"sampled by {found['sampler']}; scored by {harmless(found['trainer'])}",
+        f"run {harmless(found['run'])}: `logprobe up` shows it",
+        "",
+        diagnose_command.text(diagnosis),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,138 @@
+"""`logprobe preflight` on a real engine, and with transformers in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from engine_process import ENGINE_ENVIRONMENT
+
+from logprobe.app.cli import main
+from logprobe.app.commands.preflight import judged, verdict
+from logprobe.monitor.diagnosis.parity import Parity
+from logprobe.monitor.diagnosis.parity.judging import Check
+from logprobe.monitor.diagnosis.result import Diagnosis, Finding, Level
+from logprobe.monitor.home import Home
+from logprobe.monitor.proof.forward import score
+from logprobe.monitor.proof.scorers import trial_process
+from logprobe.monitor.proof.scorers.running import Outcome
+from logprobe.monitor.store.store import Store
+
+
+def preflight(home: Path, model: Path, *more: str, engine: str = "") -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "logprobe.app.cli",
+        "preflight",
+        "--model",
+        str(model),
+        "--home",
+        str(home),
+        "--json",
+    ]
+    arguments = f"--enforce-eager --block-size 32 --max-model-len 256 {engine}"
+    return subprocess.run(
+        [*command, "--engine-args", arguments, *more],
+        env={**os.environ, **ENGINE_ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.engine
+def test_a_model_is_sampled_scored_recorded_and_judged(
+    models: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine's bfloat16 is found, from one step, and is what such a setup has; the level is kept for the next one."""
+    done = preflight(home, models / "new", "--run", "mine")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["result"] == "fine"
+    assert re.fullmatch(r"vLLM \S+, bfloat16", found["sampler"])
+    assert 1e-6 < found["k3"] < 1e-2
+    assert (found["run"], found["sequences"], found["trainer"]) == ("mine", 20, "transformers, float32")
+    (finding,) = found["diagnosis"]["findings"]
+    assert (finding["cause"], finding["urgency"]) == ("low_precision", "informational")
+    assert main(["metrics", "mine", "--home", str(home), "--json"]) == 0
+    (step,) = json.loads(capsys.readouterr().out)["steps"]
+    assert step["metrics"]["backend.k3_kl"] == pytest.approx(found["k3"], rel=1e-3)
+    with Store.open(Home(home)) as store:
+        (known,) = store.query("SELECT run, low, high FROM known_levels").to_pylist()
+    assert known["run"] == "mine"
+    assert known["low"] == known["high"] == pytest.approx(found["k3"], rel=1e-3)
+
+
+@pytest.mark.engine
+@pytest.mark.long
+def test_log_probs_of_another_distribution_fail(models: Path, home: Path) -> None:
+    done = preflight(home, models / "new", "--temperature", "0.7", engine="--logprobs-mode raw_logprobs")
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert found["result"] == "wrong"
+    wrong = {check["check"] for check in found["checks"] if check["outcome"] == "wrong"}
+    assert {"configuration", "finding"} <= wrong
+
+
+def test_an_engine_that_does_not_start_is_unknown_and_not_wrong(
+    models: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = Outcome(None, "no GPU", 1.0)
+    monkeypatch.setattr("logprobe.app.commands.preflight.run_scorer", lambda *_, **__: outcome)
+    assert main(["preflight", "--model", str(models / "new"), "--home", str(home)]) == 2
+    assert "nothing could be sampled" in capsys.readouterr().err
+
+
+FOUND = {"sampler": "vLLM 0.32.0, bfloat16"}
+LEVEL = Level(6e-4, 6e-4, 1e-5, 2e-3, {}, "", "as expected")
+FINE = Diagnosis("mine", "calibrating", None, None, "none", (), (), level=LEVEL)
+PARITY = Parity("mine", "recipe", "at_parity", (), (), (), ())
+UNMET = Check("log-probs", "semantic", "processed", "violated", None, "why", "fix", ())
+FINDING = Finding("raw_logprobs", "semantic", 0.9, 0.9, {}, "wrong.", "Mend it.")
+
+
+@pytest.mark.parametrize(
+    ("found", "diagnosis", "parity", "strict", "result"),
+    [
+        (FOUND, FINE, PARITY, False, "fine"),
+        (FOUND, replace(FINE, level=None), PARITY, False, "unknown"),
+        (FOUND, replace(FINE, level=replace(LEVEL, status="unknown set-up")), PARITY, False, "unknown"),
+        (FOUND, replace(FINE, level=replace(LEVEL, status="above")), PARITY, False, "wrong"),
+        (FOUND, replace(FINE, verdict="critical", level=replace(LEVEL, status="far above")), PARITY, False, "wrong"),
+        (FOUND, replace(FINE, verdict="critical", findings=(FINDING,)), PARITY, False, "wrong"),
+        (FOUND, replace(FINE, findings=(replace(FINDING, urgency="watch"),)), PARITY, False, "unknown"),
+        (FOUND, replace(FINE, findings=(replace(FINDING, urgency="watch", vetoes=True),)), PARITY, False, "wrong"),
+        (FOUND, replace(FINE, findings=(replace(FINDING, urgency="informational"),)), PARITY, False, "fine"),
+        ({"sampler": "transformers in bfloat16 (a stand-in)"}, FINE, PARITY, False, "unknown"),
+        (FOUND, FINE, replace(PARITY, checks=(UNMET,)), False, "wrong"),
+        (FOUND, FINE, replace(PARITY, checks=(replace(UNMET, layer="inference_path"),)), False, "fine"),
+        (FOUND, FINE, replace(PARITY, checks=(replace(UNMET, layer="inference_path"),)), True, "wrong"),
+        (FOUND, FINE, replace(PARITY, checks=(replace(UNMET, outcome="unknown"),)), False, "fine"),
+        (FOUND, FINE, replace(PARITY, checks=(replace(UNMET, outcome="unknown"),)), True, "unknown"),
+    ],
+)
+def test_what_decides(found: dict[str, str], diagnosis: Diagnosis, parity: Parity, strict: bool, result: str) -> None:
+    assert verdict(list(judged(found, diagnosis, parity, strict=strict))) == result
+
+
+def test_without_an_engine_transformers_take_its_place_and_are_named(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_process, "has_engine", lambda: False)
+    answer = trial_process.main({"model": str(models / "new"), "answers": 3, "tokens": 8}, Path())
+    assert answer["sampler"] == "transformers in bfloat16 (a stand-in: vLLM is not installed here)"
+    assert answer["config"] is None
+    rows = [{**row, "temperature": 1.0} for row in answer["sequences"]]
+    exact = np.concatenate(score(rows, models / "new", dtype="bfloat16"))
+    assert np.concatenate([row["rollout_logprobs"] for row in rows]) == pytest.approx(
+        exact, abs=0.2
+    )  # a cache rounds otherwise
+    assert len(exact) == 24
