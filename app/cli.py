@@ -28,6 +28,7 @@ _EXTRAS: Final[dict[str, str]] = {
     "apscheduler": "serve",
     "cryptography": "relay",
     "duckdb": "serve",
+    "mcp": "mcp",
     "plotly": "serve",
     "polars": "serve",
     "pydantic": "serve",

@@ -797,6 +797,7 @@ class DiagnosisConfigs(TypedDict):
     document: Any  # VARCHAR
     time: Any  # TIMESTAMP WITH TIME ZONE
     sequences: Any  # BIGINT
+    deciding: Any  # JSON
 
 def diagnosis_configs(source: Source, /, *, run: Any) -> Rows[DiagnosisConfigs]: ...
 
@@ -1496,6 +1497,20 @@ class Judgements(TypedDict):
     alerts: Any  # STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[]
 
 def judgements(source: Source, /, *, runs: Any) -> Rows[Judgements]: ...
+
+class KnownLevelsOf(TypedDict):
+    run: Any  # VARCHAR
+    low: Any  # DOUBLE
+    high: Any  # DOUBLE
+
+def known_levels_of(source: Source, /, *, run: Any, setup: Any) -> Rows[KnownLevelsOf]: ...
+
+class KnownLevelsSetups(TypedDict):
+    setup: Any  # VARCHAR
+    settings: Any  # VARCHAR
+    runs: Any  # BIGINT
+
+def known_levels_setups(source: Source, /, *, run: Any) -> Rows[KnownLevelsSetups]: ...
 
 class KnownSegments(TypedDict):
     segment_id: Any  # VARCHAR

@@ -16,10 +16,10 @@ from hashlib import sha256
 from statistics import median
 from typing import Any, Final
 
-from logprobe.monitor import judgement
-from logprobe.monitor.analysis.slices import Source
+from logprobe.monitor import judgement, queries
 from logprobe.monitor.diagnosis.evidence.setup import flat, from_documents, parsed
 from logprobe.monitor.diagnosis.result import Diagnosis, Difference, Remembered
+from logprobe.monitor.queries import Source
 
 _MOST: Final = 4  # settings that differ; with more, it is another setup
 _TRAINER: Final = re.compile(
@@ -98,12 +98,12 @@ def remembered(source: Source, run: str, settings: Mapping[str, str]) -> Remembe
     return None
 
 
-def _setups(source: Source, run: str) -> list[dict[str, Any]]:
-    return list(source.read("known_levels_setups", run=run).to_pylist())
+def _setups(source: Source, run: str) -> list[queries.KnownLevelsSetups]:
+    return queries.known_levels_setups(source, run=run).to_pylist()
 
 
 def _of(source: Source, run: str, setup: str, differs: tuple[Difference, ...]) -> Remembered | None:
-    rows = source.read("known_levels_of", run=run, setup=setup).to_pylist()
+    rows = queries.known_levels_of(source, run=run, setup=setup).to_pylist()
     judged = judgement.read(source, [row["run"] for row in rows], datetime.now(UTC)) if rows else {}
     good = [row for row in rows if judged[row["run"]].severity == "ok" or _is_trial(judged[row["run"]])]
     if not good:
