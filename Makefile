@@ -419,6 +419,17 @@ $(AZURITE): tests/objects/package.json | node
 test-objects: dev $(AZURITE)
 	@OBJECT_STORES=azure,google $(BIN)/python -m pytest tests/monitor/objects tests/objects/store_cases.py --timeout=900 $(ARGS)
 
+# The dashboard and the rules of docs/examples/grafana on a real Prometheus that scrapes a service; promtool takes the files.
+.PHONY: prometheus test-prometheus
+prometheus:
+	@command -v prometheus >/dev/null || test -n "$${PROMETHEUS:-}" || \
+	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && echo "installing Debian's prometheus (once) …" >&2 && \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus >/dev/null; } || \
+	  { echo "the rules run on a real Prometheus: install it, or set PROMETHEUS and PROMTOOL to its programs" >&2; exit 1; }
+
+test-prometheus: dev prometheus
+	@$(BIN)/python -m pytest tests/prometheus/prometheus_cases.py $(ARGS)
+
 # The image of docs/examples/Dockerfile, built and used; tests/image/image_cases.py says what can be set, e.g. IMAGE_BASE.
 .PHONY: buildah
 buildah:

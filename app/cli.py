@@ -31,6 +31,7 @@ _EXTRAS: Final[dict[str, str]] = {
     "mcp": "mcp",
     "plotly": "serve",
     "polars": "serve",
+    "shtab": "completion",
     "pydantic": "serve",
     "streamlit": "serve",
     "tsdownsample": "serve",

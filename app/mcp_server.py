@@ -160,7 +160,7 @@ def _acting(home: Home) -> tuple[Tool, ...]:
     author = f"{login()} (mcp)"
 
     def acknowledge(episode: str, reason: str) -> dict[str, Any]:
-        """Says that somebody takes care of an alert. `episode`: from `status`; RUN or RUN/RULE: everything that fires there."""
+        """Acknowledges an alert. `episode`: from `status`; RUN or RUN/RULE: everything that fires there."""
         document = {"episode": episode, "author": author, "reason": reason, "for": None}
         return dict(perform(actions.ACTIONS, home, actions.ACKNOWLEDGE, document))
 

@@ -520,5 +520,9 @@ COMMANDS: Final[Commands] = {
     "compact": ("give the store's free space back to the disk; stop the service first", JSON),
     "rebuild": ("make the store fit the raw tokens and the spool, after it was lost or damaged", JSON),
     "check": ("compare the store with its raw files; exit code 2 if something is wrong", JSON),
+    "completion": (
+        "print a script that completes commands and options in a shell",
+        arg("shell SHELL", "bash, zsh or tcsh", choices=("bash", "zsh", "tcsh")),
+    ),
     "doctor": ("show what is installed, which hooks are live here and what cannot be measured", JSON),
 }

@@ -68,7 +68,7 @@ class WandbTarget:
         run.summary.update(standing.summary())
         run.tags = (*(tag for tag in run.tags or () if not tag.startswith("logprobe:")), standing.tag)
         if standing.alerts_after(before):
-            level = wandb.AlertLevel.ERROR if standing.severity == "critical" else wandb.AlertLevel.WARN
+            level = "ERROR" if standing.severity == "critical" else "WARN"
             run.alert(title=f"{self._name}: {standing.severity}", text=standing.text, level=level)
         self._severity = standing.severity
 
