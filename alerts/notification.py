@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Self
 
+CLOSED: Final = "closed"  # the state of the notification that an incident is over
 _FLOATS: Final = ("value", "baseline", "doubling_steps")
 
 
@@ -20,8 +21,9 @@ class Notification:
         key: idempotency key, unique per transition of an episode; the same transition evaluated again has the same key.
         run: the run that the alert is about.
         rule: name of the rule.
-        episode: names one firing of the rule, from its first to its last transition; messages of an episode share a thread.
-        state: ``firing``, ``escalated``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, ``still_firing``, or another word for people.
+        episode: names one firing of the rule, from its first to its last transition; messages of an episode that belongs to no incident
+            share a thread.
+        state: ``firing``, ``escalated``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, ``still_firing``, ``closed`` (of an incident), or another word for people.
         severity: ``info``, ``warning`` or ``critical``; decides which channels hear of it.
         step: training step of the transition.
         at: time of the transition, with a time zone.
@@ -43,6 +45,8 @@ class Notification:
         link: page of that step.
         series: recent (step, value) of the metric, for a sparkline.
         run_severity: of the run as a whole after this transition, see `logprobe.monitor.judgement`; None: not known.
+        incident: that it belongs to, whose messages share a thread; None: to none.
+        grouped: alerts that fire in the run after this transition, one line each.
     """
 
     key: str
@@ -71,12 +75,14 @@ class Notification:
     link: str | None = None
     series: tuple[tuple[int, float], ...] = ()
     run_severity: str | None = None
+    incident: str | None = None
+    grouped: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Values that JSON can hold: times in ISO 8601; a number that is not finite as the string nan, inf or -inf."""
         document = asdict(self) | {"at": self.at.isoformat(), "labels": dict(self.labels)}
         document |= {name: _number(document[name]) for name in _FLOATS}
-        document["changes"] = list(self.changes)
+        document["changes"], document["grouped"] = list(self.changes), list(self.grouped)
         document["series"] = [[step, _number(value)] for step, value in self.series]
         return document
 
@@ -91,7 +97,7 @@ class Notification:
         given = {name: value for name, value in json.loads(text).items() if name in known}
         given |= {name: _parsed(given[name]) for name in _FLOATS if name in given}
         given["at"] = datetime.fromisoformat(given["at"])
-        given["changes"] = tuple(given.get("changes", ()))
+        given |= {name: tuple(given.get(name, ())) for name in ("changes", "grouped")}
         given["series"] = tuple((step, float(value)) for step, value in given.get("series", ()))
         return cls(**given)
 

@@ -30,8 +30,12 @@ class Run:
     sequences: int
     revision: int
     last_record: datetime | None
-    news: str | None = None  # becomes another when the run is diagnosed, an alert moves, its correction is acted upon
+    news: str | None = (
+        None  # becomes another when the run is diagnosed, an alert moves, its correction is acted upon, or it is noted on
+    )
     judgement: Judgement = field(default_factory=Judgement)
+    owner: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
@@ -58,6 +62,8 @@ def _run(row: queries.AppRuns, now: datetime) -> Run:
         last_record=row["last_record_at"],
         news=row["news"],
         judgement=judgement,
+        owner=row.get("owner"),
+        tags=tuple(row.get("tags") or ()),
     )
 
 

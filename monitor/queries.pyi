@@ -162,6 +162,7 @@ class AlertRuns(TypedDict):
     live: Any  # BOOLEAN
     silenced: Any  # BOOLEAN
     acknowledged: Any  # BOOLEAN
+    incident: Any  # BOOLEAN
 
 def alert_runs(source: Source, /) -> Rows[AlertRuns]: ...
 
@@ -195,6 +196,15 @@ class AlertValues(TypedDict):
     value: Any  # DOUBLE
 
 def alert_values(source: Source, /, *, first: Any, last: Any, metrics: Any, runs: Any) -> Rows[AlertValues]: ...
+
+class AnnotationList(TypedDict):
+    kind: Any  # VARCHAR
+    step: Any  # BIGINT
+    words: Any  # VARCHAR
+    author: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+
+def annotation_list(source: Source, /, *, run: Any) -> Rows[AnnotationList]: ...
 
 class AppDataCollectors(TypedDict):
     writer: Any  # VARCHAR
@@ -377,6 +387,8 @@ class AppRuns(TypedDict):
     revision: Any  # BIGINT
     news: Any  # VARCHAR
     judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, alerts STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
+    owner: Any  # VARCHAR
+    tags: Any  # VARCHAR[]
     last_record_at: Any  # TIMESTAMP WITH TIME ZONE
 
 def app_runs(source: Source, /) -> Rows[AppRuns]: ...
@@ -1359,6 +1371,102 @@ class ImportSegments(TypedDict):
 
 def import_segments(source: Source, /, *, run: Any, writer: Any) -> Rows[ImportSegments]: ...
 
+class IncidentCheckpoints(TypedDict):
+    step: Any  # BIGINT
+    checkpoints: Any  # BIGINT
+
+def incident_checkpoints(source: Source, /, *, before: Any, run: Any) -> Rows[IncidentCheckpoints]: ...
+
+class IncidentComments(TypedDict):
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    author: Any  # VARCHAR
+    words: Any  # VARCHAR
+
+def incident_comments(source: Source, /, *, incident: Any) -> Rows[IncidentComments]: ...
+
+class IncidentConfigs(TypedDict):
+    kind: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    happened_at: Any  # TIMESTAMP WITH TIME ZONE
+    document: Any  # VARCHAR
+    before: Any  # VARCHAR
+
+def incident_configs(source: Source, /, *, run: Any) -> Rows[IncidentConfigs]: ...
+
+class IncidentList(TypedDict):
+    id: Any  # VARCHAR
+    run: Any  # VARCHAR
+    number: Any  # BIGINT
+    opened_at: Any  # TIMESTAMP WITH TIME ZONE
+    opened_step: Any  # BIGINT
+    since_step: Any  # BIGINT
+    closed_at: Any  # TIMESTAMP WITH TIME ZONE
+    closed_step: Any  # BIGINT
+    closed_by: Any  # VARCHAR
+    resolution: Any  # VARCHAR
+    cause: Any  # VARCHAR
+    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
+    comments: Any  # BIGINT
+
+def incident_list(source: Source, /, *, run: Any) -> Rows[IncidentList]: ...
+
+class IncidentNewest(TypedDict):
+    id: Any  # VARCHAR
+    run: Any  # VARCHAR
+    number: Any  # BIGINT
+    open: Any  # BOOLEAN
+    calm: Any  # BOOLEAN
+    healthy: Any  # BIGINT
+    seen: Any  # BIGINT
+
+def incident_newest(source: Source, /, *, runs: Any) -> Rows[IncidentNewest]: ...
+
+class IncidentOf(TypedDict):
+    incident: Any  # VARCHAR
+
+def incident_of(source: Source, /, *, episode: Any, run: Any) -> Rows[IncidentOf]: ...
+
+class IncidentParts(TypedDict):
+    what: Any  # VARCHAR
+    value: Any  # VARCHAR
+    first: Any  # BIGINT
+    last: Any  # BIGINT
+
+def incident_parts(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[IncidentParts]: ...
+
+class IncidentShow(TypedDict):
+    id: Any  # VARCHAR
+    run: Any  # VARCHAR
+    number: Any  # BIGINT
+    opened_at: Any  # TIMESTAMP WITH TIME ZONE
+    opened_step: Any  # BIGINT
+    since_step: Any  # BIGINT
+    healthy: Any  # BIGINT
+    seen: Any  # BIGINT
+    calm: Any  # BOOLEAN
+    closed_at: Any  # TIMESTAMP WITH TIME ZONE
+    closed_step: Any  # BIGINT
+    closed_by: Any  # VARCHAR
+    resolution: Any  # VARCHAR
+    cause: Any  # VARCHAR
+    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
+    document: Any  # VARCHAR
+    told: Any  # BOOLEAN
+
+def incident_show(source: Source, /, *, incident: Any) -> Rows[IncidentShow]: ...
+
+class IncidentSimilar(TypedDict):
+    id: Any  # VARCHAR
+    run: Any  # VARCHAR
+    opened_at: Any  # TIMESTAMP WITH TIME ZONE
+    since_step: Any  # BIGINT
+    cause: Any  # VARCHAR
+    closed_at: Any  # TIMESTAMP WITH TIME ZONE
+    closed_by: Any  # VARCHAR
+    resolution: Any  # VARCHAR
+
+def incident_similar(source: Source, /, *, cause: Any, count: Any, run: Any) -> Rows[IncidentSimilar]: ...
+
 class JobRuns(TypedDict):
     job: Any  # VARCHAR
     started_at: Any  # TIMESTAMP WITH TIME ZONE
@@ -1610,6 +1718,7 @@ class OutboxDue(TypedDict):
     enqueued_at: Any  # TIMESTAMP WITH TIME ZONE
     thread: Any  # VARCHAR
     overtaken: Any  # BOOLEAN
+    later: Any  # BOOLEAN
 
 def outbox_due(source: Source, /, *, channel: Any, now: Any) -> Rows[OutboxDue]: ...
 

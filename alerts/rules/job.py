@@ -1,6 +1,6 @@
 """The service's alerts job: looks at every new step in order, and at how things are now; writes down what became of each alert.
 
-How the alerts stand, their transitions, the messages to send and the cursor are one transaction. A service that is killed continues
+How the alerts stand, their transitions, the incidents and messages that follow, and the cursor are one transaction. A service that is killed continues
 where the last transaction left off, and comes to the same alerts.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -17,6 +17,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from logprobe.alerts.incidents import actions as incident_actions
+from logprobe.alerts.incidents import ledger as incidents
+from logprobe.alerts.incidents.ledger import Looked
+from logprobe.alerts.incidents.lifecycle import advance
+from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.rules import actions, facts, ledger, notification_builder, run_status
 from logprobe.alerts.rules.editing.editor import Editor
@@ -30,7 +35,7 @@ from logprobe.alerts.rules.rule_file import SECTION, RuleBook, more_files
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor import judgement, queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.judgement import Firing, Severity
+from logprobe.monitor.judgement import Firing, Judgement, Severity
 from logprobe.monitor.service.jobs import Job, Part, PartMaker
 from logprobe.monitor.service.turns import Priority, Row, Turns, priority
 from logprobe.monitor.store.courtesy import Rank
@@ -81,6 +86,44 @@ class _Work:
         )
 
     @property
+    def critical(self) -> list[Alert]:
+        """Critical alerts that fire."""
+        return [alert for alert in self.alerts if alert.state.phase.active and alert.rule.severity == "critical"]
+
+    @property
+    def critical_since(self) -> int | None:
+        """First step of the critical alerts that fire, or that people are about to be told of; None: not known."""
+        told = (m.alert.state.started_step for m in self.messages if m.alert.rule.severity == "critical")
+        firing = (alert.state.started_step for alert in self.critical)
+        return min((step for step in (*told, *firing) if step is not None), default=None)
+
+    @property
+    def critical_episodes(self) -> list[str]:
+        """Of critical alerts that fire, or that people are about to be told of."""
+        told = (message.episode for message in self.messages if message.alert.rule.severity == "critical")
+        firing = (alert.notified.episode for alert in self.critical)
+        return sorted({episode for episode in (*told, *firing) if episode is not None})
+
+    @property
+    def may_be_critical(self) -> bool:
+        """Whether the run may be critical, or its newest incident is not settled."""
+        verdict = None if self.status is None else self.status.verdict
+        return bool(self.row["incident"] or verdict == "critical" or self.critical or self.was_critical)
+
+    @property
+    def was_critical(self) -> bool:
+        """Whether people are about to be told of a critical alert, which may be over by now."""
+        return any(m.alert.rule.severity == "critical" and m.word in {"firing", "escalated"} for m in self.messages)
+
+    @property
+    def grouped(self) -> list[str]:
+        """The alerts that fire, the worst first."""
+        firing = [alert for alert in self.alerts if alert.state.phase.active]
+        worst_first = ("critical", "warning", "info")
+        firing.sort(key=lambda a: (worst_first.index(a.rule.severity), a.state.started_step or 0, a.rule.name))
+        return [_line(alert) for alert in firing]
+
+    @property
     def stepwise(self) -> list[Rule]:
         return [rule for rule in self.rules if not isinstance(rule.when, PresentCondition)]
 
@@ -94,7 +137,7 @@ class Evaluator:
 
     name = "alerts"
     reads = ("step_summaries", "step_metrics", "segments", "diagnoses", "controllers")
-    writes = ("alert_states", "alert_cursors", "alert_transitions", "step_growth", "growth_states")
+    writes = ("alert_states", "alert_cursors", "alert_transitions", "step_growth", "growth_states", "incidents")
     together = _RUNS_PER_BATCH
 
     def __init__(
@@ -116,6 +159,7 @@ class Evaluator:
         self._quiet = quiet
         self._presents = run_status.RunStatuses(store)
         self._known: Known = {}  # of the runs that were looked at last
+        self._diagnosed: dict[str, datetime | None] = {}  # by run: the diagnosis that its incident has seen
         self._now = clock()
         self._turns = Turns(self, stopping)
 
@@ -244,18 +288,25 @@ class Evaluator:
 
     def _commit(self, works: Sequence[_Work]) -> None:
         """Writes down what changed since the last time, in one transaction; nothing when nothing did."""
+        judged = self._judged(works)
+        looks = self._looks(works, judged)
         news = [(work, work.changed()) for work in works]
         news = [
             (work, changed)
             for work, changed in news
-            if changed or work.gone or work.messages or work.transitions or work.known != _fingerprint(work.rules)
+            if changed
+            or work.gone
+            or work.messages
+            or work.transitions
+            or work.known != _fingerprint(work.rules)
+            or (work.run in looks and looks[work.run].is_news)
         ]
         if not news:
             return
         notifications = [
-            notification_builder.build(work.run, message, self._around(work, message))
+            notification
             for work, _ in news
-            for message in work.messages
+            for notification in self._told(work, judged.get(work.run), looks.get(work.run))
         ]
         cursors = [{"run": work.run, "step": work.cursor, "rules": _fingerprint(work.rules)} for work, _ in news]
         with self._store.transaction() as cursor:
@@ -267,17 +318,70 @@ class Evaluator:
             )
             for notification in notifications:
                 enqueue(self._store, cursor, notification)
+            incidents.keep(self._store, cursor, [look for look in looks.values() if look.is_news])
             self._store.execute(cursor, "alert_advance", pa.Table.from_pylist(cursors, _CURSORS))
+        self._diagnosed.update({work.run: work.row["diagnosed_at"] for work, _ in news})
         for work, _ in news:
             work.kept = {(alert.rule.name, alert.slice): alert for alert in work.alerts}
             work.known = _fingerprint(work.rules)
             work.written += Counter(transitions=len(work.transitions), messages=len(work.messages))
             work.gone, work.transitions, work.messages = [], [], []
 
-    def _around(self, work: _Work, message: Message) -> Surroundings:
+    def _judged(self, works: Sequence[_Work]) -> dict[str, Judgement]:
+        """How runs stand with the alerts that are about to be written: those with something to tell, and those whose incident it may touch.
+
+        Runs whose past is being looked at are left out.
+        """
+        asked = {
+            work.run: work for work in works if work.status is not None and (work.messages or work.may_be_critical)
+        }
+        found = judgement.read(self._store, list(asked), self._clock()) if asked else {}
+        return {run: replace(stored, alerts=asked[run].firing) for run, stored in found.items()}
+
+    def _looks(self, works: Sequence[_Work], judged: Mapping[str, Judgement]) -> dict[str, Looked]:
+        """What became of the incidents of runs that have one, or have become critical."""
+        asked = [work for work in works if work.was_critical or (work.run in judged and work.may_be_critical)]
+        newest = incidents.newest(self._store, [work.run for work in asked]) if asked else {}
+        looks = {}
+        for work in asked:
+            now, before = judged.get(work.run), newest.get(work.run)
+            step = work.cursor if work.cursor is not None else work.row["newest_step"]
+            severity: Severity = "critical" if now is None or work.was_critical else now.severity
+            after, change = advance(before, severity, step)
+            looks[work.run] = Looked(
+                work.run,
+                before,
+                after,
+                change,
+                step=step,
+                at=work.context.now,
+                since=work.critical_since if now is None or now.since is None else now.since,
+                episodes=work.critical_episodes,
+                severity=None if now is None else now.severity,
+                page=self._page,
+                diagnosed=self._diagnosed.get(work.run) != work.row["diagnosed_at"],
+            )
+        return looks
+
+    def _told(self, work: _Work, judged: Judgement | None, look: Looked | None) -> Iterator[Notification]:
+        """The notifications of a run. An episode belongs for good to the incident that went on when people were first told of it."""
+        current = None if look is None else look.id
+        begun: dict[str, str | None] = {}
+        if look is not None and look.change == "opened":
+            begun = dict.fromkeys(look.episodes, current)
+        for message in work.messages:
+            if message.episode not in begun:
+                known = queries.incident_of(self._store, run=work.run, episode=message.episode).to_pylist()
+                begun[message.episode] = known[0]["incident"] if known else current
+            severity = None if judged is None else judged.severity
+            around = self._around(work, message, severity=severity, incident=begun[message.episode])
+            yield notification_builder.build(work.run, message, around)
+
+    def _around(self, work: _Work, message: Message, *, severity: str | None, incident: str | None) -> Surroundings:
         last = message.step if message.step is not None else work.cursor
+        known = Surroundings(page=self._page, severity=severity, incident=incident, grouped=work.grouped)
         if last is None:
-            return Surroundings(page=self._page, severity=self._severity(work))
+            return known
         rule = message.alert.rule
         changes = queries.alert_changes(self._store, run=work.run, last=last).to_pylist()
         points: list[queries.AlertSeries] = []
@@ -285,20 +389,12 @@ class Evaluator:
             points = queries.alert_series(
                 self._store, run=work.run, metric=rule.key, last=last, count=_SERIES
             ).to_pylist()
-        return Surroundings(
+        return replace(
+            known,
             step=last,
             series=[(point["step"], point["value"]) for point in points],
             changes=[(change["what"], change["time"]) for change in changes],
-            page=self._page,
-            severity=self._severity(work),
         )
-
-    def _severity(self, work: _Work) -> Severity | None:
-        """Of the run as a whole, with the alerts that are about to be written; None while the past is looked at."""
-        if work.status is None:
-            return None
-        stored = judgement.read(self._store, [work.run], self._clock())[work.run]
-        return replace(stored, alerts=work.firing).severity
 
 
 def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: datetime, notify_within: timedelta) -> bool:
@@ -311,6 +407,12 @@ def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: dateti
 def _too_young(row: Mapping[str, Any], seen: int | None, quiet_since: datetime) -> bool:
     """Whether the only step that was not looked at yet may still be receiving data; asking the store takes as long as all else of a tick."""
     return seen is not None and row["newest_step"] == seen + 1 and row["newest_computed_at"] > quiet_since
+
+
+def _line(alert: Alert) -> str:
+    """An alert that fires, in a line."""
+    since = "" if alert.state.started_step is None else f", since step {alert.state.started_step:,}"
+    return f"{' '.join(filter(None, (alert.rule.name, alert.slice)))} ({alert.rule.severity}{since})"
 
 
 def _fingerprint(rules: Sequence[Rule]) -> str:
@@ -355,6 +457,7 @@ def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -
             rank=Rank.JUDGEMENT,
         )
         rules_of_home = Editor(store, lambda: book.problem, lambda: datetime.now(UTC))
-        return Part(jobs=[work], actions=actions.of(store) | rules_of_home.actions())
+        of_incidents = incident_actions.of(store, page=page)
+        return Part(jobs=[work], actions=actions.of(store) | of_incidents | rules_of_home.actions())
 
     return make

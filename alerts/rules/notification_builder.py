@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
+from logprobe.alerts.incidents.ledger import link as incident_link
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.rules.judging.evaluation import REMINDER, Message
 from logprobe.alerts.rules.judging.observation import Observation
@@ -29,6 +30,8 @@ class Surroundings:
         changes: what changed before, as (what, when).
         page: address of the dashboard; None: there is none.
         severity: of the run as a whole.
+        incident: that the message belongs to; None: to none.
+        grouped: alerts that fire in the run, one line each.
     """
 
     step: int | None = None
@@ -36,6 +39,8 @@ class Surroundings:
     changes: Sequence[tuple[str, datetime]] = ()
     page: str | None = None
     severity: str | None = None
+    incident: str | None = None
+    grouped: Sequence[str] = ()
 
 
 def build(run: str, message: Message, around: Surroundings) -> Notification:
@@ -68,9 +73,11 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
         fix=None if message.word == "resolved" else seen.fix or rule.annotations.fix,
         changes=tuple(f"{what}, {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in around.changes),
         labels=rule.labels,
-        link=_link(around.page, run, step, since),
+        link=_link(around, run, step, since),
         series=tuple(around.series),
         run_severity=around.severity,
+        incident=around.incident,
+        grouped=() if around.incident is None else tuple(around.grouped),
     )
 
 
@@ -103,11 +110,11 @@ def _sentence(words: str) -> str:
     return (words[0].upper() if is_word else words[0]) + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
 
 
-def _link(page: str | None, run: str, step: int | None, since: int | None) -> str | None:
-    if page is None:
-        return None
+def _link(around: Surroundings, run: str, step: int | None, since: int | None) -> str | None:
+    if around.page is None or around.incident is not None:
+        return incident_link(around.page, run, around.incident or "")
     wanted = {"run": run} if step is None else {"run": run, "step": step, "steps": steps_around(step, since)}
-    return f"{page}/?{urlencode(wanted, safe=':')}"
+    return f"{around.page}/?{urlencode(wanted, safe=':')}"
 
 
 def steps_around(step: int, since: int | None = None) -> str:

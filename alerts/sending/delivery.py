@@ -169,6 +169,7 @@ def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | Non
         description=f"It was abandoned ({words}). Run `logprobe alerts test {delivery.channel}` for details.",
         labels={**lost.labels, UNDELIVERED: delivery.channel},
         series=(),
+        incident=None,
     )
 
 

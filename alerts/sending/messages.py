@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from logprobe.alerts.liveness import span_words
-from logprobe.alerts.notification import Notification
+from logprobe.alerts.notification import CLOSED, Notification
 from logprobe.monitor.number_text import number
 
 _HEADINGS: Final = {
@@ -16,6 +16,7 @@ _HEADINGS: Final = {
     "no_data": "No data",
     "updated": "Updated",
     "still_firing": "Still firing",
+    CLOSED: "Closed",
 }
 _LAYERS: Final = {
     "semantic": "semantic: the engine reports log-probs it did not sample from",
@@ -34,6 +35,14 @@ def heading(notification: Notification) -> str:
     }
     word = severities.get(state) or _HEADINGS.get(state, _words(state))
     return f"{word}: {notification.rule} · {notification.run}"
+
+
+def title(notification: Notification) -> str:
+    """What stands above a message that is brought up to date: the incident and how it stands, or the episode."""
+    n = notification
+    if n.incident is None:
+        return heading(n)
+    return f"Incident {n.incident}: {'closed' if n.state == CLOSED else n.run_severity or n.severity}"
 
 
 def facts(notification: Notification) -> list[tuple[str, str]]:

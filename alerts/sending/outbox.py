@@ -52,6 +52,7 @@ def enqueue(store: Store, cursor: Any, notification: Notification) -> None:
         step=notification.step,
         time=notification.at,
         document=notification.to_json(),
+        incident=notification.incident,
     )
 
 
@@ -162,5 +163,6 @@ def _delivery(channel: str, row: Mapping[str, Any]) -> Delivery:
         thread=json.loads(row["thread"]) if row["thread"] else None,
         uncertain_since=row["uncertain_since"],
         overtaken=row["overtaken"],
+        later=row["later"],
     )
     return Delivery(row["key"], channel, row["attempts"], row["enqueued_at"], row["last_error"], outgoing)

@@ -23,7 +23,7 @@ from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import run_of
 from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, advised, in_force, remedy, settings, unnamed
-from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, remembered, sure
+from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, remembered, sure, verdict_line
 from logprobe.app.text.judgement import as_document, line
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
@@ -33,13 +33,6 @@ from logprobe.monitor.diagnosis.named import in_words
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.reader import open_reader
 
-_VERDICTS: Final = {
-    "healthy": "is healthy",
-    "growing": "is growing: engine and trainer are drifting apart",
-    "critical": "is critical",
-    "calibrating": "is calibrating: too few steps for a baseline",
-    "no_data": "cannot be judged: nothing to compare",
-}
 _WIDEST: Final = 200
 
 
@@ -59,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 def text(found: Diagnosis, standing: Standing = OFF, judgement: Judgement | None = None) -> str:
     """The diagnosis for people: the verdict first, then the remedies, the cause that leads first, then what they stand on."""
     lines = [
-        headline(found),
+        verdict_line(found.document()),
         *_judged(judgement),
         *(f"{name:<11} {words}" for name, words in _facts(found, standing) if words),
     ]
@@ -82,11 +75,6 @@ def _judged(judgement: Judgement | None) -> list[str]:
     return [f"{'severity':<11} {judgement.severity}: {harmless(line(judgement))}"]
 
 
-def headline(found: Diagnosis) -> str:
-    """The verdict in one line."""
-    return harmless(f"{found.run} {_VERDICTS[found.verdict]}{_since(found)}")
-
-
 def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
     document, advice = found.document(), found.correction
     yield "layer", LAYERS[found.layer]
@@ -97,13 +85,6 @@ def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
     yield "correction", said
     if standing.on:
         yield "", f"`logprobe mis {harmless(found.run)}` shows what it did"
-
-
-def _since(found: Diagnosis) -> str:
-    if found.verdict not in {"growing", "critical"} or found.since_step is None:
-        return ""
-    pace = "" if found.doubling_steps is None else f", doubling every {found.doubling_steps:.0f} steps"
-    return f", since step {found.since_step}{pace}"
 
 
 def _finding(number: int, finding: Mapping[str, Any], document: Mapping[str, Any], standing: Standing) -> Iterator[str]:

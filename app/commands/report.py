@@ -7,26 +7,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
 
-from logprobe.alerts.controller.standing import Standing
-from logprobe.app.commands import diagnose as words
 from logprobe.app.commands.compare import find
-from logprobe.app.report.incident import CHARTS, Incident, newest_first, report
+from logprobe.app.report.gather import read
+from logprobe.app.report.incident import report
 from logprobe.app.report.written import write_report
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import queries, worst
 from logprobe.monitor.compare import Place, Places
-from logprobe.monitor.compare.history import history
 from logprobe.monitor.compare.pooled import of_each, require_here
-from logprobe.monitor.diagnosis import culprit, diagnose
-from logprobe.monitor.diagnosis.accepted import accepted
-from logprobe.monitor.diagnosis.growth.rule import K3
-from logprobe.monitor.diagnosis.proven import latest
 from logprobe.monitor.parallel.ray_pool import pool_at
-
-_SEQUENCES: Final = 10
-_DEEDS: Final = 10_000  # of the home, the newest
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,31 +50,3 @@ def _document(place: Place) -> tuple[str, str]:
     """A name for the file, and the report."""
     name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in place.run)
     return name, report(read(place))
-
-
-def read(place: Place) -> Incident:
-    """Everything that is reported of one run. Raises `QueryError` as the source does."""
-    source, run = place.source, place.run
-    whole = history(place, CHARTS)
-    found = diagnose(source, run, accepted=accepted(source, run))
-    gap = whole.trend(K3)
-    step = max(gap, key=lambda step: gap[step], default=None)
-    sequences = [] if step is None else worst.sequences(source, run, steps=(step, step), count=_SEQUENCES).to_pylist()
-    return Incident(
-        diagnosis=found,
-        headline=words.headline(found),
-        history=whole,
-        current=queries.alert_list(source, run=run).to_pylist(),
-        alerts=newest_first(queries.alert_history(source, run=run).to_pylist()),
-        actions=newest_first(queries.controller_actions(source, run=run).to_pylist()),
-        weights=newest_first(queries.diagnosis_weights(source, run=run).to_pylist()),
-        sequences=sequences,
-        step=step,
-        experiment=latest(source, run, "bisect"),
-        standing=Standing.read(source, run),
-        deeds=[
-            row for row in queries.alert_audit(source, count=_DEEDS).to_pylist() if row["subject"].split("/")[0] == run
-        ],
-        events=queries.app_events(source, run=run).to_pylist(),
-        proof=culprit.read(source, run, found.document(), whole.steps),
-    )

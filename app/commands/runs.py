@@ -32,6 +32,8 @@ _COLUMNS: Final = (
     "k3",
     "lag",
     "correction",
+    "owner",
+    "tags",
     "state",
     "last_step",
     "last_record_at",
@@ -84,7 +86,12 @@ def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
 def _shown(known: Mapping[str, Any]) -> dict[str, Any]:
     alerts = ", ".join(known["alerts"]) + (f" ({known['acknowledged_by']})" if known["acknowledged_by"] else "")
     plain = {name: known[name] for name in (*_COLUMNS, *(("where",) if "where" in known else ()))}
-    return plain | {"alerts": alerts or None, "k3": number(known["k3"]), "lag": number(known["lag"])}
+    return plain | {
+        "tags": ", ".join(known["tags"]) or None,
+        "alerts": alerts or None,
+        "k3": number(known["k3"]),
+        "lag": number(known["lag"]),
+    }
 
 
 def _say_deleted(home: Home) -> None:

@@ -55,6 +55,27 @@ PAGES: Final = (
         of_all=True,
     ),
     Page(
+        "incidents",
+        "i",
+        "Incidents",
+        "What went badly wrong, why, and what became of it? One opens when a run becomes critical; its alerts share a "
+        "message thread, and its page is the postmortem.",
+        next={
+            "diagnosis": "for evidence and fix",
+            "tokens": "for single tokens",
+        },
+        parts={
+            "Last good step": "The last one before the onset, and the last checkpoint before it, where the trainer's are recorded.",
+            "What changed": "Settings with both values, restarts, replicas and tags, in the 50 steps before the onset.",
+            "Similar incidents": "Those of other runs with the same leading cause, and how they ended.",
+            "Close": "With a resolution. It closes by itself once the run was healthy for 100 steps in a row.",
+        },
+        panels=("report", "document"),
+        acts=True,
+        of_home=True,
+        of_all=True,
+    ),
+    Page(
         "",
         "o",
         "Overview",

@@ -138,6 +138,23 @@ ALERTS: Final[Commands] = {
         JSON,
     ),
 }
+INCIDENT: Final = arg("incident INCIDENT", "an id from `list`, or RUN: its newest")
+INCIDENTS: Final[Commands] = {
+    "list": ("list incidents, the open ones first", arg("name RUN", "only of this run", nargs="?"), JSON),
+    "show": (
+        "show what happened, what changed before, the cause and what to do",
+        INCIDENT,
+        arg("--html FILE", "write it as one HTML file that needs no network"),
+        JSON_OR_NULL,
+    ),
+    "comment": ("comment on an incident", INCIDENT, arg("words WORDS", "what there is to say"), AUTHOR),
+    "close": (
+        "close an incident; the next critical severity opens another",
+        INCIDENT,
+        arg("--resolution WORDS", "what became of it", required=True),
+        AUTHOR,
+    ),
+}
 FILES: Final = (
     arg("files FILE", "a name from `list`", nargs="*"),
     arg("--all", "all files, instead of naming them"),
@@ -435,6 +452,19 @@ COMMANDS: Final[Commands] = {
         CA,
     ),
     "alerts": ("list, acknowledge and silence alerts; try rules", actions(ALERTS, default="list")),
+    "note": (
+        "tag a run, set its owner, or note something about it or one of its steps",
+        RUN,
+        arg("words WORDS", "a note (default: list what is noted)", nargs="?"),
+        arg("--step N", "the step that the note is about; charts mark it", type=int),
+        arg("--tag TAG", "add a tag (may be repeated)", action="append", default=[]),
+        arg("--untag TAG", "remove a tag (may be repeated)", action="append", default=[]),
+        arg("--owner NAME", "who looks after the run"),
+        arg("--remove", "take the note with these WORDS back"),
+        AUTHOR,
+        JSON,
+    ),
+    "incidents": ("list, show, comment on and close incidents", actions(INCIDENTS, default="list")),
     "mis": (
         "show or switch masked importance sampling, with its audit",
         RUN,

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from logprobe.alerts import run_notes
 from logprobe.alerts.acceptance.actions import acceptance_part
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules import rule_file
@@ -78,6 +79,7 @@ def _parts(page: str | None) -> list[PartMaker]:
         alerts_part(rule_file.for_home, page=page),
         controller_part,
         dispatch.part,
+        run_notes.part,
         quarantine_actions.part,
         deletion_part.part,
         backup.part,

@@ -90,7 +90,7 @@ def page(title: str, *content: Any) -> str:
             Markup('<meta name="color-scheme" content="light dark">'),
             Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
             element("title", title),
-            element("style", Markup(_style())),
+            element("style", Markup(style())),
         ]
     )
     body = element("body", element("main", joined(content)))
@@ -98,5 +98,6 @@ def page(title: str, *content: Any) -> str:
 
 
 @cache
-def _style() -> str:
+def style() -> str:
+    """The style of a document."""
     return files("logprobe.app.report").joinpath("report.css").read_text(encoding="utf-8")

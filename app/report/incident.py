@@ -1,4 +1,7 @@
-"""The incident report of one run: what is wrong, since which step, in which layer, what to do and was done, and what that stands on. Pure."""
+"""The one document about what went wrong with a run: since which step, in which layer, what to do and was done, and what that stands on. Pure.
+
+`logprobe report`, `logprobe incidents` and the page of an incident show it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
+from logprobe.alerts.incidents.ledger import ITSELF
+from logprobe.app.report import changes as changed
 from logprobe.app.report.chart import Chart, Line, figure, legend
 from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
 from logprobe.app.text import tables
@@ -25,7 +30,6 @@ from logprobe.app.text.diagnosis import (
 )
 from logprobe.app.text.numbers import counted, duration, when
 from logprobe.monitor.compare.history import History
-from logprobe.monitor.diagnosis import Diagnosis
 from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE
@@ -39,25 +43,67 @@ _FIRING: Final = frozenset({"firing", "recovering"})
 Rows = Sequence[Mapping[str, Any]]
 
 
-def summary(found: Diagnosis, history: History, *, current: Rows, actions: Rows, standing: Standing = OFF) -> Markup:
-    """Names and values beside K3 over time. `current`: alerts as they are now; `actions`: of the correction, newest first."""
+def facts(incident: Incident) -> list[tuple[str, str]]:
+    """What people read first, as names and values."""
+    found, history, standing = incident.document, incident.history, incident.standing
     pairs = [
+        *_opened(incident.opened),
         ("since", _since(found, history)),
+        ("last good step", _good(incident)),
         ("how much", _extent(found, history)),
-        ("layer", LAYERS[found.layer]),
+        ("layer", LAYERS[found["layer"]]),
         ("what to do", _remedy(found, standing)),
         ("setting", _setting(found, standing)),
         ("correction", _correction(found, standing)),
-        ("done about it", _done(actions)),
-        ("alerts", _alerts(current)),
+        ("done about it", _done(incident.actions)),
+        ("alerts", _alerts(incident.current)),
         ("stands on", _span(history)),
     ]
-    facts = [part for name, words in pairs if words for part in (element("dt", name), element("dd", words))]
-    return element("div", element("dl", *facts), figure(_trend(found, history)), class_="first")
+    return [(name, words) for name, words in pairs if words]
 
 
-def _since(found: Diagnosis, history: History) -> str:
-    since = found.since_step
+def summary(incident: Incident) -> Markup:
+    """Names and values beside K3 over time."""
+    pairs = [part for name, words in facts(incident) for part in (element("dt", name), element("dd", words))]
+    return element("div", element("dl", *pairs), figure(_trend(incident.document, incident.history)), class_="first")
+
+
+def _opened(opened: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """When an incident began and ended, and how."""
+    if opened is None:
+        return
+    at = "" if opened["opened_step"] is None else f", at step {opened['opened_step']:,}"
+    yield "opened", f"{when(opened['opened_at'])} UTC{at}"
+    if opened["closed_at"] is None:
+        yield "closed", "not yet"
+        return
+    step = "" if opened["closed_step"] is None else f", at step {opened['closed_step']:,}"
+    who = "by itself" if opened["closed_by"] == ITSELF else f"by {opened['closed_by']}"
+    yield "closed", f"{when(opened['closed_at'])} UTC{step}, {who}"
+    yield "resolution", opened["resolution"]
+
+
+def last_good(incident: Incident) -> int | None:
+    """The last step before the onset; None: there is none, or no onset."""
+    since = incident.document["since_step"]
+    return None if since is None else max((step for step in incident.history.steps if step < since), default=None)
+
+
+def _good(incident: Incident) -> str:
+    """The last step before the onset, and the last checkpoint before it."""
+    since = incident.document["since_step"]
+    if since is None:
+        return ""
+    before = last_good(incident)
+    step = "none: the first step recorded is concerned" if before is None else f"{before:,}"
+    if not incident.checkpoints:
+        return f"{step}; no checkpoint was recorded, so the last good one is unknown"
+    good = "none was saved before the onset" if incident.checkpoint is None else f"step {incident.checkpoint:,}"
+    return f"{step}; last good checkpoint: {good}"
+
+
+def _since(found: Mapping[str, Any], history: History) -> str:
+    since = found["since_step"]
     if since is None:
         return ""
     first = ", its first step" if history.steps and since <= history.steps[0] else ""
@@ -67,34 +113,34 @@ def _since(found: Diagnosis, history: History) -> str:
     return f"step {since:,}{first}{after}{'' if at is None else f', {when(at)} UTC'}"
 
 
-def _extent(found: Diagnosis, history: History) -> str:
-    words = extent(found.document(), history.growth)
+def _extent(found: Mapping[str, Any], history: History) -> str:
+    words = extent(found, history.growth)
     doubling = history.growth.doubling_steps
     pace = "" if doubling is None else f"; it doubles every {doubling:.0f} steps"
     return words and f"K3 is {words}{pace}"
 
 
-def _correction(found: Diagnosis, standing: Standing) -> str:
-    return advised(found.document(), standing) or f"{ADVICE[found.correction.advice]}: {found.correction.why}"
+def _correction(found: Mapping[str, Any], standing: Standing) -> str:
+    correction = found["correction"]
+    return advised(found, standing) or f"{ADVICE[correction['advice']]}: {correction['why']}"
 
 
-def _remedy(found: Diagnosis, standing: Standing) -> str:
-    first = leading(found.document())
+def _remedy(found: Mapping[str, Any], standing: Standing) -> str:
+    first = leading(found)
     if first is not None:
         part = share(first)
         return f"{first['cause'].replace('_', ' ')}{part and f' ({part})'}: {remedy(first, standing)}"
-    if found.verdict in {"growing", "critical"}:
+    if found["verdict"] in {"growing", "critical"}:
         return "no credible cause found: see what is not measured"
-    return "nothing" if found.verdict == "healthy" else ""
+    return "nothing" if found["verdict"] == "healthy" else ""
 
 
-def _setting(found: Diagnosis, standing: Standing) -> str:
+def _setting(found: Mapping[str, Any], standing: Standing) -> str:
     """What the remedy is called in the run's framework."""
-    document = found.document()
-    first = leading(document)
+    first = leading(found)
     if first is None:
         return ""
-    return "; ".join(in_words(setting) for setting in settings(first, standing)) or unnamed(first, document)
+    return "; ".join(in_words(setting) for setting in settings(first, standing)) or unnamed(first, found)
 
 
 def _done(actions: Rows) -> str:
@@ -117,10 +163,10 @@ def _span(history: History) -> str:
     return f"{len(history.steps):,} steps, {history.steps[0]:,} to {history.steps[-1]:,}; {tokens:,.0f} trained tokens"
 
 
-def _trend(found: Diagnosis, history: History) -> Chart:
+def _trend(found: Mapping[str, Any], history: History) -> Chart:
     """K3 with the band that is no growth, and the step of onset."""
     points = [(float(step), value) for step, value in sorted(history.trend(K3).items())]
-    base, within, since = history.growth.baseline, RULE.growing.short_ratio, found.since_step
+    base, within, since = history.growth.baseline, RULE.growing.short_ratio, found["since_step"]
     band = (
         [] if base is None or not points else [(x, base / within, base * within) for x in (points[0][0], points[-1][0])]
     )
@@ -131,57 +177,79 @@ def _trend(found: Diagnosis, history: History) -> Chart:
     )
 
 
-def timeline(found: Diagnosis, history: History, *, alerts: Rows, actions: Rows, deeds: Rows = ()) -> Markup:
-    """What happened, in the order of time; what is known by its step alone stands by that step's time."""
-    events = sorted(
-        _events(found, history, alerts, actions, deeds), key=lambda event: (event[0] is None, event[0] or _NEVER)
-    )
-    if not events:
-        return element("p", "No alerts fired, and no correction was switched.")
-    rows = [(when(time), *rest) for time, *rest in events]
-    return table("Onset, alerts, corrections, and what people did", ["UTC", "step", "what", "words"], rows)
+def happened(incident: Incident) -> list[tuple[Any, ...]]:
+    """What happened, as (UTC, step, what, words), in the order of time; what is known by its step alone stands by that step's time."""
+    events = sorted(_events(incident), key=lambda event: (event[0] is None, event[0] or _NEVER))
+    return [(when(time), *rest) for time, *rest in events]
 
 
-def _events(
-    found: Diagnosis, history: History, alerts: Rows, actions: Rows, deeds: Rows
-) -> Iterator[tuple[datetime | None, int | None, str, str | None]]:
-    if found.since_step is not None:
-        yield history.at(found.since_step), found.since_step, "onset", "as dated by the diagnosis"
-    for row in reversed(alerts):
+Event = tuple[datetime | None, int | None, str, str | None]
+
+
+def _events(incident: Incident) -> Iterator[Event]:
+    since, opened = incident.document["since_step"], incident.opened
+    if since is not None:
+        yield incident.history.at(since), since, "onset", "as dated by the diagnosis"
+    if opened is not None:
+        yield opened["opened_at"], opened["opened_step"], "incident opened", "the run became critical"
+        if opened["closed_at"] is not None:
+            words = f"{opened['closed_by']}: {opened['resolution']}"
+            yield opened["closed_at"], opened["closed_step"], "incident closed", words
+    for row in reversed(incident.alerts):
         fired, was = row["after"] in _FIRING, row["before"] in _FIRING
         if fired != was:
             yield row["time"], row["step"], f"alert {row['rule']} {'fires' if fired else 'ends'}", row["words"]
-    for row in reversed(actions):
+    for row in reversed(incident.actions):
         yield row["time"], row["step"], f"correction {row['name'].replace('_', ' ')}", row["words"]
-    for row in deeds:
+    for row in incident.deeds:
         yield row["time"], None, f"{row['action']}: {row['subject']}", f"{row['author']}: {row['words']}"
 
 
-def changes(found: Diagnosis, history: History, events: Rows) -> Iterator[Markup]:
-    """What changed in the steps before the onset: configurations, restarts, and weights that arrived in an unusual way."""
-    since = found.since_step
+def changes(incident: Incident) -> list[tuple[Any, ...]]:
+    """What changed in the steps before the onset, as (UTC, step, what, change): settings with both values, restarts, replicas, tags."""
+    since = incident.document["since_step"]
+    if since is None:
+        return []
+    configs = {(row["kind"], row["happened_at"]): row for row in incident.configs}
+    rows: list[Event] = [
+        (row["happened_at"], row["step"], *_change(row, configs.get((row["label"], row["happened_at"]))))
+        for row in _before(incident, since)
+        if row["kind"] != "weights"
+    ]
+    parts = changed.came_and_went(incident.parts, since)
+    rows += [(incident.history.at(step), step, what, words) for step, what, words in parts]
+    return [(when(time), *rest) for time, *rest in sorted(rows, key=lambda row: row[1] or 0)]
+
+
+def _before(incident: Incident, since: int) -> list[Mapping[str, Any]]:
+    """Events of the steps before the onset."""
+    return [row for row in incident.events if row["step"] is not None and since - BEFORE <= row["step"] <= since]
+
+
+def _changes(incident: Incident) -> Iterator[Markup]:
+    """The same as a table, and how weights arrived."""
+    since = incident.document["since_step"]
     if since is None:
         yield element("p", "No onset, so there is nothing before it.")
         return
-    before = [row for row in events if row["step"] is not None and since - BEFORE <= row["step"] <= since]
-    rows = [(when(row["happened_at"]), row["step"], *_change(row)) for row in before if row["kind"] != "weights"]
-    updates = [row for row in before if row["kind"] == "weights"]
-    if rows:
-        yield table(f"Steps {max(since - BEFORE, 0):,} to {since:,}", ["UTC", "step", "what", "of"], rows)
-    else:
-        yield element(
-            "p", f"No configuration change and no restart was recorded in the {BEFORE} steps before step {since:,}."
+    nothing = f"No setting, replica or tag changed and nothing restarted in the {BEFORE} steps before step {since:,}, as far as recorded."
+    caption = f"Steps {max(since - BEFORE, 0):,} to {since:,}"
+    yield listed_rows(changes(incident), ["UTC", "step", "what", "change"], caption, nothing)
+    yield element("p", _updates([row for row in _before(incident, since) if row["kind"] == "weights"]))
+    yield element(
+        "p",
+        "Versions of engine and framework are among the settings; the version of the trainer's own code is not recorded.",
+    )
+
+
+def _change(row: Mapping[str, Any], config: Mapping[str, Any] | None) -> tuple[str, str]:
+    if row["kind"] == "config":
+        return (
+            (f"configuration of {changed.kind(config)}", changed.configured(config))
+            if config
+            else ("configuration changed", row["label"])
         )
-    yield element("p", _updates(updates))
-    before_it = [step for step in history.steps if step < since]
-    last = f"The last step before the onset is {before_it[-1]:,}" if before_it else "There is no step before the onset"
-    yield element("p", f"{last}; checkpoints are not recorded, so the last good one is unknown.")
-
-
-def _change(row: Mapping[str, Any]) -> tuple[str, str]:
-    return {"config": "configuration changed", "restart": "collector restarted"}.get(row["kind"], row["kind"]), row[
-        "label"
-    ]
+    return {"restart": "collector restarted"}.get(row["kind"], row["kind"]), row["label"]
 
 
 def _updates(updates: Rows) -> str:
@@ -213,51 +281,100 @@ _NEWEST: Final = 50  # rows of alerts, actions and updates
 class Incident:
     """What is reported. `headline`: the verdict in a sentence; rows are those of the stored queries.
 
-    `current`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which one, None: none was
-    measured. `experiment`: the newest bisection; None: there is none. `standing`: of the correction. `deeds`: what people did about its
-    alerts; `events`: updates, changed configurations and restarts; `proof`: the picture of the finding that leads.
+    `document`: the diagnosis. `current`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which
+    one, None: none was measured. `experiment`: the newest bisection; None: there is none. `standing`: of the correction. `deeds`: what people
+    did about its alerts; `events`: updates, changed configurations and restarts; `configs`, `parts`: rows of `incident_configs` and
+    `incident_parts`; `proof`: the picture of the finding that leads. `checkpoint`: the last one saved before the onset; `checkpoints`: how many
+    were recorded at all. `opened`: row of `incident_show`; None: the run as it stands. `comments`: on it; `similar`: incidents of other runs.
     """
 
-    diagnosis: Diagnosis
+    document: Mapping[str, Any]
     headline: str
     history: History
-    current: Sequence[Mapping[str, Any]] = ()
-    alerts: Sequence[Mapping[str, Any]] = ()
-    actions: Sequence[Mapping[str, Any]] = ()
-    weights: Sequence[Mapping[str, Any]] = ()
-    sequences: Sequence[Mapping[str, Any]] = ()
+    current: Rows = ()
+    alerts: Rows = ()
+    actions: Rows = ()
+    weights: Rows = ()
+    sequences: Rows = ()
     step: int | None = None
     experiment: Mapping[str, Any] | None = None
     standing: Standing = OFF
-    deeds: Sequence[Mapping[str, Any]] = ()
-    events: Sequence[Mapping[str, Any]] = ()
+    deeds: Rows = ()
+    events: Rows = ()
+    configs: Rows = ()
+    parts: Rows = ()
     proof: Picture | None = None
+    checkpoint: int | None = None
+    checkpoints: int = 0
+    opened: Mapping[str, Any] | None = None
+    comments: Rows = ()
+    similar: Rows = ()
 
 
 def report(incident: Incident) -> str:
-    """The whole document."""
-    found, label = incident.diagnosis, incident.history.label
+    """The whole document, as a file of its own."""
+    verdict, opened = incident.document["verdict"], incident.opened
+    name = incident.history.label if opened is None else opened["id"]
     return page(
-        f"Incident report: {label}",
-        badge(found.verdict.replace("_", " "), _TONES[found.verdict]),
-        element("h1", incident.headline),
-        summary(
-            found, incident.history, current=incident.current, actions=incident.actions, standing=incident.standing
-        ),
-        *_proof(incident),
-        section(
-            "What happened",
-            timeline(found, incident.history, alerts=incident.alerts, actions=incident.actions, deeds=incident.deeds),
-        ),
-        section(f"What changed in the {BEFORE} steps before", *changes(found, incident.history, incident.events)),
-        section("Findings", *_findings(found, incident.standing)),
-        *_experiment(incident.experiment),
-        section("Not measured", *_not_measured(found)),
-        section("Trend", element("div", *_charts(incident), class_="charts")),
-        section("Worst sequences", listed(incident.sequences, _SEQUENCES, _worst(incident.step), _NEWEST)),
-        section("Records", *_records(incident)),
-        section("Configuration", *_configuration(incident.history)),
+        f"Incident report: {name}",
+        badge(verdict.replace("_", " "), _TONES[verdict]),
+        element("h1", incident.headline if opened is None else f"Incident {name}: {incident.headline}"),
+        *story(incident),
+        *annex(incident),
     )
+
+
+def story(incident: Incident) -> Iterator[Markup]:
+    """What went wrong, what was done about it, and what is known from elsewhere."""
+    yield summary(incident)
+    yield from _proof(incident)
+    yield section(
+        "What happened",
+        listed_rows(
+            happened(incident),
+            ["UTC", "step", "what", "words"],
+            "Onset, alerts, corrections, and what people did",
+            "No alerts fired, and no correction was switched.",
+        ),
+    )
+    yield section(f"What changed in the {BEFORE} steps before", *_changes(incident))
+    if incident.opened is not None:
+        said = [(when(row["time"]), row["author"], row["words"]) for row in incident.comments]
+        yield section("Comments", listed_rows(said, ["UTC", "who", "words"], "What people said", "None yet."))
+        head, caption = (
+            ["incident", "opened, UTC", "since step", "resolution"],
+            "With the same leading cause, in other runs",
+        )
+        yield section("Similar incidents", listed_rows(similar(incident), head, caption, "None."))
+    yield section("Findings", *_findings(incident.document, incident.standing))
+    yield from _experiment(incident.experiment)
+
+
+def annex(incident: Incident) -> Iterator[Markup]:
+    """What the story stands on."""
+    yield section("Not measured", *_not_measured(incident.document))
+    yield section("Trend", element("div", *_charts(incident), class_="charts"))
+    yield section("Worst sequences", listed(incident.sequences, _SEQUENCES, _worst(incident.step), _NEWEST))
+    yield section("Records", *_records(incident))
+    yield section("Configuration", *_configuration(incident.history))
+
+
+def similar(incident: Incident) -> list[tuple[Any, ...]]:
+    """Incidents of other runs with the same leading cause: id, when they opened, since which step, and how they ended."""
+    return [
+        (
+            row["id"],
+            when(row["opened_at"]),
+            row["since_step"],
+            "open" if row["closed_at"] is None else f"{row['closed_by']}: {row['resolution']}",
+        )
+        for row in incident.similar
+    ]
+
+
+def listed_rows(rows: Sequence[Sequence[Any]], head: Sequence[str], caption: str, empty: str) -> Markup:
+    """A table, or the words that there is nothing for one."""
+    return table(caption, head, rows) if rows else element("p", empty)
 
 
 _ALERTS: Final = {
@@ -288,14 +405,14 @@ def _worst(step: int | None) -> str:
     )
 
 
-def _findings(found: Diagnosis, standing: Standing) -> Iterator[Markup]:
+def _findings(found: Mapping[str, Any], standing: Standing) -> Iterator[Markup]:
     """The leading one first."""
-    if not found.findings:
+    if not found["findings"]:
         yield element("p", "No cause was found.")
-    for finding in in_reading_order(found.document()):
+    for finding in in_reading_order(found):
         since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
         name, layer = finding["cause"].replace("_", " "), finding["layer"].replace("_", " ")
-        stated = "".join(f"; {words}" for words in qualities(finding, found.document()))
+        stated = "".join(f"; {words}" for words in qualities(finding, found))
         yield element("h3", f"{name} ({layer}, {finding['confidence']:.0%} sure{since}{stated})")
         yield element("p", finding["explanation"])
         yield element("p", element("strong", "Fix: "), remedy(finding, standing))
@@ -305,7 +422,7 @@ def _findings(found: Diagnosis, standing: Standing) -> Iterator[Markup]:
 
 def _proof(incident: Incident) -> Iterator[Markup]:
     """K3 of the tokens concerned beside the others; no section where there is no such picture."""
-    if (proof := incident.proof) is not None and len(proof.lines) > 1:
+    if (proof := incident.proof) is not None:
         lines = [
             Line(name, [(float(step), value) for step, value in points if value is not None], at, gaps=False)
             for at, (name, points) in enumerate(proof.lines.items())
@@ -338,15 +455,15 @@ def _experiment(document: Mapping[str, Any] | None) -> Iterator[Markup]:
         yield section("Proof by experiment", element("p", headline(document)), *arms)
 
 
-def _not_measured(found: Diagnosis) -> Iterator[Markup]:
-    if not found.not_measured:
+def _not_measured(found: Mapping[str, Any]) -> Iterator[Markup]:
+    if not found["not_measured"]:
         yield element("p", "All inputs of the diagnosis were measured.")
         return
-    yield listing(f"{item.what}: {item.why}; to measure it, {item.how}" for item in found.not_measured)
+    yield listing(f"{item['what']}: {item['why']}; to measure it, {item['how']}" for item in found["not_measured"])
 
 
 def _charts(incident: Incident) -> Iterator[Markup]:
-    since = incident.diagnosis.since_step
+    since = incident.document["since_step"]
     mark = None if since is None else (float(since), f"since step {since}")
     for key in CHARTS:
         metric, points = declared(key), sorted(incident.history.trend(key).items())

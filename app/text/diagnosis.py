@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from logprobe.app.text.numbers import number
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.diagnosis.leading import share_of
 from logprobe.monitor.diagnosis.result import Growth
@@ -60,6 +61,24 @@ def evidence_name(evidence: str) -> str:
     'K3 lagging'
     """
     return _EVIDENCE.get(evidence, re.sub(r"\bk3\b", "K3", evidence.replace("_", " ")))
+
+
+def verdict_line(document: Mapping[str, Any]) -> str:
+    """The verdict of a diagnosis in one line."""
+    since, doubling = document["since_step"], document["doubling_steps"]
+    words = f"{document['run']} {_VERDICTS[document['verdict']]}"
+    if document["verdict"] in _WRONG and since is not None:
+        words += f", since step {since}{'' if doubling is None else f', doubling every {doubling:.0f} steps'}"
+    return harmless(words)
+
+
+_VERDICTS: Final = {
+    "healthy": "is healthy",
+    "growing": "is growing: engine and trainer are drifting apart",
+    "critical": "is critical",
+    "calibrating": "is calibrating: too few steps for a baseline",
+    "no_data": "cannot be judged: nothing to compare",
+}
 
 
 def extent(document: Mapping[str, Any], growth: Growth) -> str:

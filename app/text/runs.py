@@ -37,7 +37,7 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: str = "") -> list[Run]:
-    """Runs whose name or cause has all of `words`, of a severity and in a state where these are given."""
+    """Runs whose name, cause, alerts, owner or tags have all of `words`, of a severity and in a state where these are given."""
     sought = words.lower().split()
     return [
         run
@@ -50,7 +50,7 @@ def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: st
 
 def _text(run: Run) -> str:
     rules = " ".join(alert.rule for alert in run.judgement.alerts)
-    return f"{run.name} {cause(run.judgement)} {rules}".lower()
+    return " ".join([run.name, cause(run.judgement), rules, run.owner or "", *run.tags]).lower()
 
 
 def prefix(name: str) -> str:
@@ -77,6 +77,8 @@ def line(run: Run, glance: Glance | None) -> dict[str, Any]:
         "k3": next(iter(reversed(latest.get("k3") or [])), None),
         "lag": latest.get("lag"),
         "correction": _CORRECTIONS.get(latest.get("correction") or "", "off"),
+        "owner": run.owner,
+        "tags": list(run.tags),
         "state": run.liveness.state.value,
         "steps": run.steps,
         "last_step": run.last_step,

@@ -48,6 +48,10 @@ def session(recorder: Recorder) -> Any:
         def on_train_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
             recorder.begins(int(state.global_step) + 1)
 
+        def on_save(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+            if state.is_world_process_zero:
+                recorder.checkpoint(int(state.global_step))
+
         def on_train_end(self, *_: Any, **__: Any) -> None:
             recorder.flush()
 

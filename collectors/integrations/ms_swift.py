@@ -310,6 +310,10 @@ def register() -> None:
                 self.recorder = watch(self.trainer)
             self.recorder.begins(int(state.global_step) + 1)
 
+        def on_save(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+            if self.recorder is not None and state.is_world_process_zero:
+                self.recorder.checkpoint(int(state.global_step))
+
         def on_train_end(self, *_: Any, **__: Any) -> None:
             if self.recorder is not None:
                 self.recorder.flush()

@@ -23,6 +23,7 @@ from logprobe.collectors.recorder.documents import canonical_json, fingerprint
 from logprobe.collectors.recorder.runtime import Runtime
 from logprobe.collectors.recorder.settings import Settings
 
+CHECKPOINT: Final = "checkpoint"  # the scalar of a step whose weights were saved; read by `incident_checkpoints`
 DEFAULT_QUEUE_BYTES: Final = 256 << 20
 
 
@@ -286,6 +287,17 @@ class Recorder:
             }
             return self._small("step", row, parts=parts, step=number, time=time) and not problems
         return False
+
+    def checkpoint(self, step: int) -> bool:
+        """Record that the weights after optimizer step `step` were saved, so that an incident can name the last good checkpoint.
+
+        Args:
+            step: optimizer step.
+
+        Returns:
+            Whether it was accepted.
+        """
+        return self.step(step, {CHECKPOINT: 1.0})
 
     def weights(
         self,

@@ -39,8 +39,8 @@ UPDATE deliveries SET status = 'dropped', finished_at = $now
 WHERE key = $key AND channel = $channel AND status = 'dead'
 
 -- outbox_enqueue: Puts one notification into the outbox; one that is there already stays as it is. Grain: one row. Inputs: its parts.
-INSERT INTO notifications (key, run, rule, episode, state, severity, step, time, document)
-VALUES ($key, $run, $rule, $episode, $state, $severity, $step, $time, $document)
+INSERT INTO notifications (key, run, rule, episode, state, severity, step, time, document, incident)
+VALUES ($key, $run, $rule, $episode, $state, $severity, $step, $time, $document, $incident)
 ON CONFLICT DO NOTHING
 
 -- outbox_failed: Notes that an attempt has failed, and when the next one is due. Grain: one delivery.

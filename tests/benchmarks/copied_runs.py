@@ -16,6 +16,7 @@ _NEVER: Final = {
     "raw_files",
     "quarantine",
     "notifications",
+    "incidents",
     "alert_audit",
     "dirty_steps",
     "join_queue",

@@ -64,11 +64,17 @@ def acknowledging(page: Page) -> None:
     expect(page.locator(".lp-form")).to_be_visible()
 
 
+def incident(page: Page) -> None:
+    page.get_by_role("link", name=f"{RUNS[0]}#1").click()
+    expect(page.locator(".lp-document dl")).to_be_visible()
+
+
 STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
     "run picker": ("", menu),
     "help": ("", help_),
     "rule with a mistake": ("alerts", wrong_rule),
     "acknowledging": ("alerts", acknowledging),
+    "incident": ("incidents", incident),
 }
 
 
@@ -77,7 +83,7 @@ def test_axe_finds_nothing(seen: Watched, address: str, artifacts: Path, request
     findings: dict[str, Any] = {}
     scheme = request.node.callspec.id
     for name, (path, do) in ({each.path or "overview": (each.path, None) for each in PAGES} | STATES).items():
-        for run in RUNS if do is None and path not in {"runs", "data"} else RUNS[1:2]:
+        for run in RUNS if do is None and path not in {"runs", "data", "incidents"} else RUNS[1:2]:
             open_page(seen.page, f"{address}/?page={path}&run={run}&baseline=late-growth-mis", path)
             if do is not None:
                 do(seen.page)

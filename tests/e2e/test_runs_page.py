@@ -79,7 +79,7 @@ def test_searched_as_one_types_and_the_link_shows_the_same(seen: Watched, addres
 def test_groups_filters_and_the_way_to_a_run_and_back(seen: Watched, address: str, artifacts: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=runs")
-    page.get_by_label("group by prefix").check()
+    page.get_by_label("groups").select_option("prefix")
     expect(page.locator(".lp-runs-group th").first).to_contain_text("sweep-lr/seed 60 runs")
     seen.shot(artifacts, "runs-grouped")
     page.get_by_label("severity").select_option("critical")

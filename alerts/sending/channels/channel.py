@@ -19,8 +19,10 @@ class Outgoing:
 
     Attributes:
         notification: what to say.
-        thread: receipt of the episode's first message in this channel; None: this is the first.
-        overtaken: whether a later message of the episode is there already, whose place this one must not take.
+        thread: receipt of the first message in this channel of the incident, or of the episode that belongs to none; None: this is the
+            first, or the channel gave no receipt.
+        overtaken: whether a later message of the thread is there already, whose place this one must not take.
+        later: whether a message of the thread has been sent.
         uncertain_since: when an attempt began of which it is not known whether the message arrived; None: it did not.
     """
 
@@ -28,6 +30,7 @@ class Outgoing:
     thread: Receipt | None = None
     uncertain_since: datetime | None = None
     overtaken: bool = False
+    later: bool = False
 
 
 class Channel(Protocol):

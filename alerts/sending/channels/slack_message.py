@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote
 
-from logprobe.alerts.notification import Notification
+from logprobe.alerts.notification import CLOSED, Notification
 from logprobe.alerts.sending import messages
 from logprobe.collectors.plain_text import harmless, steerless
 
@@ -68,8 +68,8 @@ def fallback(notification: Notification) -> str:
 
 
 def colour(notification: Notification) -> str:
-    """By severity; once resolved by that of the run, which is green only where nothing else is wrong."""
-    return _COLOURS.get(_severity(notification), _COLOURS["info"])
+    """By severity; of an incident, and once resolved, by that of the run, which is green only where nothing else is wrong."""
+    return _COLOURS.get(_standing(notification), _COLOURS["info"])
 
 
 def escape(text: str) -> str:
@@ -101,20 +101,34 @@ def _sign(notification: Notification) -> str:
 
 
 def _severity(notification: Notification) -> str:
-    return (notification.run_severity or "unknown") if notification.state == "resolved" else notification.severity
+    over = notification.state in {"resolved", CLOSED}
+    return (notification.run_severity or "unknown") if over else notification.severity
+
+
+def _standing(notification: Notification) -> str:
+    """Of what the message stands for: its incident, else its episode."""
+    of_run = None if notification.incident is None else notification.run_severity
+    return of_run or _severity(notification)
 
 
 def _header(notification: Notification) -> Block:
     # Plain text is not escaped; so that it still holds nothing that looks like a mention, angle brackets become others.
-    text = harmless(f"{_sign(notification)} {messages.heading(notification)}").translate(_ANGLES)
+    text = harmless(f"{_SIGNS.get(_standing(notification), _SIGNS['info'])} {messages.title(notification)}").translate(
+        _ANGLES
+    )
     shown = text if len(text) <= HEADER else text[: HEADER - 1] + "…"
     return {"type": "header", "text": {"type": "plain_text", "text": shown, "emoji": True}}
 
 
 def _details(n: Notification) -> Iterator[Block]:
-    yield _section(fit(n.summary or messages.heading(n), SECTION))
+    if n.incident is not None:
+        yield _titled(escape(messages.heading(n)), n.summary)
+    else:
+        yield _section(fit(n.summary or messages.heading(n), SECTION))
     if messages.facts(n):
         yield _fields(n)
+    if n.grouped:
+        yield _titled("Alerts that fire", _bullets(n.grouped))
     if n.fix:
         yield _titled("What to do", n.fix)
     if n.changes:
@@ -159,6 +173,8 @@ def _link(n: Notification) -> str | None:
     if n.link is None or not n.link.startswith(("http://", "https://")) or len(n.link) > _MOST_LINK:
         return None
     address = escape(quote(n.link, safe=":/?#[]@!$&'()*+,;=%-._~"))
+    if n.incident is not None:
+        return f"<{address}|Open the incident>"
     return f"<{address}|Open step {n.step}>" if n.step is not None else f"<{address}|Open the run>"
 
 

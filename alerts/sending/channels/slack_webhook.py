@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from logprobe.alerts.notification import CLOSED
 from logprobe.alerts.sending.channels import slack_message
 from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.alerts.sending.channels.calls import Calls
@@ -44,7 +45,9 @@ class SlackWebhook:
         )
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Sends one message per transition."""
+        """Sends one message per transition, of an incident the first and the last: those between would not be in a thread."""
+        if outgoing.later and outgoing.notification.incident is not None and outgoing.notification.state != CLOSED:
+            return {}
         content = slack_message.message(outgoing.notification, repeat=outgoing.uncertain_since is not None)
         answer = self._calls.run(lambda: translated(lambda: self._client.send(**content), self._secrets))
         if (answer.status_code, answer.body.strip()) != _TAKEN:

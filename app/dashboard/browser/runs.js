@@ -6,8 +6,9 @@ import { sign } from "./sign.js";
 
 const WAIT_MS = 120; // after the last key
 const STATES = [["", "running and ended"], ["running", "running"], ["ended", "ended"]];
+const GROUPS = [["", "no groups"], ["prefix", "group by prefix"], ["tag", "group by tag"]];
 const BLANK = ["–", "off"]; // not worth a line on a phone
-const HEAD = ["run", "since step", "cause", "K3", "alerts", "lag", "correction", "last step"];
+const HEAD = ["run", "since step", "cause", "K3", "alerts", "lag", "correction", "last step", "owner"];
 
 export function update(root, view) {
   if (!view.parts) build(root, view);
@@ -24,19 +25,19 @@ export function update(root, view) {
 
 function build(root, view) {
   const set = (name) => (event) => view.send("set", { [name]: event.target.value, rows: null });
-  const search = node("input", { class: "lp-search", type: "search", placeholder: "search names, causes, alerts", "aria-label": "search runs", autocomplete: "off", oninput: (event) => {
+  const search = node("input", { class: "lp-search", type: "search", placeholder: "search names, causes, alerts, tags, owners", "aria-label": "search runs", autocomplete: "off", oninput: (event) => {
     clearTimeout(view.typing);
     view.typing = setTimeout(() => { view.typing = null; view.send("set", { q: event.target.value, rows: null }); }, WAIT_MS);
   } });
   const parts = {
     search, severity: node("select", { "aria-label": "severity", onchange: set("severity") }),
     state: node("select", { "aria-label": "state", onchange: set("state") }, ...STATES.map(([value, text]) => node("option", { value, text }))),
-    group: node("input", { type: "checkbox", onchange: (event) => view.send("set", { group: event.target.checked ? "prefix" : null }) }),
+    group: node("select", { "aria-label": "groups", onchange: set("group") }, ...GROUPS.map(([value, text]) => node("option", { value, text }))),
     summary: node("span", { class: "lp-hint", role: "status" }), rows: node("div", { class: "lp-runs-rows" }),
   };
   view.parts = parts;
   root.replaceChildren(node("section", { class: "lp lp-report lp-runs", "aria-label": "runs" },
-    node("div", { class: "lp-runs-fields" }, search, parts.severity, parts.state, node("label", {}, parts.group, " group by prefix"), parts.summary), parts.rows));
+    node("div", { class: "lp-runs-fields" }, search, parts.severity, parts.state, parts.group, parts.summary), parts.rows));
 }
 
 // The fields show what the address says, unless somebody is at them.
@@ -46,7 +47,7 @@ function choose(view, asked, severities) {
   if (document.activeElement !== search && !view.typing) search.value = asked.words;
   severity.value = asked.severity;
   state.value = asked.state;
-  group.checked = asked.grouped;
+  group.value = asked.group;
 }
 
 function table(groups, view) {
@@ -61,12 +62,12 @@ function line(row, view) {
   const path = `?${new URLSearchParams({ run: row.run })}`;
   const cells = [
     [sign(row.severity), node("a", { class: "lp-name", href: row.href, text: row.run, onclick: (event) => follow(event, view, path) }),
-      node("span", { class: `lp-badge lp-is-${row.state}`, title: row.reason }, node("i", { "aria-hidden": "true" }), row.state.replace("_", " "))],
+      node("span", { class: `lp-badge lp-is-${row.state}`, title: row.reason }, node("i", { "aria-hidden": "true" }), row.state.replace("_", " ")), ...row.tags.map((text) => node("span", { class: "lp-runs-tag", text }))],
     [row.since],
     [node("span", { title: row.words }, node("b", { class: `lp-word lp-tone-${row.severity}`, text: row.word }), row.cause ? ` ${row.cause}` : "")],
     [spark(row.line), node("span", { text: row.k3 })],
     [row.alerts || "–", row.acknowledged ? node("span", { class: "lp-hint", text: ` ${row.acknowledged}` }) : null],
-    [row.lag], [row.correction], [row.step],
+    [row.lag], [row.correction], [row.step], [row.owner || "–"],
   ];
   return node("tr", { class: `lp-tone-${row.severity}`, "data-run": row.run }, ...cells.map((content, at) => node("td", { "data-label": HEAD[at], class: BLANK.includes(content[0]) ? "lp-blank" : null }, node("div", {}, ...content))));
 }

@@ -20,17 +20,18 @@ from logprobe.app.text.runs import Glance, line, matching, prefix, worst_first
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import SEVERITIES
 
+GROUPS: Final = ("prefix", "tag")
 MOST: Final = 50  # rows of a screen; the search finds the others
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the address asks for: words of names and causes, a severity, a state (running or ended), groups, and how many rows."""
+    """What the address asks for: words of names and causes, a severity, a state (running or ended), groups (by "prefix" or "tag"), and how many rows."""
 
     words: str = ""
     severity: str = ""
     state: str = ""
-    grouped: bool = False
+    group: str = ""
     most: int = MOST
 
 
@@ -51,19 +52,27 @@ class Listed:
 def listed(runs: Sequence[Run], asked: Asked) -> Listed:
     """The runs that are asked for, the worst first; grouped: the group with the worst run first."""
     found = worst_first(matching(runs, asked.words, asked.severity, asked.state))
-    if asked.grouped:
-        first = {name: at for at, name in reversed(list(enumerate(prefix(run.name) for run in found)))}
-        found.sort(key=lambda run: first[prefix(run.name)])
+    if asked.group:
+        first = {name: at for at, name in reversed(list(enumerate(group_of(run, asked.group) for run in found)))}
+        found.sort(key=lambda run: first[group_of(run, asked.group)])
     return Listed(found, len(runs), asked)
+
+
+def group_of(run: Run, by: str) -> str:
+    """The group that a run is in: what its name begins with, or the first of its tags."""
+    if by == "tag":
+        return run.tags[0] if run.tags else "no tag"
+    return prefix(run.name) if by == "prefix" else ""
 
 
 def table_of(found: Listed, glances: Mapping[str, Glance]) -> dict[str, Any]:
     """Data of `browser/runs.js`. `glances`: rows of `app_runs_glance` by run, of those that are shown."""
     counts = Counter(run.judgement.severity for run in found.runs)
-    groups = Counter(prefix(run.name) for run in found.runs) if found.asked.grouped else Counter[str]()
-    parts = groupby(found.shown, key=lambda run: prefix(run.name) if found.asked.grouped else "")
+    by = found.asked.group
+    groups = Counter(group_of(run, by) for run in found.runs)
+    parts = groupby(found.shown, key=lambda run: group_of(run, by))
     return {
-        "asked": {name: getattr(found.asked, name) for name in ("words", "severity", "state", "grouped")},
+        "asked": {name: getattr(found.asked, name) for name in ("words", "severity", "state", "group")},
         "severities": list(SEVERITIES),
         "summary": ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity]),
         "found": len(found.runs),
@@ -93,6 +102,8 @@ def _row(run: Run, glance: Glance | None) -> dict[str, Any]:
         "line": list((glance or {}).get("k3") or []),
         "lag": number(known["lag"]),
         "correction": known["correction"],
+        "owner": known["owner"],
+        "tags": known["tags"],
         "state": known["state"],
         "reason": run.liveness.reason,
         "step": "–" if known["last_step"] is None else f"{known['last_step']:,}",
@@ -122,6 +133,6 @@ def _asked() -> Asked:
         words=asked("q") or "",
         severity=asked("severity") or "",
         state=asked("state") or "",
-        grouped=asked("group") == "prefix",
+        group=group if (group := asked("group") or "") in GROUPS else "",
         most=int(most) if most.isascii() and most.isdigit() and len(most) <= 5 else MOST,  # noqa: PLR2004 - digits
     )

@@ -53,7 +53,7 @@ def current() -> str:
 def go(path: str) -> None:
     """Opens another page about what the address names; what stands behind a "?" is looked at there."""
     page, _, looked_at = path.partition("?")
-    put({"page": page, **dict(parse_qsl(looked_at))})
+    put({"page": page, **dict(parse_qsl(looked_at, keep_blank_values=True))})
     runs = feed().snapshot(None).runs
     if asked("run") is None and runs and page in BY_PATH and not BY_PATH[page].of_all:
         put({"run": worst_first(runs)[0].name})

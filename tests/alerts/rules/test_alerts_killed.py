@@ -60,9 +60,14 @@ def check(home: Home) -> None:
         outcome = backtest.backtest(store, RUN, rules)
         moved = store.query("SELECT rule, step, before, after FROM alert_transitions ORDER BY step, rule").to_pylist()
         told = store.query("SELECT rule, step, state FROM notifications ORDER BY number").to_pylist()
+        opened = store.query("SELECT id FROM incidents")["id"].to_pylist()
+        alone = store.query(
+            "SELECT key FROM notifications WHERE severity = 'critical' AND incident IS NULL"
+        ).to_pylist()
     wanted = sorted((t.step, t.alert.rule.name, t.before.value, t.alert.state.phase.value) for t in outcome.transitions)
     assert [(row["step"], row["rule"], row["before"], row["after"]) for row in moved] == wanted
     assert [(row["step"], row["rule"], row["state"]) for row in told] == [
         (m.step, m.alert.rule.name, m.word) for m in outcome.messages
     ]
+    assert (opened, alone) == ([f"{RUN}#1"], [])  # the run was never healthy for long
     assert len(told) >= STEPS // 10 * 3  # otherwise the test has shown nothing

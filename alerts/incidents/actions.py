@@ -1,0 +1,69 @@
+"""What people do about incidents: comment, and close one with a resolution. Doing it twice is doing it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from logprobe.alerts import audit
+from logprobe.alerts.incidents import ledger
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import judgement, queries
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.action import Action
+from logprobe.monitor.store.store import Store
+
+COMMENT: Final = "incidents.comment"
+CLOSE: Final = "incidents.close"
+
+
+def of(
+    store: Store, *, page: str | None = None, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> dict[str, Action]:
+    """The actions on an open store. `page`: address of the dashboard."""
+
+    def close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+        return _close(store, {**document, "page": page}, now)
+
+    return actions.offered({**ACTIONS, CLOSE: (ACTIONS[CLOSE][0], close)}, store, clock)
+
+
+def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"incident": …, "author": …, "words": …}``."""
+    known = _known(store, document)
+    author, words = (actions.text(document, name) for name in ("author", "words"))
+    with store.transaction() as cursor:
+        audit.note(store, cursor, now, author=author, action="commented", subject=known["id"], words=words)
+    return {"incident": known["id"]}
+
+
+def _close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"incident": …, "author": …, "resolution": …}``; of one that is closed, it says who did it."""
+    known = _known(store, document)
+    author, resolution = (actions.text(document, name) for name in ("author", "resolution"))
+    if known["closed_at"] is not None:
+        return {"incident": known["id"], "closed_by": known["closed_by"], "closed_at": known["closed_at"]}
+    found = judgement.read(store, [known["run"]], now)[known["run"]]
+    with store.transaction() as cursor:
+        better, page = found.severity in {"warning", "ok"}, document.get("page")
+        end = ledger.Closing(author, resolution, now, found.newest, better, found.severity, page)
+        ledger.close(store, cursor, known["id"], end)
+        audit.note(store, cursor, now, author=author, action="incident closed", subject=known["id"], words=resolution)
+    return {"incident": known["id"], "closed_by": author, "closed_at": now}
+
+
+def _known(store: Store, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The incident that is meant: by its id, or the newest of a run. Raises `ConfigurationError` when there is none."""
+    wanted = actions.text(document, "incident")
+    named, of_run = queries.incident_show(store, incident=wanted), queries.incident_list(store, run=wanted)
+    rows: list[Mapping[str, Any]] = [*named.to_pylist(), *of_run.to_pylist()]
+    if not rows:
+        raise ConfigurationError(f"no incident {wanted!r}; see `logprobe incidents`")
+    return rows[0]
+
+
+ACTIONS: Final[actions.Actions] = {
+    COMMENT: ("comment on an incident", _comment),
+    CLOSE: ("close an incident with a resolution", _close),
+}

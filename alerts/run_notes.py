@@ -1,0 +1,49 @@
+"""What people say of runs: tags, an owner, notes. Asked of the running service, or done directly; doing it twice is doing it once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from logprobe.alerts import audit
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.jobs import Part
+from logprobe.monitor.store.store import Store
+
+ANNOTATE: Final = "runs.annotate"
+LONGEST: Final = {"tag": 60, "owner": 100, "note": 2000}  # characters
+_DONE: Final = {"tag": "tagged", "owner": "owner set", "note": "noted"}
+_UNDONE: Final = {"tag": "tag removed", "owner": "owner removed", "note": "note removed"}
+
+
+def _annotate(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """``{"run": …, "kind": "tag"|"owner"|"note", "words": …, "step": …, "author": …, "remove": false}``."""
+    run, kind = actions.run_of(document), actions.text(document, "kind")
+    words, author = actions.text(document, "words"), actions.text(document, "author")
+    if kind not in LONGEST:
+        raise ConfigurationError(f"kind {kind!r} does not exist; write one of {', '.join(LONGEST)}")
+    if len(words) > LONGEST[kind]:
+        raise ConfigurationError(f"{kind}: {len(words):,} characters; the longest has {LONGEST[kind]:,}")
+    if run not in queries.app_runs(store)["run"].to_pylist():
+        raise ConfigurationError(f"no run {run!r}; `logprobe runs` lists them")
+    step = document.get("step") if kind == "note" else None
+    remove = bool(document.get("remove"))
+    with store.transaction() as cursor:
+        if remove or kind == "owner":  # a run has one owner
+            store.execute(cursor, "annotation_remove", run=run, kind=kind, words=words if remove else None, now=now)
+        if not remove:
+            store.execute(cursor, "annotation_add", run=run, kind=kind, step=step, words=words, author=author, now=now)
+        done = (_UNDONE if remove else _DONE)[kind] + ("" if step is None else f" at step {step:,}")
+        audit.note(store, cursor, now, author=author, action=done, subject=run, words=words)
+    return {"run": run, "done": done}
+
+
+ACTIONS: Final[actions.Actions] = {ANNOTATE: ("tag a run, set its owner, or add a note", _annotate)}
+
+
+def part(store: Store, *_: object) -> Part:
+    """Annotations as a part of the service."""
+    return Part(actions=actions.offered(ACTIONS, store))

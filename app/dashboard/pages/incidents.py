@@ -1,0 +1,162 @@
+"""Incidents: all of them, or one as its postmortem, with what people do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from logprobe.alerts.incidents.actions import CLOSE, COMMENT
+from logprobe.alerts.incidents.ledger import ITSELF
+from logprobe.app.dashboard.data.feed import Snapshot
+from logprobe.app.dashboard.elements.blocks import BY, Block, action, heading, place, row, table, text
+from logprobe.app.dashboard.elements.links import link
+from logprobe.app.dashboard.elements.verdict import setting_lines
+from logprobe.app.dashboard.page_table import BY_PATH
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
+from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.session import asked, feed, guarded, read_once, theme
+from logprobe.app.report.gather import read
+from logprobe.app.report.html import joined, style
+from logprobe.app.report.incident import Incident, annex, story
+from logprobe.app.runs import Run
+from logprobe.app.text.correction import remedy
+from logprobe.app.text.judgement import SIGNS
+from logprobe.app.text.numbers import when
+from logprobe.monitor import queries
+from logprobe.monitor.compare import Place
+from logprobe.monitor.diagnosis.leading import leading
+
+Row = Mapping[str, Any]
+_PLACE: Final = "incidents"
+_HEAD: Final = ("incident", "opened, UTC", "since step", "cause", "comments", "closed, UTC", "resolution")
+_NEXT: Final = ("", "diagnosis", "tokens", "alerts", "actions")
+_COMMENT: Final = {"name": "words", "label": "comment", "required": True}
+_RESOLUTION: Final = {"name": "resolution", "label": "resolution", "required": True}
+
+
+def all_blocks(rows: Sequence[Row]) -> list[Block]:
+    """Blocks of `browser/report.js` for the list of all incidents. `rows`: of `incident_list`."""
+    going_on = sum(row["closed_at"] is None for row in rows)
+    return [
+        heading("Incidents", f"{going_on} open, {len(rows) - going_on} closed" if rows else ""),
+        table(_PLACE, _HEAD, [_line(each) for each in rows], empty="No run has been critical.", fold=True),
+    ]
+
+
+def _line(each: Row) -> Block:
+    opened = each["closed_at"] is None
+    cells = [
+        place(each["id"], href=_link(each), path=f"incidents?{_query(each)}"),
+        when(each["opened_at"]),
+        "–" if each["since_step"] is None else f"{each['since_step']:,}",
+        (each["cause"] or "–").replace("_", " "),
+        f"{each['comments']:,}",
+        "open" if opened else when(each["closed_at"]),
+        "–" if opened else f"{each['closed_by']}: {each['resolution']}",
+    ]
+    return row(cells, tone="critical" if opened else "")
+
+
+def _query(each: Row) -> str:
+    return urlencode({"run": each["run"], "incident": each["id"]}, quote_via=quote)
+
+
+def _link(each: Row) -> str:
+    return f"./?page=incidents&{_query(each)}"
+
+
+def one_blocks(found: Incident, run: Run | None, blocked: str) -> list[Block]:
+    """Blocks above the document of an incident: how it stands, what to do, where to go on. `blocked`: why nothing can be done; "": it can."""
+    opened = found.opened or {}
+    first = leading(found.document)
+    icon, _ = SIGNS["critical" if opened["closed_at"] is None else "unknown"]
+    state = "Open" if opened["closed_at"] is None else "Closed"
+    ended = "" if opened["closed_at"] is None else f" {_who(opened)}: {opened['resolution']}"
+    lines = [] if first is None else [[first["cause"].replace("_", " "), remedy(first, found.standing)]]
+    lines += [] if first is None else setting_lines(first, found.standing)
+    verdict = {
+        "type": "verdict",
+        "tone": "critical" if opened["closed_at"] is None else "unknown",
+        "icon": icon,
+        "word": f"{state}: incident {opened['id']}",
+        "words": f"{found.headline}.{ended}",
+        "facts": [],
+        "do": lines,
+        "links": [
+            {"path": "incidents?incident=", "title": "All incidents", "href": "./?page=incidents"},
+            *(
+                {"path": path, "title": BY_PATH[path].title, "href": link(path, run)}
+                for path in _NEXT
+                if run is not None
+            ),
+        ],
+    }
+    args = {"incident": opened["id"]}
+    acts = [
+        action(
+            "comment",
+            "Comment",
+            f"Notes what you have to say on `{opened['id']}`.",
+            blocked,
+            args=args,
+            fields=[_COMMENT, BY],
+        )
+    ]
+    if opened["closed_at"] is None:
+        words = "Ends the incident. The next critical severity of the run, once it was better, opens another."
+        acts.append(action("close", "Close", words, blocked, args=args, fields=[_RESOLUTION, BY]))
+    elsewhere = [_other(each) for each in found.similar]
+    also = [table("similar", ("similar incident", "resolution"), elsewhere, empty="")] if elsewhere else []
+    return [verdict, {"type": "actions", "actions": acts}, *also]
+
+
+def _who(opened: Row) -> str:
+    return "by itself" if opened["closed_by"] == ITSELF else f"by {opened['closed_by']}"
+
+
+def _other(each: Row) -> Block:
+    ended = "open" if each["closed_at"] is None else f"{each['closed_by']}: {each['resolution']}"
+    return row([place(each["id"], href=_link(each), path=f"incidents?{_query(each)}"), ended])
+
+
+def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- the address names the incident
+    """Draws the page."""
+    wanted = asked("incident")
+    with guarded("incident" if wanted else "list of incidents"):
+        rows = queries.incident_show(feed(), incident=wanted).to_pylist() if wanted else []
+        if rows and asked("run") in {None, rows[0]["run"]}:  # another run may have been picked since
+            _draw_one(snapshot, rows[0])
+            return
+        missing = [text(f"There is no incident {wanted!r}; these are known.", "warning")] if wanted and not rows else []
+        report(_PLACE, "incidents", [*missing, *all_blocks(queries.incident_list(feed(), run=None).to_pylist())])
+
+
+def _draw_one(snapshot: Snapshot, opened: Row) -> None:
+    run = snapshot.run(opened["run"])
+    comments = queries.incident_comments(feed(), incident=opened["id"]).to_pylist()
+    version = (
+        opened["id"],
+        opened["closed_at"],
+        opened["diagnosed_at"],
+        len(comments),
+        run and (run.revision, run.news),
+    )
+    found = read_once("incident", version, lambda: read(Place(opened["run"], opened["run"], feed()), opened))
+    if found is None:
+        return
+    wanted = report("incident", "incident", [*said(_PLACE), *one_blocks(found, run, blocked(opened["run"]))])
+    markup = joined([*story(found), *annex(found)])
+    data = {"label": "postmortem", "markup": markup, "style": style(), "theme": theme().mode}
+    show("document", "document", data | {"version": f"{hash((version, theme().mode)):x}"})
+    attempt(_PLACE, wanted, _do)
+
+
+def _do(wanted: Mapping[str, Any]) -> str:
+    """Does what was confirmed; → what came of it."""
+    document = {"incident": wanted["incident"], "author": str(wanted.get("by", "")).strip()}
+    if wanted["id"] == "comment":
+        ask(COMMENT, {**document, "words": wanted.get("words", "")})
+        return "Noted."
+    done = ask(CLOSE, {**document, "resolution": wanted.get("resolution", "")})
+    return f"Closed by {done['closed_by']}."

@@ -1,0 +1,125 @@
+"""Reads what a report is made of: of a run as it stands, or of one of its incidents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.report.incident import BEFORE, CHARTS, Incident, newest_first
+from logprobe.app.text.diagnosis import verdict_line
+from logprobe.monitor import queries, worst
+from logprobe.monitor.compare import Place
+from logprobe.monitor.compare.history import History, history
+from logprobe.monitor.diagnosis import culprit, diagnose
+from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.growth.rule import K3
+from logprobe.monitor.diagnosis.proven import latest
+from logprobe.monitor.diagnosis.result import Growth
+
+_SEQUENCES: Final = 10
+_DEEDS: Final = 10_000  # of the home, the newest
+_SIMILAR: Final = 10
+_SOON: Final = 5  # steps after the onset in which what came up may still be its cause
+_BEFORE_IT: Final = timedelta(hours=1)  # where no step says when to begin
+Row = Mapping[str, Any]
+
+
+def read(place: Place, opened: Row | None = None) -> Incident:
+    """Everything that is reported of one run. Raises `QueryError` as the source does.
+
+    Args:
+        place: the run.
+        opened: row of `incident_show`, to report on that incident; None: the run as it stands.
+    """
+    source, run = place.source, place.run
+    whole = history(place, CHARTS)
+    document = _kept(opened)
+    if document is None:
+        document = diagnose(source, run, accepted=accepted(source, run)).document()
+    elif "growth" in document:
+        whole = replace(whole, growth=Growth.of(document["growth"]))
+    gap = whole.trend(K3)
+    step = max(gap, key=lambda step: gap[step], default=None)
+    sequences = [] if step is None else worst.sequences(source, run, steps=(step, step), count=_SEQUENCES).to_pylist()
+    found = Incident(
+        document=document,
+        headline=verdict_line(document),
+        history=whole,
+        current=queries.alert_list(source, run=run).to_pylist(),
+        alerts=newest_first(queries.alert_history(source, run=run).to_pylist()),
+        actions=newest_first(queries.controller_actions(source, run=run).to_pylist()),
+        weights=newest_first(queries.diagnosis_weights(source, run=run).to_pylist()),
+        sequences=sequences,
+        step=step,
+        experiment=latest(source, run, "bisect"),
+        standing=Standing.read(source, run),
+        deeds=[row for row in queries.alert_audit(source, count=_DEEDS).to_pylist() if _about(place, row)],
+        events=queries.app_events(source, run=run).to_pylist(),
+        proof=culprit.read(source, run, document, whole.steps),
+        **_before(place, document["since_step"]),
+    )
+    return found if opened is None else _of(found, place, opened)
+
+
+def _kept(opened: Row | None) -> dict[str, Any] | None:
+    """The diagnosis that an incident holds; None: it holds none."""
+    text = None if opened is None else opened["document"]
+    document: dict[str, Any] | None = None if text is None else json.loads(text)
+    return document
+
+
+def _about(place: Place, row: Row) -> bool:
+    """Whether somebody did something about the run: its alerts and incidents begin with its name, which other names may begin with."""
+    subject, run = row["subject"], place.run
+    if row["action"] == "commented" or not (subject == run or subject.startswith((f"{run}/", f"{run}#"))):
+        return False
+    longer = (name for name in place.known() if len(name) > len(run))
+    return not any(subject == name or subject.startswith((f"{name}/", f"{name}#")) for name in longer)
+
+
+def _before(place: Place, since: int | None) -> dict[str, Any]:
+    """What is known of the steps before the onset."""
+    if since is None:
+        return {}
+    source, run = place.source, place.run
+    saved = queries.incident_checkpoints(source, run=run, before=since).to_pylist()[0]
+    return {
+        "configs": queries.incident_configs(source, run=run).to_pylist(),
+        "parts": queries.incident_parts(source, run=run, first=since - BEFORE, last=since + _SOON).to_pylist(),
+        "checkpoint": saved["step"],
+        "checkpoints": saved["checkpoints"],
+    }
+
+
+def _of(found: Incident, place: Place, opened: Row) -> Incident:
+    """The report on one incident: what happened from shortly before its onset until it was closed."""
+    source = place.source
+    begins, ends = _begins(found.history, opened), opened["closed_at"]
+
+    def during(row: Row) -> bool:
+        time: datetime | None = row["time"]
+        return time is None or (time >= begins and (ends is None or time <= ends))
+
+    similar = queries.incident_similar(source, run=place.run, cause=opened["cause"], count=_SIMILAR).to_pylist()
+    return replace(
+        found,
+        opened=opened,
+        alerts=[row for row in found.alerts if during(row)],
+        actions=[row for row in found.actions if during(row)],
+        deeds=[row for row in found.deeds if during(row)],
+        comments=queries.incident_comments(source, incident=opened["id"]).to_pylist(),
+        similar=similar,
+    )
+
+
+def _begins(history: History, opened: Row) -> datetime:
+    """When to begin: 50 steps before the onset, or an hour before the incident was opened where that has no time."""
+    earliest: datetime = opened["opened_at"] - _BEFORE_IT
+    if opened["since_step"] is None:
+        return earliest
+    known = [step for step in history.steps if step >= opened["since_step"] - BEFORE]
+    return min(earliest, history.at(known[0]) or earliest) if known else earliest
