@@ -27,7 +27,7 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.errors import ConfigurationError, DirectiveError
 from logprobe.collectors.files import READABLE, open_no_follow, replace_file
 from logprobe.collectors.recorder.documents import canonical_json
-from logprobe.collectors.spool.segments import run_dir
+from logprobe.collectors.spool.segments import run_dir, run_name
 
 FORMAT: Final = 1
 KEY_VARIABLE: Final = "LOGPROBE_DIRECTIVE_KEY"
@@ -35,6 +35,8 @@ _SHORTEST_KEY: Final = 16  # bytes
 _MOST_BYTES: Final = 1 << 20
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _KEY_NOT_FOR: Final = stat.S_IRWXO | stat.S_IWGRP  # a group may read: the trainers'
+_FOLDER: Final = "directives"  # in a home
+_STOP: Final = ".stop"
 _MOST_ENTRIES: Final = 256  # a run that was switched more often keeps the newest
 
 
@@ -149,16 +151,26 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
     return Directives(run, entries, stopped=stopped is not False)
 
 
+def stopped_runs(home: Path) -> list[str]:
+    """Runs of a home whose kill switch is set. Raises `OSError`."""
+    try:
+        with os.scandir(home / _FOLDER) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(_STOP)]
+    except FileNotFoundError:
+        return []
+    return [run_name(name.removesuffix(_STOP)) for name in names]
+
+
 class DirectiveFile:
     """The directives of one run in its home. One writer, the service; any number of readers."""
 
     def __init__(self, home: Path, run: str) -> None:
         """Touches nothing."""
         self._run = run
-        self._folder = home / "directives"
+        self._folder = home / _FOLDER
         name = run_dir(home, run).name
         self.path = self._folder / f"{name}.json"
-        self.stop_path = self._folder / f"{name}.stop"
+        self.stop_path = self._folder / f"{name}{_STOP}"
 
     def read(self, key: bytes | None) -> Directives:
         """The directives on disk; no file: no directives. Raises `DirectiveError` or `OSError`.

@@ -82,6 +82,7 @@ class Exchange:
         self._version = version
         self._runs = runs
         self._marks: dict[str, RunMarks] = {}
+        self._known: frozenset[str] = frozenset()  # runs of this node
         self._asked = ""  # of the runs at rest, the last that was asked about
 
     def documents(
@@ -98,6 +99,7 @@ class Exchange:
         for run, modified in _marked_runs(self._home):
             touched[run] = max(touched.get(run, 0.0), modified)
         touched.update(dict.fromkeys(self._runs, math.inf))
+        self._known = frozenset(touched)
         since = time.time() - LIVE_SECONDS
         live = sorted((run for run, when in touched.items() if when >= since), key=lambda run: (-touched[run], run))
         resting = sorted(run for run, when in touched.items() if when < since)
@@ -137,6 +139,10 @@ class Exchange:
             self._marks[run].acknowledged(len(asked["runs"][run]["marks"]))
             self._marks[run].take([str(line) for line in found["marks"]], int(found["cursor"]))
             follow_directives(self._home, run, found.get("directives"), stopped=found.get("stopped") is not False)
+        for run in self._known.intersection(
+            map(str, answer.get("stopped", ()))
+        ):  # also of runs that are asked about later
+            stop(DirectiveFile(self._home, run))
         return min(max(float(answer.get("again", _FIRST)), _FIRST), _LAST)
 
 
@@ -145,11 +151,17 @@ def follow_directives(home: Path, run: str, content: str | None, *, stopped: boo
     file = DirectiveFile(home, run)
     if content is not None and len(content) <= _MOST_BYTES and file.content() != content.encode():
         replace_file(file.path, content.encode(), mode=READABLE)
-    if stopped and not file.stop_path.exists():
-        file.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file.stop_path, _FROM_SERVICE.encode(), mode=READABLE)
-    elif not stopped and _text(file.stop_path) == _FROM_SERVICE:
+    if stopped:
+        stop(file)
+    elif _text(file.stop_path) == _FROM_SERVICE:
         file.stop_path.unlink(missing_ok=True)
+
+
+def stop(file: DirectiveFile) -> None:
+    """Sets the kill switch as the service has it. Raises `OSError`."""
+    if not file.stop_path.exists():
+        file.stop_path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file.stop_path, _FROM_SERVICE.encode(), mode=READABLE)
 
 
 def _text(path: Path) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from logprobe.collectors.directives import DirectiveFile
+from logprobe.collectors.directives import DirectiveFile, stopped_runs
 from logprobe.collectors.errors import SegmentError, StoreError
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.exchange import NODE_VARIABLE, append_lines, is_mark, read_lines
@@ -168,8 +168,9 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
             for words in refused:
                 self._observations.refused(who.name, "marks", context.peer(), words)
             self._observations.node(run, node, _report(who, asked, said["queue"], now))
+        stopped = [run for run in stopped_runs(self._home.path) if _is_own(run, who)]
         pause = self._observations.nodes_heard(_HEARD_SECONDS) * _PER_NODE
-        return {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs}
+        return {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs, "stopped": stopped}
 
     # --- who may call, and how often ---
 

@@ -11,7 +11,7 @@ import pytest
 from processes import eventually
 from relay_processes import port_of, prepare, receiver, relay
 
-from logprobe.collectors.directives import DirectiveFile
+from logprobe.collectors.directives import DirectiveFile, stopped_runs
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.exchange import ABANDONED_SECONDS, LIVE_SECONDS, Exchange, SpoolQueue
 from logprobe.collectors.versions import MarkFile
@@ -49,21 +49,39 @@ def test_the_kill_switch_reaches_a_live_run_beside_many_others(
     try:
         DirectiveFile(home, "zz-live").stop("somebody")
         eventually(DirectiveFile(node, "zz-live").stop_path.exists, "the kill switch reaches the node")
-        delays = []
+        delays, stops = [], []
         for _ in range(3):
             begun = time.monotonic()
             DirectiveFile(home, "zz-live").release()
             eventually(lambda: not DirectiveFile(node, "zz-live").stop_path.exists(), "and so does its end")
+            set_at = time.monotonic()
             DirectiveFile(home, "zz-live").stop("somebody")
             eventually(DirectiveFile(node, "zz-live").stop_path.exists, "and the next one")
+            stops.append(time.monotonic() - set_at)
             delays.append((time.monotonic() - begun) / 2)
-        print(f"{number} other runs: {sorted(delays)[1]:.2f} s from the service to the node")
+        print(f"{number} other runs: {sorted(stops)[1]:.2f} s to the node, {sorted(delays)[1]:.2f} s with its end")
         first_of_others = "a-0000"
         DirectiveFile(home, first_of_others).stop("somebody")
         eventually(DirectiveFile(node, first_of_others).stop_path.exists, "runs at rest are asked about in turn")
     finally:
         sending.end()
         receiving.end()
+
+
+def test_any_answer_sets_the_kill_switch_of_every_run_of_the_node(tmp_path: Path) -> None:
+    names = [f"run-{i:04}" for i in range(2 * protocol.SYNC_RUNS + 1)]
+    run_folders(tmp_path, names)
+    exchange, queue = Exchange(tmp_path, "relay", None), SpoolQueue(tmp_path)
+    queue.waiting()
+    first, *_, last = list(exchange.documents(queue.lengths(), None, {}))
+    (late,) = last["runs"]
+    assert late not in first["runs"]
+    exchange.follow(first, {"runs": {}, "stopped": [late, "elsewhere", "../../x"]})
+    assert [path.stem for path in (tmp_path / "directives").iterdir()] == [late]
+    assert stopped_runs(tmp_path) == [late]
+    answer = {"runs": {late: {"marks": [], "cursor": 0, "stopped": False}}, "stopped": []}
+    exchange.follow(last, answer)
+    assert stopped_runs(tmp_path) == []
 
 
 def test_live_runs_come_first_and_all_others_in_turn(tmp_path: Path) -> None:
