@@ -31,7 +31,7 @@ from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, Seg
 from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
 from logprobe.monitor import queries
 from logprobe.monitor.deletion import places
-from logprobe.monitor.deletion.tombstones import Tombstone, Tombstones
+from logprobe.monitor.deletion.tombstones import IMPORTS, Tombstone, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.moving import remove_doomed
 from logprobe.monitor.service import actions
@@ -141,7 +141,7 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
     def deleted(before: Tombstone | None) -> Tombstone:
         if before is not None and before.released_at is None:  # asked again
             return replace(before, writers=before.writers | writers)
-        known = writers if before is None else before.writers | writers
+        known = writers if before is None else before.writers | before.doubted | writers
         return Tombstone(run, now.isoformat(timespec="seconds"), author, known)
 
     tombstone = tombstones.change(run, deleted)
@@ -169,7 +169,7 @@ def _writers(store: Store, run: str) -> frozenset[str]:
     """Collectors whose segments may still come. Imports are none: what they read can be imported again on purpose."""
     ingested = queries.deletion_writers(store, run=run)["writer"].to_pylist()
     waiting = [path.name for path in run_dir(store.home.path, run).glob("*/")]
-    return frozenset(name for name in (*ingested, *waiting) if not name.startswith("import-"))
+    return frozenset(name for name in (*ingested, *waiting) if not name.startswith(IMPORTS))
 
 
 def _objects_removed(store: Store, done: Erased) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     <home>/deleted/<quoted run>.json
 
 While it says nothing of a release, nothing of the run is taken in. Released, the name may be recorded under again; what the collectors
-of before have written stays out all the same.
+of before have written stays out all the same. What one has written that nobody had heard of, and that recorded before the deletion, may be of
+either run, if its clock is wrong: that goes to quarantine, and a person decides.
 
 Segments of deleted runs that arrive all the same are removed by ingest instead of stored, counted and audited.
 """
@@ -20,9 +21,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from logprobe.collectors.errors import RunDeletedError, StoreError
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.files import replace_file
 from logprobe.collectors.spool.segments import run_dir, run_name
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home, own_text
 from logprobe.monitor.plain_text import file_name
 from logprobe.monitor.store.store import Store
@@ -33,6 +38,8 @@ _MOST_BYTES: Final = 16 << 20
 _SETTLED_SECONDS: Final = 2.0  # a folder that changed more recently may change again within the same tick of its clock
 _NOTE_SECONDS: Final = 60.0  # between two notes about a run
 _AUTHOR: Final = "ingest"
+_SETS: Final = ("writers", "doubted", "accepted")
+IMPORTS: Final = "import-"  # begins the names of writers that are none: what they read is older than they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,8 @@ class Tombstone:
         released_at: when its name was released; None: it may not be used again.
         late: segments that came after the deletion, and were removed.
         late_at: when the last of them came.
+        doubted: collectors that came after the release and had recorded before the deletion.
+        accepted: those whose segments somebody has put back from quarantine.
     """
 
     run: str
@@ -56,6 +65,8 @@ class Tombstone:
     released_at: str | None = None
     late: int = 0
     late_at: str | None = None
+    doubted: frozenset[str] = frozenset()
+    accepted: frozenset[str] = frozenset()
 
     def covers(self, writer: str | None) -> bool:
         """Whether what a collector wrote stays out. None: it is not known which one did."""
@@ -63,7 +74,7 @@ class Tombstone:
 
     def document(self) -> dict[str, Any]:
         """As JSON-like data."""
-        return {**asdict(self), "writers": sorted(self.writers)}
+        return {**asdict(self), **{name: sorted(getattr(self, name)) for name in _SETS}}
 
 
 class Tombstones:
@@ -123,7 +134,7 @@ class Tombstones:
         """One that cannot be read counts as what its name says: in doubt a deleted run stays deleted."""
         try:
             said = json.loads(own_text(path, self._home.path, _MOST_BYTES))
-            return Tombstone(**{**said, "writers": frozenset(map(str, said["writers"]))})
+            return Tombstone(**{**said, **{name: frozenset(map(str, said.get(name, ()))) for name in _SETS}})
         except (OSError, ValueError, LookupError, TypeError):
             return Tombstone(run_name(path.name.removesuffix(_SUFFIX)), "an unknown time", "somebody")
 
@@ -149,6 +160,26 @@ class Latecomers:
         """Whether nothing that a writer recorded of a run may be stored. Raises `StoreError`."""
         found = None if run is None else self.tombstones.find(run)
         return found is not None and found.covers(writer)
+
+    def doubt(self, run: str, writer: str, rows: pa.Table) -> SegmentError | None:
+        """Why a segment may be of the run that was deleted before its name was released; None: it is not. Raises `StoreError`."""
+        found = self.tombstones.find(run)
+        if found is None or writer in found.accepted or writer.startswith(IMPORTS):
+            return None
+        began = pc.min(rows["time"]).as_py() if "time" in rows.column_names else None
+        is_older = began is not None and began < datetime.fromisoformat(found.deleted_at)
+        if writer not in found.doubted and (not is_older or self._has_recorded(run, writer)):
+            return None
+        if writer not in found.doubted:
+            self.tombstones.change(run, lambda now: replace(now or found, doubted=(now or found).doubted | {writer}))
+        return SegmentError(
+            "deleted_run",
+            f"collector {writer} recorded before run {run!r} was deleted at {found.deleted_at}: whether this belongs to that run or to the "
+            "one that uses its name now is unknown",
+        )
+
+    def _has_recorded(self, run: str, writer: str) -> bool:
+        return writer in queries.deletion_writers(self._store, run=run)["writer"].to_pylist()
 
     def count(self, run: str, writer: str) -> None:
         """A segment was removed."""

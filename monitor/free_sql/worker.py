@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final
 
 import duckdb
 import pyarrow as pa
+from duckdb.func import PythonUDFType
 
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.free_sql import confinement
@@ -25,9 +26,11 @@ from logprobe.monitor.free_sql.tables import Asking, StoreTable, registered
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.free_sql.wire import BrokenWireError, Kind, packed, pieces, receive, send, send_document
 from logprobe.monitor.store.queries import beginning, one_line
-from logprobe.monitor.store.raw_damage import UNREADABLE, said_of
+from logprobe.monitor.store.raw_damage import UNREADABLE, Compared, said_of
+from logprobe.monitor.store.raw_files import RAW_KINDS
 from logprobe.monitor.store.raw_places import escape_glob, literal
 
+_SAME: Final = "logprobe_same_bytes"  # of a file: see `_register_comparison`
 _BATCH: Final = 2048  # rows: DuckDB's own unit; a row may be a megabyte, and a larger batch would be computed in vain
 _FRAME_BYTES: Final = 4 << 20  # batches are gathered until they are worth a frame
 _FRAME_ROWS: Final = 32_768
@@ -74,7 +77,7 @@ class Worker:
         """Other tables and views. What is gone stays as a name that the service refuses."""
         schemas = {name: _schema(text) for name, text in catalog["tables"].items()}
         self._tables |= registered(self._connection.register, schemas, self._asking)
-        self._missing, _ = _create(self._connection, catalog["views"])
+        self._missing, _ = _create(self._connection, list(map(_with_comparison, catalog["views"])))
 
     def _answer(self, asked: dict[str, Any]) -> None:
         self._asking.refusal = None
@@ -165,7 +168,29 @@ def _connect(setting: Setting) -> duckdb.DuckDBPyConnection:
     }
     connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    _register_comparison(connection, setting.raw)
     return connection
+
+
+def _register_comparison(connection: duckdb.DuckDBPyConnection, raw: str) -> None:
+    """Has statements fail on raw files whose bytes are not those that were written; a file is compared before its rows count."""
+    compared = Compared()
+
+    def same_bytes(files: pa.ChunkedArray) -> pa.Array:
+        for file in files.unique().to_pylist():
+            if file.startswith(f"{raw}/") and (fault := compared.fault(Path(file))):
+                raise ValueError(f"{file}: {fault}")
+        return pa.repeat(True, len(files))
+
+    # DuckDB asks a function without side effects about files that a statement does not need.
+    connection.create_function(_SAME, same_bytes, ["VARCHAR"], "BOOLEAN", type=PythonUDFType.ARROW, side_effects=True)
+
+
+def _with_comparison(definition: str) -> str:
+    """The definition of a view, which ends in a condition on ``filename`` if it reads raw files (``view_raw``)."""
+    if not definition.startswith(tuple(f"CREATE VIEW local_{kind} AS" for kind in RAW_KINDS)):
+        return definition
+    return f"{definition.rstrip(';')} AND {_SAME}(filename)"
 
 
 def _schema(text: str) -> pa.Schema:

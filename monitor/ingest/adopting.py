@@ -24,7 +24,7 @@ from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
 from logprobe.monitor.ingest.soundness import SoundRows
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, Steps, incomplete_steps, raw_dir, raw_table, widened
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, Steps, incomplete_steps, raw_dir, raw_table
 from logprobe.monitor.store.store import Store
 
 
@@ -90,11 +90,12 @@ class Adopter:
 
     def _measurable(self, run: str, table: pa.Table) -> pa.Table:
         """Without the sequences of steps of which others are unknown."""
-        unknown = widened(incomplete_steps(self._store.home, run, self._objects), self._damaged.get(run))
-        if unknown is None or "step" not in table.column_names:
+        if "step" not in table.column_names:
             return table
-        first, last = unknown
-        return table.filter(pc.or_(pc.less(table["step"], first), pc.greater(table["step"], last)))
+        damaged = [self._damaged[run]] if run in self._damaged else []
+        for first, last in [*incomplete_steps(self._store.home, run, self._objects), *damaged]:
+            table = table.filter(pc.or_(pc.less(table["step"], first), pc.greater(table["step"], last)))
+        return table
 
     def _is_there(self, segment: Mapping[str, Any]) -> bool:
         """Whether the file, or object, that the store takes a segment to be in is there, as far as this disk tells."""

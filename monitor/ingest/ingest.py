@@ -239,6 +239,8 @@ class Ingester:
                 self._remove_late(part.segment.where, part.segment.writer, report)
             elif part.segment.segment_id in known:
                 report.duplicates += self._put_aside({part.segment.where.path: part.segment.nbytes}, report)
+            elif doubt := self._late.doubt(part.run, part.segment.writer, part.rows.table):
+                self._set_aside(part.segment.where.path, part.run, doubt, report)
             else:
                 known.add(part.segment.segment_id)
                 new.append(part)

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -31,10 +32,12 @@ from logprobe.monitor import ragged
 from logprobe.monitor.ingest.sequence_rows import align, joined_statistics, measured, source_logprobs
 from logprobe.monitor.objects.settings import StorageSettings
 from logprobe.monitor.objects.store import ObjectStore
+from logprobe.monitor.store.raw_damage import Compared
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS
 from logprobe.monitor.store.raw_places import PREFIX
 
 KEY: Final = ("run", "step", "segment_id", "row", "rollout_source", "rollout_segment", "rollout_row")
+_COMPARED: Final = Compared()
 _PROBE: Final = 4096  # tokens
 _NAMES: Final = {"training": ("token_ids", "mask", *TRAINING_FLOATS), "rollout": ("token_ids", "logprobs")}
 
@@ -170,6 +173,9 @@ def _read(file: str, schema: pa.Schema, segments: pa.Array, storage: StorageSett
     remote = file.startswith(PREFIX)
     source = ObjectStore(storage or StorageSettings()).opened(file.removeprefix(PREFIX)) if remote else file
     try:
+        fault = None if remote else _COMPARED.fault(Path(file))
+        if fault:
+            raise LogprobeError(f"{file}: {fault}; restore that file, or move it away")
         with pq.ParquetFile(source, pre_buffer=remote) as parquet:
             groups = _groups(parquet.metadata, segments.to_pylist())
             names = [name for name in schema.names if name in parquet.schema_arrow.names]

@@ -31,7 +31,6 @@ from logprobe.monitor.store.raw_files import (
     incomplete_steps,
     note_pending,
     settle_pending,
-    widened,
 )
 from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.retention import Retention
@@ -51,7 +50,7 @@ class Rebuilt:
     redundant_files: int = 0
     forgotten_files: int = 0
     unreadable: list[str] = field(default_factory=list)
-    incomplete: dict[str, list[int]] = field(default_factory=dict)
+    incomplete: dict[str, list[Steps]] = field(default_factory=dict)
     from_spool: int = 0  # segments
     adopted_objects: int = 0
     left_objects: list[str] = field(default_factory=list)  # why each stays in the object store without being taken in
@@ -160,12 +159,12 @@ def _ingest(store: Store) -> int:
     return int(report["segments"])
 
 
-def _incomplete(store: Store, objects: set[str], damaged: Mapping[str, Steps]) -> Iterator[tuple[str, list[int]]]:
+def _incomplete(store: Store, objects: set[str], damaged: Mapping[str, Steps]) -> Iterator[tuple[str, list[Steps]]]:
     recorded = store.query("SELECT DISTINCT run FROM segments")["run"].to_pylist()
     for run in sorted({*recorded, *damaged}):
-        steps = widened(incomplete_steps(store.home, run, objects), damaged.get(run))
-        if steps is not None:
-            yield run, list(steps)
+        steps = {*incomplete_steps(store.home, run, objects), *([damaged[run]] if run in damaged else [])}
+        if steps:
+            yield run, sorted(steps)
 
 
 def restore(home: Home, folder: Path) -> Rebuilt:

@@ -1,7 +1,8 @@
 """Raw files that cannot be read: which they are, and what is said when a statement needs one.
 
 One damaged file keeps no one from anything else. It stays where it is and in the ledger: only a person can tell whether it can be put
-back. A file that is gone is no concern of this module, see `retention`.
+back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped bytes without a word, so whoever reads
+a file for the first time compares it with the checksum in its name.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from logprobe.collectors.errors import QueryError
+from logprobe.collectors.files import stamp_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.queries import one_line
-from logprobe.monitor.store.raw_files import read_raw
+from logprobe.monitor.store.raw_files import has_its_bytes, read_raw
 
 _FIRST_SECONDS: Final = 5.0  # of the first look, which should find what a start finds; a footer takes 0.2 ms
 _SECONDS: Final = 0.1
@@ -30,6 +34,35 @@ UNREADABLE: Final = "raw tokens cannot be read: "  # begins what is said then
 _REFUSALS: Final = ("Invalid Input Error", "IO Error")
 
 
+class Compared:
+    """Raw files that were compared with the checksum in their names. Safe to share between threads: at worst two read one file."""
+
+    def __init__(self) -> None:
+        self._same: dict[str, tuple[int, int, int]] = {}  # file → as it was when its bytes were those that were written
+
+    def fault(self, path: Path) -> str | None:
+        """Why the bytes of a file are not those that were written; None: they are, its name does not say, or it is gone. Raises `OSError`.
+
+        All of it is read the first time, and when it has changed since (4 GB/s while it is in memory).
+        """
+        stamp = stamp_of(path)
+        if stamp is None or self._same.get(str(path)) == stamp:
+            return None
+        if not has_its_bytes(path):
+            return "its bytes do not match the checksum in its name"
+        self._same[str(path)] = stamp
+        return None
+
+    def forget(self, path: Path) -> None:
+        """Has a file compared again."""
+        self._same.pop(str(path), None)
+
+    def keep_only(self, paths: Iterable[Path]) -> None:
+        """Forgets all others."""
+        kept = set(map(str, paths))
+        self._same = {path: stamp for path, stamp in list(self._same.items()) if path in kept}
+
+
 class DamagedFiles:
     """Which files on the disk are not as the ledger says, as far as they were looked at. Safe to share between threads."""
 
@@ -38,6 +71,20 @@ class DamagedFiles:
         self._last: str | None = None  # the file that was looked at last: the next look begins after it
         self._faults: dict[str, str] = {}
         self._turn = threading.Lock()
+        self._compared = Compared()
+
+    def require(self, paths: Iterable[str]) -> None:
+        """Raises `QueryError` when one of these (relative to the home), which are about to be read, is not what was written."""
+        for path in paths:
+            try:
+                fault = self._compared.fault(self._home.path / path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                fault = one_line(error)
+            if fault:
+                self._note(path, fault)
+                raise QueryError(_advice(f"{self._home.path / path}: {fault}"))
 
     def __contains__(self, path: str) -> bool:
         """Whether the last look at this file found it damaged."""
@@ -47,11 +94,15 @@ class DamagedFiles:
         """Looks at some of these (path, relative to the home → bytes and rows): damaged ones first, as they may have been put back."""
         with self._turn:
             self._faults = {path: fault for path, fault in self._faults.items() if path in files}
+        self._compared.keep_only(self._home.path / path for path in files)
         deadline = time.monotonic() + (_FIRST_SECONDS if self._last is None else _SECONDS)
         paths = sorted(files)
         start = bisect_right(paths, self._last or "")
+        first = self._last is None
         for path in [*self._faults, *paths[start:], *paths[:start]]:
-            self.look_at(path, *files[path], whole=path in self._faults)
+            fault = self.look_at(path, *files[path], whole=path in self._faults)
+            if fault is None and not first:
+                self._compare(path)
             self._last = path
             if time.monotonic() > deadline:
                 return
@@ -59,10 +110,19 @@ class DamagedFiles:
     def look_at(self, path: str, nbytes: int, rows: int, *, whole: bool) -> str | None:
         """What is wrong with one of them, which from now on is said of it; arguments as of `fault_of`."""
         fault = fault_of(self._home.path / path, nbytes, rows, whole=whole)
+        self._note(path, fault)
+        return fault
+
+    def _compare(self, path: str) -> None:
+        """Once more, as bytes change on disks, too."""
+        self._compared.forget(self._home.path / path)
+        with suppress(QueryError):
+            self.require([path])
+
+    def _note(self, path: str, fault: str | None) -> None:
         with self._turn:
             others = {other: why for other, why in self._faults.items() if other != path}
             self._faults = others if fault is None else {**others, path: fault}
-        return fault
 
     def problems(self, *, named: bool) -> Iterator[str]:
         """Sentences that say what to do, without names of files (which name runs) unless `named`."""
@@ -116,6 +176,8 @@ def _first_damaged(raw: Path) -> Path | None:
     for path in sorted(raw.glob("*/*/*.parquet")):
         try:
             pq.read_metadata(path)
+            if not has_its_bytes(path):
+                return path
         except _UNREADABLE:
             return path
     return None

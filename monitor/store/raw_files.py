@@ -21,7 +21,7 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -54,6 +54,7 @@ _LEAVING: Final = ".leaving"  # ends the note of a file on its way out; that of 
 _UNFINISHED: Final = ".tmp"
 _DEPTH: Final = 3  # raw/<run>/<kind>/<file>
 _ROW_GROUP_TOKENS: Final = 1 << 20
+_BLOCK: Final = 1 << 20
 _SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
 FILE: Final = "!incomplete.json"
 MOVED: Final = "!moved.json"
@@ -96,6 +97,18 @@ def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> 
 def has_checksum(path: str) -> bool:
     """Whether the name of a raw file, or of its object, says what its bytes have to be."""
     return _CHECKSUM.search(path) is not None
+
+
+def has_its_bytes(path: Path) -> bool:
+    """Whether the bytes of a raw file are those that its name says; also if that says nothing. Raises `OSError`."""
+    said = _CHECKSUM.search(path.name)
+    if said is None:
+        return True
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found = zlib.crc32(block, found)
+    return found == int(said[1], 16)
 
 
 def read_raw(path: Path, schema: pa.Schema | None = None) -> pa.Table:
@@ -239,16 +252,18 @@ def _is_split(field: pa.Field) -> bool:
     return field.type in _SPLIT_TYPES and field.name != "advantages"
 
 
-def incomplete_steps(home: Home, run: str, objects: Collection[str] = ()) -> Steps | None:
-    """Between which steps some have not all of their raw tokens; None: all have them.
+def incomplete_steps(home: Home, run: str, objects: Collection[str] = ()) -> list[Steps]:
+    """Between which steps some have not all of their raw tokens.
 
     `objects`: raw files in the object store (relative to the home, as if they were on the disk) that can be read.
     """
     moved = moved_files(home, run)
-    if moved is not None and moved.paths.issubset(objects):
-        return moved.without
-    said = _said(_file(home, run, FILE))
-    return None if said is None else _steps(said)
+    if moved is not None:
+        missing = [steps for path, steps in moved.files.items() if path not in objects]
+        if None not in missing:
+            return [steps for steps in (moved.without, *missing) if steps is not None]
+    steps = _steps(_said(_file(home, run, FILE)))  # what is missing may have any of those that the disk has not
+    return [] if steps is None else [steps]
 
 
 def note_incomplete(home: Home, run: str, first: int, last: int) -> None:
@@ -261,9 +276,12 @@ def note_incomplete(home: Home, run: str, first: int, last: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MovedFiles:
-    """A run's raw files in the object store (relative to the home), and between which steps some lack raw tokens even with all of them."""
+    """A run's raw files in the object store (relative to the home), and between which steps some lack raw tokens even with all of them.
 
-    paths: frozenset[str]
+    `files`: with the first and last step that a file of training has; None: not known, as of rollouts, which may be trained on later.
+    """
+
+    files: Mapping[str, Steps | None]
     without: Steps | None
 
 
@@ -271,8 +289,15 @@ def moved_files(home: Home, run: str) -> MovedFiles | None:
     """What is noted of a run; None: nothing is."""
     said = _said(_file(home, run, MOVED))
     with suppress(ValueError, TypeError, LookupError):
-        return None if said is None else MovedFiles(frozenset(map(str, said["paths"])), _steps(said["without"]))
+        return None if said is None else MovedFiles(_moved_paths(said["paths"]), _steps(said["without"]))
     return None
+
+
+def _moved_paths(said: Any) -> dict[str, Steps | None]:
+    """An earlier logprobe noted names only."""
+    if isinstance(said, list):
+        return dict.fromkeys(map(str, said))
+    return {str(path): _steps(steps) for path, steps in said.items()}
 
 
 def note_moved(home: Home, run: str, moved: MovedFiles, removed: Collection[str], incomplete: Steps) -> None:
@@ -280,20 +305,19 @@ def note_moved(home: Home, run: str, moved: MovedFiles, removed: Collection[str]
 
     A file stays noted that this store does not list: an earlier store may have moved it, and could not be asked.
     """
-    known = moved_files(home, run) or MovedFiles(frozenset(), incomplete_steps(home, run))
-    paths = (known.paths | moved.paths).difference(removed)
-    _note_moved(home, run, known, MovedFiles(paths, widened(known.without, moved.without)))
+    known = moved_files(home, run) or MovedFiles({}, _steps(_said(_file(home, run, FILE))))
+    files = {path: steps for path, steps in {**known.files, **moved.files}.items() if path not in removed}
+    _note_moved(home, run, known, MovedFiles(files, widened(known.without, moved.without)))
     _widen(home, run, incomplete)
 
 
 def _note_moved(home: Home, run: str, known: MovedFiles, moved: MovedFiles) -> None:
     if moved != known:
-        _write_note(_file(home, run, MOVED), {"paths": sorted(moved.paths), "without": moved.without})
+        _write_note(_file(home, run, MOVED), {"paths": dict(sorted(moved.files.items())), "without": moved.without})
 
 
 def _widen(home: Home, run: str, steps: Steps) -> None:
-    said = _said(_file(home, run, FILE))
-    known = None if said is None else _steps(said)
+    known = _steps(_said(_file(home, run, FILE)))
     wanted = widened(known, steps)
     if wanted != known:
         _write_note(_file(home, run, FILE), wanted)

@@ -10,6 +10,7 @@ import duckdb
 
 from logprobe.collectors.files import is_gone
 from logprobe.monitor.home import Home
+from logprobe.monitor.store.raw_damage import DamagedFiles
 from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file
 from logprobe.monitor.store.sql_files import statement
 
@@ -26,11 +27,16 @@ def wanted(sql: str, params: Mapping[str, Any]) -> list[str]:
 
 
 def files_of(
-    cursor: duckdb.DuckDBPyConnection, home: Home, names: Iterable[str], params: Mapping[str, Any]
+    cursor: duckdb.DuckDBPyConnection,
+    home: Home,
+    names: Iterable[str],
+    params: Mapping[str, Any],
+    damaged: DamagedFiles,
 ) -> dict[str, Any]:
     """Values of the parameters `names`: the files that may hold what `params` ask for, by the ledger; and times, if there are objects.
 
-    A view over all runs opens every file of the home; an object that is not needed costs a round trip, and is not opened.
+    A view over all runs opens every file of the home; an object that is not needed costs a round trip, and is not opened. Raises `QueryError`
+    when a file is not what was written.
     """
     asked = {"run": params["run"], "segments": params.get("segments"), **_steps(params)}
     places = cursor.execute(statement("raw_places"), asked).fetchall()
@@ -38,7 +44,10 @@ def files_of(
     for kind, path, location in places:
         if location is None and is_gone(home.path / path):
             continue  # somebody has removed it: retention strikes it out of the ledger
-        for name in {f"{kind}_files", *([_LOCAL] if kind == "rollout" and location is None else [])} & files.keys():
+        needed = {f"{kind}_files", *([_LOCAL] if kind == "rollout" and location is None else [])} & files.keys()
+        if location is None and needed:
+            damaged.require([path])
+        for name in needed:
             files[name].append(place(home, path, location))
     if set(_TIMES) & set(names):
         files |= _times(cursor, asked) if has_objects(files.get("rollout_files")) else dict.fromkeys(_TIMES)

@@ -38,6 +38,7 @@ from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_damage import said_of
 from logprobe.monitor.store.raw_files import (
     MovedFiles,
+    Steps,
     empty_file,
     moved_files,
     note_incomplete,
@@ -213,7 +214,7 @@ class Store:
         wanted = raw_places.wanted(sql, params)
 
         def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-            files = raw_places.files_of(cursor, self.home, wanted, params) if wanted else {}
+            files = raw_places.files_of(cursor, self.home, wanted, params, self.raw.damaged) if wanted else {}
             given = {**params, **files}
             if any(raw_places.has_objects(value) for value in given.values()):
                 self._reach_objects(cursor)
@@ -240,10 +241,11 @@ class Store:
         """Where the registered raw files in these columns lie (named relative to the home; null: none), each column under the name of its kind.
 
         By the statements' parameters ``<kind>_files``; with the file without rows, which has the columns that an earlier logprobe did not
-        write. Inside `holding_files` they can be read until its end.
+        write. Inside `holding_files` they can be read until its end. Raises as `read` does, also for a file that is not what was written.
         """
         names = {kind: column.drop_null().unique().to_pylist() for kind, column in files.items()}
         found = queries.raw_locations(self, paths=[name for of_kind in names.values() for name in of_kind]).to_pylist()
+        self.raw.damaged.require(row["path"] for row in found if row["location"] is None)
         places = {row["path"]: raw_places.place(self.home, row["path"], row["location"]) for row in found}
         empty = {kind: raw_places.pattern(empty_file(self.home, kind)) for kind in names}
         return {
@@ -321,17 +323,18 @@ class Store:
 
         `removed`: raw files (named relative to the home) that are in the object store no more, because this store said so.
         """
-        moved: dict[str, set[str]] = {}
+        moved: dict[str, dict[str, Steps | None]] = {}
         for file in queries.raw_files(self).to_pylist():
             if file["location"] is not None:
-                moved.setdefault(file["run"], set()).add(file["path"])
+                steps = None if file["min_step"] is None else (file["min_step"], file["max_step"])
+                moved.setdefault(file["run"], {})[file["path"]] = steps
         for row in queries.unmeasurable_steps(self).to_pylist():
-            run, steps = row["run"], (row["first"], row["last"])
+            run, unmeasurable = row["run"], (row["first"], row["last"])
             if not moved.get(run) and moved_files(self.home, run) is None:
-                note_incomplete(self.home, run, *steps)
+                note_incomplete(self.home, run, *unmeasurable)
                 continue
             lost = None if row["lost_first"] is None else (row["lost_first"], row["lost_last"])
-            note_moved(self.home, run, MovedFiles(frozenset(moved.get(run, ())), lost), removed, steps)
+            note_moved(self.home, run, MovedFiles(moved.get(run, {}), lost), removed, unmeasurable)
 
     def oldest_read(self) -> float | None:
         """When the oldest read under way began (`time.time`); None: there is none."""

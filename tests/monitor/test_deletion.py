@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from logprobe.monitor.deletion.tombstones import FOLDER, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.formats import named
 from logprobe.monitor.importers.importing import Importer
-from logprobe.monitor.ingest import ingest
+from logprobe.monitor.ingest import ingest, quarantine_actions
 from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.loggers.settings import wandb_id
 from logprobe.monitor.proof import storing
@@ -296,8 +296,12 @@ def act(name: str, store: Store) -> dict[str, Any]:
     return dict(part.part(store, threading.Event()).actions[name].run(ADA))
 
 
-def segment(home: Path, writer: str, sample: str) -> None:
-    SpoolWriter(home, RUN, writer).write("training", records("training", trained(sample)))
+def segment(home: Path, writer: str, sample: str, **fields: Any) -> None:
+    SpoolWriter(home, RUN, writer).write("training", records("training", trained(sample, **fields)))
+
+
+def samples(store: Store) -> list[str]:
+    return sorted(row["sample_id"] for row in rows(store, "SELECT sample_id FROM training_sequences"))
 
 
 @pytest.fixture
@@ -330,12 +334,51 @@ def test_late_segments_stay_out_until_the_name_is_released_and_those_of_old_coll
     act(RELEASE, deleted)
     segment(home, "old", "d")
     segment(home, "unknown", "e")
-    segment(home, "new", "f")
+    segment(home, "new", "f", time=datetime.now(UTC) + timedelta(seconds=5))
     done = ingester.run_once()
     assert (done.late, done.segments) == (2, 1)
-    assert [row["sample_id"] for row in rows(deleted, "SELECT sample_id FROM training_sequences")] == ["f"]
+    assert samples(deleted) == ["f"]
     marks = [json.dumps({"version": str(at), "applied_at": at}) for at in (1.0, 4e9)]
     assert exchange.answer(RUN, marks, 0)[0]["marks"] == marks[1:], "marks of the deleted run come back from no node"
+
+
+def test_of_a_collector_that_nobody_had_heard_of_and_that_is_older_than_the_deletion_a_person_decides(
+    deleted: Store,
+) -> None:
+    home, ingester = deleted.home.path, Ingester(deleted)
+    act(RELEASE, deleted)
+    later = datetime.now(UTC) + timedelta(seconds=5)
+    before = later - timedelta(days=1)
+    segment(home, "offline", "a", time=before)
+    segment(home, "new", "b", time=later)
+    segment(home, "timeless", "c", time=None)
+    segment(home, "import-1", "d", time=before)
+    segment(home, "clock", "e", time=before)
+    done = ingester.run_once()
+    assert (done.quarantined, done.segments, done.late, done.remaining) == (2, 3, 0, 0)
+    assert samples(deleted) == ["b", "c", "d"]
+    quarantined = rows(deleted, "SELECT path, reason FROM quarantine ORDER BY path")
+    assert {row["reason"] for row in quarantined} == {"deleted_run"}
+    (clock,) = (row["path"] for row in quarantined if "/clock/" in row["path"])
+    assert quarantine_actions._retry(deleted, {"file": clock, "author": "a"}, datetime.now(UTC))["status"] == "returned"
+    segment(home, "clock", "f", time=before)
+    Ingester(deleted).run_once()  # as after a restart
+    assert samples(deleted) == ["b", "c", "d", "e", "f"]
+    act(DELETE, deleted)
+    assert {"offline", "new", "clock"} <= Tombstones(deleted.home).all()[RUN].writers
+
+
+def test_a_collector_that_is_in_doubt_stays_so_and_one_that_has_recorded_does_not_come_into_it(deleted: Store) -> None:
+    act(RELEASE, deleted)
+    for writer, sample, seconds in (
+        ("offline", "a", -60),
+        ("offline", "b", 60),
+        ("set back", "c", 60),
+        ("set back", "d", -60),
+    ):
+        segment(deleted.home.path, writer, sample, time=datetime.now(UTC) + timedelta(seconds=seconds))
+        Ingester(deleted).run_once()
+    assert samples(deleted) == ["c", "d"]
 
 
 def test_a_batch_that_was_read_before_the_deletion_is_not_stored_after_it(

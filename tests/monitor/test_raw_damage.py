@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import ANY
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from faultfs.faultfs import FaultyDisk
@@ -20,6 +22,7 @@ from segments import RUN, records, sampled, trained
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import is_gone
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor import queries
 from logprobe.monitor.free_sql.limits import MIB, Limits
 from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home
@@ -199,18 +202,16 @@ def test_flipped_bytes_are_found_and_spread_nowhere(home: Path, tmp_path: Path) 
     done = rebuild(Home(tmp_path / "lost"))  # the folder has what was merged, too, until a checkpoint does without it
     assert [damaged.name in words for words in done.unreadable] == [True]
     assert done.sequences == 2
-    ((first, last),) = done.incomplete.values()
+    (((first, last),),) = done.incomplete.values()
     assert first == last, "the step that its footer states"
     with Store.open(Home(home)) as store:
         shutil.copy(tmp_path / damaged.name, damaged)
         assert _check(store)["problems"] == []
 
 
-@pytest.mark.parametrize(
-    ("damage", "unknown", "measured"), [(_flip_a_token, [1, 1], [0]), (_cut, list(EVERY_STEP), [])]
-)
+@pytest.mark.parametrize(("damage", "unknown", "measured"), [(_flip_a_token, (1, 1), [0]), (_cut, EVERY_STEP, [])])
 def test_a_new_store_has_no_numbers_of_steps_that_a_damaged_file_may_have_part_of(
-    home: Path, damage: Callable[[Path], None], unknown: list[int], measured: list[int]
+    home: Path, damage: Callable[[Path], None], unknown: tuple[int, int], measured: list[int]
 ) -> None:
     with Store.open(Home(home)) as store:
         feed(store, training=[trained("a", 0)])
@@ -221,9 +222,59 @@ def test_a_new_store_has_no_numbers_of_steps_that_a_damaged_file_may_have_part_o
     (home / "logprobe.duckdb").unlink()
     damage(damaged)
     done = rebuild(Home(home))
-    assert (done.sequences, done.incomplete, len(done.unreadable)) == (len(measured), {RUN: unknown}, 1)
+    assert (done.sequences, done.incomplete, len(done.unreadable)) == (len(measured), {RUN: [unknown]}, 1)
     with Store.open(Home(home)) as store:
         assert store.query("SELECT step FROM steps")["step"].to_pylist() == measured
+
+
+def _flip_without_a_word(path: Path) -> None:
+    """A byte that readers decode to another token or log-prob."""
+    content = path.read_bytes()
+    whole = pq.read_table(path, partitioning=None)
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with suppress(OSError, pa.ArrowException, ValueError):
+            found = pq.read_table(path, partitioning=None)
+            if found.drop_columns("token_ids") == whole.drop_columns("token_ids") and found != whole:
+                return
+    raise AssertionError("every flip is seen")
+
+
+def test_nobody_reads_flipped_bytes(home: Path, tmp_path: Path) -> None:
+    """By the first statement after a start as by a later one; what needs another file is answered."""
+    with Store.open(Home(home)) as store:
+        feed(store, training=[trained("a", 0, received=False)])
+        feed(store, training=[trained("b", 1)])
+        damaged = (
+            Home(home).path / queries.raw_places(store, run=RUN, segments=None, first=0, last=0)["path"][0].as_py()
+        )
+    shutil.copy(damaged, tmp_path)
+    _flip_without_a_word(damaged)
+    other = f"{TOKENS} WHERE step = 1"
+    with (
+        Store.open(Home(home)) as store,
+        SqlService(store.home, store.snapshot, Limits(memory=256 * MIB), warm=False) as service,
+    ):
+        for sql in (
+            TOKENS,
+            f"{TOKENS} WHERE run = '{RUN}' AND step = 0",
+            "SELECT max(list_sum(token_ids)) FROM raw_training",
+        ):
+            with pytest.raises(QueryError, match=refusal(damaged)):
+                service.answer(Question(sql))
+        assert service.answer(Question(other)).table()["n"].to_pylist() == [4]
+        feed(store, rollout=[sampled("a")])
+        assert store.query("SELECT count(*) AS n FROM sequences WHERE rollout_source = 'joined'")["n"].to_pylist() == [
+            0
+        ]
+        with pytest.raises(QueryError, match=refusal(damaged)):
+            queries.export_tokens(store, run=RUN, step=0)
+        assert queries.export_tokens(store, run=RUN, step=1).num_rows == 4
+        (problem,) = store.raw.problems()
+        assert str(damaged) in problem
+        shutil.copy(tmp_path / damaged.name, damaged)
+        assert service.answer(Question(TOKENS)).table()["n"].to_pylist() == [8]
+        assert queries.export_tokens(store, run=RUN, step=0).num_rows == 4
 
 
 def test_of_files_without_a_checksum_the_content_is_unknown(home: Path) -> None:

@@ -490,13 +490,13 @@ def test_an_object_that_is_not_what_it_was_is_left_alone_and_its_steps_are_unkno
         make(fault, object_)
         objects = contents(share)
         done = rebuild(Home(home))
-        assert (done.adopted_objects, done.incomplete) == (3, {"run": [0, 3]}), fault
+        assert (done.adopted_objects, done.incomplete) == (3, {"run": [(0, 1)]}), fault
         assert [str(words) in why for why in done.left_objects] == [True] * (words is not None)
         assert contents(share) == objects
         with Store.open(Home(home)) as store:
             found = known_numbers(store)
             assert found == pytest.approx({key: values[key] for key in found}, rel=1e-9)
-            assert {step for step, _ in found} == {4, 5}
+            assert {step for step, _ in found} == {2, 3, 4, 5}
             readable = [store.read("export_tokens", run="run", step=step).num_rows for step in range(STEPS)]
             assert readable == [0, 0, *[TOKENS] * 4]
     shutil.copy(tmp_path / "kept" / "share" / object_.relative_to(share), object_)
@@ -505,6 +505,25 @@ def test_an_object_that_is_not_what_it_was_is_left_alone_and_its_steps_are_unkno
     assert rebuild(Home(home)).incomplete == {}, "all are there again"
     with Store.open(Home(home)) as store:
         assert numbers(store) == (pytest.approx(values, rel=1e-9), tokens)
+
+
+@pytest.mark.parametrize("noted", ["steps", "names"])
+@pytest.mark.parametrize("kind", ["training", "rollout"])
+def test_a_missing_object_makes_the_steps_unknown_that_it_may_hold(moved: Moved, kind: str, noted: str) -> None:
+    """One of rollouts, which may be trained on at any time, or one of which an earlier logprobe noted its name only: all that had moved."""
+    home, share, values, _ = moved
+    note = home / "raw" / "run" / "!moved.json"
+    if noted == "names":
+        said = json.loads(note.read_text())
+        note.write_text(json.dumps({**said, "paths": sorted(said["paths"])}))
+    max((share / "run" / kind).iterdir(), key=lambda path: path.stat().st_mtime_ns).unlink()
+    unknown = (2, 3) if (kind, noted) == ("training", "steps") else (0, 3)
+    done = rebuild(Home(home))
+    assert (done.adopted_objects, done.incomplete) == (3, {"run": [unknown]})
+    with Store.open(Home(home)) as store:
+        found = known_numbers(store)
+        assert found == pytest.approx({key: values[key] for key in found}, rel=1e-9)
+        assert {step for step, _ in found} == set(range(STEPS)) - set(range(unknown[0], unknown[1] + 1))
 
 
 def test_the_objects_of_another_home_and_of_a_deleted_run_are_not_taken_in(moved: Moved, tmp_path: Path) -> None:
