@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.store.raw_files import has_files
 
 _COLUMNS: Final = (
     "severity",
@@ -60,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
             continue
         lines += [known | {"where": where} for known in elsewhere]
     show(lines, as_json=arguments.json)
+    if not lines:
+        _say_unlisted(home)
     _say_deleted(home)
     return failed
 
@@ -92,6 +96,15 @@ def _shown(known: Mapping[str, Any]) -> dict[str, Any]:
         "k3": number(known["k3"]),
         "lag": number(known["lag"]),
     }
+
+
+def _say_unlisted(home: Home) -> None:
+    """An empty store beside raw files is one in place of another that was lost, or of another disk: "no runs" would be wrong."""
+    with suppress(OSError):
+        if has_files(home):
+            complain(
+                f"{home.raw} has raw files of runs that this store does not list; `logprobe doctor` says what to do"
+            )
 
 
 def _say_deleted(home: Home) -> None:

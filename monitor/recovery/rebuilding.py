@@ -34,7 +34,7 @@ from logprobe.monitor.store.raw_files import (
 )
 from logprobe.monitor.store.raw_ownership import unlistable
 from logprobe.monitor.store.retention import Retention
-from logprobe.monitor.store.store import Store
+from logprobe.monitor.store.store import LOCKED, Store
 
 _STORE: Final = ("logprobe.duckdb", "logprobe.duckdb.wal")
 
@@ -84,8 +84,11 @@ def _opened(home: Home, done: Rebuilt) -> Store:
         if place.exists() and (problem := _damage(home)):
             aside = _renamed(place, "damaged")
             done.set_aside.append(f"{aside} ({problem})")
-    done.new_store = not home.database.exists()
-    return Store.open(home)
+    there = home.database.exists()
+    store = Store.open(home)
+    # One without records is what a start has made in place of one that was lost.
+    done.new_store = not there or not store.query("SELECT 1 FROM segments LIMIT 1").num_rows
+    return store
 
 
 def _damage(home: Home) -> str | None:
@@ -97,7 +100,7 @@ def _damage(home: Home) -> str | None:
             for (table,) in connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall():
                 connection.execute(f'SELECT max(hash(t)) FROM "{table}" AS t').fetchall()  # noqa: S608 - our own names
     except duckdb.Error as error:
-        if "set lock" in str(error):
+        if LOCKED in str(error):
             raise StoreError(f"{home.database} is open elsewhere ({one_line(error)}); close it first") from error
         return one_line(error)
     return None
@@ -160,7 +163,7 @@ def _ingest(store: Store) -> int:
 
 
 def _incomplete(store: Store, objects: set[str], damaged: Mapping[str, Steps]) -> Iterator[tuple[str, list[Steps]]]:
-    recorded = store.query("SELECT DISTINCT run FROM segments")["run"].to_pylist()
+    recorded = store.query("SELECT run FROM segments UNION SELECT run FROM raw_files")["run"].to_pylist()
     for run in sorted({*recorded, *damaged}):
         steps = {*incomplete_steps(store.home, run, objects), *([damaged[run]] if run in damaged else [])}
         if steps:

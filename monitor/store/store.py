@@ -62,6 +62,8 @@ _SPILL: Final = 8 * GIB  # on the disk, instead of DuckDB's 90 % of what is free
 _READ_ATTEMPTS: Final = 5
 _FIRST_BATCH: Final = 2048  # rows: DuckDB's own unit; a larger batch would be computed in vain
 _WATCH_SECONDS: Final = 0.1
+_LOCKED_SECONDS: Final = 20.0
+LOCKED: Final = "set lock"  # what DuckDB says of a file that another process has open
 # A checkpoint takes 10 to 200 ms of the processor, and whoever writes waits for it; what it covers is kept twice until then. DuckDB makes
 # one by itself only when its log is large (`checkpoint_threshold`).
 _CHECKPOINT_SECONDS: Final = 30.0
@@ -523,7 +525,7 @@ class Store:
             if not self.read_only:
                 self.home.create()
                 write_empty_files(self.home)
-            return duckdb.connect(str(path), read_only=self.read_only, config=_STORAGE | self._settings)
+            return self._once_unlocked()
         except (duckdb.Error, OSError) as error:
             said = one_line(error)
             if any(words in said for words in _DAMAGE):
@@ -532,6 +534,19 @@ class Store:
                     f"logprobe rebuild --home {self.home.path}"
                 ) from error
             raise StoreError(f"cannot open {path}: {said}") from error
+
+    def _once_unlocked(self) -> duckdb.DuckDBPyConnection:
+        """The file, opened: whoever is to own it waits for a command that reads it at this moment."""
+        deadline = time.monotonic() + (0.0 if self.read_only else _LOCKED_SECONDS)
+        while True:
+            try:
+                return duckdb.connect(
+                    str(self.home.database), read_only=self.read_only, config=_STORAGE | self._settings
+                )
+            except duckdb.IOException as error:
+                if LOCKED not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_WATCH_SECONDS)
 
     def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
         try:

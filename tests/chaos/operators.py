@@ -25,7 +25,7 @@ from operator_homes import FAULTS, health, health_at, is_well, raw_files, table,
 from processes import connected, eventually, record
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import open_reader
+from logprobe.monitor.store.store import Store
 
 RELEASED: Final = Path(__file__).parents[1] / "data"
 PAGE: Final = Path(__file__).parents[2] / "docs" / "operating.md"
@@ -99,10 +99,11 @@ class Drill:
         with self.serving(killed=False) as reader:
             eventually(lambda: reader.ingest() is not None and not waiting(self.home), "all is taken in")
             eventually(lambda: is_well(self.home), f"/healthz is well: {health(self.home)[1]['problems']}")
-            rows = reader.query(
+        with Store.open(Home(self.home), read_only=True) as store:
+            rows = store.query(
                 "SELECT sample_id, count(*) AS n FROM sequences WHERE run = ? GROUP BY ALL", [self.run]
             ).to_pylist()
-            whole = reader.query(
+            whole = store.query(
                 "SELECT sample_id FROM tokens WHERE run = ? GROUP BY ALL HAVING count(*) = 16", [self.run]
             )
         acknowledged = {f"s{step}-{row}" for step in range(self.steps) for row in range(_SEQUENCES)}
@@ -121,9 +122,11 @@ class Drill:
 
 
 def serve(home: Path, log: Path) -> None:
-    """The service, with all of its parts."""
+    """The service, with all of its parts; nobody asks it for SQL, whose process takes longer to start than all else here."""
     from logprobe.app.processes import service
+    from logprobe.monitor.free_sql.service import SqlService
 
+    SqlService.warm_up = lambda _: None  # type: ignore[method-assign]
     with log.open("a") as file, redirect_stderr(file), redirect_stdout(file):
         raise SystemExit(service.main(["--home", str(home)]))
 
@@ -302,8 +305,8 @@ def _upgraded(drill: Drill) -> None:
 
 def _numbers(drill: Drill) -> list[Any]:
     """What the store says of runs that were there before."""
-    with open_reader(drill.home) as reader:
-        rows = reader.query(
+    with Store.open(Home(drill.home), read_only=True) as store:
+        rows = store.query(
             "SELECT run, sum(tokens) AS n, count(*) AS k FROM steps WHERE run <> 'later' GROUP BY ALL ORDER BY ALL"
         )
         return rows.to_pylist()

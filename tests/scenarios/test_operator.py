@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
+import duckdb
+import full_disk_checkpoint_program
 import full_disk_service_program
 import pytest
 from faultfs.faultfs import FaultyDisk
@@ -140,6 +144,22 @@ def test_raw_files_that_are_unmounted_while_the_service_runs_are_waited_for(home
         assert stored(reader) == (12, 192)
 
 
+def test_a_service_starts_although_a_command_reads_the_store_at_this_moment(home: Path) -> None:
+    ingested(home, range(1))
+    reading = duckdb.connect(str(home / "logprobe.duckdb"), read_only=True)
+    process = start_service(home)
+    try:
+        eventually(lambda: Home(home).owner(), "the service has begun to start")
+        time.sleep(1.0)
+        assert process.poll() is None
+        reading.close()
+        with connected(home) as reader:
+            assert stored(reader) == (4, 64)
+    finally:
+        reading.close()
+        end(process)
+
+
 def test_a_home_that_is_renamed_under_the_service_becomes_no_two_homes(home: Path, tmp_path: Path) -> None:
     record(home, steps=range(3))
     with service(home) as reader:
@@ -208,3 +228,15 @@ def test_a_disk_that_becomes_read_only_is_said_at_once_and_costs_nothing(
 def test_the_table_of_faults_in_the_documentation_is_this_one() -> None:
     page = Path(__file__).parents[2] / "docs" / "operating.md"
     assert table() in page.read_text(encoding="utf-8")
+
+
+def test_a_disk_that_is_full_during_a_checkpoint_costs_nothing(tmp_path: Path) -> None:
+    program = Path(full_disk_checkpoint_program.__file__)
+    seen = json.loads(on_small_disk(tmp_path / "disk", 96, program, seconds=400))
+    number = full_disk_checkpoint_program.STEPS * full_disk_checkpoint_program.SEQUENCES
+    every = {"n": number, "ids": number}
+    assert "checkpoint failed" in seen["said"], seen
+    assert seen["while full"] == every
+    assert seen["killed"] == 0
+    assert seen["problems"] == []
+    assert seen["runs"] == [every] * 2

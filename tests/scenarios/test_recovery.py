@@ -18,7 +18,9 @@ import pytest
 from killed_command import run_killed
 from operator_homes import ingested, is_well, killed_service, raw_files, remove_store, stored, unwell
 from processes import connected, end, logprobe, record, service, start_service
+from training_calls import call
 
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.moving import Mover
 from logprobe.monitor.reader import open_reader
@@ -85,6 +87,29 @@ def test_a_lost_store_is_rebuilt_from_raw_tokens_objects_and_spool(home: Path, t
     with service(home) as reader:
         assert stored(reader) == (20, 320)
         assert is_well(home)
+
+
+def test_what_a_rebuild_cannot_measure_is_listed_also_when_a_start_has_made_an_empty_store(home: Path) -> None:
+    """As an operator comes to it: the store is gone, `up` is started, `runs` shows none, `/healthz` says what to do."""
+    ingested(home, range(2))
+    with Recorder(home, "half", rank=0, raw_fraction=0.5) as recorder:
+        for step in range(2):
+            recorder.training(**call(step))
+        assert recorder.flush(60)
+    with service(home) as reader:
+        reader.ingest()
+    before = metrics(home)
+    assert {run for run, _, _ in before} == {"toy", "half"}
+    remove_store(home)
+    with service(home):
+        assert "logprobe rebuild" in unwell(home)
+        said = logprobe("runs", "--home", home).stderr
+        assert "raw files of runs that this store does not list; `logprobe doctor` says what to do" in said
+    done = logprobe("rebuild", "--home", home).stdout
+    assert "a new one" in done
+    assert "unknown  half: steps 0 to 1" in done
+    assert "scalars of step records" in done
+    assert {run for run, _, _ in metrics(home)} == {"toy"}
 
 
 def test_yesterdays_backup_is_restored_and_what_came_since_is_taken_in(home: Path, tmp_path: Path) -> None:
