@@ -30,6 +30,7 @@ from logprobe.monitor.store.store import Store
 RELEASED: Final = Path(__file__).parents[1] / "data"
 PAGE: Final = Path(__file__).parents[2] / "docs" / "operating.md"
 _PRELOADED: Final = ("logprobe.app.processes.service", "logprobe.app.cli", "pyarrow.parquet", "chaos.operators")
+_WHOLE: Final = "SELECT sample_id FROM tokens WHERE run = ? GROUP BY ALL HAVING count(*) = 16"
 _SEQUENCES: Final = 4  # of a step: see `processes.record`
 _KILLED_COMMANDS: Final = 0.4  # share of commands that are killed once
 
@@ -99,13 +100,13 @@ class Drill:
         with self.serving(killed=False) as reader:
             eventually(lambda: reader.ingest() is not None and not waiting(self.home), "all is taken in")
             eventually(lambda: is_well(self.home), f"/healthz is well: {health(self.home)[1]['problems']}")
+            # Only a service reads tokens that are in an object store.
+            moved = reader.query(_WHOLE, [self.run]) if (self.home / "logprobe.yaml").exists() else None
         with Store.open(Home(self.home), read_only=True) as store:
             rows = store.query(
                 "SELECT sample_id, count(*) AS n FROM sequences WHERE run = ? GROUP BY ALL", [self.run]
             ).to_pylist()
-            whole = store.query(
-                "SELECT sample_id FROM tokens WHERE run = ? GROUP BY ALL HAVING count(*) = 16", [self.run]
-            )
+            whole = store.query(_WHOLE, [self.run]) if moved is None else moved
         acknowledged = {f"s{step}-{row}" for step in range(self.steps) for row in range(_SEQUENCES)}
         there = {row["sample_id"] for row in rows}
         return Counter(
