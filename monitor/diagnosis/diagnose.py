@@ -131,7 +131,7 @@ def _explained(evidence: Evidence) -> list[_Explained]:
     found: list[_Explained] = []
     for layer in LAYERS:
         while not evidence.hidden and (best := _strongest(evidence, layer)) is not None:
-            left = BY_NAME[best.cause].without(evidence)
+            left = BY_NAME[best.cause].without(evidence, best)
             found.append(_Explained(best, _fraction(evidence, left, best)))
             evidence = left
     return found
@@ -150,10 +150,13 @@ def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
         return float(min(max((deviation - math.log1p(max(deviation, -0.99))) / k3, 0.0), 1.0))
     if before.tokens is None or not len(before.tokens):
         return finding.effect if after.scaled and not before.scaled else 0.0
-    if after.tokens is before.tokens or after.tokens is None or not len(after.tokens):
+    if after.tokens is before.tokens or after.tokens is None:
         return 0.0
-    whole = float(before.tokens.k3.sum()) / len(before.tokens)
-    return min(max(1 - float(after.tokens.k3.mean()) / whole, 0.0), 1.0) if whole > 0 else 0.0
+    since = before.start if finding.since_step is None else finding.since_step
+    whole, left = (tokens.where(tokens.step >= since).k3 for tokens in (before.tokens, after.tokens))
+    if not len(left) or not whole.mean() > 0:
+        return 0.0
+    return min(max(1 - float(left.mean() / whole.mean()), 0.0), 1.0)
 
 
 def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:

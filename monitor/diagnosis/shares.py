@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.measures import Floats
 from logprobe.monitor.diagnosis.evidence.skipped import skipped
-from logprobe.monitor.diagnosis.evidence.strata import Strata
+from logprobe.monitor.diagnosis.evidence.strata import Strata, of_one_lag
 from logprobe.monitor.diagnosis.result import GROWS, Finding
 
 NOISE: Final = ("low_precision", "lm_head_precision", "quantized_rollout", "moe_routing", "batch_variance")
@@ -142,7 +142,7 @@ def _peel_faults(evidence: Evidence, window: _Window, findings: Sequence[Finding
             rows = (
                 _since(strata, finding)
                 if "stuck_updates" in finding.evidence
-                else _ours(strata) & _since(strata, finding)
+                else of_one_lag(strata.lag, strata.tokens) & _since(strata, finding)
             )
             window.peel(finding.cause, rows, _before(evidence, finding))
         elif finding.cause == "stale_prefix_cache":
@@ -156,9 +156,14 @@ def _peel_faults(evidence: Evidence, window: _Window, findings: Sequence[Finding
 
 def _peel_skipped(evidence: Evidence, window: _Window, finding: Finding) -> None:
     missed = skipped(evidence)
-    if missed is not None:
-        rows = missed.rows(window.strata)
+    if missed is None:
+        return
+    rows = missed.rows(window.strata)
+    if window.strata.tokens[~rows].sum() >= _FEWEST:
         _contrast(window, finding.cause, rows, ~rows)
+    else:  # none arrived any more
+        others = evidence.all_steps.where(~missed.rows(evidence.all_steps))
+        window.peel(finding.cause, rows, others.k3 if others.n >= _FEWEST else 0.0)
 
 
 def _peel_cache(evidence: Evidence, window: _Window, finding: Finding) -> None:
@@ -186,11 +191,6 @@ def _distinct(lags: Floats) -> Iterable[float]:
 def _same(lags: Floats, lag: float) -> Bools:
     equal: Bools = np.isnan(lags) if math.isnan(lag) else lags == lag
     return equal
-
-
-def _ours(strata: Strata) -> Bools:
-    ours: Bools = ~(strata.lag > 0)
-    return ours
 
 
 def _since(strata: Strata, finding: Finding) -> Bools:

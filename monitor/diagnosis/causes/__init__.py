@@ -35,7 +35,7 @@ _SEMANTIC: Final = (
         looks_at="logprobs_mode and sampling params; E[ρ] ≠ 1 while E[1/ρ] = 1; likely tokens all sharper at the trainer",
         fix='vLLM: `--logprobs-mode processed_logprobs` (`LLM(logprobs_mode="processed_logprobs")`).',
         rule=distribution.raw_logprobs,
-        explain=partial(distribution.without_scale, "raw_logprobs"),
+        explain=distribution.without_scale,
     ),
     _semantic(
         name="temperature_mismatch",
@@ -43,7 +43,7 @@ _SEMANTIC: Final = (
         looks_at="temperatures of both sides; E[ρ] = 1 while E[1/ρ] ≠ 1; likely tokens all sharper at the engine",
         fix="Trainer: divide the logits by the sampling temperature before log_softmax (`logits / temperature`), or sample at temperature 1.",
         rule=distribution.temperature_mismatch,
-        explain=partial(distribution.without_scale, "temperature_mismatch"),
+        explain=distribution.without_scale,
     ),
     _semantic(
         name="truncated_support",
@@ -52,7 +52,7 @@ _SEMANTIC: Final = (
         fix="Sample with `top_p=1, top_k=0, min_p=0` (SamplingParams; check the model's generation_config.json, or pass "
         "`--generation-config vllm`), or apply the same truncation to the trainer's logits.",
         rule=distribution.truncated_support,
-        explain=partial(distribution.without_scale, "truncated_support"),
+        explain=distribution.without_scale,
     ),
     _semantic(
         name="unnormalized_logits",
@@ -68,7 +68,7 @@ _SEMANTIC: Final = (
         fix="Apply the same token mask to the trainer's logits before log_softmax, or leave constrained requests (`structured_outputs`, "
         "`allowed_token_ids`) out of the loss.",
         rule=distribution.structured_output_mask,
-        explain=partial(distribution.without_scale, "structured_output_mask"),
+        explain=distribution.without_scale,
     ),
     _semantic(
         name="vocab_padding",
@@ -76,7 +76,7 @@ _SEMANTIC: Final = (
         looks_at="d of one sign although nothing is truncated",
         fix="Cut the padded rows off before log_softmax: `logits[..., :len(tokenizer)]` (Megatron: `make-vocab-size-divisible-by` pads).",
         rule=distribution.vocab_padding,
-        explain=partial(distribution.without_scale, "vocab_padding"),
+        explain=distribution.without_scale,
     ),
     _semantic(
         name="synthetic_eos",

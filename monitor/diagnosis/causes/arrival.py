@@ -15,7 +15,7 @@ from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Change, agre
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, number_of
 from logprobe.monitor.diagnosis.evidence.skipped import skipped
 from logprobe.monitor.diagnosis.evidence.strata import Strata, rise_of
-from logprobe.monitor.diagnosis.result import GROWS
+from logprobe.monitor.diagnosis.result import GROWS, Finding
 
 _RISEN: Final = 3.0  # times: an update that is missed is no matter of degree
 _BLURRED: Final = 1.2  # where a rise is certain, or stands out less
@@ -39,10 +39,9 @@ def _whole(evidence: Evidence) -> float:
     return not_in_flight(evidence) if evidence.gap.visible else 0.0
 
 
-def without_missed(evidence: Evidence) -> Evidence:
+def without_missed(evidence: Evidence, finding: Finding) -> Evidence:
     """Without the steps or versions of updates that were missed now and then; one that lasts leaves nothing to tell apart."""
-    sign = missed_weight_sync(evidence)
-    missed = skipped(evidence) if sign is not None and "told_by" in sign.evidence else None
+    missed = skipped(evidence) if "told_by" in finding.evidence else None
     strata = None if missed is None or evidence.strata is None else evidence.strata.where(~missed.rows(evidence.strata))
     return evidence.left("missed_weight_sync", strata=strata)
 
@@ -54,15 +53,16 @@ def _left_behind(evidence: Evidence) -> Sign | None:
         return stuck
     not_loaded = _labels_without_load(evidence)
     # What a scale leaves without repeated contexts is not exact: a rise stands out less there, and says less.
-    least = _BLURRED if evidence.blurred or evidence.growth.verdict in GROWS else _RISEN
+    grows = evidence.growth.verdict in GROWS and not evidence.scaled  # else it is the scale that grew
+    least = _BLURRED if evidence.blurred or grows else _RISEN
     risen = rise(uninterrupted(evidence), least)
     if risen is None or (risen.until is not None and risen.ratio < _RISEN):  # what ended explains no growth of today
         return None
     if evidence.blurred:
         return _blurred(risen)
-    told = bool(not_loaded) or evidence.scaled
-    if not told and not agreed_before(evidence, risen) and stays_level(evidence):
-        return None
+    told = bool(not_loaded) or (evidence.scaled and not evidence.older)
+    if not told and (evidence.older or (not agreed_before(evidence, risen) and stays_level(evidence))):
+        return None  # among tokens of older weights an update that moves the policy further looks so, too
     lead = None if told else pace(evidence)
     if (lead is not None and lead > -TOLD) or _spared(evidence, risen):
         return None
@@ -124,7 +124,7 @@ def _spared(evidence: Evidence, risen: Change) -> bool:
     strata = evidence.strata
     if strata is None:
         return False
-    ours = strata.where(~(strata.lag > 0)).within(evidence.series.step)
+    ours = strata.within(evidence.series.step).alike
     whole = rise_of(ours, risen.step)
     if not whole.n or not whole.value > 0:
         return False

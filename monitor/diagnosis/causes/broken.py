@@ -8,6 +8,7 @@ from logprobe.collectors.kernel.arithmetic import SENTINEL
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, Sign
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.tokens import Bools, Tokens
+from logprobe.monitor.diagnosis.result import Finding
 
 _POSITIVE_SHARE = 0.01  # of tokens above probability 1; rounding alone never gives 1e-6
 _AT_THE_END = 0.9  # of the placeholders; the last token is one of many, so chance gives 1 / length
@@ -129,7 +130,7 @@ def _placeholders(seen: Tokens) -> Bools:
     return places
 
 
-def without_ends(evidence: Evidence) -> Evidence:
+def without_ends(evidence: Evidence, _finding: Finding) -> Evidence:
     """What is left without the last token of each sequence."""
     tokens = evidence.tokens
     return evidence.left("synthetic_eos", tokens=None if tokens is None else tokens.where(~tokens.last))

@@ -41,7 +41,7 @@ class Sign:
 
 
 Rule: TypeAlias = Callable[[Evidence], Sign | None]
-Explain: TypeAlias = Callable[[Evidence], Evidence]
+Explain: TypeAlias = Callable[[Evidence, Finding], Evidence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Cause:
         looks_at: the evidence it is told by, in one line.
         fix: the remedy: flag, setting or code.
         rule: pure; None when nothing speaks for the cause.
-        explain: takes the part of the gap that the cause explains out of the evidence; None: nothing can be taken out.
+        explain: takes the part of the gap that its finding explains out of the evidence; None: nothing can be taken out.
         fix_corrected: the remedy that is left where a correction is on; "": the same one.
     """
 
@@ -84,9 +84,9 @@ class Cause:
             since_step=sign.since_step,
         )
 
-    def without(self, evidence: Evidence) -> Evidence:
-        """The evidence that is left once this cause is explained."""
-        return self.explain(evidence) if self.explain else evidence.left(self.name)
+    def without(self, evidence: Evidence, finding: Finding) -> Evidence:
+        """The evidence that is left once this cause, as it was found, is explained."""
+        return self.explain(evidence, finding) if self.explain else evidence.left(self.name)
 
 
 def _rounded(evidence: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from logprobe.monitor.diagnosis.evidence.change_points import shifted_since
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap
 from logprobe.monitor.diagnosis.evidence.measures import off_one, residual
 from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of
+from logprobe.monitor.diagnosis.result import Finding
 
 _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sides may still agree
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
@@ -265,7 +266,7 @@ def _off(gap: Gap) -> bool:
     return gap.n >= _FEWEST and gap.k3 > SLIGHT and off_one(gap.ratio.value, gap.ratio.z, gap.k3)
 
 
-def without_offset(evidence: Evidence) -> Evidence:
+def without_offset(evidence: Evidence, _finding: Finding) -> Evidence:
     """Log-ratios less what makes mean ρ differ from 1."""
     tokens = evidence.tokens
     if tokens is None or not len(tokens):
@@ -274,18 +275,20 @@ def without_offset(evidence: Evidence) -> Evidence:
     return evidence.left("miscalibrated_logprobs", tokens=tokens.with_d(tokens.d - offset))
 
 
-def without_scale(cause: str, evidence: Evidence) -> Evidence:
-    """What is left of d once both sides are brought to one temperature and normaliser.
+def without_scale(evidence: Evidence, finding: Finding) -> Evidence:
+    """What is left of d once both sides are brought to one temperature (since the finding's step) and normaliser.
 
     Exact for tokens that share their context with another one. Without such tokens approximate: the mean of d at each r (and
     entropy, where the trainer reports it) is taken off.
     """
-    tokens = evidence.tokens
+    tokens, cause = evidence.tokens, finding.cause
     if tokens is None or not len(tokens):
         return evidence.left(cause, scaled=True)
     siblings = siblings_of(tokens)
     if siblings is not None:
-        return evidence.left(cause, tokens=siblings.scaled(_power(evidence, cause, siblings)), scaled=True)
+        since = siblings.tokens.step >= (-math.inf if finding.since_step is None else finding.since_step)
+        power = _power(evidence, cause, siblings.where(since)) if since.any() else 1.0
+        return evidence.left(cause, tokens=siblings.scaled(np.where(since, power, 1.0)), scaled=True)
     drivers = [tokens.r] if np.isnan(tokens.entropy).any() else [tokens.r, tokens.entropy]
     left = evidence.left(cause, tokens=tokens.with_d(residual(tokens.d, *drivers)), scaled=True)
     return replace(left, blurred=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
+
 from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, POSSIBLE, Sign
 from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Bend, bend, pace
 from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, Evidence, Slices
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, difference
-from logprobe.monitor.diagnosis.result import GROWS
+from logprobe.monitor.diagnosis.evidence.strata import rise_of
+from logprobe.monitor.diagnosis.result import GROWS, Finding
 
 _FEWEST: Final = 200
 _ADDS: Final = 1.2  # times the K3 at lag 0; less is no more than the noise of the comparison
@@ -21,6 +24,7 @@ _DOUBT: Final = (
     "engine, tells which."
 )
 _MOST: Final = 0.5
+_UPDATES: Final = 5  # whose K3 is known, before and after
 _ENGINE_TOO: Final = (
     "an update that moves the policy further looks so among tokens of older weights, and these are not known to be any; an engine that "
     "computes otherwise since then looks the same. Weight versions, and the engine's configuration before and after, tell which."
@@ -76,7 +80,7 @@ def _since(evidence: Evidence) -> int | None:
     return int(over[0]) if len(over) else None
 
 
-def without_lag(evidence: Evidence) -> Evidence:
+def without_lag(evidence: Evidence, _finding: Finding) -> Evidence:
     """Tokens that are not known to be old."""
     tokens = evidence.tokens
     left = None if tokens is None else tokens.fresh
@@ -91,9 +95,10 @@ def late_growth(evidence: Evidence) -> Sign | None:
         return None
     since = growth.since_step if growth.since_step is not None else (found.step if found else None)
     ratio = growth.ratio if growth.ratio is not None else (found.ratio if found else math.nan)
-    alike = growth.verdict in GROWS and _shape_fits_both(evidence)
+    lead = _lead_of_drift(evidence)
+    alike = growth.verdict in GROWS and lead < TOLD and (evidence.older or lead > -TOLD)
     return Sign(
-        KNOWN if growth.verdict in GROWS else INFERRED,
+        POSSIBLE if evidence.older and lead <= -TOLD else KNOWN if growth.verdict in GROWS else INFERRED,
         1.0,
         {
             "ratio_to_baseline": ratio,
@@ -108,15 +113,12 @@ def late_growth(evidence: Evidence) -> Sign | None:
     )
 
 
-def _shape_fits_both(evidence: Evidence) -> bool:
-    """Whether updates that stopped arriving would look the same: tokens said to be of the trainer's weights rise, by either shape."""
+def _lead_of_drift(evidence: Evidence) -> float:
+    """Log-likelihood ratio of a drift over updates that stopped arriving (`pace`); infinite where these are no question."""
     own = evidence.own
-    if "missed_weight_sync" in evidence.explained or (
-        own is not None and not (own.step >= evidence.now.step.min()).any()
-    ):
-        return False
-    lead = pace(evidence)
-    return lead is not None and abs(lead) < TOLD
+    today = own is None or bool((own.step >= evidence.now.step.min()).any())
+    lead = pace(evidence) if today and "missed_weight_sync" not in evidence.explained else None
+    return math.inf if lead is None else lead
 
 
 def step_jump(evidence: Evidence) -> Sign | None:
@@ -124,7 +126,7 @@ def step_jump(evidence: Evidence) -> Sign | None:
     found = _rise(evidence)
     if found is None or not found.abrupt or _otherwise_explained(evidence):
         return None
-    told = _is_of_older_weights(evidence)
+    told = _an_update_moves_further(evidence, found.step)
     return Sign(
         INFERRED + 0.04 if told else POSSIBLE,
         1.0,
@@ -135,10 +137,15 @@ def step_jump(evidence: Evidence) -> Sign | None:
     )
 
 
-def _is_of_older_weights(evidence: Evidence) -> bool:
-    """Whether most tokens are known to be: an update moves the trainer away from these alone."""
-    older = evidence.slices.where(lambda row: (row.lag or 0) > 0)
-    return "staleness" in evidence.explained or older.n > _MOST * evidence.slices.n
+def _an_update_moves_further(evidence: Evidence, step: int) -> bool:
+    """Whether K3 of updates rose, too; or most tokens are of older weights, from which alone an update moves away, and the others did not rise."""
+    before, after = ([k3 for at, k3 in evidence.update.items() if (at >= step) is late] for late in (False, True))
+    if min(len(before), len(after)) >= _UPDATES and np.median(after) > _DOUBLED * np.median(before):
+        return True
+    older, own = evidence.slices.where(lambda row: (row.lag or 0) > 0), evidence.own
+    if evidence.older or own is None or older.n <= _MOST * evidence.slices.n:
+        return False
+    return not rise_of(own, step).value > _DOUBLED - 1
 
 
 def _rise(evidence: Evidence) -> Bend | None:

@@ -16,6 +16,7 @@ from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, SLIGHT, Evide
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, clustered, difference
 from logprobe.monitor.diagnosis.evidence.strata import Contrast, Strata, contrast
 from logprobe.monitor.diagnosis.evidence.tokens import Bools, Tokens
+from logprobe.monitor.diagnosis.result import Finding
 
 _FEWEST: Final = 200  # tokens of a slice to compare with
 _WORSE: Final = 1.5  # times: batches of different shape differ by less
@@ -34,8 +35,8 @@ def stale_prefix_cache(evidence: Evidence) -> Sign | None:
 
 
 def _inferred_from_requests(evidence: Evidence) -> Sign | None:
-    fresh = evidence.slices.where(lambda row: not row.in_flight and not (row.lag or 0) > 0)
-    cached, other = fresh.where(lambda row: row.cached is True), fresh.where(lambda row: row.cached is False)
+    alike = evidence.slices.where(lambda row: not row.in_flight).alike
+    cached, other = alike.where(lambda row: row.cached is True), alike.where(lambda row: row.cached is False)
     kept = evidence.weights.kept_cache
     if cached.n < _FEWEST or not cached.k3 > ROUNDING:
         return None
@@ -142,7 +143,7 @@ Split = Callable[[Strata], tuple[Strata, Strata]]
 
 
 def _cached_now(strata: Strata) -> tuple[Strata, Strata]:
-    ours = strata.where(~(strata.lag > 0) & (strata.in_flight != 1))
+    ours = strata.where(strata.in_flight != 1).alike
     return ours.where(ours.cached == 1), ours.where(ours.cached == 0)
 
 
@@ -186,11 +187,10 @@ def _of(evidence: Evidence, which: Callable[[Tokens], Bools]) -> Mean:
     tokens = evidence.tokens
     if tokens is None:
         return Mean(math.nan, math.nan, 0)
-    fresh = tokens.where(which(tokens) & ~(tokens.lag > 0))
-    return fresh.abs_d
+    return tokens.alike.where(which(tokens.alike)).abs_d
 
 
-def without_cached(evidence: Evidence) -> Evidence:
+def without_cached(evidence: Evidence, _finding: Finding) -> Evidence:
     """Requests that reused nothing."""
     tokens = evidence.tokens
     left = None if tokens is None else tokens.where(tokens.cached != 1)
@@ -291,7 +291,7 @@ def _same_lag(tokens: Tokens, some: Bools, others: Bools) -> tuple[Mean, Mean]:
     return a.abs_d, b.abs_d
 
 
-def without_in_flight(evidence: Evidence) -> Evidence:
+def without_in_flight(evidence: Evidence, _finding: Finding) -> Evidence:
     """Sequences that one weight version sampled from beginning to end."""
     tokens = evidence.tokens
     left = None if tokens is None else tokens.where(~_switched(tokens))
@@ -316,15 +316,15 @@ def replica_divergence(evidence: Evidence) -> Sign | None:
 def _worse_replica(evidence: Evidence) -> Sign | None:
     if evidence.scaled:
         return None
-    fresh = evidence.slices.where(lambda row: not (row.lag or 0) > 0)
-    names = sorted({row.replica for row in fresh.rows if row.replica is not None})
+    alike = evidence.slices.alike
+    names = sorted({row.replica for row in alike.rows if row.replica is not None})
     if len(names) < 2:  # noqa: PLR2004 - one cannot diverge
         return None
     late = {name: today for name in names if (today := _today(evidence, _replica_now(name))) is not None}
     if late:
         return _gone_astray(evidence, max(late, key=lambda name: late[name].value), late, len(names))
-    worst = max(names, key=lambda name: fresh.where(_replica(name)).abs_d.value)
-    worse, better = fresh.where(_replica(worst)).abs_d, fresh.where(lambda row: row.replica != worst).abs_d
+    worst = max(names, key=lambda name: alike.where(_replica(name)).abs_d.value)
+    worse, better = alike.where(_replica(worst)).abs_d, alike.where(lambda row: row.replica != worst).abs_d
     z = difference(worse, better)
     if min(worse.n, better.n) < _FEWEST or z < SIGNIFICANT or worse.value < _WORSE * better.value:
         return None
@@ -343,19 +343,19 @@ def _worse_replica(evidence: Evidence) -> Sign | None:
 def _by_other_tasks(evidence: Evidence) -> bool:
     """Whether the tokens of the replica that differs most are others, and differ no more than others as likely; without raw tokens no one can say."""
     tokens = evidence.tokens
-    if tokens is None or not len(tokens.fresh):
+    if tokens is None or not len(tokens.alike):
         return False
-    fresh = tokens.fresh
-    worst = fresh.replica == _worst_code(fresh)
-    own, others = fresh.where(worst), fresh.where(~worst)
+    alike = tokens.alike
+    worst = alike.replica == _worst_code(alike)
+    own, others = alike.where(worst), alike.where(~worst)
     likely = [clustered(part.r, part.sequence) for part in (own, others)]
     if min(len(own), len(others)) < _FEWEST or abs(difference(*likely)) < SIGNIFICANT:
         return False
-    edges = np.quantile(fresh.r, np.linspace(0, 1, _BINS + 1)[1:-1]).astype(np.float64)
+    edges = np.quantile(alike.r, np.linspace(0, 1, _BINS + 1)[1:-1]).astype(np.float64)
     counts, sums = zip(*(_binned(part, edges) for part in (own, others)), strict=True)
     both = (counts[0] > 0) & (counts[1] > 0)
-    alike = counts[0][both] * sums[1][both] / counts[1][both]
-    return bool(sums[0][both].sum() < _WORSE_ALIKE * alike.sum())
+    as_others = counts[0][both] * sums[1][both] / counts[1][both]
+    return bool(sums[0][both].sum() < _WORSE_ALIKE * as_others.sum())
 
 
 def _binned(tokens: Tokens, edges: Floats) -> tuple[Floats, Floats]:
@@ -375,7 +375,7 @@ def _worst_code(tokens: Tokens) -> int:
 
 def _replica_now(name: str) -> Split:
     def split(strata: Strata) -> tuple[Strata, Strata]:
-        ours = strata.where(~(strata.lag > 0))
+        ours = strata.alike
         return ours.where(ours.replica == name), ours.where((ours.replica != name) & (ours.replica != None))  # noqa: E711 - elementwise
 
     return split
@@ -403,11 +403,9 @@ def risen_since(evidence: Evidence) -> int | None:
     return None if risen is None else beginning(evidence, risen)
 
 
-def without_replica(evidence: Evidence) -> Evidence:
+def without_replica(evidence: Evidence, finding: Finding) -> Evidence:
     """The other replicas."""
-    tokens = evidence.tokens
-    sign = replica_divergence(evidence)
-    name = sign.evidence["replica"] if sign else None
+    tokens, name = evidence.tokens, finding.evidence["replica"]
     slices = evidence.slices.where(lambda row: row.replica != name)
     strata = None if evidence.strata is None else evidence.strata.where(evidence.strata.replica != name)
     if tokens is None or not len(tokens):

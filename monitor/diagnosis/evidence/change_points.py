@@ -58,12 +58,12 @@ class Change:
 
 
 def change(evidence: Evidence) -> Change | None:
-    """The most significant rise of |d| among tokens whose weights are those of the trainer, or of unknown age."""
+    """The most significant rise of |d| among tokens of one weight lag: of the trainer's weights or of unknown age, if there are some."""
     tokens = evidence.tokens
     if tokens is None:
         own = evidence.own
         return None if evidence.scaled else _split(*(_of_series(evidence.series) if own is None else own.totals()))
-    return _split(*_of_tokens(tokens.fresh)) if len(tokens.fresh) else None
+    return _split(*_of_tokens(tokens.alike)) if len(tokens.alike) else None
 
 
 def agreed_before(evidence: Evidence, risen: Change) -> bool:
@@ -199,7 +199,7 @@ def _bend(steps: NDArray[np.int64], y: Floats) -> Bend | None:
 
 
 def stays_level(evidence: Evidence) -> bool:
-    """Whether K3 of tokens at lag 0 jumped once and has not moved since: what never arrives falls behind further with every update."""
+    """Whether K3 of tokens of one lag jumped once and has not moved since: what never arrives falls behind further with every update."""
     steps, y = _own_logs(evidence)
     found = _bend(steps, y)
     if found is None or not found.abrupt:
@@ -210,7 +210,7 @@ def stays_level(evidence: Evidence) -> bool:
 
 
 def pace(evidence: Evidence) -> float | None:
-    """Log-likelihood ratio of policies that drift apart over updates that do not arrive, by how K3 of tokens at lag 0 rises; None: too few steps.
+    """Log-likelihood ratio of policies that drift apart over updates that do not arrive, by how K3 of tokens of one lag rises; None: too few steps.
 
     A drift multiplies K3 (log K3 rises along a line, and may level off). Weights that stay behind add to it from one step to the next
     as a power of the updates missed, at most the second: log K3 rises ever more slowly. Residuals are taken as a first-order
@@ -228,7 +228,7 @@ def pace(evidence: Evidence) -> float | None:
 
 
 def _own_logs(evidence: Evidence) -> tuple[NDArray[np.int64], Floats]:
-    """Steps and log K3 of tokens that are not known to be of older weights."""
+    """Steps and log K3 of tokens of one weight lag."""
     own = evidence.own
     if own is None:
         return _logs(evidence.series)

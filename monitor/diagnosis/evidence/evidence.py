@@ -18,7 +18,7 @@ from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
 from logprobe.monitor.diagnosis.evidence.probes import Probes
 from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.strata import Strata
+from logprobe.monitor.diagnosis.evidence.strata import Strata, of_one_lag
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens, on_grid
 from logprobe.monitor.diagnosis.evidence.weight_readings import Readings
 from logprobe.monitor.diagnosis.result import Growth, Remembered
@@ -174,6 +174,13 @@ class Slices:
     def where(self, keep: Callable[[Slice], bool]) -> Slices:
         """Some of them."""
         return Slices(tuple(row for row in self.rows if keep(row)))
+
+    @property
+    def alike(self) -> Slices:
+        """Those of one weight lag, see `of_one_lag`."""
+        lag = np.array([math.nan if row.lag is None else row.lag for row in self.rows], np.float64)
+        keep = of_one_lag(lag, np.array([row.n for row in self.rows], np.float64))
+        return Slices(tuple(row for row, kept in zip(self.rows, keep.tolist(), strict=True) if kept))
 
     @property
     def n(self) -> int:
@@ -395,6 +402,11 @@ class Evidence:
         return 1 - known / self.slices.n if self.slices.n else 1.0
 
     @property
+    def older(self) -> bool:
+        """Whether hardly any token may be of the trainer's own weights."""
+        return self.own is not None and bool(self.own.n) and bool((self.own.lag > 0).all())
+
+    @property
     def versions_known(self) -> bool:
         """Whether the weight lag of most tokens is known."""
         return self.unknown_versions <= _MOST
@@ -437,13 +449,13 @@ class Evidence:
 
     @cached_property
     def own(self) -> Strata | None:
-        """The gap of tokens not known to be of older weights, within the window; None where the series says the same.
+        """The gap of tokens of one weight lag (`of_one_lag`), within the window; None where the series says the same.
 
         It says the same where no token is known to be older and no finding has taken some out.
         """
         if self.strata is None or not ((self.strata.lag > 0).any() or self.explained):
             return None
-        return self.strata.where(~(self.strata.lag > 0)).within(self.series.step)
+        return self.strata.within(self.series.step).alike
 
     @property
     def _measured(self) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,19 @@ from numpy.typing import NDArray
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
 
 _PAIRED: Final = 8  # steps with both sides of a contrast
+_HARDLY: Final = (
+    0.05  # of the tokens: too few to stand for all, as the first steps of a trainer that is always one version ahead
+)
+
+
+def of_one_lag(lag: Floats, tokens: Floats) -> NDArray[np.bool_]:
+    """Rows of one weight lag, as requests are compared: 0 or unknown, or, where hardly any tokens have that, the lag of most tokens."""
+    own: NDArray[np.bool_] = ~(lag > 0)
+    if own.all() or tokens[own].sum() > _HARDLY * tokens.sum():
+        return own
+    lags, index = np.unique(lag[~own], return_inverse=True)
+    most: NDArray[np.bool_] = lag == lags[np.bincount(index, tokens[~own]).argmax()]
+    return most
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +65,11 @@ class Strata:
     def where(self, keep: NDArray[np.bool_]) -> Strata:
         """Some of them."""
         return Strata(**{field.name: getattr(self, field.name)[keep] for field in fields(self)})
+
+    @cached_property
+    def alike(self) -> Strata:
+        """Those of one weight lag, see `of_one_lag`."""
+        return self.where(of_one_lag(self.lag, self.tokens))
 
     def within(self, steps: NDArray[np.int64]) -> Strata:
         """Those of some steps."""

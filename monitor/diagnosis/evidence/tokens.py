@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, clustered
+from logprobe.monitor.diagnosis.evidence.strata import of_one_lag
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
 from logprobe.monitor.ragged import floats
@@ -110,6 +111,11 @@ class Tokens:
     def fresh(self) -> Tokens:
         """Those that are not known to come from weights older than the trainer's."""
         return self.where(~(self.lag > 0))
+
+    @cached_property
+    def alike(self) -> Tokens:
+        """Those of one weight lag, see `of_one_lag`."""
+        return self.where(of_one_lag(self.lag, np.ones(len(self))))
 
     @cached_property
     def parent(self) -> Codes:
@@ -281,8 +287,12 @@ class Siblings:
         kept = np.sort(left)[: max(int(len(left) * _OUTER), 1)]
         return math.sqrt(float(np.mean(kept**2))) / size if size > 0 else math.nan
 
-    def scaled(self, slope: float) -> Tokens:
-        """The tokens with what a common normaliser and this slope leave of their log-ratio."""
+    def where(self, keep_K: Bools) -> Siblings:
+        """Some of them, all of a context."""
+        return Siblings(self.tokens.where(keep_K), self.r[keep_K], self.t[keep_K])
+
+    def scaled(self, slope: float | Floats) -> Tokens:
+        """The tokens with what a common normaliser and this slope, of all or of each [K], leave of their log-ratio."""
         return self.tokens.with_d(self.t - slope * self.r)
 
 

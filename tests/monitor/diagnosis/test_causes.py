@@ -468,7 +468,8 @@ def test_growth_that_the_verdict_sees_is_late_growth() -> None:
 
 def test_what_a_finding_leaves_is_what_the_next_one_sees() -> None:
     evidence: Evidence = Simulation(change=_mark("replica", _half)).evidence()
-    left = BY_NAME["replica_divergence"].without(evidence)
+    cause = BY_NAME["replica_divergence"]
+    left = cause.without(evidence, of(find(evidence), cause.name))
     assert left.tokens is not None
     assert set(left.tokens.replica.tolist()) == {0}
     assert left.slices.abs_d.value < 1e-6
