@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from logprobe.app.text.numbers import number
 from logprobe.collectors.plain_text import harmless
+from logprobe.monitor.diagnosis.causes import kind_of
 from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.diagnosis.leading import share_of
 from logprobe.monitor.diagnosis.result import Growth
-from logprobe.monitor.diagnosis.shares import NOISE
 
 LAYERS: Final = {
     "semantic": "semantic: the engine's log-probs do not mean what the trainer expects",
@@ -162,7 +162,7 @@ def informational(finding: Mapping[str, Any], document: Mapping[str, Any]) -> st
     >>> informational({"cause": "low_precision"}, {"level": {"status": "unknown set-up"}})
     'no set-up recorded to compare with'
     """
-    if finding["cause"] not in NOISE:
+    if kind_of(finding["cause"]) != "noise":
         return "needs no action"
     return _INFORMATIONAL.get((document.get("level") or {}).get("status", ""), "not known whether normal")
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.monitor import queries
+from logprobe.monitor.diagnosis.causes import BY_NAME, kind_of
 from logprobe.monitor.diagnosis.leading import leading
-from logprobe.monitor.diagnosis.shares import GROWTH, LEFT_OUT
 from logprobe.monitor.queries import Source
 
 _STEPS: Final = 200  # that are read; of a longer run as many, evenly spaced
@@ -62,7 +62,8 @@ def read(source: Source, run: str, document: Mapping[str, Any], steps: Sequence[
         QueryError: the store refused; see `Reader.read`.
     """
     finding = leading(document)
-    if finding is None or finding["cause"] in LEFT_OUT or not len(steps):
+    cause = None if finding is None else BY_NAME.get(finding["cause"])
+    if finding is None or (cause is not None and cause.left_out) or not len(steps):
         return None
     chosen = np.unique(np.asarray(steps)[np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int)]).tolist()
     rows = queries.diagnosis_slices(source, run=run, first=chosen[0], last=chosen[-1], steps=chosen).to_pylist()
@@ -117,6 +118,6 @@ def _by_step(rows: Sequence[Row], steps: Sequence[int]) -> list[Point]:
 
 
 def _limit(cause: str, document: Row) -> tuple[float | None, str]:
-    if cause in GROWTH:
+    if kind_of(cause) == "growth":
         return (document.get("growth") or {}).get("baseline"), "baseline"
     return ((document.get("level") or {}).get("expected") or {}).get("high"), "most that is normal"

@@ -10,9 +10,8 @@ from typing import Final, Literal
 from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
-from logprobe.monitor.diagnosis.causes.policy import CONTRASTED
 from logprobe.monitor.diagnosis.decomposition import Decomposition, decomposed
-from logprobe.monitor.diagnosis.evidence.evidence import HIDING, SLIGHT, Evidence
+from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.diagnosis.levels import in_words, level_of
@@ -29,7 +28,7 @@ from logprobe.monitor.diagnosis.result import (
     Level,
     Verdict,
 )
-from logprobe.monitor.diagnosis.shares import GROWTH, shares_of
+from logprobe.monitor.diagnosis.shares import shares_of
 from logprobe.monitor.diagnosis.unmeasured import not_measured
 from logprobe.monitor.diagnosis.urgency import STANDARDS, weighed
 from logprobe.monitor.queries import Source
@@ -94,10 +93,12 @@ def _rank(finding: Finding) -> tuple[bool, int, float]:
 
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
     """Growth that explains next to nothing once others have their share says how K3 goes, not why: it is no cause beside one that does."""
-    explained = any(
-        f.cause not in GROWTH and (f.growth_share or 0.0) >= STANDARDS.material for f in _deciding(findings)
-    )
-    return [f for f in findings if not (explained and f.cause in GROWTH and (f.share or 0.0) < _NOTHING)]
+    explained = any(not _grows(f) and (f.growth_share or 0.0) >= STANDARDS.material for f in _deciding(findings))
+    return [f for f in findings if not (explained and _grows(f) and (f.share or 0.0) < _NOTHING)]
+
+
+def _grows(finding: Finding) -> bool:
+    return BY_NAME[finding.cause].kind == "growth"
 
 
 def _qualified(findings: Sequence[Finding]) -> list[Finding]:
@@ -143,7 +144,7 @@ def _ordered(found: Sequence[_Explained]) -> list[Finding]:
 
 def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
     """By the tokens that are left, or by the finding's effect where none are; 0 where tokens are left out of means anyway."""
-    if finding.cause in HIDING:
+    if BY_NAME[finding.cause].hides:
         return 1.0
     if finding.cause == "miscalibrated_logprobs":
         deviation, k3 = finding.evidence["ratio_deviation"], finding.evidence["k3_kl"]
@@ -163,7 +164,7 @@ def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:
     causes = (cause for cause in CAUSES if cause.layer == layer and cause.name not in evidence.explained)
     found = [finding for finding in (cause.find(evidence) for cause in causes) if finding is not None]
     # What differs between requests of one step is no matter of time: it comes before what changed from step to step.
-    return max(found, key=lambda finding: (finding.cause in CONTRASTED, finding.weight), default=None)
+    return max(found, key=lambda finding: (BY_NAME[finding.cause].contrast is not None, finding.weight), default=None)
 
 
 def _deciding(findings: Sequence[Finding]) -> list[Finding]:
@@ -216,7 +217,7 @@ def _verdict(evidence: Evidence, findings: Sequence[Finding], level: Level | Non
         return "critical"
     if trend == "no_data":
         return trend
-    return "growing" if set(GROWTH) & {finding.cause for finding in acting} else trend
+    return "growing" if any(map(_grows, acting)) else trend
 
 
 def _correction(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from logprobe.monitor.diagnosis.causes import kind_of
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.result import LAYERS
-from logprobe.monitor.diagnosis.shares import GROWTH
 from logprobe.monitor.diagnosis.urgency import STANDARDS
 
 Found = Mapping[str, Any]  # a finding's document
@@ -64,7 +64,7 @@ def share_of(finding: Found) -> float | None:
 def _explains(finding: Found) -> bool:
     """Whether it makes a material part of the gap, or that is not known; growth of an unknown share says how the gap goes, not why."""
     now = share_of(finding)
-    return finding["cause"] not in GROWTH if now is None else now >= STANDARDS.material
+    return kind_of(finding["cause"]) != "growth" if now is None else now >= STANDARDS.material
 
 
 def _forbids(finding: Found) -> bool:

@@ -17,22 +17,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.measures import Floats
 from logprobe.monitor.diagnosis.evidence.skipped import skipped
 from logprobe.monitor.diagnosis.evidence.strata import Strata, of_one_lag
 from logprobe.monitor.diagnosis.result import GROWS, Finding
 
-NOISE: Final = ("low_precision", "lm_head_precision", "quantized_rollout", "moe_routing", "batch_variance")
-_STEADY: Final = (*NOISE, "trainer_not_deterministic")  # there from the first step on
-GROWTH: Final = ("late_growth", "step_jump")
-_NEVER_ARRIVED: Final = ("missed_weight_sync", "partial_weight_sync")
-LEFT_OUT: Final = (
-    "nonfinite_logprobs",
-    "missing_logprobs",
-    "synthetic_eos",
-    "retokenization",
-)  # tokens that are in no mean
 _RESAMPLES: Final = 200
 _ENDS: Final = (0.025, 0.975)
 _FEWEST: Final = 200  # tokens to compare with
@@ -113,7 +104,7 @@ def shares_of(
     shares = {f.cause: _share(f.cause, first, now, grown) for f in findings if f.cause in now.parts}
     total = now.rest[0] + sum(part[0] for part in now.parts.values())
     left = float(now.rest[0] / total) if total > 0 else None
-    return {cause: share for cause, share in shares.items() if noise or cause not in _STEADY}, left
+    return {cause: share for cause, share in shares.items() if noise or not _steady(cause)}, left
 
 
 def _resampled(strata: Strata, *, seed: int) -> _Window:
@@ -128,30 +119,32 @@ def _resampled(strata: Strata, *, seed: int) -> _Window:
 
 def _peel_semantic(window: _Window, findings: Sequence[Finding], semantic: Mapping[str, float]) -> None:
     for finding in findings:
-        if finding.cause in semantic and finding.cause not in LEFT_OUT:
+        if finding.cause in semantic and not BY_NAME[finding.cause].left_out:
             rows = _since(window.strata, finding)
             window.peel(finding.cause, rows, (1 - semantic[finding.cause]) * window.rate(rows))
 
 
 def _peel_faults(evidence: Evidence, window: _Window, findings: Sequence[Finding]) -> None:
     strata = window.strata
-    for finding in sorted(findings, key=lambda each: each.cause in _NEVER_ARRIVED):  # contrasts within a step first
+    for finding in sorted(
+        findings, key=lambda each: BY_NAME[each.cause].never_arrives
+    ):  # contrasts within a step first
+        cause = BY_NAME[finding.cause]
         if "told_by" in finding.evidence:
             _peel_skipped(evidence, window, finding)
-        elif finding.cause in _NEVER_ARRIVED:
+        elif cause.never_arrives:
             rows = (
                 _since(strata, finding)
                 if "stuck_updates" in finding.evidence
                 else of_one_lag(strata.lag, strata.tokens) & _since(strata, finding)
             )
             window.peel(finding.cause, rows, _before(evidence, finding))
-        elif finding.cause == "stale_prefix_cache":
-            _peel_cache(evidence, window, finding)
-        elif finding.cause == "inflight_stale_kv":
-            _contrast(window, finding.cause, strata.in_flight == 1, strata.in_flight == 0)
-        elif finding.cause == "replica_divergence":
-            worst = np.array([name == finding.evidence["replica"] for name in strata.replica], np.bool_)
-            _contrast(window, finding.cause, worst, ~worst)
+        elif cause.contrast is not None:
+            worse, better = cause.contrast(strata, finding)
+            if strata.tokens[better].sum() >= _FEWEST:
+                _contrast(window, finding.cause, worse, better)
+            else:
+                window.peel(finding.cause, worse & _since(strata, finding), _before(evidence, finding))
 
 
 def _peel_skipped(evidence: Evidence, window: _Window, finding: Finding) -> None:
@@ -164,15 +157,6 @@ def _peel_skipped(evidence: Evidence, window: _Window, finding: Finding) -> None
     else:  # none arrived any more
         others = evidence.all_steps.where(~missed.rows(evidence.all_steps))
         window.peel(finding.cause, rows, others.k3 if others.n >= _FEWEST else 0.0)
-
-
-def _peel_cache(evidence: Evidence, window: _Window, finding: Finding) -> None:
-    strata = window.strata
-    cached, other = (strata.cached == 1) & (strata.in_flight != 1), (strata.cached == 0) & (strata.in_flight != 1)
-    if strata.tokens[other].sum() >= _FEWEST:
-        _contrast(window, finding.cause, cached, other)
-    else:
-        window.peel(finding.cause, cached & _since(strata, finding), _before(evidence, finding))
 
 
 def _contrast(window: _Window, cause: str, worse_R: Bools, better_R: Bools) -> None:
@@ -207,10 +191,16 @@ def _before(evidence: Evidence, finding: Finding) -> float:
     return float(np.nansum(series["k3"][earlier])) / n if n >= _FEWEST else 0.0
 
 
+def _steady(cause: str) -> bool:
+    """Whether what it makes is there from the first step on."""
+    return BY_NAME[cause].steady or BY_NAME[cause].kind == "noise"
+
+
 def _peel_lag(first: _Window, now: _Window, findings: Sequence[Finding]) -> None:
-    if not any(finding.cause == "staleness" for finding in findings):
+    lagging = next((finding.cause for finding in findings if BY_NAME[finding.cause].kind == "lag"), None)
+    if lagging is None:
         return
-    base = _at_lag_0(first, now, noise=any(finding.cause in _STEADY for finding in findings))
+    base = _at_lag_0(first, now, noise=any(_steady(finding.cause) for finding in findings))
     made = _made_at_first(first, base) if any(map(_raises_every_lag, findings)) else {}
     for window in (first, now):
         own = window.rate(~(window.strata.lag > 0))
@@ -219,12 +209,12 @@ def _peel_lag(first: _Window, now: _Window, findings: Sequence[Finding]) -> None
         for lag in np.unique(window.strata.lag[window.strata.lag > 0]).tolist():
             rows = window.strata.lag == lag
             grew = window.rate(rows) - made[lag] if window is now and lag in made else reference
-            window.peel("staleness", rows, np.maximum(reference, grew))
+            window.peel(lagging, rows, np.maximum(reference, grew))
 
 
 def _raises_every_lag(finding: Finding) -> bool:
     """Whether it makes K3 larger at one and the same lag: what a lag made at the beginning is then still all that it makes."""
-    return finding.cause in GROWTH or finding.layer == "semantic"
+    return BY_NAME[finding.cause].kind == "growth" or finding.layer == "semantic"
 
 
 def _made_at_first(first: _Window, base: Floats) -> dict[float, Floats]:
@@ -256,7 +246,7 @@ def _intercept(first: _Window, now: _Window) -> Floats:
 
 def _peel_noise(first: _Window, now: _Window, findings: Sequence[Finding]) -> bool:
     """Noise is what is left at the beginning, and so much of what is left today; says whether it can be told from lag."""
-    weights = {finding.cause: max(finding.weight, 1e-6) for finding in findings if finding.cause in _STEADY}
+    weights = {finding.cause: max(finding.weight, 1e-6) for finding in findings if _steady(finding.cause)}
     told = first.rest[0] > 0 or now.rest[0] > 0
     if not weights or not told:
         return False
@@ -271,11 +261,11 @@ def _peel_noise(first: _Window, now: _Window, findings: Sequence[Finding]) -> bo
 
 
 def _peel_growth(first: _Window, now: _Window, findings: Sequence[Finding]) -> None:
-    cause = next((finding.cause for finding in findings if finding.cause in GROWTH), None)
+    cause = next((finding.cause for finding in findings if BY_NAME[finding.cause].kind == "growth"), None)
     if cause is None:
         return
     rows = np.ones(len(now.strata.step), np.bool_)
-    noise = any(name in _STEADY for name in now.parts)
+    noise = any(map(_steady, now.parts))
     now.peel(cause, rows, 0.0 if noise else first.rest)
     first.parts[cause] = np.zeros(_RESAMPLES + 1)
 

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence.evidence import HIDING, Evidence
+from logprobe.monitor.diagnosis.causes import BY_NAME
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.result import Finding, NotMeasured
 
 ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread
@@ -19,7 +20,7 @@ def not_measured(evidence: Evidence, findings: Sequence[Finding] = ()) -> tuple[
     hidden = (
         NotMeasured("the inference path and the objective", f"{finding.cause} hides them", "mend it, then look again")
         for finding in findings
-        if finding.cause in HIDING
+        if BY_NAME[finding.cause].hides
     )
     return (*_missing(evidence), *hidden)
 

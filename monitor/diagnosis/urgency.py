@@ -22,11 +22,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.result import GROWS, Acceptance, Finding, Level, Urgency, Verdict
-from logprobe.monitor.diagnosis.shares import GROWTH, NOISE, Share, with_share
-
-NOTES: Final = frozenset({"version_reused", "unannounced_weights", "replay_off"})  # by these no log-prob is wrong
+from logprobe.monitor.diagnosis.shares import Share, with_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +76,22 @@ class _Weigh:
         return replace(with_share(finding, share), urgency=urgency, vetoes=vetoes)
 
     def _urgency(self, finding: Finding, share: Share) -> Urgency:
-        if finding.cause in NOISE:
+        kind = BY_NAME[finding.cause].kind
+        if kind == "noise":
             return self._noise()
         if finding.evidence.get("until") is not None:
             return "watch" if share.now else "informational"
-        if finding.confidence < CREDIBLE or finding.cause in NOTES:
+        if finding.confidence < CREDIBLE or kind == "note":
             return "watch"
         return self._of_layer(finding, share)
 
     def _of_layer(self, finding: Finding, share: Share) -> Urgency:
         if finding.layer == "semantic":
             return "act" if finding.effect > self.standards.minor else "watch"
-        if finding.cause in GROWTH:
+        kind = BY_NAME[finding.cause].kind
+        if kind == "growth":
             return self._growth()
-        if finding.cause == "staleness":
+        if kind == "lag":
             return self._lag(share)
         return "act" if self._material(share) else "watch"
 
@@ -125,7 +126,7 @@ class _Weigh:
     def _forbids(self, finding: Finding, share: Share, urgency: Urgency) -> bool:
         if finding.layer == "semantic":
             return True
-        if finding.cause in NOTES or finding.evidence.get("until") is not None:
+        if BY_NAME[finding.cause].kind == "note" or finding.evidence.get("until") is not None:
             return False
         return finding.layer == "inference_path" and urgency != "informational" and self._material(share)
 

@@ -212,6 +212,8 @@ DEVELOPMENT: Final = Set(
         "unlisted: log-probs clamped at the trainer": _unlisted("clamped", -3.0, -4.5),
         "unlisted: the trainer forgets long answers": _unlisted("short_memory", 12, 18),
         "unlisted: drafts accepted without a look": _unlisted("loose_draft", 0.05, 0.2),
+        "raw log-probs, hot, said to be processed": _fault("raw", 0, 0, cause="raw_logprobs", since=(0,), temperature=1.25),
+        "a large top-k unknown to the trainer": _fault("top_k", 36, 60, cause="truncated_support", since=(0,)),
     },
 )  # fmt: skip
 HELD_BACK: Final = Set(

@@ -19,10 +19,10 @@ from logprobe.app.text.correction import advised, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, remembered, share
 from logprobe.app.text.judgement import Headline, headline, lateness
 from logprobe.app.text.numbers import number
+from logprobe.monitor.diagnosis.causes import kind_of
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.leading import foremost, leading
 from logprobe.monitor.diagnosis.named import particulars
-from logprobe.monitor.diagnosis.shares import GROWTH
 from logprobe.monitor.judgement import Judgement
 
 Block = dict[str, Any]
@@ -52,7 +52,7 @@ def banner(view: RunView) -> Block:
 def _words(shown: Headline, view: RunView, document: Mapping[str, Any]) -> str:
     """What is wrong, in the words of the finding that leads, unless that only says that K3 grows; what is known of a run that was short."""
     first = leading(document)
-    if first is not None and first["cause"] not in GROWTH:
+    if first is not None and kind_of(first["cause"]) != "growth":
         also = "Too few steps for a baseline, but the following finding does not need one. "
         return (also if shown.tone == "calibrating" else "") + _sentence(first["explanation"])
     known = remembered(document)

@@ -1,7 +1,6 @@
 """All causes, in the order in which they are ruled out: semantic, inference path, objective.
 
-The documentation's table is made from these declarations. What follows from a cause other than from its layer is said by name in
-`shares` and `urgency`.
+The documentation's table is made from these declarations.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from logprobe.monitor.diagnosis.causes import (
     replay,
     updates,
 )
-from logprobe.monitor.diagnosis.causes.cause import Cause
+from logprobe.monitor.diagnosis.causes.cause import Cause, Kind
 
 _semantic = partial(Cause, layer="semantic")
 _inference_path = partial(Cause, layer="inference_path")
@@ -60,6 +59,7 @@ _SEMANTIC: Final = (
         looks_at="logprobs_mode; share of positive values",
         fix="vLLM: `--logprobs-mode processed_logprobs` instead of raw_logits or processed_logits.",
         rule=broken.unnormalized_logits,
+        hides=True,
     ),
     _semantic(
         name="structured_output_mask",
@@ -85,6 +85,7 @@ _SEMANTIC: Final = (
         fix='Mask appended end tokens out of the loss, or do not append them to answers with finish_reason "length".',
         rule=broken.synthetic_eos,
         explain=broken.without_ends,
+        left_out=True,
     ),
     _semantic(
         name="misaligned_tokens",
@@ -93,6 +94,7 @@ _SEMANTIC: Final = (
         fix="Trainer: the log-prob of token i comes from the logits at i − 1 (`logits[:, :-1]` against `ids[:, 1:]`); check padding side and "
         "prompt length.",
         rule=alignment.misaligned_tokens,
+        hides=True,
     ),
     _semantic(
         name="different_model",
@@ -102,6 +104,7 @@ _SEMANTIC: Final = (
         "comes from the logits at i − 1); "
         "`logprobe score` says which side departs from the model as it was published.",
         rule=alignment.different_model,
+        hides=True,
     ),
     _semantic(
         name="retokenization",
@@ -109,6 +112,7 @@ _SEMANTIC: Final = (
         looks_at="token ids of both records",
         fix="Pass the engine's token ids to the trainer (`return_token_ids`, `CompletionOutput.token_ids`) instead of encoding its text again.",
         rule=alignment.retokenization,
+        left_out=True,
     ),
     _semantic(
         name="nonfinite_logprobs",
@@ -117,6 +121,7 @@ _SEMANTIC: Final = (
         fix="Find what masks or overflows: a truncation or grammar on one side only gives −inf; vLLM's HTTP server writes −9999 for it. Mask "
         "these tokens out of the loss until then.",
         rule=broken.nonfinite_logprobs,
+        left_out=True,
     ),
     _semantic(
         name="missing_logprobs",
@@ -124,6 +129,7 @@ _SEMANTIC: Final = (
         looks_at="sequences without r beside sequences with it",
         fix="Ask for them in every request (`SamplingParams(logprobs=0)`, HTTP: `logprobs=0`), and record the same sample id on both sides.",
         rule=broken.missing_logprobs,
+        left_out=True,
     ),
     _semantic(
         name="miscalibrated_logprobs",
@@ -145,6 +151,7 @@ _INFERENCE_PATH: Final = (
         "HTTP: `POST /reset_prefix_cache?reset_running_requests=true`, served with `VLLM_SERVER_DEV_MODE=1`), or `--no-enable-prefix-caching`.",
         rule=updates.stale_prefix_cache,
         explain=updates.without_cached,
+        contrast=updates.cached_or_not,
     ),
     _inference_path(
         name="inflight_stale_kv",
@@ -154,6 +161,7 @@ _INFERENCE_PATH: Final = (
         "requests are recomputed.",
         rule=updates.inflight_stale_kv,
         explain=updates.without_in_flight,
+        contrast=updates.in_flight_or_not,
     ),
     _inference_path(
         name="engine_state",
@@ -170,6 +178,7 @@ _INFERENCE_PATH: Final = (
         fix="Restart the replica with the others' configuration and weights; check that it is in the weight-transfer group (`logprobe parity`).",
         rule=updates.replica_divergence,
         explain=updates.without_replica,
+        contrast=updates.replica_or_others,
     ),
     _inference_path(
         name="partial_weight_sync",
@@ -178,6 +187,7 @@ _INFERENCE_PATH: Final = (
         fix="Send every parameter: compare the names sent with `model.named_parameters()`, tied and stacked ones (lm_head, qkv_proj, "
         "gate_up_proj) and buffers included.",
         rule=arrival.partial_weight_sync,
+        never_arrives=True,
     ),
     _inference_path(
         name="missed_weight_sync",
@@ -188,6 +198,7 @@ _INFERENCE_PATH: Final = (
         "sides after an update.",
         rule=arrival.missed_weight_sync,
         explain=arrival.without_missed,
+        never_arrives=True,
     ),
     _inference_path(
         name="version_conflict",
@@ -205,6 +216,7 @@ _INFERENCE_PATH: Final = (
         fix="Compute the trainer's log-probs in evaluation mode (`model.eval()`, all dropout 0: `attention_dropout`, `hidden_dropout`, `lora_dropout`), "
         "then set it back to train mode.",
         rule=precision.trainer_not_deterministic,
+        steady=True,
     ),
     _inference_path(
         name="version_reused",
@@ -212,6 +224,7 @@ _INFERENCE_PATH: Final = (
         looks_at="fingerprints of the weights under each version, in each engine and at the trainer",
         fix="Give every update its own version: `weights.mark(version)` with a number that grows also across restarts and rollbacks.",
         rule=fingerprints.version_reused,
+        kind="note",
     ),
     _inference_path(
         name="unannounced_weights",
@@ -219,6 +232,7 @@ _INFERENCE_PATH: Final = (
         looks_at="fingerprints of the weights that change without a load, a label or a mark",
         fix="Call `weights.mark(version)` right after the weights were written, before generation continues.",
         rule=fingerprints.unannounced_weights,
+        kind="note",
     ),
     _inference_path(
         name="quantized_rollout",
@@ -226,6 +240,7 @@ _INFERENCE_PATH: Final = (
         looks_at="quantization and kv_cache_dtype; steady, calibrated noise above what bfloat16 makes",
         fix="`--kv-cache-dtype auto` and no `--quantization`, or train with the same quantisation (matched FP8) and correct by importance sampling.",
         rule=precision.quantized_rollout,
+        kind="noise",
     ),
     _inference_path(
         name="replay_broken",
@@ -241,6 +256,7 @@ _INFERENCE_PATH: Final = (
         looks_at="routes as both sides recorded them: nearly equal everywhere and exact nowhere",
         fix="Hand the engine's routes to the trainer's router (routing replay), or stop returning them (`enable_return_routed_experts`).",
         rule=replay.replay_off,
+        kind="note",
     ),
     _inference_path(
         name="moe_routing",
@@ -248,6 +264,7 @@ _INFERENCE_PATH: Final = (
         looks_at="architecture; share of K3 that 1 % of the tokens make",
         fix="Replay the engine's routes in the trainer (`--enable-return-routed-experts`), or compute the router in float32 on both sides.",
         rule=precision.moe_routing,
+        kind="noise",
     ),
     _inference_path(
         name="batch_variance",
@@ -255,6 +272,7 @@ _INFERENCE_PATH: Final = (
         looks_at="the same tokens after the same prompt and weights, computed in different batches",
         fix="`VLLM_BATCH_INVARIANT=1` in the engine, batch-invariant kernels or a fixed batch shape in the trainer.",
         rule=precision.batch_variance,
+        kind="noise",
     ),
     _inference_path(
         name="lm_head_precision",
@@ -262,6 +280,7 @@ _INFERENCE_PATH: Final = (
         looks_at="steady noise that is the same in every batch, with an engine in float32",
         fix='Compute logits in float32 on both sides: trainer `lm_head.float()`, vLLM `--hf-overrides \'{"head_dtype": "float32"}\'`.',
         rule=precision.lm_head_precision,
+        kind="noise",
     ),
     _inference_path(
         name="low_precision",
@@ -270,6 +289,7 @@ _INFERENCE_PATH: Final = (
         fix="`--dtype float32` for the engine where it can be afforded, `--dtype float16` on both sides, or at least the lm_head in float32 "
         '(`--hf-overrides \'{"head_dtype": "float32"}\'`) and log-probs kept in float32.',
         rule=precision.low_precision,
+        kind="noise",
     ),
 )
 
@@ -281,6 +301,7 @@ _OBJECTIVE: Final = (
         fix="Masked importance sampling now; then a lower learning rate, fewer steps off-policy, or back to a checkpoint from before the growth.",
         rule=policy.late_growth,
         fix_corrected="A lower learning rate, fewer steps off-policy, or back to a checkpoint from before the growth.",
+        kind="growth",
     ),
     _objective(
         name="step_jump",
@@ -288,6 +309,7 @@ _OBJECTIVE: Final = (
         looks_at="K3 before and after the step; jump rather than ramp",
         fix="Look at what changed at that step (learning rate, batch, reward scale); lower the learning rate or clip the gradient norm.",
         rule=policy.step_jump,
+        kind="growth",
     ),
     _objective(
         name="staleness",
@@ -297,10 +319,17 @@ _OBJECTIVE: Final = (
         rule=policy.staleness,
         explain=policy.without_lag,
         fix_corrected="Bound the lag (fewer batches in front of the trainer, a limit on asynchronous steps).",
+        kind="lag",
     ),
 )
 
 CAUSES: Final[tuple[Cause, ...]] = (*_SEMANTIC, *_INFERENCE_PATH, *_OBJECTIVE)
 BY_NAME: Final = MappingProxyType({cause.name: cause for cause in CAUSES})
 
-__all__ = ["BY_NAME", "CAUSES", "Cause"]
+
+def kind_of(name: str) -> Kind | None:
+    """The kind of a cause that a stored document names; None: there is no such cause, or not any more."""
+    return BY_NAME[name].kind if name in BY_NAME else None
+
+
+__all__ = ["BY_NAME", "CAUSES", "Cause", "kind_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from logprobe.monitor.diagnosis.evidence.change_points import bend
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import correlation
 from logprobe.monitor.diagnosis.evidence.strata import Strata
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens, siblings_of
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens, siblings_of, spread_of
 from logprobe.monitor.diagnosis.levels import BEYOND
 
 _UNRELATED = 0.5  # r and t of the same tokens correlate above 0.8 in every fault but staleness of many versions
@@ -30,7 +31,20 @@ _AT_ONCE = 100.0  # times: what no update of a policy does to K3 of its own toke
 
 
 def misaligned_tokens(evidence: Evidence) -> Sign | None:
-    """The log-prob of a token has little to do with its own on the other side, and much with a neighbour's."""
+    """The log-prob of a token has little to do with its own on the other side, and much with a neighbour's: over the window, or since K3 jumped."""
+    return _misaligned(evidence) or (None if (later := _since_jump(evidence)) is None else _misaligned(later))
+
+
+def _since_jump(evidence: Evidence) -> Evidence | None:
+    """The window from the step on at which K3 jumped; None: it did not, or there are no raw tokens."""
+    found = None if evidence.tokens is None else bend(evidence.series)
+    if found is None or not found.abrupt or evidence.tokens is None:
+        return None
+    later = evidence.series.between(found.step, int(evidence.series.step[-1]))
+    return replace(evidence, series=later, tokens=evidence.tokens.where(evidence.tokens.step >= found.step))
+
+
+def _misaligned(evidence: Evidence) -> Sign | None:
     gap, tokens = evidence.gap, evidence.tokens
     if gap.n < _FEWEST or tokens is None or not unrelated(evidence):
         return None
@@ -54,7 +68,7 @@ def different_model(evidence: Evidence) -> Sign | None:
     """K3 beyond every setup that is reported, at the beginning or from one step to the next; or log-probs without anything in common."""
     since = _beyond_since(evidence)
     apart = evidence.gap.n >= _FEWEST and unrelated(evidence)
-    if evidence.hidden or evidence.scaled or (since is None and not apart):
+    if evidence.hidden or evidence.scaled or (since is None and not apart) or _trainer_varies(evidence):
         return None
     gap = evidence.gap
     far = (
@@ -76,6 +90,12 @@ def different_model(evidence: Evidence) -> Sign | None:
         f"{', or not at the same places' if apart else ''} (inferred from the numbers).",
         since_step=evidence.start if since is None else since,
     )
+
+
+def _trainer_varies(evidence: Evidence) -> bool:
+    """Whether the trainer alone gives one token other log-probs each time, which no model does by itself."""
+    spread = None if evidence.tokens is None else spread_of(evidence.tokens)
+    return spread is not None and spread.alone
 
 
 def _beyond_since(evidence: Evidence) -> int | None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.result import Finding, Layer
 
 # How sure a finding is, by what it stands on. What numbers alone suggest never comes near what the configuration says.
@@ -42,6 +46,9 @@ class Sign:
 
 Rule: TypeAlias = Callable[[Evidence], Sign | None]
 Explain: TypeAlias = Callable[[Evidence, Finding], Evidence]
+Bools: TypeAlias = NDArray[np.bool_]
+Contrast: TypeAlias = Callable[[Strata, Finding], tuple[Bools, Bools]]
+Kind: TypeAlias = Literal["fault", "noise", "growth", "lag", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,13 @@ class Cause:
         rule: pure; None when nothing speaks for the cause.
         explain: takes the part of the gap that its finding explains out of the evidence; None: nothing can be taken out.
         fix_corrected: the remedy that is left where a correction is on; "": the same one.
+        kind: what follows from it (`urgency`): a fault by its layer and share; noise by the level of the setup; growth by the run's own
+            past; lag by what it adds; by a note no log-prob is wrong.
+        steady: what it makes is there from the first step on and stays; always so of noise.
+        hides: it leaves nothing else to compare.
+        left_out: its tokens are in no mean.
+        contrast: requests that it concerns and those to compare them with, within a step [R]; None: it concerns all alike.
+        never_arrives: weights are older than their label says, in all requests of later steps.
     """
 
     name: str
@@ -67,6 +81,12 @@ class Cause:
     rule: Rule
     explain: Explain | None = None
     fix_corrected: str = ""
+    kind: Kind = "fault"
+    steady: bool = False
+    hides: bool = False
+    left_out: bool = False
+    contrast: Contrast | None = None
+    never_arrives: bool = False
 
     def find(self, evidence: Evidence) -> Finding | None:
         """The cause's finding, if its rule has one."""
@@ -86,7 +106,13 @@ class Cause:
 
     def without(self, evidence: Evidence, finding: Finding) -> Evidence:
         """The evidence that is left once this cause, as it was found, is explained."""
-        return self.explain(evidence, finding) if self.explain else evidence.left(self.name)
+        left = self.explain(evidence, finding) if self.explain else evidence.left(self.name)
+        return replace(
+            left,
+            hidden=left.hidden or self.hides,
+            rise_explained=left.rise_explained or self.never_arrives or self.contrast is not None,
+            rise_left=left.rise_left or (self.never_arrives and self.name not in left.separated),
+        )
 
 
 def _rounded(evidence: Mapping[str, Any]) -> dict[str, Any]:

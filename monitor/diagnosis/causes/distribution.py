@@ -24,6 +24,10 @@ _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sid
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
 _ALONE: Final = 0.005  # of the tokens, which one side gives all probability: a truncation left nothing else
 _FEWEST: Final = 200
+_CERTAINLY: Final = math.log(0.95)  # r of a token beside which hardly any other was possible
+_OTHERS_TOO: Final = math.log(0.5)  # r of a token beside which others were as likely
+_SPARED: Final = 0.2  # of the mass that all tokens lose
+_MOSTLY: Final = 0.75  # of the log-ratios; noise of either side has half
 
 _NEVER_COMPARED: Final = frozenset({"missing_logprobs", "retokenization"})
 
@@ -38,16 +42,17 @@ def raw_logprobs(evidence: Evidence) -> Sign | None:
         effect = 1.0 if any(value != 1 for value in setup.temperatures) or setup.penalties else _TAIL_ONLY
         sure = CERTAIN if gap.n else KNOWN
         return Sign(sure, effect, _raw_numbers(evidence), _raw_words(evidence, applied), since_step=evidence.start)
-    scale = None if evidence.scaled or setup.raw is False else scale_of(evidence)
+    scale = None if evidence.scaled else scale_of(evidence)
     if scale is None or scale.sampled != "trainer":
         return None
+    otherwise = f", although logprobs_mode says {setup.logprobs_mode}" if setup.raw is False else ""
     return Sign(
-        INFERRED if evidence.tokens is not None else LIKELY,
+        INFERRED if evidence.tokens is not None and not otherwise else LIKELY,
         1.0,
         {**_raw_numbers(evidence), "temperature_implied": scale.temperature, "misfit": scale.misfit},
         f"The log-probs reported are not those of the distribution sampled from (mean ρ − 1 = {gap.ratio.value:+.3g}, "
         f"{gap.ratio.z:.0f} standard errors), while the trainer's are: they look as if temperature {scale.temperature:.2g} was not "
-        "applied to them (inferred from the numbers).",
+        f"applied to them{otherwise} (inferred from the numbers).",
         since_step=evidence.start if scale.since is None else scale.since,
     )
 
@@ -147,7 +152,7 @@ def truncated_support(evidence: Evidence) -> Sign | None:
     """
     cut, side = evidence.setup.truncations, one_sign(evidence)
     zeros = _exact_zeros(evidence.tokens)
-    side = side or (-1 if (cut or zeros > _ALONE) and _loses_mass(evidence) else 0)
+    side = side or (-1 if (cut or zeros > _ALONE or _unlikely_lower(evidence.tokens)) and _loses_mass(evidence) else 0)
     if side == 0 or evidence.scaled or (cut and evidence.setup.raw):
         return None
     declared = bool(cut) and side < 0
@@ -219,6 +224,17 @@ def vocab_padding(evidence: Evidence) -> Sign | None:
         f"truncated: padded vocabulary rows take probability in its softmax (inferred from the numbers).",
         since_step=evidence.start,
     )
+
+
+def _unlikely_lower(tokens: Tokens | None) -> bool:
+    """Whether t is lower where other tokens were likely, too, and the same where none was: of a certain token's probability nothing is cut."""
+    if tokens is None:
+        return False
+    likely, unlikely = tokens.where(tokens.r > _CERTAINLY), tokens.where(tokens.r < _OTHERS_TOO)
+    if min(len(likely), len(unlikely)) < _FEWEST:
+        return False
+    spared = abs(likely.ratio.value) < _SPARED * abs(tokens.ratio.value)
+    return spared and float(np.mean(unlikely.d < 0)) > _MOSTLY
 
 
 def _loses_mass(evidence: Evidence) -> bool:

@@ -29,11 +29,6 @@ _ENGINE_TOO: Final = (
     "an update that moves the policy further looks so among tokens of older weights, and these are not known to be any; an engine that "
     "computes otherwise since then looks the same. Weight versions, and the engine's configuration before and after, tell which."
 )
-CONTRASTED: Final = frozenset({"stale_prefix_cache", "replica_divergence", "inflight_stale_kv"})
-# What also makes the gap rise at a step: once one of these is found, the rise is explained.
-_EXPLAINS_RISES: Final = frozenset(
-    {"missed_weight_sync", "partial_weight_sync", "stale_prefix_cache", "replica_divergence", "inflight_stale_kv"}
-)
 
 
 def staleness(evidence: Evidence) -> Sign | None:
@@ -138,12 +133,17 @@ def step_jump(evidence: Evidence) -> Sign | None:
 
 
 def _an_update_moves_further(evidence: Evidence, step: int) -> bool:
-    """Whether K3 of updates rose, too; or most tokens are of older weights, from which alone an update moves away, and the others did not rise."""
+    """Whether K3 of updates rose, too; or most tokens are of older weights, from which alone an update moves away, and nothing says it is the engine.
+
+    What would: tokens of the trainer's own weights that rose, too; without any, an engine whose configuration is not recorded or changed.
+    """
     before, after = ([k3 for at, k3 in evidence.update.items() if (at >= step) is late] for late in (False, True))
     if min(len(before), len(after)) >= _UPDATES and np.median(after) > _DOUBLED * np.median(before):
         return True
+    if evidence.older:
+        return len(evidence.setup.engines) == 1
     older, own = evidence.slices.where(lambda row: (row.lag or 0) > 0), evidence.own
-    if evidence.older or own is None or older.n <= _MOST * evidence.slices.n:
+    if own is None or older.n <= _MOST * evidence.slices.n:
         return False
     return not rise_of(own, step).value > _DOUBLED - 1
 
@@ -154,10 +154,9 @@ def _rise(evidence: Evidence) -> Bend | None:
 
 def _otherwise_explained(evidence: Evidence) -> bool:
     """Whether a fault is what grew: nothing grows among the tokens that it does not concern."""
-    return evidence.scaled or bool(_EXPLAINS_RISES & evidence.explained and not _rest_grows(evidence))
+    return evidence.scaled or (evidence.rise_explained and not _rest_grows(evidence))
 
 
 def _rest_grows(evidence: Evidence) -> bool:
-    concerned = _EXPLAINS_RISES & evidence.explained <= CONTRASTED | evidence.separated
     first, now = evidence.first, evidence.now
-    return concerned and min(first.n, now.n) >= _FEWEST and now.k3 > _DOUBLED * max(first.k3, ROUNDING)
+    return not evidence.rise_left and min(first.n, now.n) >= _FEWEST and now.k3 > _DOUBLED * max(first.k3, ROUNDING)

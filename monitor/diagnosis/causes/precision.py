@@ -18,7 +18,7 @@ from logprobe.monitor.diagnosis.causes.updates import uninterrupted
 from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.measures import grid_share
-from logprobe.monitor.diagnosis.evidence.tokens import Spread, Tokens, spread_of
+from logprobe.monitor.diagnosis.evidence.tokens import VARIES, Spread, Tokens, spread_of
 from logprobe.monitor.diagnosis.levels import ABOVE, BEYOND, DENSE, expected, known_of, round_number
 
 _ON_GRID: Final = 0.9  # of the values; by chance one in 65,536 is on bfloat16's grid
@@ -29,10 +29,8 @@ _NAMED: Final = 1e-3  # smaller noise of unknown origin is not worth a guess; it
 _QUANTIZED: Final = 3e-3  # bf16 is reported up to 1.6e-3 (miles), matched 8-bit rollouts from 3e-3 (verl, NeMo-RL)
 _STALLED: Final = 3.0
 _OFF_GRID: Final = 0.2  # of the differences of float32 logits 1 % are on it by chance
-_VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
 _UNKNOWN_PART: Final = 0.1  # effect of what is there, in a part that is unknown
 _TAIL: Final = 0.3
-_ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
 
 Rule = Callable[[Evidence], Sign | None]
 
@@ -261,7 +259,7 @@ def batch_variance(evidence: Evidence) -> Sign | None:
     spread, k3 = _spread(evidence), _k3(evidence)
     engine_grid, trainer_grid = evidence.grids
     both = engine_grid > _ON_GRID and trainer_grid > _ON_GRID
-    varies = spread is not None and max(spread.engine, spread.trainer) > _VARIES
+    varies = spread is not None and max(spread.engine, spread.trainer) > VARIES
     if evidence.scaled or not k3 > _ROUNDED or not (both or varies) or not _steady(evidence):
         return None
     told = (
@@ -286,7 +284,7 @@ def trainer_not_deterministic(evidence: Evidence) -> Sign | None:
     known = known_of(evidence)
     if evidence.scaled or not k3 > ABOVE * (DENSE if known.nothing else expected(known)[1]):
         return None
-    alone = spread is not None and spread.trainer > max(_VARIES, _ALONE * spread.engine)
+    alone = spread is not None and spread.alone
     if not alone and not (dropouts and spread is None):
         return None
     told = (

@@ -95,7 +95,7 @@ def _scaled_since(evidence: Evidence, tokens: Tokens) -> int | None:
 
 def scale_between(tokens: Tokens) -> tuple[float, float] | None:
     """β and misfit of t as a power of r, from tokens alone; None: there is no scale, or there are too few tokens."""
-    if len(tokens) < _FEWEST:
+    if len(tokens) < _FEWEST or correlation(tokens.r, tokens.t) < _RELATED:
         return None
     siblings = siblings_of(tokens)
     if siblings is None:
@@ -175,7 +175,7 @@ def _moments(gap: Gap) -> _Moments | None:
 def _by_moments(gap: Gap) -> Scale | None:
     """From statistics alone: d is mostly a multiple of r, or more of one than noise on r makes."""
     found = _moments(gap)
-    if found is None or not abs(found.z) > SIGNIFICANT:
+    if found is None or not abs(found.z) > SIGNIFICANT or gap.correlation < _RELATED:
         return None
     if abs(gap.scale - 1) > _WIDER and found.explained > _MOMENTS:
         return _scale(gap, gap.scale)

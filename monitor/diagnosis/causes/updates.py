@@ -190,6 +190,23 @@ def _of(evidence: Evidence, which: Callable[[Tokens], Bools]) -> Mean:
     return tokens.alike.where(which(tokens.alike)).abs_d
 
 
+def cached_or_not(strata: Strata, _finding: Finding) -> tuple[Bools, Bools]:
+    """Requests with cached prompt tokens, and without, none of them in flight at an update."""
+    quiet = strata.in_flight != 1
+    return (strata.cached == 1) & quiet, (strata.cached == 0) & quiet
+
+
+def in_flight_or_not(strata: Strata, _finding: Finding) -> tuple[Bools, Bools]:
+    """Requests that an update found in flight, and others."""
+    return strata.in_flight == 1, strata.in_flight == 0
+
+
+def replica_or_others(strata: Strata, finding: Finding) -> tuple[Bools, Bools]:
+    """Requests of the replica that was found, and of the others."""
+    worst = np.array([name == finding.evidence["replica"] for name in strata.replica], np.bool_)
+    return worst, ~worst
+
+
 def without_cached(evidence: Evidence, _finding: Finding) -> Evidence:
     """Requests that reused nothing."""
     tokens = evidence.tokens

@@ -31,9 +31,6 @@ _LONG: Final = 120  # steps from which on there are
 _QUARTER: Final = 4
 _TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))  # tried where unknown
 _MOST: Final = 0.5
-HIDING: Final = frozenset(
-    {"misaligned_tokens", "different_model", "unnormalized_logits"}
-)  # causes that hide whatever else is wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,6 +359,9 @@ class Evidence:
         blurred: whether that was done without repeated contexts, by a mean at each r.
         explained: causes that have been taken out so far.
         separated: those of them whose steps or requests were taken out of the strata, so that nothing of theirs is left there.
+        hidden: whether what was found leaves nothing to compare: r and t are no log-probs of the same tokens.
+        rise_explained: whether a cause was found that also makes the gap rise at a step.
+        rise_left: whether what one of these made is still in the strata.
         probes: what the live probe recorded.
         replay: routes of a mixture of experts, as they were sampled and as they were trained.
         settings: what decides log-probs, by name; empty: too little is recorded to tell whether another run has the same setup.
@@ -385,15 +385,13 @@ class Evidence:
     strata: Strata | None = None
     explained: frozenset[str] = frozenset()
     separated: frozenset[str] = frozenset()
+    hidden: bool = False
+    rise_explained: bool = False
+    rise_left: bool = False
     probes: Probes = field(default_factory=Probes)
     replay: Replay = field(default_factory=Replay)
     settings: Mapping[str, str] = field(default_factory=dict)
     remembered: Remembered | None = None
-
-    @property
-    def hidden(self) -> bool:
-        """Whether what was found leaves nothing to compare: r and t are no log-probs of the same tokens."""
-        return bool(HIDING & self.explained)
 
     @property
     def unknown_versions(self) -> float:

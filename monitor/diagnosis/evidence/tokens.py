@@ -45,6 +45,8 @@ _GRID: Final = (
 _NEAR: Final = 1e-5  # float32 rounding of a log-prob near −10, several times; of random numbers 2 · 1e-5 / 2^-8 = 0.5 % are as near
 _CERTAIN: Final = -1e-3  # tokens nearer to 0 vary too little to tell
 _OUTER: Final = 0.99
+VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
+_ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,6 +345,11 @@ class Spread:
     engine: float
     trainer: float
     n: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether the trainer varies by itself: rounding that depends on the batch varies both."""
+        return self.trainer > max(VARIES, _ALONE * self.engine)
 
 
 def spread_of(tokens: Tokens) -> Spread | None:

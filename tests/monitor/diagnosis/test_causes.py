@@ -23,15 +23,12 @@ from diagnosis_simulation import (
 )
 
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN
-from logprobe.monitor.diagnosis.causes.policy import CONTRASTED
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, LIKELY
 from logprobe.monitor.diagnosis.diagnose import conclude, find
-from logprobe.monitor.diagnosis.evidence.evidence import HIDING, Evidence, Joins, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, WeightRecord, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
 from logprobe.monitor.diagnosis.result import LAYERS, Finding, Growth
-from logprobe.monitor.diagnosis.shares import GROWTH, LEFT_OUT, NOISE
-from logprobe.monitor.diagnosis.urgency import NOTES
 
 TESTS = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parents[2].rglob("test_*.py"))
 
@@ -62,11 +59,6 @@ def test_every_cause_is_declared_once_with_its_words_and_found_by_a_test() -> No
     assert [name for name in BY_NAME if f'"{name}"' not in TESTS] == [], "causes that no test finds"
 
 
-def test_what_is_said_of_causes_by_name_is_said_of_causes() -> None:
-    """One that is called otherwise would lose its urgency, its share or its veto, and nobody would notice."""
-    assert {*NOISE, *GROWTH, *LEFT_OUT, *NOTES, *HIDING, *CONTRASTED} - set(BY_NAME) == set()
-
-
 # --- Semantic ---
 
 
@@ -92,6 +84,15 @@ def test_a_truncation_that_raw_logprobs_do_not_report_is_named_and_no_alarm() ->
     diagnosis = conclude(simulation.evidence())
     assert [finding.cause for finding in diagnosis.findings] == ["raw_logprobs"]
     assert diagnosis.verdict == "calibrating"
+
+
+def test_raw_logprobs_are_likely_where_the_configuration_says_otherwise() -> None:
+    """What the engine does with a request is not always what its configuration says."""
+    scaled = tempered(0.7)
+    known = configured(PROCESSED, {**PLAIN, "temperature": 0.7}, temperature=0.7)
+    found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, setup=known))
+    assert (found.cause, found.confidence) == ("raw_logprobs", LIKELY)
+    assert "although logprobs_mode says processed_logprobs" in found.explanation
 
 
 def test_raw_logprobs_from_statistics_alone_are_only_likely() -> None:
@@ -145,6 +146,20 @@ def test_truncated_support() -> None:
     assert (known.cause, known.confidence) == ("truncated_support", CERTAIN)
 
 
+def _top(k: int) -> Callable[[np.ndarray], np.ndarray]:
+    def of(z: np.ndarray) -> np.ndarray:
+        return log_softmax(np.where(z < np.sort(z, -1)[..., [-k]], -1e9, z))
+
+    return of
+
+
+@pytest.mark.parametrize("size", [0.02, 0.05])
+def test_a_truncation_under_noise_spares_certain_tokens(size: float) -> None:
+    """No token is alone, and noise hides the one sign: what tells it is that a certain token's probability loses nothing."""
+    found = first(Simulation(sampled=_top(8), trained=noisy(size), spread=2.5, length=30))
+    assert (found.cause, found.confidence) == ("truncated_support", LIKELY)
+
+
 def test_a_truncation_under_rounding_noise_is_still_one_sided() -> None:
     simulation = Simulation(
         sampled=lambda z: nucleus(0.9)(rounded(z)), setup=configured(PROCESSED, {**PLAIN, "top_p": 0.9})
@@ -195,6 +210,21 @@ def test_misaligned_tokens_and_by_how_much() -> None:
     findings = find(Simulation(change=_shift).evidence())
     assert [finding.cause for finding in findings] == ["misaligned_tokens"]
     assert findings[0].evidence["offset"] == -1
+
+
+def test_misaligned_from_a_step_on() -> None:
+    """Over the whole run both sides still have much in common."""
+
+    def late(columns: Columns) -> None:
+        columns.t += drift(0.02, columns.t.shape)
+        rows = columns.step >= 90
+        columns.r[rows, 1:] = columns.r[rows, :-1].copy()
+
+    evidence = Simulation(steps=120, prompts=3, change=late).evidence()
+    assert evidence.gap.correlation > 0.5
+    findings = find(evidence)
+    assert [finding.cause for finding in findings] == ["misaligned_tokens"]
+    assert findings[0].since_step == 90
 
 
 def test_most_sequences_misaligned_and_the_others_right() -> None:

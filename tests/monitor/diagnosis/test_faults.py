@@ -9,7 +9,7 @@ import pytest
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
 from logprobe.monitor.diagnosis import diagnose
-from logprobe.monitor.diagnosis.shares import NOISE
+from logprobe.monitor.diagnosis.causes import kind_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
@@ -55,8 +55,8 @@ def test_of_two_faults_both_are_named(diagnoses: dict[str, dict[str, Any]], name
 def test_noise_that_the_set_up_should_have_is_at_no_fault(diagnoses: dict[str, dict[str, Any]], name: str) -> None:
     """Rounding and quantisation are named, and nothing follows from them; every other fault decides the layer."""
     causes = EXPECTED[name]["causes"]
-    noise = bool(causes) and causes[0] in NOISE
-    named = [finding["urgency"] for finding in diagnoses[name]["findings"] if finding["cause"] in NOISE]
+    noise = bool(causes) and kind_of(causes[0]) == "noise"
+    named = [finding["urgency"] for finding in diagnoses[name]["findings"] if kind_of(finding["cause"]) == "noise"]
     assert set(named) <= {"informational"} or not noise
     expected = {"none", "objective"} if noise else {EXPECTED[name]["layer"]}
     assert diagnoses[name]["layer"] in expected

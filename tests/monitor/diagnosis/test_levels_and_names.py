@@ -127,6 +127,19 @@ def test_a_trainer_with_dropout_is_named_by_what_varies() -> None:
     assert "low_precision" not in {finding.cause for finding in credible(found)}
 
 
+def test_much_dropout_is_no_other_model() -> None:
+    """K3 is beyond every set-up, but a model computes one token the same each time."""
+
+    def dropout(columns: Columns) -> None:
+        columns.t[:] = columns.t + drift(1.2, columns.t.shape) * (columns.t < -0.1)
+
+    evidence = Simulation(steps=60, change=dropout, setup=DENSE).evidence()
+    assert evidence.gap.k3 > 0.3
+    found = conclude(evidence)
+    assert found.findings[0].cause == "trainer_not_deterministic"
+    assert found.correction.advice == "do_not_enable"
+
+
 def test_dropout_in_the_configuration_is_named_where_nothing_is_computed_twice() -> None:
     known = replace(DENSE, trainer={"dtype": "float32", "attention_dropout": 0.1})
     found = conclude(rollouts(Run(steps=210, noise=Noise(5e-2), setup=known, raw=False)).evidence())
