@@ -153,7 +153,7 @@ def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
         return finding.effect if after.scaled and not before.scaled else 0.0
     if after.tokens is before.tokens or after.tokens is None:
         return 0.0
-    since = before.start if finding.since_step is None else finding.since_step
+    since = -math.inf if finding.since_step is None else finding.since_step
     whole, left = (tokens.where(tokens.step >= since).k3 for tokens in (before.tokens, after.tokens))
     if not len(left) or not whole.mean() > 0:
         return 0.0
