@@ -36,7 +36,7 @@ def outcome(judged: Judged) -> Outcome:
 
 def markdown(outcomes: list[Outcome]) -> str:
     """All tables, with the line that says which sets they are of."""
-    sets = f"developed with: seeds from {_seeds(DEVELOPMENT)}; held back and judged: seeds from {_seeds(HELD_BACK)}"
+    sets = f"developed with: seeds from {_seeds(DEVELOPMENT)};\nheld back and judged: seeds from {_seeds(HELD_BACK)}"
     return "\n".join(
         [f"{len(outcomes)} runs ({sets}).", "", *_advice(outcomes), "", *_by_kind(outcomes), "", *_errors(outcomes)]
     )
