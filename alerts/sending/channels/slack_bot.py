@@ -80,14 +80,15 @@ class SlackBot:
         if outgoing.thread is None:
             return self._first(outgoing, found)
         try:
-            receipt = found or self._post(outgoing, slack_message.reply(outgoing.notification))
+            if found is None:
+                self._post(outgoing, slack_message.reply(outgoing.notification))
         except ChannelError as error:
             if "thread_not_found" not in str(error):
                 raise
             return self._first(replace(outgoing, thread=None), None)  # somebody has deleted the first message
         if not outgoing.overtaken:
             self._edit(outgoing.thread, outgoing.notification)
-        return receipt
+        return outgoing.thread  # whichever message of the thread is asked, it names the first
 
     def check(self) -> list[str]:
         """Which scopes are missing. Raises `ChannelError` when the token is not valid."""
@@ -111,8 +112,9 @@ class SlackBot:
     def _post(self, outgoing: Outgoing, content: dict[str, Any]) -> Receipt:
         arguments = {"channel": self._channel, "metadata": _metadata(outgoing.notification.key), **content}
         if outgoing.thread:
-            # A worse severity, and the end of a snooze, must reach those who do not follow the thread.
-            loud = outgoing.notification.state in {"escalated", "still_firing"}
+            # What is critical, a worse severity, and the end of a snooze must reach those who do not follow the thread.
+            n = outgoing.notification
+            loud = n.state in {"escalated", "still_firing"} or (n.state == "firing" and n.severity == "critical")
             arguments |= {"thread_ts": outgoing.thread["ts"], "reply_broadcast": loud}
         answer = self._call(lambda: self._client.chat_postMessage(**arguments))
         return _receipt(answer["channel"], answer["ts"], outgoing.notification.key)
@@ -143,17 +145,21 @@ class SlackBot:
         return None
 
     def _recent(self, outgoing: Outgoing) -> Iterator[dict[str, Any]]:
-        """Messages since the attempt of unknown outcome, in the channel or in the episode's thread."""
+        """Messages since the attempt of unknown outcome, in the thread and in the channel: there may have been no thread then."""
+        if outgoing.thread is not None:
+            yield from self._pages(self._client.conversations_replies, outgoing, ts=outgoing.thread["ts"])
+        yield from self._pages(self._client.conversations_history, outgoing)
+
+    def _pages(
+        self, method: Callable[..., SlackResponse], outgoing: Outgoing, **where: str
+    ) -> Iterator[dict[str, Any]]:
         arguments: dict[str, Any] = {
             "channel": self._channel,
             "oldest": _slack_time(outgoing.uncertain_since),
             "limit": _PAGE,
             "include_all_metadata": True,
+            **where,
         }
-        method = self._client.conversations_history
-        if outgoing.thread is not None:
-            method = self._client.conversations_replies  # type: ignore[assignment]  # the same for the arguments given
-            arguments["ts"] = outgoing.thread["ts"]
         for _ in range(_MOST_PAGES):
             answer = self._call(lambda: method(**arguments))
             yield from answer["messages"]

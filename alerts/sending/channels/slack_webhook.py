@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from logprobe.alerts.notification import CLOSED
+from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending.channels import slack_message
 from logprobe.alerts.sending.channels.addresses import opener
 from logprobe.alerts.sending.channels.calls import Calls
@@ -45,8 +45,8 @@ class SlackWebhook:
         )
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Sends one message per transition, of an incident the first and the last: those between would not be in a thread."""
-        if outgoing.later and outgoing.notification.incident is not None and outgoing.notification.state != CLOSED:
+        """Sends one message per transition, of an incident the first and those that nobody may miss: there is no thread for the others."""
+        if outgoing.later and _may_be_missed(outgoing.notification):
             return {}
         content = slack_message.message(outgoing.notification, repeat=outgoing.uncertain_since is not None)
         answer = self._calls.run(lambda: translated(lambda: self._client.send(**content), self._secrets))
@@ -59,3 +59,10 @@ class SlackWebhook:
         return [
             "an incoming webhook cannot edit, thread or show charts, and may send duplicates after a crash; a bot token does not have these limits"
         ]
+
+
+def _may_be_missed(n: Notification) -> bool:
+    """Whether it is news of an incident that people know of, and nothing got worse: its page tells it."""
+    return n.incident is not None and (
+        n.state in {"updated", "acknowledged", "resolved"} or (n.state == "firing" and n.severity != "critical")
+    )

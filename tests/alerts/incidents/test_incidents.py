@@ -196,7 +196,7 @@ def test_slack_has_one_thread_that_is_brought_up_to_date(store: Store, slack: Fa
     assert slack.violations == []
 
 
-def test_a_webhook_has_the_first_message_and_the_last(store: Store, slack: FakeSlack) -> None:
+def test_a_webhook_has_the_first_message_what_is_critical_and_the_last(store: Store, slack: FakeSlack) -> None:
     hook = SlackWebhook("hook", url=Secret(slack.hook_url), calls=Calls(60.0, threading.Event()))
     hook.pace = 0.0
     bench = Bench(store, hook)
@@ -210,6 +210,7 @@ def test_a_webhook_has_the_first_message_and_the_last(store: Store, slack: FakeS
     assert [words for words in said if not words.startswith("Updated: high")] == [
         "Warning: high",  # before the incident
         "Critical: large",
+        "Critical: huge",
         "Closed: incident",
     ]
     assert bench.states()["hook"][1:] == (0, 0)

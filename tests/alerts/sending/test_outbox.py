@@ -87,6 +87,29 @@ def test_a_message_that_fails_for_itself_lets_others_pass(store: Store) -> None:
     assert [outgoing.uncertain_since is not None for outgoing in channel.got] == [False, True]
 
 
+def test_a_message_that_fails_holds_up_the_end_of_its_incident_and_no_other_alert(store: Store) -> None:
+    class Picky(Recording):
+        refused = 0
+
+        def send(self, outgoing: Outgoing) -> Receipt:
+            if outgoing.notification.key == "e1/firing" and self.refused < 3:
+                self.refused += 1
+                raise ChannelError("uncertain", "of its content")
+            return super().send(outgoing)
+
+    channel = Picky("a")
+    bench = Bench(store, channel)
+    waiting, ended = transition("e1", "firing"), transition("run#1", "closed")
+    rest = [transition("e1", "resolved"), transition("e2", "firing"), ended, transition("e2", "still_firing")]
+    bench.enqueue(*(replace(note, incident="run#1") for note in (waiting, *rest)))
+    bench.run()
+    bench.run()
+    assert channel.keys() == ["e2/firing", "e2/still_firing"]
+    bench.finish()
+    assert channel.keys() == ["e2/firing", "e2/still_firing", "e1/firing", "e1/resolved", "run#1/closed"]
+    assert [outgoing.overtaken for outgoing in channel.got] == [False, False, True, True, False]
+
+
 @contextmanager
 def dispatching(bench: Bench, routes: list[Route]) -> Iterator[Dispatcher]:
     """A dispatcher of some channels; at the end nobody sends any more."""

@@ -43,6 +43,62 @@ def test_an_episode_is_one_message_that_is_edited_and_its_thread(store: Store, s
     assert not slack.violations
 
 
+def of_incident(state: str, severity: str = "critical", episode: str = "e1") -> Notification:
+    return replace(later(state, severity, episode), incident="run#1", run_severity="critical")
+
+
+def test_another_critical_alert_of_an_incident_is_told_to_the_channel(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    for severity in ("critical", "critical", "warning", "info"):
+        bench.enqueue(of_incident("firing", severity, episode=f"e{len(slack.messages)}"))
+        bench.run()
+    first, *replies = slack.messages
+    assert [reply["thread_ts"] for reply in replies] == [first["ts"]] * 3
+    assert [bool(reply["reply_broadcast"]) for reply in replies] == [True, False, False]
+
+
+def test_an_incident_that_was_closed_stays_closed(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    end = of_incident("closed", episode="run#1")
+    after = [of_incident(state) for state in ("updated", "acknowledged", "still_firing", "resolved")]
+    for note in (of_incident("firing"), of_incident("firing", episode="e2"), end, *after):
+        bench.enqueue(note)
+        bench.run()
+    assert "Incident run#1: closed" in slack.messages[0]["blocks"][0]["text"]["text"]
+    assert [len(slack.by_key(note.key)) for note in after] == [1] * 4
+    assert {message["thread_ts"] for message in slack.messages[1:]} == {slack.messages[0]["ts"]}
+
+
+def test_the_end_of_an_incident_is_shown_though_it_comes_late(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    bench.enqueue(of_incident("firing"))
+    bench.run()
+    slack.fail("chat.postMessage", "500_after")
+    bench.enqueue(of_incident("closed", episode="run#1"), of_incident("still_firing"))
+    bench.run()
+    bench.finish()
+    assert [message["text"].split()[1] for message in slack.messages[1:]] == ["Closed:", "Still"]
+    assert "Incident run#1: closed" in slack.messages[0]["blocks"][0]["text"]["text"]
+
+
+@pytest.mark.parametrize("failure", ["timeout_after", "timeout_before"])
+def test_an_incidents_first_message_may_fail_and_each_comes_once(store: Store, slack: FakeSlack, failure: str) -> None:
+    bench = Bench(store, bot(slack))
+    notes = [of_incident("firing"), of_incident("firing", episode="e2")]
+    slack.fail("chat.postMessage", failure)
+    bench.enqueue(*notes)
+    bench.run()
+    bench.finish()
+    notes.append(of_incident("closed", episode="run#1"))
+    bench.enqueue(notes[-1])
+    bench.run()
+    assert [len(slack.by_key(note.key)) for note in notes] == [1] * 3
+    second, end = slack.by_key("e2/firing")[0], slack.by_key("run#1/closed")[0]
+    assert end["thread_ts"] == second["ts"]
+    assert "Incident run#1: closed" in second["blocks"][0]["text"]["text"]
+    assert not slack.violations
+
+
 def test_newer_numbers_are_an_edit_and_no_message(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
     worse = replace(later("updated"), value=0.5)

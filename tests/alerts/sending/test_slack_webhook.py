@@ -10,6 +10,7 @@ from alert_notes import NOTE
 from fake_slack import FakeSlack
 from sending import Bench, PatientCalls
 
+from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
@@ -67,3 +68,39 @@ def test_nobody_there(store: Store) -> None:
     bench.run()
     assert "unreachable" in bench.error()
     assert outbox.due(store, "hook", bench.now.replace(year=bench.now.year + 1)).outgoing.uncertain_since is None
+
+
+def said(state: str, severity: str = "critical", episode: str = "e1") -> Notification:
+    return replace(
+        NOTE, key=f"{episode}/{state}", episode=episode, state=state, severity=severity, incident="run#1", rule=episode
+    )
+
+
+def test_of_an_open_incident_it_tells_what_nobody_may_miss(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, webhook(slack.hook_url))
+    for note in (
+        said("firing", "warning"),  # the first one is told, whatever it is
+        said("firing", episode="e2"),
+        said("firing", "warning", episode="e3"),
+        said("updated", episode="e2"),
+        said("acknowledged", episode="e2"),
+        said("still_firing", episode="e2"),
+        said("escalated", "warning", episode="e3"),
+        said("resolved", episode="e2"),
+        said("of_a_kind_that_is_new", "info", episode="e3"),
+        said("closed", episode="run#1"),
+        said("still_firing", episode="e4"),
+    ):
+        bench.enqueue(note)
+        bench.run()
+    told = [message["text"].partition(" ")[2].partition(" · ")[0] for message in slack.messages]
+    assert told == [
+        "Warning: e1",
+        "Critical: e2",
+        "Still firing: e2",
+        "Escalated to warning: e3",
+        "Of a kind that is new: e3",
+        "Closed: run#1",
+        "Still firing: e4",
+    ]
+    assert bench.states()["hook"] == (11, 0, 0)
