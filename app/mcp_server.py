@@ -22,9 +22,8 @@ from logprobe.alerts.controller.job import perform as perform_correction
 from logprobe.alerts.controller.standing import Standing
 from logprobe.alerts.rules import actions
 from logprobe.app.commands import tokens as tokens_command
-from logprobe.app.commands.compare import find
 from logprobe.app.commands.runs import lines_of
-from logprobe.app.parsers.arguments import login
+from logprobe.app.parsers.arguments import login, require_run
 from logprobe.app.runs import run_of
 from logprobe.app.text import tables
 from logprobe.app.text.correction import in_force
@@ -33,7 +32,7 @@ from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless, steerless
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.token_view import FIRST_BROKEN, STATES
-from logprobe.monitor.compare import Places, compared, history
+from logprobe.monitor.compare import Place, compared, history
 from logprobe.monitor.compare.comparison import METRICS
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
@@ -136,9 +135,12 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         return {**found, "worst": worst}
 
     def compare(run: str, baseline: str) -> dict[str, Any]:
-        """Metric by metric whether a run is the same as, better or worse than a baseline, and which settings differ."""
-        with Places(str(home.path)) as places:
-            reference, other = (history(find(places, name), METRICS) for name in (baseline, run))
+        """Metric by metric whether a run is the same as, better or worse than a baseline, and which settings differ; both of this home."""
+        with open_reader(home.path) as reader:
+            places = [Place(name, name, reader) for name in (baseline, run)]  # no address or path opens anything
+            for place in places:
+                require_run(place.run, place.known())
+            reference, other = (history(place, METRICS) for place in places)
             return compared([other], reference, metrics=METRICS).document()
 
     def sql(query: str) -> dict[str, Any]:

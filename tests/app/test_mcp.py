@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 from processes import end, eventually
-from recorded_home import ingest_recorded
+from recorded_home import SAMPLE_DATA, ingest_recorded
 
 from logprobe.app.dashboard.access import token
 from logprobe.app.mcp_server import NOTICE
@@ -94,6 +95,11 @@ def test_an_agent_reads_everything_and_can_change_nothing(served: Path) -> None:
             "write": await call(client, "sql", query="DELETE FROM diagnoses"),
             "file": await call(client, "sql", query="SELECT * FROM read_text('/etc/hostname')"),
             "nobody": await call(client, "status", run="nobody\x1b[2J"),
+            **{
+                f"elsewhere: {side} {name}": await call(client, "compare", **{side: name, other: RUN})
+                for name in ("grpc://127.0.0.1:1/x", str(SAMPLE_DATA / "late-growth-bf16"), f"{served}:v0-reference")
+                for side, other in (("run", "baseline"), ("baseline", "run"))
+            },
             "act": await call(client, "acknowledge", episode=RUN, reason="x"),
         }  # fmt: skip
 
@@ -109,6 +115,10 @@ def test_an_agent_reads_everything_and_can_change_nothing(served: Path) -> None:
     assert found["sql"]["rows"] == [["hostile", 1], ["v0-reference", 12], [RUN, 12]]
     assert (len(found["many"]["rows"]), found["many"]["of_rows"]) == (200, 1000)
     assert found["hostile"]["sample_id"] == "odd\ufffd[2J\ufffd"
+    refusals = [answer for name, answer in found.items() if name.startswith("elsewhere")]
+    assert len(refusals) == 6
+    for answer in refusals:
+        assert re.match("Error executing tool compare: no run '(grpc:|/)", answer)
     for refused in ("write", "file", "nobody", "act"):
         assert isinstance(found[refused], str), refused
         assert "\x1b" not in found[refused]
