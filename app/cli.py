@@ -1,13 +1,14 @@
 """The command `logprobe`.
 
 Exit codes: 0 done, 1 an error that the one line on stderr explains (``LOGPROBE_DEBUG=1`` adds the traceback), 2 wrong usage, or
-`logprobe parity` not at parity, 130 interrupted.
+`logprobe parity` not at parity, 130 interrupted. `logprobe preflight` ends with 1 only where something is wrong, so its errors are 2.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import keyword
 import os
 import sys
@@ -57,16 +58,17 @@ def _guarded(arguments: argparse.Namespace) -> int:
         apply_umask()
         return _run(arguments)
     except LogprobeError as error:
-        return _fail(str(error))
+        return _fail(arguments, str(error))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `logprobe … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing may complain at interpreter shutdown
-        return 1
+        _discard_output()
+        return _failed(arguments)
     except Exception as error:  # noqa: BLE001 - the boundary of the process: one line instead of a traceback
         if _is_interrupt(error):
             return 130
-        return _fail(f"unexpected {type(error).__name__}: {error}; LOGPROBE_DEBUG=1 shows where, please report it")
+        why = f"unexpected {type(error).__name__}: {error}; LOGPROBE_DEBUG=1 shows where, please report it"
+        return _fail(arguments, why)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -93,11 +95,25 @@ def _is_interrupt(error: Exception) -> bool:
     return type(error) is RuntimeError and str(error) == "Query interrupted"
 
 
-def _fail(message: str) -> int:
+def _discard_output() -> None:
+    """What stdout still holds goes nowhere, so that nothing complains at interpreter shutdown."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _failed(arguments: argparse.Namespace) -> int:
+    return 2 if arguments.command == "preflight" else 1
+
+
+def _fail(arguments: argparse.Namespace, message: str) -> int:
     complain(message)
     if os.environ.get("LOGPROBE_DEBUG", "") not in {"", "0"}:
         traceback.print_exc()
-    return 1
+    if arguments.command == "preflight" and arguments.json:
+        try:
+            print(json.dumps({"result": "unknown", "checks": [], "error": message}), flush=True)
+        except OSError:  # full, or closed: the exit code still says it
+            _discard_output()
+    return _failed(arguments)
 
 
 if __name__ == "__main__":

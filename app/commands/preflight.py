@@ -5,12 +5,15 @@ The JSON form is public API, one document, unknown is null:
 
     {"result": "fine|wrong|unknown", "checks": [{"check", "outcome": "fine|wrong|unknown|note", "words"}],
      "run", "k3", "interval", "abs_diff_mean", "tokens", "sequences", "sampler", "trainer", "prompts", "diagnosis": {…}}
+
+Errors, which `logprobe.app.cli` reports, are unknown too: {"result": "unknown", "checks": [], "error": words}.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +27,7 @@ from logprobe.app.commands import diagnose as diagnose_command
 from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.text import tables
-from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain, harmless
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
@@ -63,18 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
         arguments.usage_error(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
     recipe = parity_recipe.shipped() if arguments.recipe is None else parity_recipe.read(Path(arguments.recipe))
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            found = _tried(arguments, _checkpoint(arguments, Path(folder)))
-        with open_reader(home.path) as reader:
-            diagnosis = diagnose(reader, found["run"], accepted=accepted(reader, found["run"]))
-            parity = compare(reader, found["run"], recipe=recipe, name=arguments.recipe or "the built-in recipe")
-    except LogprobeError as error:  # nothing was measured, so nothing is known to be wrong
-        complain(str(error))
-        return EXIT["unknown"]
+    with tempfile.TemporaryDirectory() as folder:
+        found = _tried(arguments, _checkpoint(arguments, Path(folder)))
+    with open_reader(home.path) as reader:
+        diagnosis = diagnose(reader, found["run"], accepted=accepted(reader, found["run"]))
+        parity = compare(reader, found["run"], recipe=recipe, name=arguments.recipe or "the built-in recipe")
     checks = list(judged(found, diagnosis, parity, strict=arguments.strict))
     result = verdict(checks)
-    _remember(home, found["run"])
     document = {
         "result": result,
         "checks": [asdict(check) for check in checks],
@@ -82,6 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
         "diagnosis": diagnosis.document(),
     }
     tables.show(document, lambda: text(result, checks, found, diagnosis), as_json=arguments.json)
+    sys.stdout.flush()
+    try:
+        _remember(home, found["run"])
+    except Exception as error:  # noqa: BLE001 - the result stands, whatever becomes of its level
+        complain(f"the level of {found['run']} is not kept for later preflights: {error}")
     return EXIT[result]
 
 

@@ -87,6 +87,14 @@ def test_a_missing_extra_is_named_in_one_line(arguments, tmp_path) -> None:
     assert done.stdout == ""
 
 
+def test_a_missing_extra_is_unknown_to_preflight_and_not_wrong(tmp_path) -> None:
+    done = bare("preflight", "--model", "tiny", "--json", "--home", str(tmp_path / "h"))
+    assert done.returncode == 2
+    document = json.loads(done.stdout)
+    assert "pip install 'logprobe[serve]'" in document.pop("error")
+    assert document == {"result": "unknown", "checks": []}
+
+
 def test_doctor_on_a_home_without_extras_says_what_it_cannot_read(tmp_path) -> None:
     done = bare("doctor", "--home", str(tmp_path))
     assert done.returncode == 0

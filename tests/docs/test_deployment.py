@@ -105,7 +105,7 @@ def test_the_workflow_runs_what_exists(tmp_path: Path) -> None:
     (script,) = [step["run"] for step in job["steps"] if step.get("name") == "preflight"]
     (command,) = re.findall(r"^logprobe (.*?) > preflight.json", script, re.MULTILINE)
     assert build().parse_args(shlex.split(command)).command == "preflight"
-    for code, ends in ((0, 0), (1, 1), (2, 0)):
+    for code, ends in ((0, 0), (1, 1), (2, 0), (127, 1), (137, 1)):
         stub = f"logprobe() {{ return {code}; }}\n"
         done = subprocess.run(["bash", "-ec", stub + script], capture_output=True, text=True, check=False, cwd=tmp_path)
         assert (done.returncode, "unknown" in done.stdout) == (ends, code == 2)

@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from engine_process import ENGINE_ENVIRONMENT
+from recorded_home import ingest_recorded
 
 from logprobe.app.cli import main
 from logprobe.app.commands.preflight import judged, verdict
@@ -89,6 +91,55 @@ def test_an_engine_that_does_not_start_is_unknown_and_not_wrong(
     monkeypatch.setattr("logprobe.app.commands.preflight.run_scorer", lambda *_, **__: outcome)
     assert main(["preflight", "--model", str(models / "new"), "--home", str(home)]) == 2
     assert "nothing could be sampled" in capsys.readouterr().err
+
+
+def broken(*_: object, **__: object) -> None:
+    raise OSError("no space left")
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [(["--recipe", "missing.yaml"], "missing.yaml"), ([], "no space left")],
+)
+def test_errors_are_unknown_and_not_wrong(
+    more: list[str], error: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("logprobe.app.commands.preflight.run_scorer", broken)
+    for form in ([], ["--json"]):
+        assert main(["preflight", "--model", "tiny", "--home", str(home), *more, *form]) == 2
+        out, err = capsys.readouterr()
+        assert error in err
+    document = json.loads(out)
+    assert error in document.pop("error")
+    assert document == {"result": "unknown", "checks": []}
+
+
+def test_a_full_disk_under_the_result_is_unknown_and_not_wrong(home: Path) -> None:
+    command = f"{sys.executable} -m logprobe.app.cli preflight --model nowhere --json --home {home} > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "nowhere" in done.stderr
+
+
+def test_a_level_that_cannot_be_kept_leaves_the_result_as_it_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another process takes the home after the run was judged."""
+    ingest_recorded(home, "v0-reference", before_step=3)
+    with ExitStack() as held:
+
+        def fine_and_taken(_: object) -> str:
+            held.enter_context(Home(home).lock())
+            return "fine"
+
+        tried = {"run": "v0-reference", **FOUND}
+        monkeypatch.setattr("logprobe.app.commands.preflight._tried", lambda *_: tried)
+        monkeypatch.setattr("logprobe.app.commands.preflight._checkpoint", lambda *_: home)
+        monkeypatch.setattr("logprobe.app.commands.preflight.verdict", fine_and_taken)
+        assert main(["preflight", "--model", "tiny", "--home", str(home), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["result"] == "fine"
+    assert "the level of v0-reference is not kept" in err
 
 
 FOUND = {"sampler": "vLLM 0.32.0, bfloat16"}
