@@ -11,7 +11,7 @@ import yaml
 
 from logprobe.monitor.judgement import SEVERITIES
 from logprobe.monitor.service.jobs import Job
-from logprobe.monitor.service.scrape import exposition
+from logprobe.monitor.service.scrape import KEYS, exposition
 from logprobe.monitor.store.store import Store
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples" / "grafana"
@@ -29,6 +29,14 @@ def test_they_ask_for_metrics_that_there_are(store: Store) -> None:
     assert wanted - names == set()
     assert len(wanted) >= 15
     assert set(re.findall(r'logprobe_severity=\\?"(\w+)', asked())) <= set(SEVERITIES)
+
+
+def test_rules_judge_no_run_by_its_metrics() -> None:
+    """The limits of logprobe's own rules are in one place; a second one here would disagree with it."""
+    (group,) = yaml.safe_load((EXAMPLES / "rules.yml").read_text(encoding="utf-8"))["groups"]
+    used = set(re.findall(r"\blogprobe_\w+", " ".join(rule["expr"] for rule in group["rules"])))
+    assert "logprobe_severity" in used
+    assert used & {f"logprobe_{key.rpartition('.')[2]}" for key in KEYS} == set()
 
 
 def test_panels_are_where_nothing_else_is() -> None:
