@@ -30,7 +30,12 @@ T = TypeVar("T")
 # A proxy configured for the internet must not see, or break, calls to this machine.
 DIRECTLY: Final = [("grpc.enable_http_proxy", 0)]
 # It ended, ended in the middle of the call, or another one listens there now.
-_GONE: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, flight.FlightUnauthenticatedError)
+_GONE: Final = (
+    flight.FlightUnavailableError,
+    flight.FlightCancelledError,
+    flight.FlightUnauthenticatedError,
+    pa.ArrowNotImplementedError,  # of a server that knows no such call: after a kill, another program may have got the port
+)
 _QUERY_SECONDS: Final = 60.0
 _INTERRUPT_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.005
@@ -198,7 +203,7 @@ class FlightReader(Reader):
             raise self._translated(error) from None
         try:
             return call(connection)
-        except flight.FlightError as error:
+        except (*_GONE, flight.FlightError) as error:
             raise self._translated(error) from None
 
     def _connect(self, *, instead_of: _Connection | None = None) -> _Connection:
@@ -217,10 +222,10 @@ class FlightReader(Reader):
     def _remedy(self) -> str:
         return f"start one with: logprobe up --home {self._home.path}"
 
-    def _unavailable(self, error: flight.FlightError) -> str:  # noqa: ARG002
+    def _unavailable(self, error: Exception) -> str:  # noqa: ARG002
         return f"the service of {self._home.path} is not responding; {self._remedy}"
 
-    def _translated(self, error: flight.FlightError) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         where = self._home.path
         if isinstance(error, _GONE):
             return ServiceUnavailableError(self._unavailable(error))

@@ -17,6 +17,7 @@ from logprobe.alerts.rules.judging.states import Phase, Reason, State, advance
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 
 MOST_SLICES: Final = 64  # per rule: a tag with a value per sequence must not make a rule per sequence
+_OTHERS: Final = " (others)"  # of a dimension: its slices beyond these; those that are judged have "=" in their names
 REMINDER: Final = "still_firing"
 # What Python raises for numbers that do not fit a formula, or for a memory that an older version left behind.
 _EVALUATION_ERRORS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -126,6 +127,8 @@ def evaluate_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert
 
 def _seen(alert: Alert, facts: StepFacts) -> tuple[Observation, Memory]:
     """What an alert's rule sees in one step, and what it remembers then."""
+    if alert.slice is not None and "=" not in alert.slice:
+        return Observation("missing", f"a rule judges {MOST_SLICES} slices; the others are not judged"), alert.memory
     when = alert.rule.when
     assert not isinstance(when, PresentCondition)  # noqa: S101 - these look at no steps
     try:
@@ -306,14 +309,21 @@ def _notification(
 
 
 def with_new_slices(alerts: Sequence[Alert], rules: Sequence[Rule], facts: StepFacts) -> list[Alert]:
-    """`alerts`, and one for every slice that a rule looks at and that turns up in this step for the first time."""
+    """`alerts`, and one for every slice that a rule looks at and that turns up in this step for the first time.
+
+    Beyond `MOST_SLICES` of a rule, one for all others, which says that they are not judged.
+    """
     found = list(alerts)
     for rule in rules:
         if rule.slice is None:
             continue
         known = [alert.slice for alert in alerts if alert.rule.name == rule.name and alert.slice is not None]
         new = [part for part in parts_of(rule, facts) if part is not None and part not in known]
-        found += [Alert(rule, part) for part in new[: max(MOST_SLICES - len(known), 0)]]
+        others = rule.slice.partition("=")[0] + _OTHERS
+        room = max(MOST_SLICES - sum(part != others for part in known), 0)
+        found += [Alert(rule, part) for part in new[:room]]
+        if len(new) > room and others not in known:
+            found.append(Alert(rule, others))
     return found
 
 
