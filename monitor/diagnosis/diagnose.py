@@ -238,7 +238,7 @@ def _correction(
         )
     if layer == "unknown":
         return Correction(
-            "do_not_enable", "semantic and inference-path faults could not be ruled out; see not_measured"
+            "do_not_enable", "semantic and inference-path faults could not be ruled out; see what was not measured"
         )
     if verdict in GROWS:
         return Correction("do_not_enable", "what was found is no off-policyness, which importance sampling corrects")

@@ -37,8 +37,8 @@ _TONES: Final = {"current": "", "behind": "warning", "stopped": "critical", "unk
 
 PANELS: Final = (
     Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
-    Panel((Line("weight_lag_steps_mean", "neutral", "mean"), Line("weight_lag_steps_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
-    Panel((Line("weight_lag_seconds_mean", "neutral", "mean"), Line("weight_lag_seconds_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
+    Panel((Line("weight_lag_steps_mean", "neutral", "mean"), Line("weight_lag_steps_max", "neutral", "max", "dot")), "Weight lag in steps", from_zero=True),
+    Panel((Line("weight_lag_seconds_mean", "neutral", "mean"), Line("weight_lag_seconds_max", "neutral", "max", "dot")), "Weight lag in seconds", from_zero=True),
     Panel((Line("mixed_version_frac", "neutral", "mixed"), Line("unknown_version_frac", "backend", "unknown", "dot")), "Mixed versions", from_zero=True),
     Panel((Line("publish_delay_seconds_mean", "neutral", "mean"), Line("publish_delay_seconds_max", "neutral", "max", "dot")), "Publish delay", "auto"),
     Panel((Line("update_pause_seconds_mean", "neutral", "mean"), Line("update_pause_seconds_max", "neutral", "max", "dot")), "Pause for an update", "auto"),

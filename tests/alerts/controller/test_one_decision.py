@@ -27,7 +27,7 @@ from logprobe.collectors.correction import CorrectionConfig
 ARMED = Policy(mode=Mode.ARMED)
 MIS, TIS, WIDER, SEQUENCE = candidates(ARMED.correction)
 STALE = KnownFinding("staleness", "objective", 0.9)
-UNKNOWN = "semantic and inference-path faults could not be ruled out; see not_measured"
+UNKNOWN = "semantic and inference-path faults could not be ruled out; see what was not measured"
 
 
 def preview(masked: float, ess: float = 0.9) -> Preview:
