@@ -72,6 +72,13 @@ class Tombstone:
         """Whether what a collector wrote stays out. None: it is not known which one did."""
         return self.released_at is None or writer in self.writers
 
+    def is_newer_than(self, moment: datetime) -> bool:
+        """Whether the run was deleted after `moment`; so it is taken to be where the file does not say when."""
+        try:
+            return moment < datetime.fromisoformat(self.deleted_at)
+        except (TypeError, ValueError):
+            return True
+
     def document(self) -> dict[str, Any]:
         """As JSON-like data."""
         return {**asdict(self), **{name: sorted(getattr(self, name)) for name in _SETS}}
@@ -167,7 +174,7 @@ class Latecomers:
         if found is None or writer in found.accepted or writer.startswith(IMPORTS):
             return None
         began = pc.min(rows["time"]).as_py() if "time" in rows.column_names else None
-        is_older = began is not None and began < datetime.fromisoformat(found.deleted_at)
+        is_older = began is not None and found.is_newer_than(began)
         if writer not in found.doubted and (not is_older or self._has_recorded(run, writer)):
             return None
         if writer not in found.doubted:

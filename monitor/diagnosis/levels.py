@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
+from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
 from logprobe.monitor.diagnosis.result import GROWS, REMEMBERED_RUNS, Level, LevelStatus, Remembered
 
@@ -217,7 +217,8 @@ def level_of(evidence: Evidence) -> Level | None:
     if numerics is None and evidence.gap.n >= _FEWEST and evidence.gap.k3 <= high:
         numerics = evidence.gap.k3  # lag only adds to it
     status = _status(numerics, high, nothing=known.nothing)
-    memory = evidence.remembered if evidence.growth.verdict == "calibrating" else None
+    growth = evidence.growth  # what others had counts until the run has a baseline of its own
+    memory = evidence.remembered if growth.verdict == "calibrating" and growth.baseline is None else None
     settled = False
     if memory is not None and numerics is not None:
         if (status := _by_memory(memory, numerics, high, status)) in {"above", "far above"} or memory.settles:
@@ -251,17 +252,17 @@ def _status(numerics: float | None, high: float, *, nothing: bool) -> LevelStatu
 
 def _by_memory(memory: Remembered, numerics: float, high: float, by_table: LevelStatus) -> LevelStatus:
     """The status beside known-good runs; entropy and tasks move the level of a setup, so within the table's band it is at most "above"."""
-    most = max(memory.high, SLIGHT)
-    if memory.settles and numerics <= ABOVE * most:
+    most, beyond = max(memory.high, SLIGHT), by_table in {"above", "far above"}
+    if memory.settles and numerics <= (memory.high if beyond else ABOVE * most):
         return "as expected"
     if memory.comparable and memory.runs >= REMEMBERED_RUNS and numerics > FAR_ABOVE * most:
-        return "far above" if numerics > high else "above"
+        return "far above" if beyond or (memory.settles and numerics > high) else "above"
     return by_table
 
 
 def _below(memory: Remembered, numerics: float) -> bool:
     """Whether it is far less than any of them had, as where one side was given the other's log-probs."""
-    return max(numerics, SLIGHT) * FAR_ABOVE < max(memory.low, SLIGHT)
+    return max(numerics, ROUNDING) * FAR_ABOVE < memory.low
 
 
 def _own(evidence: Evidence) -> tuple[float, float] | None:

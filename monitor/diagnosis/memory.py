@@ -33,6 +33,7 @@ _SAMPLING: Final = (
 # With another value of these, another level is expected.
 _LEVEL: Final = re.compile(
     r"dtype|quant|precision|architectures|bf16|fp16|fp8|tf32|(^|\.)model(_name\w*)?$|head|expert"
+    r"|temperature|top_p|top_k|min_p|penalty|dropout"
 )
 _TRIAL: Final = "trainer.trial"
 

@@ -12,10 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from logprobe.collectors.errors import QueryError
 from logprobe.collectors.spool.schema import DECISION, SPAN
 from logprobe.monitor import queries
+from logprobe.monitor.ingest.backoff import RunBackoff
 from logprobe.monitor.store.store import Store
 
 _EARLIEST: Final = -(1 << 63)  # nothing was known
@@ -36,22 +39,45 @@ class LateMarks:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._resting = RunBackoff()
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with runs whose raw tokens cannot be read: they rest. None: there are none."""
+        return self._resting.problem
 
     def run_once(self) -> int:
         """Works the queue off; → rollout records that were corrected. Raises `StoreError`."""
-        high = queries.versions_high(self._store).to_pylist()[0]["high"]
+        resting = self._resting.now()
+        high = queries.versions_high(self._store, resting=resting).to_pylist()[0]["high"]
         if high is None:
             return 0
         with self._store.holding_files():
             due = queries.versions_due(self._store, high=high)
-            steps = self._steps(due)
-        rows = [_corrected(row, steps.get(number)) for number, row in enumerate(due.to_pylist())]
+            rows = self._of_each_run(
+                due.filter(pc.invert(pc.is_in(due["run"], pa.array(resting, pa.string())))), resting
+            )
         corrected = pa.Table.from_pylist(rows, schema=_CORRECTED)
         with self._store.transaction() as cursor:
             for name in _WRITES if rows else ():
                 self._store.execute(cursor, name, corrected)
-            self._store.execute(cursor, "versions_done", high=high)
+            self._store.execute(cursor, "versions_done", high=high, resting=resting)
         return len(rows)
+
+    def _of_each_run(self, due: pa.Table, resting: list[str]) -> list[dict[str, Any]]:
+        """Corrected rows; where tokens cannot be read, those of each run by itself: a run at fault rests and holds up no other."""
+        try:
+            steps = self._steps(due)
+        except QueryError as error:
+            runs = due["run"].unique().to_pylist()
+            if len(runs) > 1:
+                return [
+                    row for run in runs for row in self._of_each_run(due.filter(pc.equal(due["run"], run)), resting)
+                ]
+            self._resting.add(runs[0], error)
+            resting.append(runs[0])
+            return []
+        return [_corrected(row, steps.get(number)) for number, row in enumerate(due.to_pylist())]
 
     def _steps(self, due: pa.Table) -> dict[int, NDArray[np.int64]]:
         """Number of a row → when the steps of its tokens began; rows without raw tokens are left out."""

@@ -64,6 +64,8 @@ def rounded(numbers: list[float]) -> float:
     except ValueError:  # infinities of both signs
         return math.nan
     except OverflowError:  # of an intermediate sum, or of the sum
+        if endless := [number for number in numbers if not math.isfinite(number)]:
+            return sum(endless)
         total = sum(map(Fraction, numbers))
         try:
             return float(total)

@@ -113,7 +113,9 @@ class Pipeline:
     def join(self) -> Report:
         """Joins what waits for its other side. Raises `StoreError`."""
         corrected = self._versions.run_once()  # first: the join of several requests carries their versions over
-        return _judged(asdict(self._joiner.run_once()) | {"versions_corrected": corrected})
+        joined = asdict(self._joiner.run_once())
+        problems = list(filter(None, dict.fromkeys((self._versions.problem, joined["problem"]))))
+        return _judged(joined | {"versions_corrected": corrected, "problem": "; ".join(problems) or None})
 
     def compute_steps(self) -> Report:
         """Computes the steps that are dirty. Raises `StoreError`."""

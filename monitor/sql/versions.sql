@@ -4,11 +4,13 @@ SELECT DISTINCT s.run, s.step
 FROM incoming AS i
 JOIN training_sequences AS s ON s.run = i.run AND s.rollout_segment = i.segment_id AND s.rollout_row = i.row
 
--- versions_done: Takes off the queue what has been looked at. Inputs: version_queue; $high: the last mark that was read.
-DELETE FROM version_queue WHERE mark <= $high
+-- versions_done: Takes off the queue what has been looked at. Inputs: version_queue; $high: the last mark that was read; $resting: runs
+-- whose rows stay on it.
+DELETE FROM version_queue WHERE mark <= $high AND NOT list_contains($resting, run)
 
--- versions_high: The newest mark of the queue of versions. Grain: one row, null when it is empty. Inputs: version_queue.
-SELECT max(mark) AS high FROM version_queue
+-- versions_high: The newest mark of the queue of versions, but for runs that are $resting. Grain: one row, null when it is empty. Inputs:
+-- version_queue.
+SELECT max(mark) AS high FROM version_queue WHERE NOT list_contains($resting, run)
 
 -- versions_open: Trained sequences of several parts, one of which was corrected, are joined again. Grain: training record. Inputs: incoming (Arrow),
 -- rollout_sequences, training_sequences.

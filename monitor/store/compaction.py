@@ -77,7 +77,9 @@ def compact(home: Home) -> Compacted:
             _check_log(path)
             _check_room(path, _size(connection)[0])
             tables = _copied(connection, copy)
+            _check_log(copy)
             shutil.copymode(path, copy)
+            os.chown(copy, path.stat().st_uid, path.stat().st_gid)  # root may do it for the service's user
             _made_durable(copy)
             _check_log(path)
             _take_place(copy, path)

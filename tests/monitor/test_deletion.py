@@ -30,7 +30,7 @@ from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, newest_sign, perform
-from logprobe.monitor.deletion.tombstones import FOLDER, Tombstones
+from logprobe.monitor.deletion.tombstones import FOLDER, Tombstone, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.formats import named
 from logprobe.monitor.importers.importing import Importer
@@ -379,6 +379,12 @@ def test_a_collector_that_is_in_doubt_stays_so_and_one_that_has_recorded_does_no
         segment(deleted.home.path, writer, sample, time=datetime.now(UTC) + timedelta(seconds=seconds))
         Ingester(deleted).run_once()
     assert samples(deleted) == ["c", "d"]
+
+
+@pytest.mark.parametrize("said", [None, "yesterday", "2026-01-01T00:00:00"])
+def test_a_deletion_that_does_not_say_when_leaves_every_earlier_collector_in_doubt(said: Any) -> None:
+    tombstone = Tombstone("run", said, "somebody")
+    assert tombstone.is_newer_than(datetime.now(UTC))
 
 
 def test_a_batch_that_was_read_before_the_deletion_is_not_stored_after_it(

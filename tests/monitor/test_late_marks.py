@@ -184,3 +184,24 @@ def test_without_the_times_of_steps_tokens_of_a_late_mark_are_unknown() -> None:
     decisions = [{"end": 2, "at": 10, "last": 12}, {"end": 4, "at": 13, "last": 16}]
     found = resolve(spans, decisions, [{"moment": 14, "version": "3"}], None)
     assert [(span["end"], span["version"]) for span in found["spans"]] == [(2, "1"), (4, None)]
+
+
+def test_a_run_whose_tokens_cannot_be_read_holds_up_no_other(run: Run) -> None:
+    other = SpoolWriter(run.store.home.path, "other", "w")
+    run.feed("rollout", sampled("a", version="1", **steps(101, 102, 103, 104, decided=100)))
+    other.write("rollout", records("rollout", sampled("a", version="1", **steps(101, 102, 103, 104, decided=100))))
+    run.pipeline.ingest(lambda _: None)
+    (damaged,) = (run.store.home.raw / RUN / "rollout").rglob("*.parquet")
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    for writer in (run.writer, other):
+        writer.write("weights", records("weights", mark("3", 103)))
+    run.pipeline.ingest(lambda _: None)
+    report = run.pipeline.join()
+    assert damaged.name in report["problem"]
+    found = {row["run"]: row["spans"] for row in run.store.query("SELECT run, spans FROM rollouts").to_pylist()}
+    assert [span["version"] for span in found["other"]] == ["1", "3"]
+    assert [span["version"] for span in found[RUN]] == ["1"]
+    (waiting,) = run.store.query("SELECT count(DISTINCT run) AS n, min(run) AS run FROM version_queue").to_pylist()
+    assert waiting == {"n": 1, "run": RUN}  # tried again once it can be read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 from fractions import Fraction
@@ -174,3 +175,16 @@ def test_sums_of_what_is_no_number_or_too_large(copies: int) -> None:
     assert total(1e308, 1e308) == math.inf
     assert total(5e-324, -0.0) == copies * 5e-324
     assert str(total(-0.0)) == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "total"),
+    [
+        ([1e308, 1e308, math.inf], math.inf),
+        ([1e308, 1e308, -math.inf], -math.inf),
+        ([1e308, 1e308, math.nan], math.nan),
+    ],
+)
+def test_what_is_endless_wins_over_sums_that_overflow(numbers: list[float], total: float) -> None:
+    for order in itertools.permutations(numbers):
+        assert exact.rounded(list(order)) == pytest.approx(total, nan_ok=True)

@@ -303,7 +303,8 @@ def without_scale(evidence: Evidence, finding: Finding) -> Evidence:
     siblings = siblings_of(tokens)
     if siblings is not None:
         since = siblings.tokens.step >= (-math.inf if finding.since_step is None else finding.since_step)
-        power = _power(evidence, cause, siblings.where(since)) if since.any() else 1.0
+        power = _power(evidence, cause, siblings.where(since) if since.sum() >= _FEWEST else siblings)
+        power = power if math.isfinite(power) else 1.0
         return evidence.left(cause, tokens=siblings.scaled(np.where(since, power, 1.0)), scaled=True)
     drivers = [tokens.r] if np.isnan(tokens.entropy).any() else [tokens.r, tokens.entropy]
     left = evidence.left(cause, tokens=tokens.with_d(residual(tokens.d, *drivers)), scaled=True)

@@ -75,6 +75,32 @@ def test_what_is_not_known_to_be_normal_stays_calibrating(memory: Remembered | N
     assert words is None or (memory is not None and memory.words == words)
 
 
+def test_log_probs_of_one_side_given_to_the_other_are_no_healthy_run() -> None:
+    found = conclude(replace(beginning(1e-9), remembered=runs(12, 5e-5, 9e-5)))
+    assert found.level is not None
+    assert (found.verdict, found.level.settled) == ("calibrating", False)
+
+
+def test_known_good_runs_above_every_report_excuse_no_more_than_they_had() -> None:
+    memory = runs(12, 5e-3, 7e-3)
+    within, beyond = (conclude(replace(beginning(k3), remembered=memory)) for k3 in (6.5e-3, 1.6e-2))
+    assert (within.verdict, beyond.verdict) == ("healthy", "calibrating")
+    assert beyond.level is not None
+    assert beyond.level.status == "above"
+
+
+def test_a_run_with_a_baseline_of_its_own_is_not_judged_by_others() -> None:
+    evidence = beginning(6e-4)
+    own = replace(evidence, remembered=runs(12), growth=replace(evidence.growth, baseline=1e-4))
+    assert conclude(own).verdict == "calibrating"
+
+
+def test_a_setup_that_is_another_is_critical_only_beyond_the_reports() -> None:
+    found = conclude(replace(beginning(3e-3), remembered=runs(12, 4e-5, 5e-5, MODE)))
+    assert found.level is not None
+    assert (found.verdict, found.level.status) == ("calibrating", "above")
+
+
 @pytest.mark.parametrize("memory", [runs(12), runs(3), runs(12, 5e-4, 7e-4, MODE)])
 def test_far_above_known_good_runs_and_every_report_is_critical_at_once(memory: Remembered) -> None:
     evidence = beginning(1.5e-2)
