@@ -1,4 +1,7 @@
-"""What people say of runs: tags, an owner, notes. Asked of the running service, or done directly; doing it twice is doing it once."""
+"""What people say of runs: tags, an owner, notes. Asked of the running service, or done directly.
+
+Noted twice is noted once; what is not there cannot be taken back.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,17 @@ def _annotate(store: Store, document: Mapping[str, Any], now: datetime) -> dict[
         raise ConfigurationError(f"no run {run!r}; `logprobe runs` lists them")
     step = document.get("step") if kind == "note" else None
     remove = bool(document.get("remove"))
+    at = "" if step is None else f" at step {step:,}"
+    held = queries.annotation_list(store, run=run).to_pylist() if remove else []
+    if remove and not any((row["kind"], row["words"]) == (kind, words) and step in {None, row["step"]} for row in held):
+        raise ConfigurationError(f"{run} has no {kind} {words!r}{at}; `logprobe note {run}` lists what is noted")
     with store.transaction() as cursor:
         if remove or kind == "owner":  # a run has one owner
-            store.execute(cursor, "annotation_remove", run=run, kind=kind, words=words if remove else None, now=now)
+            wanted: dict[str, Any] = {"run": run, "kind": kind, "words": words if remove else None, "step": step}
+            store.execute(cursor, "annotation_remove", **wanted, now=now)
         if not remove:
             store.execute(cursor, "annotation_add", run=run, kind=kind, step=step, words=words, author=author, now=now)
-        done = (_UNDONE if remove else _DONE)[kind] + ("" if step is None else f" at step {step:,}")
+        done = (_UNDONE if remove else _DONE)[kind] + at
         audit.note(store, cursor, now, author=author, action=done, subject=run, words=words)
     return {"run": run, "done": done}
 

@@ -1393,6 +1393,12 @@ class IncidentConfigs(TypedDict):
 
 def incident_configs(source: Source, /, *, run: Any) -> Rows[IncidentConfigs]: ...
 
+class IncidentCritical(TypedDict):
+    rule: Any  # VARCHAR
+    words: Any  # VARCHAR
+
+def incident_critical(source: Source, /, *, incident: Any) -> Rows[IncidentCritical]: ...
+
 class IncidentList(TypedDict):
     id: Any  # VARCHAR
     run: Any  # VARCHAR

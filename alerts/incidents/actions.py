@@ -46,8 +46,8 @@ def _close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str
         return {"incident": known["id"], "closed_by": known["closed_by"], "closed_at": known["closed_at"]}
     found = judgement.read(store, [known["run"]], now)[known["run"]]
     with store.transaction() as cursor:
-        better, page = found.severity in {"warning", "ok"}, document.get("page")
-        end = ledger.Closing(author, resolution, now, found.newest, better, found.severity, page)
+        calm, page = found.severity != "critical", document.get("page")
+        end = ledger.Closing(author, resolution, now, found.newest, calm, found.severity, page)
         ledger.close(store, cursor, known["id"], end)
         audit.note(store, cursor, now, author=author, action="incident closed", subject=known["id"], words=resolution)
     return {"incident": known["id"], "closed_by": author, "closed_at": now}

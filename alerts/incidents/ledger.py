@@ -128,7 +128,7 @@ class Closing:
         resolution: what became of it.
         at: when.
         step: newest one of the run.
-        calm: whether the run is better than critical.
+        calm: whether the run is not critical, so that the next critical severity opens another.
         severity: of the run.
         page: address of the dashboard; None: there is none.
     """

@@ -2,7 +2,7 @@
 
 | newest incident | severity of the run | then |
 |---|---|---|
-| none; or closed, and the run was better than critical since | critical | one opens |
+| none; or closed, and the run was not critical then, or better since | critical | one opens |
 | closed by a person while the run was critical, and still is | critical | nothing: they know |
 | closed | warning, ok | the next critical severity opens another |
 | open | critical, warning | healthy steps count from 0 |

@@ -28,6 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = list(_wanted(arguments))
     if arguments.step is not None and arguments.words is None:
         raise ConfigurationError("--step is for a note: say what happened at that step")
+    if arguments.remove and arguments.words is None:
+        raise ConfigurationError("--remove takes a note back: give its WORDS")
     for document in wanted:
         named = {"run": arguments.name, "author": arguments.author}
         done = perform(ACTIONS, Home(home_path(arguments)), ANNOTATE, {**named, **document})

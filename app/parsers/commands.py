@@ -460,7 +460,7 @@ COMMANDS: Final[Commands] = {
         arg("--tag TAG", "add a tag (may be repeated)", action="append", default=[]),
         arg("--untag TAG", "remove a tag (may be repeated)", action="append", default=[]),
         arg("--owner NAME", "who looks after the run"),
-        arg("--remove", "take the note with these WORDS back"),
+        arg("--remove", "take the note with these WORDS back (with --step: only at that step)"),
         AUTHOR,
         JSON,
     ),

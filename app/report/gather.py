@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.report.incident import BEFORE, CHARTS, Incident, newest_first
+from logprobe.app.report.incident import BEFORE, CHARTS, FIRING, UNDIAGNOSED, Incident, alert_line, newest_first
 from logprobe.app.text.diagnosis import verdict_line
 from logprobe.monitor import queries, worst
 from logprobe.monitor.compare import Place
-from logprobe.monitor.compare.history import History, history
+from logprobe.monitor.compare.history import history
 from logprobe.monitor.diagnosis import culprit, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.proven import latest
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Growth, NotMeasured
 
 _SEQUENCES: Final = 10
 _DEEDS: Final = 10_000  # of the home, the newest
@@ -38,6 +38,8 @@ def read(place: Place, opened: Row | None = None) -> Incident:
     source, run = place.source, place.run
     whole = history(place, CHARTS)
     document = _kept(opened)
+    if document is None and opened is not None and opened["closed_at"] is not None:
+        document = _undiagnosed(run)
     if document is None:
         document = diagnose(source, run, accepted=accepted(source, run)).document()
     elif "growth" in document:
@@ -60,8 +62,9 @@ def read(place: Place, opened: Row | None = None) -> Incident:
         deeds=[row for row in queries.alert_audit(source, count=_DEEDS).to_pylist() if _about(place, row)],
         events=queries.app_events(source, run=run).to_pylist(),
         proof=culprit.read(source, run, document, whole.steps),
-        **_before(place, document["since_step"]),
+        opened=opened,
     )
+    found = replace(found, **_before(place, found.since))
     return found if opened is None else _of(found, place, opened)
 
 
@@ -70,6 +73,13 @@ def _kept(opened: Row | None) -> dict[str, Any] | None:
     text = None if opened is None else opened["document"]
     document: dict[str, Any] | None = None if text is None else json.loads(text)
     return document
+
+
+def _undiagnosed(run: str) -> dict[str, Any]:
+    """In the place of the diagnosis of an incident that was closed before there was one: that of today is not about it."""
+    missing = NotMeasured("diagnosis", UNDIAGNOSED, "run `logprobe diagnose` while an incident is open")
+    advice = Correction("do_not_enable", UNDIAGNOSED)
+    return Diagnosis(run, "no_data", None, None, "unknown", (), (missing,), advice).document()
 
 
 def _about(place: Place, row: Row) -> bool:
@@ -98,28 +108,34 @@ def _before(place: Place, since: int | None) -> dict[str, Any]:
 def _of(found: Incident, place: Place, opened: Row) -> Incident:
     """The report on one incident: what happened from shortly before its onset until it was closed."""
     source = place.source
-    begins, ends = _begins(found.history, opened), opened["closed_at"]
+    begins, ends = _begins(found, opened), opened["closed_at"]
 
     def during(row: Row) -> bool:
         time: datetime | None = row["time"]
         return time is None or (time >= begins and (ends is None or time <= ends))
 
     similar = queries.incident_similar(source, run=place.run, cause=opened["cause"], count=_SIMILAR).to_pylist()
-    return replace(
+    alerts = [row for row in found.alerts if during(row)]
+    critical = queries.incident_critical(source, incident=opened["id"]).to_pylist()
+    if not critical:  # silenced, so that there is no message
+        fired = (row["rule"] for row in reversed(alerts) if row["severity"] == "critical" and row["after"] in FIRING)
+        critical = [{"rule": rule, "words": ""} for rule in dict.fromkeys(fired)]
+    found = replace(
         found,
-        opened=opened,
-        alerts=[row for row in found.alerts if during(row)],
+        critical=critical,
+        alerts=alerts,
         actions=[row for row in found.actions if during(row)],
         deeds=[row for row in found.deeds if during(row)],
         comments=queries.incident_comments(source, incident=opened["id"]).to_pylist(),
         similar=similar,
     )
+    return replace(found, headline=alert_line(found)) if found.by_alert else found
 
 
-def _begins(history: History, opened: Row) -> datetime:
+def _begins(found: Incident, opened: Row) -> datetime:
     """When to begin: 50 steps before the onset, or an hour before the incident was opened where that has no time."""
     earliest: datetime = opened["opened_at"] - _BEFORE_IT
-    if opened["since_step"] is None:
+    if found.since is None:
         return earliest
-    known = [step for step in history.steps if step >= opened["since_step"] - BEFORE]
-    return min(earliest, history.at(known[0]) or earliest) if known else earliest
+    known = [step for step in found.history.steps if step >= found.since - BEFORE]
+    return min(earliest, found.history.at(known[0]) or earliest) if known else earliest

@@ -28,18 +28,22 @@ from logprobe.app.text.diagnosis import (
     qualities,
     share,
 )
+from logprobe.app.text.judgement import VERDICTS
 from logprobe.app.text.numbers import counted, duration, when
+from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE
 from logprobe.monitor.diagnosis.leading import in_reading_order, leading
 from logprobe.monitor.diagnosis.named import in_words
+from logprobe.monitor.diagnosis.result import GROWS
 from logprobe.monitor.metrics.catalog import metric as declared
 
 BEFORE: Final = 50  # steps before the onset in which changes are looked for
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
-_FIRING: Final = frozenset({"firing", "recovering"})
+FIRING: Final = frozenset({"firing", "recovering"})
+UNDIAGNOSED: Final = "no diagnosis was made during it"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -48,11 +52,11 @@ def facts(incident: Incident) -> list[tuple[str, str]]:
     found, history, standing = incident.document, incident.history, incident.standing
     pairs = [
         *_opened(incident.opened),
-        ("since", _since(found, history)),
+        ("since", _since(incident.since, history)),
         ("last good step", _good(incident)),
         ("how much", _extent(found, history)),
         ("layer", LAYERS[found["layer"]]),
-        ("what to do", _remedy(found, standing)),
+        ("what to do", _remedy(incident)),
         ("setting", _setting(found, standing)),
         ("correction", _correction(found, standing)),
         ("done about it", _done(incident.actions)),
@@ -65,7 +69,7 @@ def facts(incident: Incident) -> list[tuple[str, str]]:
 def summary(incident: Incident) -> Markup:
     """Names and values beside K3 over time."""
     pairs = [part for name, words in facts(incident) for part in (element("dt", name), element("dd", words))]
-    return element("div", element("dl", *pairs), figure(_trend(incident.document, incident.history)), class_="first")
+    return element("div", element("dl", *pairs), figure(_trend(incident.since, incident.history)), class_="first")
 
 
 def _opened(opened: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
@@ -85,13 +89,13 @@ def _opened(opened: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
 
 def last_good(incident: Incident) -> int | None:
     """The last step before the onset; None: there is none, or no onset."""
-    since = incident.document["since_step"]
+    since = incident.since
     return None if since is None else max((step for step in incident.history.steps if step < since), default=None)
 
 
 def _good(incident: Incident) -> str:
     """The last step before the onset, and the last checkpoint before it."""
-    since = incident.document["since_step"]
+    since = incident.since
     if since is None:
         return ""
     before = last_good(incident)
@@ -102,8 +106,7 @@ def _good(incident: Incident) -> str:
     return f"{step}; last good checkpoint: {good}"
 
 
-def _since(found: Mapping[str, Any], history: History) -> str:
-    since = found["since_step"]
+def _since(since: int | None, history: History) -> str:
     if since is None:
         return ""
     first = ", its first step" if history.steps and since <= history.steps[0] else ""
@@ -125,11 +128,33 @@ def _correction(found: Mapping[str, Any], standing: Standing) -> str:
     return advised(found, standing) or f"{ADVICE[correction['advice']]}: {correction['why']}"
 
 
-def _remedy(found: Mapping[str, Any], standing: Standing) -> str:
-    first = leading(found)
+def alert_line(incident: Incident) -> str:
+    """What made a run critical whose diagnosis does not call it so, in one line."""
+    found = incident.document
+    first, *others = [row["rule"] for row in incident.critical] or [None]
+    by = "" if first is None else f" by alert {first}{f' and {len(others)} more' if others else ''}"
+    since = "" if incident.since is None else f", since step {incident.since}"
+    says = f"the diagnosis says: {VERDICTS[found['verdict']][1].lower()}"
+    was = "is" if incident.fires else "was"
+    return harmless(f"{found['run']} {was} critical{by}{since}; {UNDIAGNOSED if incident.undiagnosed else says}")
+
+
+def alert_remedies(incident: Incident) -> list[tuple[str, str]]:
+    """The alerts that made a run critical whose diagnosis does not call it so, each with what to do about it; empty: the diagnosis does."""
+    silent = "no message said what to do; see the runbook of the rule."
+    return [(row["rule"], row["words"] or silent) for row in incident.critical] if incident.by_alert else []
+
+
+def _remedy(incident: Incident) -> str:
+    found, standing = incident.document, incident.standing
+    first, parts = leading(found), [": ".join(each) for each in alert_remedies(incident)]
     if first is not None:
         part = share(first)
-        return f"{first['cause'].replace('_', ' ')}{part and f' ({part})'}: {remedy(first, standing)}"
+        parts.append(f"{first['cause'].replace('_', ' ')}{part and f' ({part})'}: {remedy(first, standing)}")
+    if parts:
+        return " ".join(parts)
+    if incident.by_alert:
+        return "see what happened: the diagnosis does not say"
     if found["verdict"] in {"growing", "critical"}:
         return "no credible cause found: see what is not measured"
     return "nothing" if found["verdict"] == "healthy" else ""
@@ -152,7 +177,7 @@ def _done(actions: Rows) -> str:
 
 
 def _alerts(current: Rows) -> str:
-    names = dict.fromkeys(row["rule"] for row in current if row["phase"] in _FIRING)
+    names = dict.fromkeys(row["rule"] for row in current if row["phase"] in FIRING)
     return ", ".join(f"{name} fires" for name in names) or "none fires"
 
 
@@ -163,10 +188,10 @@ def _span(history: History) -> str:
     return f"{len(history.steps):,} steps, {history.steps[0]:,} to {history.steps[-1]:,}; {tokens:,.0f} trained tokens"
 
 
-def _trend(found: Mapping[str, Any], history: History) -> Chart:
+def _trend(since: int | None, history: History) -> Chart:
     """K3 with the band that is no growth, and the step of onset."""
     points = [(float(step), value) for step, value in sorted(history.trend(K3).items())]
-    base, within, since = history.growth.baseline, RULE.growing.short_ratio, found["since_step"]
+    base, within = history.growth.baseline, RULE.growing.short_ratio
     band = (
         [] if base is None or not points else [(x, base / within, base * within) for x in (points[0][0], points[-1][0])]
     )
@@ -187,16 +212,17 @@ Event = tuple[datetime | None, int | None, str, str | None]
 
 
 def _events(incident: Incident) -> Iterator[Event]:
-    since, opened = incident.document["since_step"], incident.opened
+    since, opened = incident.since, incident.opened
     if since is not None:
-        yield incident.history.at(since), since, "onset", "as dated by the diagnosis"
+        by = "alert" if incident.document["since_step"] is None else "diagnosis"
+        yield incident.history.at(since), since, "onset", f"as dated by the {by}"
     if opened is not None:
         yield opened["opened_at"], opened["opened_step"], "incident opened", "the run became critical"
         if opened["closed_at"] is not None:
             words = f"{opened['closed_by']}: {opened['resolution']}"
             yield opened["closed_at"], opened["closed_step"], "incident closed", words
     for row in reversed(incident.alerts):
-        fired, was = row["after"] in _FIRING, row["before"] in _FIRING
+        fired, was = row["after"] in FIRING, row["before"] in FIRING
         if fired != was:
             yield row["time"], row["step"], f"alert {row['rule']} {'fires' if fired else 'ends'}", row["words"]
     for row in reversed(incident.actions):
@@ -207,7 +233,7 @@ def _events(incident: Incident) -> Iterator[Event]:
 
 def changes(incident: Incident) -> list[tuple[Any, ...]]:
     """What changed in the steps before the onset, as (UTC, step, what, change): settings with both values, restarts, replicas, tags."""
-    since = incident.document["since_step"]
+    since = incident.since
     if since is None:
         return []
     configs = {(row["kind"], row["happened_at"]): row for row in incident.configs}
@@ -228,7 +254,7 @@ def _before(incident: Incident, since: int) -> list[Mapping[str, Any]]:
 
 def _changes(incident: Incident) -> Iterator[Markup]:
     """The same as a table, and how weights arrived."""
-    since = incident.document["since_step"]
+    since = incident.since
     if since is None:
         yield element("p", "No onset, so there is nothing before it.")
         return
@@ -273,7 +299,15 @@ CHARTS: Final = (
     "backend.k3_kl", "backend.ratio_mean", "backend.ess", "backend.logprob_abs_diff_mean", "total.clamp_log_ratio_new_old_indicator",
     "weight_lag_mean", "token_mismatch_frac", "backend.coverage", "entropy", "reward",
 )  # fmt: skip
-_TONES: Final = {"healthy": "good", "growing": "bad", "critical": "bad", "calibrating": "unsure", "no_data": "unsure"}
+_TONES: Final = {
+    "healthy": "good",
+    "growing": "bad",
+    "critical": "bad",
+    "open": "bad",
+    "closed": "bad",
+    "calibrating": "unsure",
+    "no_data": "unsure",
+}
 _NEWEST: Final = 50  # rows of alerts, actions and updates
 
 
@@ -285,7 +319,8 @@ class Incident:
     one, None: none was measured. `experiment`: the newest bisection; None: there is none. `standing`: of the correction. `deeds`: what people
     did about its alerts; `events`: updates, changed configurations and restarts; `configs`, `parts`: rows of `incident_configs` and
     `incident_parts`; `proof`: the picture of the finding that leads. `checkpoint`: the last one saved before the onset; `checkpoints`: how many
-    were recorded at all. `opened`: row of `incident_show`; None: the run as it stands. `comments`: on it; `similar`: incidents of other runs.
+    were recorded at all. `opened`: row of `incident_show`; None: the run as it stands. `comments`: on it; `similar`: incidents of other runs;
+    `critical`: its critical alerts, rows of `incident_critical`.
     """
 
     document: Mapping[str, Any]
@@ -309,12 +344,38 @@ class Incident:
     opened: Mapping[str, Any] | None = None
     comments: Rows = ()
     similar: Rows = ()
+    critical: Rows = ()
+
+    @property
+    def since(self) -> int | None:
+        """First bad step, by the diagnosis or else by what opened the incident; None: not known."""
+        since: int | None = self.document["since_step"]
+        return since if since is not None or self.opened is None else self.opened["since_step"]
+
+    @property
+    def by_alert(self) -> bool:
+        """Whether it is about an incident that the diagnosis does not account for: an alert opened it."""
+        return self.opened is not None and self.document["verdict"] not in GROWS
+
+    @property
+    def fires(self) -> bool:
+        """Whether the incident goes on and a critical alert fires."""
+        critical = (row["phase"] for row in self.current if row["severity"] == "critical")
+        return self.opened is not None and self.opened["closed_at"] is None and not FIRING.isdisjoint(critical)
+
+    @property
+    def undiagnosed(self) -> bool:
+        """Whether the incident was closed before there was a diagnosis of it."""
+        opened = self.opened
+        return opened is not None and opened["closed_at"] is not None and opened["document"] is None
 
 
 def report(incident: Incident) -> str:
     """The whole document, as a file of its own."""
     verdict, opened = incident.document["verdict"], incident.opened
     name = incident.history.label if opened is None else opened["id"]
+    if opened is not None and incident.by_alert:
+        verdict = "critical" if incident.fires else "open" if opened["closed_at"] is None else "closed"
     return page(
         f"Incident report: {name}",
         badge(verdict.replace("_", " "), _TONES[verdict]),
@@ -463,7 +524,7 @@ def _not_measured(found: Mapping[str, Any]) -> Iterator[Markup]:
 
 
 def _charts(incident: Incident) -> Iterator[Markup]:
-    since = incident.document["since_step"]
+    since = incident.since
     mark = None if since is None else (float(since), f"since step {since}")
     for key in CHARTS:
         metric, points = declared(key), sorted(incident.history.trend(key).items())

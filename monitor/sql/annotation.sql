@@ -9,6 +9,7 @@ WHERE NOT EXISTS (
 -- annotation_list: What people say of $run, oldest first. Grain: annotation that holds. Inputs: annotations.
 SELECT kind, step, words, author, time FROM annotations WHERE run = $run AND removed_at IS NULL ORDER BY number
 
--- annotation_remove: Takes back annotations of $run of a kind: those with $words (null: all). Grain: annotation. Inputs: annotations.
+-- annotation_remove: Takes back annotations of $run of a kind: those with $words (null: all), at $step (null: any). Grain: annotation. Inputs: annotations.
 UPDATE annotations SET removed_at = $now
-WHERE run = $run AND kind = $kind AND words = coalesce($words, words) AND removed_at IS NULL
+WHERE run = $run AND kind = $kind AND words = coalesce($words, words) AND ($step::BIGINT IS NULL OR step = $step::BIGINT)
+    AND removed_at IS NULL

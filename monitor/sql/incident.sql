@@ -7,8 +7,20 @@ UPDATE incidents
 SET closed_at = $now, closed_step = $step::BIGINT, closed_by = $author, resolution = $resolution, calm = $calm
 WHERE id = $id AND closed_at IS NULL
 
--- incident_comments: What people said about the incident $incident, oldest first. Grain: comment. Inputs: alert_audit.
-SELECT time, author, words FROM alert_audit WHERE subject = $incident AND action = 'commented' ORDER BY number
+-- incident_comments: What people said about the incident $incident since it was opened: a deleted run may have had one of the same name. Oldest first.
+-- Grain: comment. Inputs: incidents, alert_audit.
+SELECT time, author, words
+FROM alert_audit JOIN incidents ON id = subject AND time >= opened_at
+WHERE subject = $incident AND action = 'commented'
+ORDER BY alert_audit.number
+
+-- incident_critical: Critical alerts with messages in the incident $incident, the first one first, and what those say to do. Grain: rule. Inputs:
+-- notifications.
+SELECT rule, arg_max(concat_ws(' ', nullif(document ->> '$.description', ''), document ->> '$.fix'), number) AS words
+FROM notifications
+WHERE incident = $incident AND severity = 'critical' AND state NOT IN ('resolved', 'closed')
+GROUP BY rule
+ORDER BY min(number)
 
 -- incident_diagnosed: Keeps what the newest diagnosis says of the trouble in open incidents of $runs (a list). Inputs: incidents, diagnoses.
 UPDATE incidents
@@ -25,7 +37,7 @@ WHERE i.id = incidents.id AND (incidents.closed_at IS NULL) = i.open
 
 -- incident_list: Incidents of $run (null: of all runs), the open ones first, then the newest. Grain: incident. Inputs: incidents, alert_audit.
 SELECT * EXCLUDE (document, healthy, seen, calm),
-       (SELECT count(*) FROM alert_audit WHERE subject = incidents.id AND action = 'commented') AS comments
+       (SELECT count(*) FROM alert_audit WHERE subject = incidents.id AND action = 'commented' AND time >= opened_at) AS comments
 FROM incidents
 WHERE run = coalesce($run, run)
 ORDER BY closed_at IS NOT NULL, opened_at DESC, id

@@ -68,6 +68,15 @@ def test_a_note_is_taken_back_and_mistakes_are_named(noted: Path, capsys: pytest
     assert main(["note", "a", "halved <b>", "--remove", *home]) == 0
     with Store.open(Home(noted)) as store:
         assert queries.app_marks(store, run="a").num_rows == 0
+    assert main(["note", "a", "halved <b>", "--remove", *home]) == 1  # again: there is none
+    assert "a has no note 'halved <b>'; `logprobe note a` lists" in capsys.readouterr().err
+    assert main(["note", "a", "--untag", "swep", *home]) == 1
+    assert "a has no tag 'swep'" in capsys.readouterr().err
+    assert main(["note", "a", "--remove", *home]) == 1
+    assert "--remove takes a note back: give its WORDS" in capsys.readouterr().err
+    with Store.open(Home(noted)) as store:
+        done = [row["action"] for row in queries.alert_audit(store, count=99).to_pylist()]
+    assert (done.count("note removed"), done.count("tag removed")) == (1, 1)
     assert main(["note", "a", "--step", "3", *home]) == 1
     assert "--step is for a note" in capsys.readouterr().err
     assert main(["note", "c", "--tag", "x", *home]) == 1
@@ -75,3 +84,15 @@ def test_a_note_is_taken_back_and_mistakes_are_named(noted: Path, capsys: pytest
     assert main(["note", "a", "--tag", "x" * 61, *home]) == 1
     assert "the longest has 60" in capsys.readouterr().err
     assert main(["note", "a", "--tag", "x" * 60, *home]) == 0
+
+
+def test_a_note_is_taken_back_at_the_step_that_is_named(noted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = ("--home", str(noted))
+    for step in ((), ("--step", "1"), ("--step", "2")):
+        assert main(["note", "a", "restarted", *step, *home]) == 0
+    assert main(["note", "a", "restarted", "--step", "4", "--remove", *home]) == 1
+    assert "a has no note 'restarted' at step 4" in capsys.readouterr().err
+    assert main(["note", "a", "restarted", "--step", "1", "--remove", *home]) == 0
+    with Store.open(Home(noted)) as store:
+        rows = queries.annotation_list(store, run="a").to_pylist()
+    assert [row["step"] for row in rows if row["words"] == "restarted"] == [None, 2]

@@ -18,7 +18,7 @@ from logprobe.app.dashboard.views.page import report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, read_once, theme
 from logprobe.app.report.gather import read
 from logprobe.app.report.html import joined, style
-from logprobe.app.report.incident import Incident, annex, story
+from logprobe.app.report.incident import Incident, alert_remedies, annex, story
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import remedy
 from logprobe.app.text.judgement import SIGNS
@@ -73,7 +73,8 @@ def one_blocks(found: Incident, run: Run | None, blocked: str) -> list[Block]:
     icon, _ = SIGNS["critical" if opened["closed_at"] is None else "unknown"]
     state = "Open" if opened["closed_at"] is None else "Closed"
     ended = "" if opened["closed_at"] is None else f" {_who(opened)}: {opened['resolution']}"
-    lines = [] if first is None else [[first["cause"].replace("_", " "), remedy(first, found.standing)]]
+    lines = [list(each) for each in alert_remedies(found)]
+    lines += [] if first is None else [[first["cause"].replace("_", " "), remedy(first, found.standing)]]
     lines += [] if first is None else setting_lines(first, found.standing)
     verdict = {
         "type": "verdict",

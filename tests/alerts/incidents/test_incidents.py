@@ -23,6 +23,7 @@ from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.monitor import queries
+from logprobe.monitor.deletion.part import erase
 from logprobe.monitor.store.store import Store
 
 PAGE = "http://127.0.0.1:8501"
@@ -152,6 +153,33 @@ def test_people_comment_and_close_it_once(store: Store) -> None:
     assert len(incidents(store)) == 1
     with pytest.raises(ConfigurationError, match="no incident 'b'"):
         act[COMMENT].run({"incident": "b", "author": "Ada", "words": "x"})
+
+
+@pytest.mark.parametrize(("value", "after"), [(0.1, 2), (9.0, 1)], ids=["not known to be bad", "critical"])
+def test_closed_while_nothing_says_that_the_run_is_critical_the_next_critical_severity_opens_another(
+    store: Store, value: float, after: int
+) -> None:
+    walk(store, [0.1, 9.0, value])  # never diagnosed: of a run whose alerts ended nothing is known
+    of(store, clock=lambda: at(2) + timedelta(seconds=9))[CLOSE].run(
+        {"incident": "a", "author": "Ada", "resolution": "fixed"}
+    )
+    walk(store, [9.0], first=3)
+    assert len(incidents(store)) == after
+
+
+def test_comments_on_an_incident_of_a_deleted_run_are_not_of_the_new_one(store: Store) -> None:
+    walk(store, [0.1, 9.0])
+    of(store, clock=lambda: at(1) + timedelta(seconds=9))[COMMENT].run(
+        {"incident": "a", "author": "Ada", "words": "old"}
+    )
+    assert [row["comments"] for row in queries.incident_list(store, run="a").to_pylist()] == [1]
+    erase(store, "a", author="Ada", action="deleted", now=at(2))
+    walk(store, [0.1, 9.0], first=5)
+    assert [row["id"] for row in incidents(store)] == ["a#1"]
+    assert queries.incident_comments(store, incident="a#1").to_pylist() == []
+    assert [row["comments"] for row in queries.incident_list(store, run="a").to_pylist()] == [0]
+    of(store, clock=lambda: at(9))[COMMENT].run({"incident": "a", "author": "Ada", "words": "new"})
+    assert [row["words"] for row in queries.incident_comments(store, incident="a#1").to_pylist()] == ["new"]
 
 
 def test_a_store_that_fails_leaves_neither_an_incident_nor_its_message(store: Store, monkeypatch) -> None:

@@ -1,0 +1,147 @@
+"""`logprobe incidents`: an incident that an alert opened says so and what to do, whatever the diagnosis says, in every form of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alert_homes import K3, at, put
+
+from logprobe.alerts.incidents.actions import CLOSE, of
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.job import Evaluator
+from logprobe.app.cli import main
+from logprobe.app.dashboard.pages.incidents import one_blocks
+from logprobe.app.report.gather import read
+from logprobe.app.report.incident import Incident, happened, last_good, report
+from logprobe.monitor import queries
+from logprobe.monitor.compare import Place
+from logprobe.monitor.diagnosis.result import Diagnosis, Verdict
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.store import Store
+
+LAST = 69  # step; tokens are missing from step 58 on, and the alert counts three steps: it begins at step 60
+RUNBOOK = "says what is missing: log-probs of the engine, of the trainer, or their join."
+HEALTHY = Diagnosis("a", "healthy", None, None, "none", (), ())
+
+
+def look(store: Store, step: int, seconds: float = 3.0) -> None:
+    now = at(step) + timedelta(seconds=seconds)
+    Evaluator(store, rule_file.load, threading.Event(), clock=lambda: now).run_once()
+
+
+def diagnosed(store: Store, verdict: Verdict) -> None:
+    document = json.dumps(replace(HEALTHY, verdict=verdict).document())
+    with store.transaction() as cursor:
+        cursor.execute(
+            "INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, causes, document, diagnosed_at)"
+            " VALUES ('a', ?, currval('revision'), ?, 'none', [], ?, ?)",
+            [LAST, verdict, document, at(LAST) + timedelta(seconds=1)],
+        )
+
+
+def opened(home: Path, verdict: Verdict | None = "healthy", *, silenced: bool = False) -> None:
+    """A run whose coverage becomes low, which is critical, and that is diagnosed as `verdict` (None: not)."""
+    with Store.open(Home(home)) as store:
+        steps: Mapping[int, Mapping[str, Any]] = {
+            step: {K3: 1e-4, "backend.coverage": 1.0 if step < 58 else 0.5} for step in range(LAST + 1)
+        }
+        put(store, "a", steps)
+        with store.transaction() as cursor:
+            if silenced:
+                row = ["1", '{"run": "a"}', "Ada", "known", at(0), at(10 * LAST)]
+                cursor.execute("INSERT INTO alert_silences VALUES (?, ?, ?, ?, ?, ?)", row)
+        if verdict is not None:
+            diagnosed(store, verdict)
+        look(store, LAST)
+
+
+def closed(home: Path) -> None:
+    with Store.open(Home(home)) as store:
+        act = of(store, clock=lambda: at(LAST) + timedelta(seconds=9))
+        act[CLOSE].run({"incident": "a", "author": "Ada", "resolution": "restarted"})
+
+
+def found(home: Path) -> Incident:
+    with Store.open(Home(home)) as store:
+        (row,) = queries.incident_show(store, incident="a#1").to_pylist()
+        return read(Place("a", "a", store), row)
+
+
+def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened(tmp_path)
+    incident = found(tmp_path)
+    assert incident.document["verdict"] == "healthy"
+    assert incident.headline == "a is critical by alert coverage-low, since step 60; the diagnosis says: healthy"
+    page = report(incident)
+    assert '<span class="badge bad">critical</span>' in page
+    assert RUNBOOK in page
+    (verdict, *_) = one_blocks(incident, None, "")
+    assert verdict["words"] == f"{incident.headline}."
+    assert [(rule, RUNBOOK in words) for rule, words in verdict["do"]] == [("coverage-low", True)]
+    assert main(["incidents", "show", "a", "--home", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert incident.headline in shown
+    assert RUNBOOK in shown
+    assert "nothing\n" not in shown.partition("correction")[0]
+
+
+def test_it_has_the_onset_of_the_alert(tmp_path: Path) -> None:
+    opened(tmp_path)
+    incident = found(tmp_path)
+    assert (incident.since, last_good(incident)) == (60, 59)
+    assert ("60", "onset", "as dated by the alert") in [(str(step), *rest) for _, step, *rest in happened(incident)]
+    page = report(incident)
+    assert "59; no checkpoint was recorded" in page
+    assert "in the 50 steps before step 60" in page
+    assert "onset at step 60" in page
+    assert "No onset" not in page
+
+
+def test_closed_it_says_so(tmp_path: Path) -> None:
+    opened(tmp_path)
+    closed(tmp_path)
+    incident = found(tmp_path)
+    assert incident.headline == "a was critical by alert coverage-low, since step 60; the diagnosis says: healthy"
+    assert '<span class="badge bad">closed</span>' in report(incident)
+
+
+def test_open_but_over_it_is_not_called_critical(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with Store.open(Home(tmp_path)) as store:
+        put(store, "a", {step: {K3: 1e-4, "backend.coverage": 1.0} for step in range(LAST + 1, LAST + 41)})
+        look(store, LAST + 40)
+    incident = found(tmp_path)
+    assert incident.opened["closed_at"] is None
+    assert incident.headline.startswith("a was critical by alert coverage-low, since step 60; ")
+    assert '<span class="badge bad">open</span>' in report(incident)
+
+
+def test_an_alert_that_nobody_was_told_of_is_named_too(tmp_path: Path) -> None:
+    opened(tmp_path, silenced=True)
+    incident = found(tmp_path)
+    assert [(row["rule"], row["words"]) for row in incident.critical] == [("coverage-low", "")]
+    assert "coverage-low: no message said what to do" in report(incident)
+
+
+def test_one_that_the_diagnosis_accounts_for_is_told_as_the_diagnosis_has_it(tmp_path: Path) -> None:
+    opened(tmp_path, "critical")
+    incident = found(tmp_path)
+    assert incident.headline == "a is critical"
+    assert "no credible cause found" in report(incident)
+
+
+def test_closed_before_any_diagnosis_it_has_none_and_not_that_of_today(tmp_path: Path) -> None:
+    opened(tmp_path, None)
+    assert found(tmp_path).headline.endswith("; the diagnosis says: no data")  # open: as the run stands
+    closed(tmp_path)
+    incident = found(tmp_path)
+    assert incident.headline == "a was critical by alert coverage-low, since step 60; no diagnosis was made during it"
+    assert (incident.document["verdict"], incident.document["findings"]) == ("no_data", [])
+    assert "diagnosis: no diagnosis was made during it" in report(incident)
