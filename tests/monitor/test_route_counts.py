@@ -140,16 +140,22 @@ def test_raw_files_of_an_earlier_version_have_no_routes(home: Path) -> None:
     import duckdb
     import pyarrow.parquet as pq
 
-    def without_routes(path: Path) -> None:
-        pq.write_table(pq.read_table(path).drop_columns("routes"), path)
+    def without_routes(path: Path, to: Path) -> None:
+        pq.write_table(pq.read_table(path).drop_columns("routes"), to)
 
     with Store.open(Home(home)) as store:
         SpoolWriter(home, RUN, "w").write("rollout", records("rollout", sampled("a")))
         Ingester(store).run_once()
-        files = [home / name for name in store.query("SELECT path FROM raw_files")["path"].to_pylist()]
-        files += [empty_file(store.home, kind) for kind in ("rollout", "training")]
-    for path in files:
-        without_routes(path)
+        (file,) = store.query("SELECT path FROM raw_files")["path"].to_pylist()
+        earlier = f"{file.rpartition('-')[0]}.parquet"  # names had no checksum
+        without_routes(home / file, home / earlier)
+        (home / file).unlink()
+        with store.transaction() as cursor:
+            cursor.execute("UPDATE raw_files SET path = ?", [earlier])
+            cursor.execute("UPDATE segments SET raw_file = ?", [earlier])
+        empty = [empty_file(store.home, kind) for kind in ("rollout", "training")]
+    for path in empty:
+        without_routes(path, path)
     with duckdb.connect(home / "logprobe.duckdb") as connection:
         connection.execute("COMMENT ON VIEW steps IS 'of an earlier version'")
     with Store.open(Home(home)) as store:

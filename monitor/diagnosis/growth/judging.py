@@ -93,7 +93,8 @@ def judged(
     }
     for row in queries.growth_window(source, **columns(kept)).to_pylist() if kept else ():
         facts: dict[str, Any] = {**row}
-        found[facts.pop("run")][row["step"]] = Judged(**facts)
+        of_run = found[facts.pop("run")]
+        of_run[row["step"]] = Judged(**facts)
     ahead = {run: (begun[run].last + 1, last) for run, (_, last) in spans.items() if begun[run].last < last}
     for run, judgements in _go_on(source, begun, ahead, keep).items():
         found[run] |= {each.step: each for each in judgements if each.step >= spans[run][0]}

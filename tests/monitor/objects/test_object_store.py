@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +58,18 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
         yield running
 
 
-def write(store: Store, first: int, last: int, tokens: int = TOKENS) -> None:
-    """Steps of which the trainer did not receive r: it comes from the engine's records."""
+def write(store: Store, first: int, last: int, tokens: int = TOKENS, *, begun: datetime | None = None) -> None:
+    """Steps of which the trainer did not receive r: it comes from the engine's records. `begun`: when; None: long ago."""
     writer = SpoolWriter(store.home.path, "run", f"w{first}")
     ingester, random = Ingester(store), np.random.default_rng(first)
     for step in range(first, last):
         ids = random.integers(0, 50_000, tokens).tolist()
         r = (-random.random(tokens, np.float32)).tolist()
-        trained_on = trained(
-            f"s{step}", step, tokens, token_ids=ids, received=False, trainer_logprobs=[x - 0.001 for x in r]
-        )
+        now = at(step) if begun is None else begun + timedelta(seconds=step)
+        t = [x - 0.001 for x in r]
+        trained_on = trained(f"s{step}", step, tokens, token_ids=ids, received=False, trainer_logprobs=t, time=now)
         writer.write("training", records("training", trained_on))
-        writer.write(
-            "rollout", records("rollout", sampled(f"s{step}", tokens, token_ids=ids, logprobs=r, time=at(step)))
-        )
+        writer.write("rollout", records("rollout", sampled(f"s{step}", tokens, token_ids=ids, logprobs=r, time=now)))
         ingester.run_once()
     Joiner(store).run_once()
     StepJob(store).run_once()
@@ -645,7 +643,7 @@ def test_a_deleted_run_leaves_no_object_even_if_the_server_is_away_or_an_upload_
     assert (move(store).removed_objects, server.objects()) == (2, [])
 
     delete_released(store)
-    write(store, 10, 11)
+    write(store, 10, 11, begun=datetime.now(UTC))
     upload = store.objects.put
 
     def put(path: Path, url: str) -> None:
@@ -654,12 +652,12 @@ def test_a_deleted_run_leaves_no_object_even_if_the_server_is_away_or_an_upload_
 
     with monkeypatch.context() as patch:
         patch.setattr(store.objects, "put", put)
-        move(store)
+        assert move(store).stored_files == 0
     move(store)
     assert (server.objects(), raw_paths(store), value(store, "SELECT count(*) FROM doomed_objects")) == ([], [], 0)
 
     delete_released(store)
-    write(store, 20, 21)
+    write(store, 20, 21, begun=datetime.now(UTC))
     assert move(store).stored_files == 2
     objects = delete({"run": "run", "author": "ada", "force": True})["objects"]
     assert (objects, server.objects()) == ({"removed": 2, "waiting": 0, "problem": None}, [])
