@@ -90,17 +90,14 @@ def remembered(source: Source, run: str, settings: Mapping[str, str]) -> Remembe
     same = _of(source, run, _digest(settings), ())
     if same is not None:
         return same
-    others = ((row, _differences(settings, json.loads(row["settings"]))) for row in _setups(source, run))
+    setups = queries.known_levels_setups(source, run=run).to_pylist()
+    others = ((row, _differences(settings, json.loads(row["settings"]))) for row in setups)
     for row, differs in sorted(others, key=lambda other: (len(other[1]), -other[0]["runs"])):
         if not 0 < len(differs) <= _MOST:
             continue
         if (found := _of(source, run, row["setup"], differs)) is not None:
             return found
     return None
-
-
-def _setups(source: Source, run: str) -> list[queries.KnownLevelsSetups]:
-    return queries.known_levels_setups(source, run=run).to_pylist()
 
 
 def _of(source: Source, run: str, setup: str, differs: tuple[Difference, ...]) -> Remembered | None:
