@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from logprobe.alerts import audit
 from logprobe.alerts.incidents import ledger
-from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import judgement, queries
+from logprobe.monitor import judgement
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
@@ -31,7 +30,7 @@ def of(
 
 def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """``{"incident": …, "author": …, "words": …}``."""
-    known = _known(store, document)
+    known = ledger.find(store, actions.text(document, "incident"))
     author, words = (actions.text(document, name) for name in ("author", "words"))
     with store.transaction() as cursor:
         audit.note(store, cursor, now, author=author, action="commented", subject=known["id"], words=words)
@@ -40,7 +39,7 @@ def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
 
 def _close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """``{"incident": …, "author": …, "resolution": …}``; of one that is closed, it says who did it."""
-    known = _known(store, document)
+    known = ledger.find(store, actions.text(document, "incident"))
     author, resolution = (actions.text(document, name) for name in ("author", "resolution"))
     if known["closed_at"] is not None:
         return {"incident": known["id"], "closed_by": known["closed_by"], "closed_at": known["closed_at"]}
@@ -51,16 +50,6 @@ def _close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str
         ledger.close(store, cursor, known["id"], end)
         audit.note(store, cursor, now, author=author, action="incident closed", subject=known["id"], words=resolution)
     return {"incident": known["id"], "closed_by": author, "closed_at": now}
-
-
-def _known(store: Store, document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The incident that is meant: by its id, or the newest of a run. Raises `ConfigurationError` when there is none."""
-    wanted = actions.text(document, "incident")
-    named, of_run = queries.incident_show(store, incident=wanted), queries.incident_list(store, run=wanted)
-    rows: list[Mapping[str, Any]] = [*named.to_pylist(), *of_run.to_pylist()]
-    if not rows:
-        raise ConfigurationError(f"no incident {wanted!r}; see `logprobe incidents`")
-    return rows[0]
 
 
 ACTIONS: Final[actions.Actions] = {

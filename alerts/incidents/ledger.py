@@ -13,6 +13,7 @@ import pyarrow as pa
 from logprobe.alerts.incidents.lifecycle import HEALTHY_STEPS, Change, Standing
 from logprobe.alerts.notification import CLOSED, Notification
 from logprobe.alerts.sending.outbox import enqueue
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import Severity
 from logprobe.monitor.store.store import Store
@@ -86,6 +87,16 @@ def newest(source: queries.Source, runs: Sequence[str]) -> dict[str, Standing]:
     return {
         row["run"]: Standing(*(row[name] for name in ("number", "open", "calm", "healthy", "seen"))) for row in rows
     }
+
+
+def find(source: queries.Source, wanted: str) -> queries.IncidentShow:
+    """The incident of an id, or the newest of a run. Raises `ConfigurationError` when there is none, `QueryError` as the source does."""
+    rows = queries.incident_show(source, incident=wanted).to_pylist()
+    if not rows and (latest := queries.incident_newest(source, runs=[wanted]).to_pylist()):
+        rows = queries.incident_show(source, incident=latest[0]["id"]).to_pylist()
+    if not rows:
+        raise ConfigurationError(f"no incident {wanted!r}; `logprobe incidents` lists them")
+    return rows[0]
 
 
 def keep(store: Store, cursor: Any, looks: Iterable[Looked]) -> None:

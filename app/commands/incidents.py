@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.alerts.incidents.actions import ACTIONS, CLOSE, COMMENT
+from logprobe.alerts.incidents.ledger import find
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.report.gather import read
 from logprobe.app.report.incident import Incident, changes, facts, happened, last_good, report, similar
 from logprobe.app.report.written import write_report
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import when
-from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
 _WIDEST: Final = 110
@@ -62,17 +62,6 @@ def _show(arguments: argparse.Namespace) -> int:
     else:
         tables.show(_document(found), lambda: "\n".join(_text(found)) + "\n", as_json=arguments.json)
     return 0
-
-
-def find(reader: Reader, wanted: str) -> queries.IncidentShow:
-    """The incident of an id, or the newest of a run, as a row of `incident_show`. Raises `ConfigurationError` when there is none."""
-    rows: list[queries.IncidentShow] = queries.incident_show(reader, incident=wanted).to_pylist()
-    if not rows:
-        newest = queries.incident_newest(reader, runs=[wanted]).to_pylist()
-        rows = queries.incident_show(reader, incident=newest[0]["id"]).to_pylist() if newest else []
-    if not rows:
-        raise ConfigurationError(f"no incident {wanted!r}; `logprobe incidents` lists them")
-    return rows[0]
 
 
 def _document(found: Incident) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import stamp_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.queries import one_line
-from logprobe.monitor.store.raw_files import has_its_bytes, read_raw
+from logprobe.monitor.store.raw_files import OTHER_BYTES, has_its_bytes, read_raw
 
 _FIRST_SECONDS: Final = 5.0  # of the first look, which should find what a start finds; a footer takes 0.2 ms
 _SECONDS: Final = 0.1
@@ -49,7 +49,7 @@ class Compared:
         if stamp is None or self._same.get(str(path)) == stamp:
             return None
         if not has_its_bytes(path):
-            return "its bytes do not match the checksum in its name"
+            return OTHER_BYTES
         self._same[str(path)] = stamp
         return None
 

@@ -48,6 +48,7 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
 # No run is ever called so: "!" is quoted in the folder of a run. Views read by pattern, and a pattern must match something.
 _NO_RUN: Final = "!none"
 _SUFFIX: Final = ".parquet"
+OTHER_BYTES: Final = "its bytes do not match the checksum in its name"
 _CHECKSUM: Final = re.compile(rf"-([0-9a-f]{{8}}){re.escape(_SUFFIX)}")  # ends a name
 _PENDING: Final = "!pending"
 _LEAVING: Final = ".leaving"  # ends the note of a file on its way out; that of its way in goes with the next checkpoint
@@ -96,19 +97,24 @@ def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> 
 
 def has_checksum(path: str) -> bool:
     """Whether the name of a raw file, or of its object, says what its bytes have to be."""
-    return _CHECKSUM.search(path) is not None
+    return _stated(path) is not None
+
+
+def _stated(path: str) -> int | None:
+    """CRC-32 of the bytes, by the file's name; None: it does not say."""
+    said = _CHECKSUM.search(path)
+    return None if said is None else int(said[1], 16)
 
 
 def has_its_bytes(path: Path) -> bool:
     """Whether the bytes of a raw file are those that its name says; also if that says nothing. Raises `OSError`."""
-    said = _CHECKSUM.search(path.name)
-    if said is None:
+    if (stated := _stated(path.name)) is None:
         return True
     found = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
             found = zlib.crc32(block, found)
-    return found == int(said[1], 16)
+    return found == stated
 
 
 def read_raw(path: Path, schema: pa.Schema | None = None) -> pa.Table:
@@ -118,9 +124,8 @@ def read_raw(path: Path, schema: pa.Schema | None = None) -> pa.Table:
 
 def raw_table(name: str, content: bytes, schema: pa.Schema | None = None) -> pa.Table:
     """The same of a file, or object, that has been read. Raises `pa.ArrowException`."""
-    said = _CHECKSUM.search(name)
-    if said and zlib.crc32(content) != int(said[1], 16):
-        raise pa.ArrowInvalid("its bytes do not match the checksum in its name")
+    if (stated := _stated(name)) is not None and zlib.crc32(content) != stated:
+        raise pa.ArrowInvalid(OTHER_BYTES)
     return pq.read_table(pa.BufferReader(content), schema=schema, partitioning=None)
 
 
