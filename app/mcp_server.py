@@ -37,6 +37,7 @@ from logprobe.monitor.compare.comparison import METRICS
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import FIRING
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
@@ -110,7 +111,7 @@ def _reading(home: Home) -> tuple[Tool, ...]:
             "state": known.liveness.state.value,
             "last_step": known.last_step,
             "judgement": as_document(known.judgement),
-            "alerts": [row for row in alerts if row["phase"] in {"firing", "recovering"}],
+            "alerts": [row for row in alerts if row["phase"] in FIRING],
         }
 
     def diagnosis(run: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from logprobe.monitor.queries import Source
 
 Severity = Literal["critical", "warning", "unknown", "ok"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "unknown", "ok")  # the worst first
+FIRING: Final = frozenset({"firing", "recovering"})  # phases of an alert with an episode that people should know of
 ACCEPTED: Final = "accepted: "  # how the reason begins why an alert is muted whose cause people have accepted
 
 

@@ -23,12 +23,12 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import FIRING
 from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
 _WORDS: Final = 110  # characters of a sentence in a table
-_ACTIVE: Final = ("firing", "recovering")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -155,7 +155,7 @@ def _list(arguments: argparse.Namespace) -> int:
         silences = queries.alert_silences(reader, now=datetime.now(UTC).isoformat()).to_pylist()
         lost = [row for row in outbox.dead_letters(reader) if arguments.name in {None, row["run"]}]
     if not (arguments.all or arguments.history):
-        rows = [row for row in rows if row["phase"] in _ACTIVE]
+        rows = [row for row in rows if row["phase"] in FIRING]
     if arguments.json:
         print(
             tables.dump(

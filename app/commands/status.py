@@ -36,6 +36,7 @@ from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segmen
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.diagnosis.judged import judged_as_of
+from logprobe.monitor.judgement import FIRING
 from logprobe.monitor.reader import open_reader
 
 _CRITICAL: Final = 2
@@ -104,7 +105,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
 def _firing(reader: queries.Source, run: str) -> list[dict[str, Any]]:
     """Alerts that fire, silenced ones included: a silence makes nothing better."""
     rows = queries.alert_list(reader, run=run).to_pylist()
-    firing = [dict(row) for row in rows if row["phase"] in {"firing", "recovering"}]
+    firing = [dict(row) for row in rows if row["phase"] in FIRING]
     names = ("rule", "slice", "severity", "started_step", "value", "words", "acknowledged_by", "muted")
     return [{name: row[name] for name in names} for row in firing]
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.report.incident import BEFORE, CHARTS, FIRING, UNDIAGNOSED, Incident, alert_line, newest_first
+from logprobe.app.report.incident import BEFORE, CHARTS, UNDIAGNOSED, Incident, alert_line, newest_first
 from logprobe.app.text.diagnosis import verdict_line
 from logprobe.monitor import queries, worst
 from logprobe.monitor.compare import Place
@@ -19,6 +19,7 @@ from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.proven import latest
 from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Growth, NotMeasured
+from logprobe.monitor.judgement import FIRING
 
 _SEQUENCES: Final = 10
 _DEEDS: Final = 10_000  # of the home, the newest

@@ -38,11 +38,11 @@ from logprobe.monitor.diagnosis.growth.rule import K3, RULE
 from logprobe.monitor.diagnosis.leading import in_reading_order, leading
 from logprobe.monitor.diagnosis.named import in_words
 from logprobe.monitor.diagnosis.result import GROWS
+from logprobe.monitor.judgement import FIRING
 from logprobe.monitor.metrics.catalog import metric as declared
 
 BEFORE: Final = 50  # steps before the onset in which changes are looked for
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
-FIRING: Final = frozenset({"firing", "recovering"})
 UNDIAGNOSED: Final = "no diagnosis was made during it"
 Rows = Sequence[Mapping[str, Any]]
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.rule import Rule
+from logprobe.monitor.judgement import FIRING
 
 
 class Phase(StrEnum):
@@ -30,7 +31,7 @@ class Phase(StrEnum):
     @property
     def active(self) -> bool:
         """Whether there is an episode that people should know of."""
-        return self in {Phase.FIRING, Phase.RECOVERING}
+        return self in FIRING
 
 
 class Reason(StrEnum):

@@ -27,13 +27,13 @@ from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
+from logprobe.monitor.judgement import FIRING
 
 Row = Mapping[str, Any]
 
 RECENT: Final = 30
 TOMORROW: Final = "tomorrow"
 _MORNING: Final = 9  # o'clock, where whoever snoozes is
-_FIRING: Final = frozenset({"firing", "recovering"})
 _CALM: Final = frozenset({"normal", "no_data"})
 _HEAD: Final = ("alert", "severity", "since", "value", "observation", "acknowledged by")
 _REASON: Final = {"name": "reason", "label": "reason", "required": True}
@@ -53,7 +53,7 @@ class Alerts:
 
 def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
     """Blocks of `browser/report.js`. `blocked`: why nothing can be done from this page; "": it can."""
-    firing = [each for each in alerts.current if each["phase"] in _FIRING]
+    firing = [each for each in alerts.current if each["phase"] in FIRING]
     pending = [each for each in alerts.current if each["phase"] == "pending"]
     recent = [each for each in reversed(alerts.history) if _tells(each)][:RECENT]
     return [
@@ -148,7 +148,7 @@ def _why(run: str) -> Block:
 
 
 def _remedies(each: Row, run: str, blocked: str) -> Iterable[Block]:
-    if each["episode"] and each["phase"] in _FIRING and (not each["acknowledged_by"] or each["acknowledged_until"]):
+    if each["episode"] and each["phase"] in FIRING and (not each["acknowledged_by"] or each["acknowledged_until"]):
         args = {"episode": each["episode"]}
         words = f"Acknowledge `{_name(each)}`: no more notifications during this episode."
         yield action("ack", "Acknowledge", words, blocked, args=args, fields=[BY, _REASON])
