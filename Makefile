@@ -44,18 +44,18 @@ help:
 	@echo "make chaos   recorders and services killed on disks that misbehave (ARGS='--seed N --kills N --minutes N')"
 	@echo "make soak    hours of recording, ingest and reading: slopes of memory, files, store (ARGS='--minutes 10')"
 	@echo "make scale   many sessions and runs, a million sequences in a step, thousands of weight versions"
-	@echo "make zoo     ordinary runs judged: the confusion table of docs/diagnosis.md"
-	@echo "make zoo-passes   runs of real forward passes judged: the second table of docs/diagnosis.md"
+	@echo "make zoo     ordinary runs judged: the first table of tests/RESULTS.md"
+	@echo "make zoo-passes   runs of real forward passes judged: the second table of tests/RESULTS.md"
 	@echo "make rescue  a run that collapses without a correction: none, always, and armed (ARGS='--seeds 1 --detail')"
 	@echo "make test-frameworks   trains with TRL, ms-swift, verl and PipelineRL and compares every number they log"
 	@echo "make test-settings     do the settings that remedies name exist in each framework's own configuration?"
-	@echo "make test-engines      the plugin on vLLM 0.28, 0.30 and 0.32; writes the table of docs/recording.md"
+	@echo "make test-engines      the plugin on vLLM 0.28, 0.30 and 0.32; writes the table of tests/RESULTS.md"
 	@echo "make test-identity     random schedules of adapters read again, weights overwritten in place and equal answers: any version wrong?"
 	@echo "make test-s3           raw tokens in a real S3 server: the same digits, and everything killed"
 	@echo "make test-objects      the same on emulators of Azure's and Google's object stores"
 	@echo "make test-image        docs/examples/Dockerfile built and used: the service inside, a relay and readers outside"
 	@echo "make test-agents       multi-turn agents against a real vllm serve, with a weight update in flight"
-	@echo "make test-proof        faults planted on real engines, found by logprobe score and bisect; writes the tables of docs/proof.md"
+	@echo "make test-proof        faults planted on real engines, found by logprobe score and bisect; writes the tables of tests/RESULTS.md"
 	@echo "make package wheel and sdist in dist/, checked and installed alone in empty environments"
 	@echo "make dev     the development environment only"
 	@echo "make clean   remove environments and caches"
@@ -265,12 +265,12 @@ scale: dev chromium
 directive-delays: dev
 	@$(BIN)/python tests/benchmarks/directive_delays.py $(ARGS)
 
-# Ordinary runs, growth, lag and engine faults by the hundred, judged; writes the confusion table of docs/diagnosis.md (half an hour).
+# Ordinary runs, growth, lag and engine faults by the hundred, judged; writes the first table of tests/RESULTS.md (half an hour).
 .PHONY: zoo
 zoo: dev
 	@PYTHONPATH=tests $(BIN)/python -m zoo.table $(ARGS)
 
-# Runs of real forward passes, judged; rewrites the second table of docs/diagnosis.md.
+# Runs of real forward passes, judged; rewrites the second table of tests/RESULTS.md.
 .PHONY: zoo-passes
 zoo-passes: dev
 	@PYTHONPATH=tests $(BIN)/python -m zoo.passes_table $(ARGS)
@@ -286,7 +286,7 @@ cluster: dev
 	@$(BIN)/python tests/cluster/run.py $(ARGS)
 
 # Faults planted on real engines and trainers, each found by `logprobe score` and `bisect`, and the settings that made the gap of
-# v1-initial; ARGS="bf16 two" or ARGS=article chooses, ARGS="--minutes 7" does what is missing in parts of 9 minutes. Writes the tables of docs/proof.md.
+# v1-initial; ARGS="bf16 two" or ARGS=article chooses, ARGS="--minutes 7" does what is missing in parts of 9 minutes. Writes tables of tests/RESULTS.md and docs/proof.md.
 .PHONY: test-proof
 test-proof: dev
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/prove.py $(ARGS)
@@ -298,7 +298,7 @@ test-trace: dev
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/trace_replay.py .artifacts/triton
 
 # Trainers and engines that are wrong in ways that mostly have no setting: what a bisection names. ARGS is a folder for models and results, then engine
-# situations (default: all). Writes the table of docs/proof.md.
+# situations (default: all). Writes a table of tests/RESULTS.md.
 .PHONY: test-named
 test-named: dev
 	@PYTHONPATH=tests/proof:tests:tests/e2e $(BIN)/python tests/proof/named_table.py $(or $(ARGS),.artifacts/named)
@@ -331,8 +331,8 @@ wording: dev
 	@$(BIN)/python tests/wording/check.py
 lint: wording
 
-# The documentation as a site in .artifacts/site, with API pages from docstrings; any warning fails the build.
-DOCS := mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
+# The documentation as a site in .artifacts/site, with API pages from docstrings and tables from declarations; any warning fails the build.
+DOCS := mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff numpy pyarrow array-api-compat pydantic
 .venv-docs/.logprobe-ready: Makefile
 	$(check_python)
 	@echo "setting up $(@D) (once) …" >&2

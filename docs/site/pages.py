@@ -1,8 +1,10 @@
-"""MkDocs hook: adds the pages that are not in docs/ (README as the home page, policy, changelog, API, modules) and adapts their links."""
+"""MkDocs hook: adds the pages that are not in docs/ (README as the home page, policy, changelog, API, modules), and tables to those that are."""
 
 from __future__ import annotations
 
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +21,7 @@ FROM_ROOT: Final = {
     "security-policy.md": "SECURITY.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
+    "results.md": "tests/RESULTS.md",
 }
 # Page of the site → title and the objects that it documents.
 API: Final = {
@@ -62,6 +65,7 @@ def on_startup(**_: object) -> None:
         link = _SOURCE / part
         if not link.is_symlink():
             link.symlink_to(ROOT / part)
+    sys.path[:0] = [str(_SOURCE.parent), str(Path(__file__).parent)]  # `tables`, and the declarations that it reads
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -79,9 +83,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Links out of docs/ lead to the pages made from these files; `docs/` is where the pages are."""
+    """Puts tables in their places. Links out of docs/ lead to the pages made from these files."""
     for page, name in FROM_ROOT.items():
         markdown = markdown.replace(f"](../{name})", f"]({page})")
+    if "<!-- table: " in markdown:
+        tables = import_module("tables")  # it imports logprobe, which is found after `on_startup` only
+        markdown = tables.filled(markdown, tables.tables())
     return markdown
 
 

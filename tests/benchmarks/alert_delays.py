@@ -1,4 +1,4 @@
-"""How often the shipped rules fire on healthy runs, and how late on runs that grow: measured, and written into docs/alerts.md.
+"""How often the shipped rules fire on healthy runs, and how late on runs that grow: measured, and written into tests/RESULTS.md.
 
 python tests/benchmarks/alert_delays.py            # some minutes; rewrites the measured part of the page
 """
@@ -31,7 +31,7 @@ RUNS = 200
 ONSET = 500
 DOUBLINGS = (15, 30, 60, 120, 240)
 SEEDS = 12
-PAGE = ROOT / "docs" / "alerts.md"
+PAGE = ROOT / "tests" / "RESULTS.md"
 BEGIN, END = "<!-- measured: tests/benchmarks/alert_delays.py -->", "<!-- end of what was measured -->"
 RECORDED = ("v0-reference", "v1-fixed", "v1-initial", "late-growth")
 START = datetime(2026, 1, 1, tzinfo=UTC)

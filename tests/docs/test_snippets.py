@@ -15,7 +15,13 @@ from logprobe.app.parsers.command_line import build
 from logprobe.app.parsers.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    ROOT / "tests" / "RESULTS.md",
+    *sorted((ROOT / "docs").glob("**/*.md")),
+]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 # Not a whole command: alternatives, optional parts or an ellipsis are for people.
 FOR_PEOPLE = re.compile(r"[\[\]…|]|\.\.\.")

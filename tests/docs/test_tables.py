@@ -1,4 +1,4 @@
-"""The pages of metrics, causes and other frameworks say what the declarations say today."""
+"""Tables of the documentation have every declaration, and a place; what the pages say of causes and other frameworks is so today."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from logprobe.alerts.rules import rule_file
+from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT
 from logprobe.monitor.diagnosis.evidence.gather import SAMPLE_TOKENS
@@ -21,29 +23,37 @@ from logprobe.monitor.peers import PEERS
 
 @pytest.fixture(scope="module")
 def tables(repository: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tables", repository / "docs" / "tables.py")
+    spec = importlib.util.spec_from_file_location("tables", repository / "docs" / "site" / "tables.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-@pytest.mark.parametrize("name", ["metrics.md", "causes.md", "peers.md", "alerts.md"])
-def test_a_page_has_the_tables_that_the_declarations_make(tables: ModuleType, repository: Path, name: str) -> None:
-    page = (repository / "docs" / name).read_text(encoding="utf-8")
-    assert tables.filled(page, tables.tables()[name]) == page, "run: python docs/tables.py"
+def test_every_table_has_one_place(tables: ModuleType, repository: Path) -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (repository / "docs").glob("*.md")]
+    assert sorted(name for page in pages for name in tables.PLACE.findall(page)) == sorted(tables.tables())
+
+
+def test_a_page_gets_its_tables_and_a_name_of_none_is_refused(tables: ModuleType) -> None:
+    assert tables.filled("a\n\n<!-- table: x -->\n\nb", {"x": "| 1 |"}) == "a\n\n| 1 |\n\nb"
+    with pytest.raises(KeyError, match="y"):
+        tables.filled("<!-- table: y -->", {"x": "| 1 |"})
 
 
 @pytest.mark.parametrize(
-    ("name", "keys", "cells"),
+    ("names", "keys", "cells"),
     [
-        ("metrics.md", [metric.key for metric in CATALOG], 8),
-        ("causes.md", [cause.name for cause in CAUSES], 5),
+        (["metrics-of-a-pair", "metrics-of-a-step"], [metric.key for metric in CATALOG], 8),
+        (["causes-semantic", "causes-inference-path", "causes-objective"], [cause.name for cause in CAUSES], 5),
+        (["presets"], list(PRESETS), 4),
+        (["rules"], [rule.name for rule in rule_file.load().rules], 5),
     ],
 )
 def test_a_table_has_every_declaration_once_in_unbroken_rows(
-    tables: ModuleType, name: str, keys: list[str], cells: int
+    tables: ModuleType, names: list[str], keys: list[str], cells: int
 ) -> None:
-    rows = [line for line in "\n".join(tables.tables()[name]).splitlines() if line.startswith("| `")]
+    made = tables.tables()
+    rows = [line for name in names for line in made[name].splitlines()[2:]]
     assert sorted(key for row in rows for key in re.findall("`(.+?)`", row.split(" | ")[0])) == sorted(keys)
     assert {row.replace("\\|", "").count("|") for row in rows} == {cells}
 

@@ -1,4 +1,4 @@
-"""Runs the engine tests on several releases of vLLM, each in an environment of its own, and writes the table of docs/recording.md.
+"""Runs the engine tests on several releases of vLLM, each in an environment of its own, and writes the table of tests/RESULTS.md.
 
     python tests/engines/run.py [0.28.0 0.30.0 0.32.0] [-- pytest arguments]
 
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from marked_page import write_between  # noqa: E402 - beside the tests
 
-PAGE = ROOT / "docs" / "recording.md"
+PAGE = ROOT / "tests" / "RESULTS.md"
 REPORTS = ROOT / ".artifacts" / "engines"
 BEGIN, END = "<!-- engines: tests/engines/run.py -->", "<!-- end of engines -->"
 FILES = ("tests/e2e/test_vllm_engine.py", "tests/e2e/test_attribution.py")

@@ -39,11 +39,11 @@ CLIPPED = {"clip_ratio/region_mean": "update.pg_clip_fraction"}
 
 @pytest.fixture(scope="module")
 def agreement(request: pytest.FixtureRequest) -> Iterator[Agreement]:
-    """All that is compared; `LOGPROBE_WRITE_TABLES=1` writes it into docs/trl.md where all tests are run."""
+    """All that is compared; `LOGPROBE_WRITE_TABLES=1` writes it into tests/RESULTS.md where all tests are run."""
     found = Agreement()
     yield found
     if os.environ.get("LOGPROBE_WRITE_TABLES") and is_whole(request.config, pytest.ExitCode.OK):
-        found.write(Path(__file__).parents[2] / "docs" / "trl.md")
+        found.write(Path(__file__).parents[1] / "RESULTS.md")
 
 
 @pytest.fixture

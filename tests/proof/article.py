@@ -48,7 +48,7 @@ def tell(folder: Path) -> bool:
     found = {run: _found(folder, run) for run in (REFERENCE, INITIAL)}
     told = right(found)
     if told:
-        page.write("article", lines(found))
+        page.write("article", lines(found), page.DOCS)
         page.write("article", short(found), ROOT / "README.md")
     print(f"{'ok  ' if told else 'MISS'}  article              {', '.join(found[INITIAL]['bisect']['smallest_set'])}")
     return told

@@ -1,4 +1,4 @@
-"""The table of planted faults in docs/proof.md, from what `prove.py` kept of each."""
+"""The table of planted faults in tests/RESULTS.md, from what `prove.py` kept of each."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def kept(folder: Path) -> dict[str, Document]:
 
 def lines(found: Mapping[str, Document], before: Mapping[str, list[str]]) -> Iterator[str]:
     """The table, in Markdown; of faults without a result, the row that the page has: `before`, by its first cell."""
-    yield "| planted | departs | K3 of r, t | first arm | removes [95 %] | smallest set | named | ran, by the rules of |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| planted | K3 of r, t | first arm | named | ran, by the rules of |"
+    yield "|---|---|---|---|---|"
     for name, fault in ALL.items():
         cells = _row(fault, found[name]) if name in found else before.get(fault.words)
         if cells is not None:
@@ -63,12 +63,9 @@ def _row(fault: Fault, document: Document) -> list[str]:
 
 
 def _cells(found: Document) -> Iterator[str]:
-    yield ", ".join(f"`{name}`" for name in found["departs_all"]) or "none: nothing to find"
     yield brief(found["baseline"]["k3"])
     first = found["arms"][0] if found["arms"] else None
     yield "–" if first is None else f"`{first['knob']}`: {first['setting']}"
-    yield "–" if first is None else share(first)
-    yield ", ".join(f"`{name}`" for name in found["smallest_set"]) or "–"
 
 
 def brief(k3: float) -> str:

@@ -1,4 +1,4 @@
-"""The table of docs/proof.md that says how often a wrong setting is named, from what trainers.py and engine_faults.py kept.
+"""The table of tests/RESULTS.md that says how often a wrong setting is named, from what trainers.py and engine_faults.py kept.
 
     python tests/proof/named_table.py FOLDER [SITUATION … | --table]
 

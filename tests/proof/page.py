@@ -1,4 +1,4 @@
-"""Tables of docs/proof.md that commands write, each between two markers, and by what a row was made."""
+"""Tables of tests/RESULTS.md and docs/proof.md that commands write, each between two markers, and by what a row was made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Final
 
 from marked_page import write_between
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "proof.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
+DOCS: Final = PAGE.parents[1] / "docs" / "proof.md"
 
 
 def ran() -> dict[str, str]:

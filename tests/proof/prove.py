@@ -6,7 +6,7 @@
     make test-proof ARGS="--minutes 7"
 
 Samples, finished arms and results are kept in `.artifacts/proof`; `--afresh` starts without them. Each call writes the rows of the table in
-docs/proof.md for which there is a result, with the day and the rules it was made by; the others stay. `--minutes` is for a machine that
+tests/RESULTS.md for which there is a result, with the day and the rules it was made by; the others stay. `--minutes` is for a machine that
 is free for minutes only: it does the faults that these rules have no result of, and starts none later. `article` is the story of `v1-initial`, see article.py.
 """
 

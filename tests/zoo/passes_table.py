@@ -1,7 +1,7 @@
 """Judges the zoo of real forward passes (`zoo.passes`): `make zoo-passes`, or `PYTHONPATH=tests python -m zoo.passes_table`.
 
 Each run is judged at several steps, as a service would; a healthy one at every twentieth. `--development`: the cases rules may be
-corrected with, on the terminal; without it those held back, into docs/diagnosis.md.
+corrected with, on the terminal; without it those held back, into tests/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zoo.passes_cases import DEVELOPMENT, HELD_BACK, cases
 from logprobe.monitor.diagnosis.diagnose import conclude
 from logprobe.monitor.diagnosis.result import Diagnosis
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "diagnosis.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
 BEGIN, END = "<!-- zoo of passes: written by make zoo-passes -->", "<!-- zoo of passes: end -->"
 CALIBRATED: Final = 205  # first step that is judged
 EVERY: Final = 20
@@ -83,8 +83,8 @@ def _right(outcome: Outcome) -> bool:
 def markdown(outcomes: list[Outcome]) -> list[str]:
     """The table, and what is counted over all families."""
     lines = [
-        "| family | what should follow | median K3 | right | healthy | not needed | enable | do not enable | first cause (times) |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| family | what should follow | median K3 | right | first cause (times) |",
+        "|---|---|---|---|---|",
     ]
     families = list(dict.fromkeys(each["family"] for each in outcomes))
     lines += [_row([each for each in outcomes if each["family"] == family]) for family in families]
@@ -92,17 +92,11 @@ def markdown(outcomes: list[Outcome]) -> list[str]:
 
 
 def _row(some: list[Outcome]) -> str:
-    counts = [sum(each["advice"] == advice for each in some) for advice in ("not_needed", "enable", "do_not_enable")]
-    healthy = sum(each["verdict"] == "healthy" for each in some)
     causes = [each["cause"] or "none" for each in some]
     named = ", ".join(f"{cause} ({causes.count(cause)})" for cause in sorted(set(causes), key=causes.index))
     right = f"{sum(each['right'] for each in some)} of {len(some)}"
     k3 = float(np.median([each["k3"] for each in some]))
-    return (
-        f"| {some[0]['family']} | {some[0]['wanted']} | {k3:.1e} | {right} | {healthy} | "
-        + " | ".join(map(str, counts))
-        + f" | {named} |"
-    )
+    return f"| {some[0]['family']} | {some[0]['wanted']} | {k3:.1e} | {right} | {named} |"
 
 
 def _totals(outcomes: list[Outcome]) -> Iterator[str]:

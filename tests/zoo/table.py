@@ -1,4 +1,4 @@
-"""Judges the zoo and writes the confusion table into docs/diagnosis.md: `make zoo`, or `PYTHONPATH=tests python -m zoo.table`.
+"""Judges the zoo and writes the confusion table into tests/RESULTS.md: `make zoo`, or `PYTHONPATH=tests python -m zoo.table`.
 
 `--each N --healthy N`: runs of each family and kind; `--development`: of the development sets, on the terminal; `--keep FILE`: outcomes as JSON lines; `--from FILE`: the table of kept outcomes.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ from marked_page import write_between
 from zoo.cases import DEVELOPMENT, FAMILIES, HEALTHY_FAMILIES, HELD_BACK, KINDS, SEMANTIC_FAMILIES, Set, cases
 from zoo.judge import Judged, judge
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "diagnosis.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
 BEGIN, END = "<!-- zoo: written by make zoo -->", "<!-- zoo: end -->"
 TARGETS: Final = {"healthy": 0.99, "enable": 0.95, "refuse": 0.98, "refuse, semantic": 1.0}
 Outcome = dict[str, Any]
@@ -34,12 +35,16 @@ def outcome(judged: Judged) -> Outcome:
     }  # fmt: skip
 
 
-def markdown(outcomes: list[Outcome]) -> str:
-    """All tables, with the line that says which sets they are of."""
+def markdown(outcomes: list[Outcome], *, whole: bool = False) -> str:
+    """Tables, with the line that says which sets they are of.
+
+    Args:
+        outcomes: of the judged runs.
+        whole: every family and kind of model; else those only in which something was missed.
+    """
+    by_kind = _by_kind(outcomes) if whole else _missed(outcomes)
     sets = f"developed with: seeds from {_seeds(DEVELOPMENT)};\nheld back and judged: seeds from {_seeds(HELD_BACK)}"
-    return "\n".join(
-        [f"{len(outcomes)} runs ({sets}).", "", *_advice(outcomes), "", *_by_kind(outcomes), "", *_errors(outcomes)]
-    )
+    return "\n".join([f"{len(outcomes)} runs ({sets}).", "", *_advice(outcomes), "", *by_kind, "", *_errors(outcomes)])
 
 
 def _seeds(sets: Iterable[Set]) -> str:
@@ -69,6 +74,18 @@ def _by_kind(outcomes: list[Outcome]) -> Iterator[str]:
         cells = " | ".join(_count([each for each in some if each["kind"] == kind], "right") for kind in kinds)
         named = "" if family in HEALTHY_FAMILIES else _count(some, "named")
         yield f"| {family} | {cells} | {named} |"
+
+
+def _missed(outcomes: list[Outcome]) -> Iterator[str]:
+    """Families and kinds of model in which not all was right, or the first cause another."""
+    faulty = [each for each in outcomes if each["family"] not in HEALTHY_FAMILIES]
+    yield f"Wrong: {_short(outcomes, 'right')}."
+    yield f"First cause named in {_count(faulty, 'named')}: {_short(faulty, 'named')} missed."
+
+
+def _short(outcomes: list[Outcome], key: str) -> str:
+    places = Counter(f"{each['family']}, {each['kind']}" for each in outcomes if not each[key])
+    return "; ".join(f"{place} ({count})" for place, count in places.items()) or "none"
 
 
 def _errors(outcomes: list[Outcome]) -> Iterator[str]:
@@ -127,7 +144,7 @@ def main() -> None:
     else:
         outcomes = _kept(_judged(arguments), arguments.keep)
     if arguments.development:
-        print(markdown(outcomes))
+        print(markdown(outcomes, whole=True))
     else:
         write(markdown(outcomes))
 

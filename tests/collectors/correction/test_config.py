@@ -125,9 +125,7 @@ def test_torch_is_not_imported_for_numpy_arrays() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def test_the_documentation_lists_every_field_and_preset() -> None:
+def test_the_documentation_names_every_field() -> None:
     page = (Path(__file__).parents[3] / "docs" / "correction.md").read_text()
-    for name, (config, source) in PRESETS.items():
-        assert f"| `{name}` | {config} | {source} |" in page
     for entry in fields(CorrectionConfig):
         assert f"{entry.name}" in page, entry.name

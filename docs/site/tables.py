@@ -1,16 +1,22 @@
-"""The tables that docs/metrics.md, causes.md, peers.md and alerts.md have from declarations; writes them into these pages.
+"""Tables of the documentation that follow from declarations: metrics, causes, rules, presets, options of other frameworks.
 
-python docs/tables.py
+`make docs` puts each in the place of its line `<!-- table: NAME -->`. In a checkout, with logprobe installed:
+
+    python docs/site/tables.py           # names
+    python docs/site/tables.py rules     # prints these tables
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from logprobe.alerts.rules import rule_file
+from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, CREDIBLE, INFERRED, KNOWN, LIKELY, POSSIBLE
 from logprobe.monitor.diagnosis.levels import PRIORS
@@ -21,26 +27,27 @@ from logprobe.monitor.metrics.step_metrics import STEP_METRICS
 from logprobe.monitor.peers import PEERS
 from logprobe.monitor.peers.peer import CommonOptions, Peer
 
+PLACE: Final = re.compile(r"^<!-- table: ([\w-]+) -->$", re.MULTILINE)
 
-def tables() -> dict[str, list[str]]:
-    """Tables in Markdown, in their order, by page."""
+
+@cache
+def tables() -> dict[str, str]:
+    """Every table, in Markdown, by its name."""
     return {
-        "metrics.md": [_metrics(PAIR_METRICS), _metrics(STEP_METRICS)],
-        "causes.md": [_confidence(), *map(_causes, LAYERS), _priors()],
-        "peers.md": [_options(peer) for peer in PEERS.values()],
-        "alerts.md": [_rules()],
+        "metrics-of-a-pair": _metrics(PAIR_METRICS),
+        "metrics-of-a-step": _metrics(STEP_METRICS),
+        "confidence": _confidence(),
+        **{f"causes-{layer.replace('_', '-')}": _causes(layer) for layer in LAYERS},
+        "expected-k3": _priors(),
+        "rules": _rules(),
+        "presets": _presets(),
+        **{f"options-{name}": _options(peer) for name, peer in PEERS.items()},
     }
 
 
-def filled(page: str, made: Sequence[str]) -> str:
-    """The page with each table in the place of the next one of the same head."""
-    end = 0
-    for table in made:
-        start = page.index(f"\n{table.partition(chr(10))[0]}\n", end) + 1
-        end = page.find("\n\n", start) if "\n\n" in page[start:] else len(page) - 1
-        page = page[:start] + table + page[end:]
-        end = start + len(table)
-    return page
+def filled(page: str, made: Mapping[str, str]) -> str:
+    """The page with each table in its place. Raises `KeyError` for the name of no table."""
+    return PLACE.sub(lambda place: made[place[1]], page)
 
 
 def _metrics(metrics: Sequence[Metric]) -> str:
@@ -130,6 +137,11 @@ def _rules() -> str:
     )
 
 
+def _presets() -> str:
+    rows = ((f"`{name}`", str(config), source) for name, (config, source) in PRESETS.items())
+    return _table(("preset", "configuration", "source"), rows)
+
+
 def _options(peer: Peer) -> str:
     common = {entry.name for entry in fields(CommonOptions)}
     rows = (
@@ -165,6 +177,5 @@ def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[list[
 
 
 if __name__ == "__main__":
-    for name, made in tables().items():
-        path = Path(__file__).with_name(name)
-        path.write_text(filled(path.read_text(encoding="utf-8"), made), encoding="utf-8")
+    made = tables()
+    print("\n\n".join(made[name] for name in sys.argv[1:]) or "\n".join(made))
