@@ -1372,8 +1372,10 @@ class ImportSegments(TypedDict):
 def import_segments(source: Source, /, *, run: Any, writer: Any) -> Rows[ImportSegments]: ...
 
 class IncidentCheckpoints(TypedDict):
-    step: Any  # BIGINT
     checkpoints: Any  # BIGINT
+    step: Any  # BIGINT
+    folder: Any  # VARCHAR
+    deleted: Any  # BIGINT
 
 def incident_checkpoints(source: Source, /, *, before: Any, run: Any) -> Rows[IncidentCheckpoints]: ...
 

@@ -2,7 +2,7 @@
 
 The JSON form of `show`: ``{"incident": {"id", "run", "opened_at", "opened_step", "since_step", "cause", "closed_at", "closed_by",
 "resolution", …}, "facts": {…}, "happened": […], "changes": […], "comments": […], "similar": […], "last_good_step", "checkpoint",
-"diagnosis": {…}}``.
+"checkpoint_folder", "diagnosis": {…}}``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _document(found: Incident) -> dict[str, Any]:
         "comments": list(found.comments),
         "similar": list(found.similar),
         "last_good_step": last_good(found),
-        "checkpoint": found.checkpoint,
+        "checkpoint": found.saved and found.saved["step"],
+        "checkpoint_folder": found.saved and found.saved["folder"],
         "diagnosis": found.document,
     }
 

@@ -101,8 +101,7 @@ def _before(place: Place, since: int | None) -> dict[str, Any]:
     return {
         "configs": queries.incident_configs(source, run=run).to_pylist(),
         "parts": queries.incident_parts(source, run=run, first=since - BEFORE, last=since + _SOON).to_pylist(),
-        "checkpoint": saved["step"],
-        "checkpoints": saved["checkpoints"],
+        "saved": saved,
     }
 
 

@@ -100,9 +100,14 @@ def _good(incident: Incident) -> str:
         return ""
     before = last_good(incident)
     step = "none: the first step recorded is concerned" if before is None else f"{before:,}"
-    if not incident.checkpoints:
+    saved = incident.saved
+    if saved is None or not saved["checkpoints"]:
         return f"{step}; no checkpoint was recorded, so the last good one is unknown"
-    good = "none was saved before the onset" if incident.checkpoint is None else f"step {incident.checkpoint:,}"
+    good = "none was saved before the onset"
+    if saved["step"] is not None:
+        good = f"step {saved['step']:,}" + (f", {saved['folder']}" if saved["folder"] else "")
+    elif saved["deleted"] is not None:
+        good = f"none is left; the last one before the onset, of step {saved['deleted']:,}, was deleted"
     return f"{step}; last good checkpoint: {good}"
 
 
@@ -318,8 +323,8 @@ class Incident:
     `document`: the diagnosis. `current`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which
     one, None: none was measured. `experiment`: the newest bisection; None: there is none. `standing`: of the correction. `deeds`: what people
     did about its alerts; `events`: updates, changed configurations and restarts; `configs`, `parts`: rows of `incident_configs` and
-    `incident_parts`; `proof`: the picture of the finding that leads. `checkpoint`: the last one saved before the onset; `checkpoints`: how many
-    were recorded at all. `opened`: row of `incident_show`; None: the run as it stands. `comments`: on it; `similar`: incidents of other runs;
+    `incident_parts`; `proof`: the picture of the finding that leads. `saved`: row of `incident_checkpoints`;
+    None: no onset. `opened`: row of `incident_show`; None: the run as it stands. `comments`: on it; `similar`: incidents of other runs;
     `critical`: its critical alerts, rows of `incident_critical`.
     """
 
@@ -339,8 +344,7 @@ class Incident:
     configs: Rows = ()
     parts: Rows = ()
     proof: Picture | None = None
-    checkpoint: int | None = None
-    checkpoints: int = 0
+    saved: Mapping[str, Any] | None = None
     opened: Mapping[str, Any] | None = None
     comments: Rows = ()
     similar: Rows = ()

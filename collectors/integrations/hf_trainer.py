@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from logprobe.collectors import weights
 from logprobe.collectors.integrations.wrapping import version_of
 from logprobe.collectors.recorder.recorder import Recorder
+
+_CHECKPOINT: Final = re.compile(r"checkpoint-([0-9]+)")  # a folder of a Hugging Face trainer
 
 
 def configuration(trainer: Any, framework: str, settings: Sequence[str]) -> dict[str, Any]:
@@ -40,22 +44,69 @@ def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> 
     recorder.step(int(trainer.state.global_step), scalars)
 
 
+class Session:
+    """Where training begins, and what it saves; makes everything durable when it ends. Called by a callback's methods of the same names."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._there: frozenset[int] = frozenset()  # steps whose checkpoints were there at the last look
+
+    def on_train_begin(self, settings: Any, state: Any) -> None:
+        """`settings`: the trainer's arguments; `state`: its state."""
+        step = int(state.global_step)
+        self._recorder.begins(step + 1)
+        self._look(settings, state)
+        if step in self._there:  # where it goes on; this run may not have saved it
+            self._recorder.checkpoint(step, _folder(settings, step))
+
+    def on_save(self, settings: Any, state: Any) -> None:
+        """Arguments as above."""
+        step = int(state.global_step)
+        self._look(settings, state)
+        if state.is_world_process_zero:
+            self._recorder.checkpoint(step, _folder(settings, step) if step in self._there else None)
+
+    def on_train_end(self, settings: Any, state: Any) -> None:
+        """Arguments as above."""
+        self._look(settings, state)
+        self._recorder.flush()
+
+    def _look(self, settings: Any, state: Any) -> None:
+        """Into the trainer's folder: what was there before may have been deleted for what was saved."""
+        if not state.is_world_process_zero:
+            return
+        with self._recorder.guard("checkpoints"):
+            try:
+                names = [path.name for path in Path(settings.output_dir).iterdir()]
+            except FileNotFoundError:  # nothing was saved yet
+                names = []
+            there = frozenset(int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)))
+            for step in sorted(self._there - there):
+                self._recorder.checkpoint(step, deleted=True)
+            self._there = there
+
+
+def _folder(settings: Any, step: int) -> Path:
+    return Path(settings.output_dir).absolute() / f"checkpoint-{step}"
+
+
 def session(recorder: Recorder) -> Any:
-    """A callback that says where training begins, and makes everything durable when it ends."""
+    """A callback of the Hugging Face trainer that makes a `Session` known to it."""
     from transformers import TrainerCallback  # noqa: PLC0415 - whoever has a trainer has loaded it
 
-    class Session(TrainerCallback):  # type: ignore[misc]
-        def on_train_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-            recorder.begins(int(state.global_step) + 1)
+    known = Session(recorder)
 
-        def on_save(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-            if state.is_world_process_zero:
-                recorder.checkpoint(int(state.global_step))
+    class Callback(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            known.on_train_begin(args, state)
 
-        def on_train_end(self, *_: Any, **__: Any) -> None:
-            recorder.flush()
+        def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            known.on_save(args, state)
 
-    return Session()
+        def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            known.on_train_end(args, state)
+
+    return Callback()
 
 
 def mark_weights(recorder: Recorder, version: int) -> None:

@@ -25,7 +25,13 @@ from logprobe.collectors.integrations.correcting import (
     unmet,
     weights_for,
 )
-from logprobe.collectors.integrations.hf_trainer import configuration, mark_weights, record_logged, weighted_rewards
+from logprobe.collectors.integrations.hf_trainer import (
+    Session,
+    configuration,
+    mark_weights,
+    record_logged,
+    weighted_rewards,
+)
 from logprobe.collectors.integrations.wrapping import (
     WATCHED,
     Wrapper,
@@ -303,20 +309,20 @@ def register() -> None:
     class Logprobe(TrainerCallback):  # type: ignore[misc]
         """Records from the beginning of training on; the trainer has its engine by then."""
 
-        recorder: Recorder | None = None
+        session: Session | None = None
 
-        def on_train_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-            if self.recorder is None:
-                self.recorder = watch(self.trainer)
-            self.recorder.begins(int(state.global_step) + 1)
+        def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            if self.session is None:
+                self.session = Session(watch(self.trainer))
+            self.session.on_train_begin(args, state)
 
-        def on_save(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-            if self.recorder is not None and state.is_world_process_zero:
-                self.recorder.checkpoint(int(state.global_step))
+        def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            if self.session is not None:
+                self.session.on_save(args, state)
 
-        def on_train_end(self, *_: Any, **__: Any) -> None:
-            if self.recorder is not None:
-                self.recorder.flush()
+        def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            if self.session is not None:
+                self.session.on_train_end(args, state)
 
     callbacks_map["logprobe"] = Logprobe
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from typing import Any, Final
 
 from logprobe.collectors.integrations.hf_trainer import configuration, mark_weights, record_logged, session
@@ -54,8 +53,9 @@ class AsyncWatch:
         self._samples = 0  # that were put into batches
         # Of TRL's versions that may still come: the optimizer step whose weights they are, and when their update began (wall clock).
         self._updates: dict[int, tuple[int, float]] = {}
-        # Optimizer step whose weights sampled, by the identity of a sample's tokens, as long as these live.
-        self._sampled: dict[int, tuple[Any, int]] = {}
+        # Of samples that are in no batch yet, by the identity of their tokens, which are held so that no other object has it: TRL's version, and the
+        # optimizer step whose weights sampled.
+        self._sampled: dict[int, tuple[Any, int, int]] = {}
 
     def attach(self, *, correction: bool) -> None:
         """Wraps the trainer's methods, and the queue of its workers."""
@@ -86,8 +86,9 @@ class AsyncWatch:
         version = int(self._trainer.model_version) + 1
         self._updates[version] = (self._optimizer_step, time.time())
         oldest = version - int(getattr(self._trainer.args, "max_staleness", 0)) - 1
-        for old in [each for each in self._updates if each < oldest]:
-            del self._updates[old]
+        self._updates = {version: update for version, update in self._updates.items() if version >= oldest}
+        # What TRL drops as too old comes into no batch.
+        self._sampled = {key: sampled for key, sampled in self._sampled.items() if sampled[1] >= oldest}
 
     def _updated(self, *_: Any) -> None:
         if self._trainer.accelerator.is_main_process:
@@ -107,9 +108,7 @@ class AsyncWatch:
         handed_over = (sample.enqueued_at if self._same_clock else None) or time.time()
         if version not in self._updates or (following is not None and following[1] <= handed_over):
             return
-        key = id(tokens)
-        gone = weakref.ref(tokens, lambda _: self._sampled.pop(key, None))
-        self._sampled[key] = (gone, self._updates[version][0])
+        self._sampled[id(tokens)] = (tokens, version, self._updates[version][0])
 
     def _loading(self, loader: Any, *_: Any) -> None:
         collator = getattr(loader, "collate_fn", None)  # rank 0 alone is asked by it
@@ -128,7 +127,7 @@ class AsyncWatch:
             for place, sample in enumerate(row.samples):
                 columns[_NAME][rank, place] = self._samples
                 columns[_GROUP][rank, place] = int(sample["group_id"])
-                columns[_VERSION][rank, place] = self._sampled.get(id(sample["input_ids"]), (None, _UNKNOWN))[1]
+                *_, columns[_VERSION][rank, place] = self._sampled.pop(id(sample["input_ids"]), (_UNKNOWN,))
                 columns[_REWARD][rank, place] = float(sample["metrics"].get("reward", "nan"))
                 self._samples += 1
         return batch | columns

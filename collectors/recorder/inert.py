@@ -19,7 +19,7 @@ class InertRecorder(Recorder):
         self._health.drop("inert", "nothing is recorded", calls=1)
         return False
 
-    training = rollout = step = weights = report = state = begins = _nothing
+    training = rollout = step = checkpoint = weights = report = state = begins = _nothing
 
     def config(self, *_: Any, **__: Any) -> str:
         """Nothing was recorded that could be found by this."""

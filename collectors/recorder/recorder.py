@@ -8,6 +8,7 @@ records. Only construction raises, at once.
 from __future__ import annotations
 
 import os
+import time as clock
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -23,7 +24,7 @@ from logprobe.collectors.recorder.documents import canonical_json, fingerprint
 from logprobe.collectors.recorder.runtime import Runtime
 from logprobe.collectors.recorder.settings import Settings
 
-CHECKPOINT: Final = "checkpoint"  # the scalar of a step whose weights were saved; read by `incident_checkpoints`
+CHECKPOINT: Final = "checkpoint"  # kind of the documents that name saved weights; read by `incident_checkpoints` and `proof_checkpoints`
 DEFAULT_QUEUE_BYTES: Final = 256 << 20
 
 
@@ -288,16 +289,23 @@ class Recorder:
             return self._small("step", row, parts=parts, step=number, time=time) and not problems
         return False
 
-    def checkpoint(self, step: int) -> bool:
+    def checkpoint(self, step: int, folder: str | os.PathLike[str] | None = None, *, deleted: bool = False) -> bool:
         """Record that the weights after optimizer step `step` were saved, so that an incident can name the last good checkpoint.
 
         Args:
             step: optimizer step.
+            folder: where they are, absolute where it is read in another folder; None: nobody knows.
+            deleted: this checkpoint is there no longer.
 
         Returns:
             Whether it was accepted.
         """
-        return self.step(step, {CHECKPOINT: 1.0})
+        with self._room.guard("checkpoint", step):
+            number = records.whole_number("step", step)
+            # The time makes a document of its own of a checkpoint that was deleted and is saved again.
+            saved = {"step": number, "checkpoint": None if folder is None else os.fspath(folder), "deleted": deleted}
+            return bool(self.config({**saved, "at": round(clock.time(), 3)}, kind=CHECKPOINT))
+        return False
 
     def weights(
         self,
@@ -346,8 +354,8 @@ class Recorder:
             checkpoint: folder of a Hugging Face checkpoint of these weights, absolute where commands run in another folder; for `logprobe score` and `bisect`.
         """
         if checkpoint is not None and version is not None:
-            named = {"version": str(version), "checkpoint": str(checkpoint)}
-            self.config(named, kind="checkpoint", replica=replica)
+            named = {"version": str(version), "step": step, "checkpoint": str(checkpoint)}
+            self.config(named, kind=CHECKPOINT, replica=replica)
         layout = (
             None if fingerprint is None else self.config(fingerprint.document(), kind="weight_layout", replica=replica)
         )

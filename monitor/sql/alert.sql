@@ -36,7 +36,7 @@ WITH upto AS (
     FROM weight_records WHERE run = $run AND version IS NOT NULL
 ), configurations AS (
     SELECT min(time) AS time, concat_ws(' ', kind, 'changed', 'on ' || replica) AS what
-    FROM config_records WHERE run = $run AND kind <> 'weight_layout' GROUP BY kind, replica, fingerprint
+    FROM config_records WHERE run = $run AND kind NOT IN ('weight_layout', 'checkpoint') GROUP BY kind, replica, fingerprint
     QUALIFY row_number() OVER (PARTITION BY kind, replica ORDER BY min(time)) > 1
 ), restarts AS (
     SELECT time, concat(component, ' restarted') AS what

@@ -16,7 +16,7 @@ WITH updates AS (
     ) WHERE place > of - 2000 OR place % (1 + of // 2000) = 0
 ), documents AS (
     SELECT kind, replica, fingerprint, min(time) AS happened_at
-    FROM config_records WHERE run = $run AND kind <> 'weight_layout' GROUP BY ALL
+    FROM config_records WHERE run = $run AND kind NOT IN ('weight_layout', 'checkpoint') GROUP BY ALL
 ), changes AS (
     SELECT 'config' AS kind, happened_at, kind AS label
     FROM documents

@@ -14,7 +14,7 @@ FROM (
            coalesce(any_value(u.sequences), 0) AS sequences
     FROM config_records AS c
     LEFT JOIN used AS u USING (fingerprint)
-    WHERE c.run = $run AND c.kind <> 'weight_layout'
+    WHERE c.run = $run AND c.kind NOT IN ('weight_layout', 'checkpoint')
     GROUP BY c.fingerprint, c.kind
 )
 ORDER BY time, fingerprint

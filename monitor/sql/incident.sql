@@ -67,15 +67,25 @@ WHERE run <> $run AND cause = $cause
 ORDER BY opened_at DESC
 LIMIT $count
 
--- incident_checkpoints: Checkpoints that the trainer of $run saved: the last one before step $before, and how many there are in all. Grain: one row.
--- Inputs: the view scalars.
-SELECT max(step) FILTER (step < $before) AS step, count(DISTINCT step) AS checkpoints FROM scalars WHERE run = $run AND name = 'checkpoint'
+-- incident_checkpoints: Checkpoints that the trainer of $run saved: how many in all, the last one before step $before that was not deleted since, and its
+-- folder; `deleted`: the last one before it that was. Grain: one row. Inputs: config_records.
+WITH saved AS (
+    SELECT TRY_CAST(document ->> 'step' AS BIGINT) AS step, max_by(coalesce(document ->> 'checkpoint', ''), time) AS folder,
+           max_by(coalesce(document ->> 'deleted' = 'true', false), time) AS deleted
+    FROM config_records
+    WHERE run = $run AND kind = 'checkpoint'
+    GROUP BY ALL
+    HAVING step IS NOT NULL
+)
+SELECT count(*) AS checkpoints, max(step) FILTER (step < $before AND NOT deleted) AS step,
+       nullif(max_by(folder, step) FILTER (step < $before AND NOT deleted), '') AS folder, max(step) FILTER (step < $before AND deleted) AS deleted
+FROM saved
 
 -- incident_configs: Configuration documents of $run as they came up, each with the one before it of its kind and replica. Grain: document that is not the
 -- first of its kind and replica. Inputs: config_records.
 WITH documents AS (
     SELECT kind, replica, fingerprint, any_value(document) AS document, min(time) AS happened_at
-    FROM config_records WHERE run = $run AND kind <> 'weight_layout' GROUP BY ALL
+    FROM config_records WHERE run = $run AND kind NOT IN ('weight_layout', 'checkpoint') GROUP BY ALL
 )
 SELECT * FROM (
     SELECT kind, replica, happened_at, document, lag(document) OVER (PARTITION BY kind, replica ORDER BY happened_at) AS before FROM documents

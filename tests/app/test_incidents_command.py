@@ -20,10 +20,12 @@ from logprobe.app.cli import main
 from logprobe.app.dashboard.pages.incidents import one_blocks
 from logprobe.app.report.gather import read
 from logprobe.app.report.incident import Incident, happened, last_good, report
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
 from logprobe.monitor.diagnosis.result import Diagnosis, Verdict
 from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 LAST = 69  # step; tokens are missing from step 58 on, and the alert counts three steps: it begins at step 60
@@ -102,6 +104,53 @@ def test_it_has_the_onset_of_the_alert(tmp_path: Path) -> None:
     assert "in the 50 steps before step 60" in page
     assert "onset at step 60" in page
     assert "No onset" not in page
+
+
+def test_the_last_good_checkpoint_is_one_that_is_still_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(tmp_path)
+
+    def shown() -> tuple[str, dict[str, Any]]:
+        with Store.open(Home(tmp_path)) as store:
+            Ingester(store).run_once()
+        capsys.readouterr()
+        assert main(["incidents", "show", "a", "--json", "--home", str(tmp_path)]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["changes"] == []
+        return document["facts"]["last good step"].partition("; ")[2], document
+
+    with Recorder(tmp_path, "a") as recorder:
+        recorder.step(50, {"checkpoint": 1.0})  # a scalar of somebody's own
+        recorder.flush()
+        assert shown()[0] == "no checkpoint was recorded, so the last good one is unknown"
+        recorder.checkpoint(65, "/out/checkpoint-65")
+        recorder.flush()
+        assert shown()[0] == "last good checkpoint: none was saved before the onset"
+        recorder.checkpoint(20, "/out/checkpoint-20")
+        recorder.weights("w", step=30, checkpoint="/out/w")
+        recorder.checkpoint(40)
+        recorder.flush()
+        words, document = shown()
+        assert (words, document["checkpoint"], document["checkpoint_folder"]) == (
+            "last good checkpoint: step 40",
+            40,
+            None,
+        )
+        recorder.checkpoint(40, deleted=True)
+        recorder.flush()
+        words, document = shown()
+        assert words == "last good checkpoint: step 30, /out/w"
+        assert (document["checkpoint"], document["checkpoint_folder"]) == (30, "/out/w")
+        recorder.checkpoint(30, deleted=True)
+        recorder.checkpoint(20, deleted=True)
+        recorder.flush()
+        words, document = shown()
+        assert words == "last good checkpoint: none is left; the last one before the onset, of step 40, was deleted"
+        assert document["checkpoint"] is None
+        recorder.checkpoint(40)  # saved again, with the same words as before
+        recorder.flush()
+        assert shown()[0] == "last good checkpoint: step 40"
 
 
 def test_closed_it_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from correction_cases import CASES, factors, reduced
-from training import Trained, agree
+from training import Trained, agree, check_checkpoints
 from training import train as train_with
 
 from logprobe.monitor.reader import open_reader
@@ -86,6 +86,14 @@ def test_a_reference_model(train: Any, capsys: Any) -> None:
     for values in ours.values():
         assert values["backend.k3_kl"] is None
         assert values["weight_lag_mean"] == 0
+
+
+def test_the_last_good_checkpoint_of_a_real_training(train: Any, capsys: Any) -> None:
+    """`save_total_limit` deletes the older ones: what an incident names is still there."""
+    plain = {"use_vllm": "false", "vllm_mode": None, "log_rollout_offpolicy_metrics": "false"}
+    saving = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 2}
+    seen = train("saving", steps=8, arguments=plain | saving)
+    check_checkpoints(seen, capsys, seen["home"].parent / "saving" / "run", [2, 4, 6, 8], [6, 8])
 
 
 def test_a_resume_of_two_ranks_under_the_same_name(train: Any, capsys: Any) -> None:

@@ -14,6 +14,8 @@ import pytest
 from marked_page import write_between
 
 from logprobe.app.cli import main
+from logprobe.monitor import queries
+from logprobe.monitor.reader import open_reader
 
 TOLERANCE = 1e-6
 _BEGIN, _END = "<!-- agreement: made by the test -->", "<!-- end of agreement -->"
@@ -128,6 +130,21 @@ class Agreement:
     def write(self, page: Path) -> None:
         """Replaces the table between the markers of a page."""
         write_between(page, _BEGIN, _END, [self.table().rstrip("\n")])
+
+
+def check_checkpoints(
+    seen: Trained, capsys: pytest.CaptureFixture[str], folder: Path, saved: Sequence[int], left: Sequence[int]
+) -> None:
+    """The document of an incident names, for an onset at each step, the last checkpoint before it that is in `folder`."""
+    assert sorted(path.name for path in folder.glob("checkpoint-*")) == [f"checkpoint-{step}" for step in left]
+    seen.steps(capsys)
+    with open_reader(seen["home"]) as reader:
+        for onset in range(1, saved[-1] + 2):
+            (row,) = queries.incident_checkpoints(reader, run=seen["run"], before=onset).to_pylist()
+            good = max((step for step in left if step < onset), default=None)
+            where = None if good is None else str(folder / f"checkpoint-{good}")
+            gone = max((step for step in saved if step < onset and step not in left), default=None)
+            assert row == {"checkpoints": len(saved), "step": good, "folder": where, "deleted": gone}, onset
 
 
 def _cells(cells: Mapping[str, float]) -> Iterator[str]:

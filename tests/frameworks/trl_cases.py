@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from correction_cases import CASES, factors, reduced
 from features import is_whole
-from training import Agreement, Trained, agree, start
+from training import Agreement, Trained, agree, check_checkpoints, start
 from training import train as train_with
 
 from logprobe.app.cli import main
@@ -130,6 +130,13 @@ def test_a_rank_that_is_killed(model: Path, tmp_path: Path, capsys: Any, monkeyp
     assert steps in ({None}, {"1"}, {"2"}, {"3"})
     assert ours[1]["sequences"] == (4 if steps == {None} else 8)
     assert all(values["sequences"] <= 8 for values in ours.values())  # 4 of each rank, none twice
+
+
+def test_the_last_good_checkpoint_of_a_real_training(train: Any, capsys: Any) -> None:
+    """`save_total_limit` deletes the older ones: what an incident names is still there."""
+    config = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 2}
+    seen = train("saving", engine="", steps=8, config=config)
+    check_checkpoints(seen, capsys, seen["home"].parent / "saving", [2, 4, 6, 8], [6, 8])
 
 
 def test_a_resume_under_the_same_name(train: Any, capsys: Any) -> None:

@@ -38,7 +38,7 @@ class Collator:
         for row in sets:
             columns: dict[str, list[Any]] = {name: [] for name in names}
             for place, sample in enumerate(row.samples):
-                ids, start = sample["input_ids"].tolist(), len(columns["input_ids"])
+                ids, start = [int(token) for token in sample["input_ids"]], len(columns["input_ids"])
                 columns["input_ids"] += ids
                 columns["shift_labels"] += [*ids[1:], -100]
                 for at in np.flatnonzero(sample["completion_mask"]):
@@ -75,6 +75,7 @@ class StandIn:
         self.rollout_worker: Any = Worker()
         self.model_version = 0
         self.loader = SimpleNamespace(collate_fn=Collator())
+        self.laid_out: Any = np.array  # how a release keeps what belongs to tokens
 
     def add_callback(self, callback: Any) -> None:
         pass
@@ -106,7 +107,7 @@ class StandIn:
         old = np.where(mask, -ids / 10 - 0.01, 0.0).astype(np.float32)
         self.rollout_queue.put(
             SimpleNamespace(
-                input_ids=ids, completion_mask=mask, old_log_probs=old, advantage=0.5, group_id=group,
+                input_ids=self.laid_out(ids), completion_mask=self.laid_out(mask), old_log_probs=self.laid_out(old), advantage=0.5, group_id=group,
                 model_version=version, metrics={"reward": len(completion) / 10}, enqueued_at=handed_over,
             )
         )  # fmt: skip
@@ -148,9 +149,13 @@ def test_what_ranks_train_on_is_recorded_with_what_trl_drops_on_the_way(home: Pa
     assert not health_events(home).get("missing_key")
 
 
-def test_a_version_is_stated_only_where_it_is_certain(home: Path) -> None:
+@pytest.mark.parametrize(
+    "laid_out", [np.array, torch.from_numpy, lambda values: values.tolist()], ids=["array", "tensor", "list"]
+)
+def test_a_version_is_stated_only_where_it_is_certain(home: Path, laid_out: Any) -> None:
     """A request in flight goes on under new weights, and TRL's sample says only which ones were live when its group began."""
     trainer = StandIn()
+    trainer.laid_out = laid_out
     recorder = trl.watch(trainer, home=home, run="run")
     before = time.time() - 60
     trainer._sync_weight_merged(0.0)  # version 1: the weights of step 0
@@ -190,13 +195,15 @@ def test_samples_that_are_gone_and_old_updates_take_no_memory(home: Path) -> Non
     watch = AsyncWatch(trainer, recorder)
     watch.attach(correction=False)
     trainer._sync_weight_merged(0.0)
-    trainer.sample([1], version=1, handed_over=0.0)
-    sample = trainer.rollout_queue.get()
+    for _ in range(2):
+        trainer.sample([1], version=1, handed_over=0.0)
+    trainer.rollout_queue.get()  # dropped as too old: no batch will have it
     assert len(watch._sampled) == 1
-    del sample
-    assert watch._sampled == {}
+    trainer.step([1])
+    assert len(watch._sampled) == 1
     for _ in range(20):
         trainer._sync_weight_merged(0.0)
+    assert watch._sampled == {}
     assert len(watch._updates) <= trainer.args.max_staleness + 2
     recorder.close()
 
