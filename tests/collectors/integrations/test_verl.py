@@ -215,6 +215,20 @@ def test_the_engine_of_a_changed_verl_is_left_alone(home: Path, monkeypatch: pyt
     assert "RayPPOTrainer has no method _compute_old_log_prob" in report["message"]
 
 
+def test_without_a_home_a_training_goes_on_and_one_warning_says_so(
+    watched: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("LOGPROBE_HOME")
+    trainer = watched.v0()
+    for step in (1, 2):
+        trainer.global_steps = step
+        trainer.fit()
+        watched.tracking().log({"actor/entropy": 0.5}, step=step)
+    assert trainer.updated.keys() == stored("v0")[0].keys()
+    (warning,) = caplog.messages
+    assert warning.startswith("logprobe: verl: nothing is recorded: no home")
+
+
 @pytest.mark.parametrize(
     ("trainer", "actor", "config", "words"),
     [

@@ -74,6 +74,22 @@ def test_ms_swifts_other_layouts_are_left_alone_and_said(home: Path, template: A
     assert words in report["message"]
 
 
+def test_ms_swift_without_a_home_goes_on_and_one_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("LOGPROBE_HOME", raising=False)
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(output_dir="/runs/stand-in"), accelerator=SimpleNamespace(process_index=0)
+    )
+    before = dict(vars(trainer))
+    recorder = ms_swift.watch(trainer)
+    assert ms_swift.watch(trainer) is recorder
+    assert vars(trainer) == before | {WATCHED: recorder}
+    assert not recorder.checkpoint(1)
+    (warning,) = caplog.messages
+    assert warning.startswith("logprobe: ms_swift.watch: nothing is recorded: no home")
+
+
 def test_an_unknown_signature_is_named() -> None:
     assert unknown_methods(Host(), {"double": ("number",)}) == []
     assert unknown_methods(Host(), {"double": ("batch",)}) == ["Host.double has no parameter batch"]
