@@ -1,4 +1,4 @@
-"""Tables of the documentation that follow from declarations: metrics, causes, rules, presets, options of other frameworks.
+"""Tables of the documentation that follow from declarations: metrics, causes, rules, presets, commands, options of other frameworks.
 
 `make docs` puts each in the place of its line `<!-- table: NAME -->`. In a checkout, with logprobe installed:
 
@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,10 @@ from functools import cache
 from typing import Any, Final
 
 from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.rule import CONDITIONS
+from logprobe.app.parsers.commands import COMMANDS
 from logprobe.collectors.correction.presets import PRESETS
+from logprobe.monitor import limits
 from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, CREDIBLE, INFERRED, KNOWN, LIKELY, POSSIBLE
 from logprobe.monitor.diagnosis.levels import PRIORS
@@ -40,7 +44,12 @@ def tables() -> dict[str, str]:
         **{f"causes-{layer.replace('_', '-')}": _causes(layer) for layer in LAYERS},
         "expected-k3": _priors(),
         "rules": _rules(),
+        "conditions": _conditions(),
+        "limits": _limits(),
         "presets": _presets(),
+        "commands": _table(
+            ("command", "what it does"), ((f"`{name}`", words) for name, (words, *_) in COMMANDS.items())
+        ),
         **{f"options-{name}": _options(peer) for name, peer in PEERS.items()},
     }
 
@@ -135,6 +144,23 @@ def _rules() -> str:
             for rule in rules
         ),
     )
+
+
+def _conditions() -> str:
+    rows = (
+        (
+            f"`{kind}`",
+            " ".join((inspect.getdoc(condition) or "").partition("\n\n")[0].split()),
+            ", ".join(f"`{name}`" for name in condition.model_fields if name != "kind"),
+        )
+        for kind, condition in CONDITIONS.items()
+    )
+    return _table(("`kind`", "fires when", "fields"), rows)
+
+
+def _limits() -> str:
+    rows = ((f"`{limit.name}`", f"{limit.default:,} {limit.unit}".rstrip(), limit.words) for limit in limits.ALL)
+    return _table(("limit", "default", "limits"), rows)
 
 
 def _presets() -> str:

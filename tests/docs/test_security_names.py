@@ -1,10 +1,9 @@
-"""Every test that docs/security.md names as a proof exists, and every limit and switch it names is one."""
+"""Every test that docs/security.md names as a proof exists, and every switch it names is one."""
 
 import re
 from pathlib import Path
 
 from logprobe.app.parsers.command_line import build
-from logprobe.monitor import limits
 
 
 def page(repository: Path) -> str:
@@ -21,15 +20,6 @@ def test_every_boundary_names_a_test_that_exists(repository):
         for file, name in named:
             text = (repository / file).read_text(encoding="utf-8")
             assert re.search(rf"^def {name}\(" if name else "^def test_", text, re.MULTILINE), f"{file}::{name}"
-
-
-def test_every_limit_is_listed_with_its_default(repository):
-    listed = dict(
-        re.findall(
-            r"^\| `(\w+)` \| ([\d,]+ ?\w*) \|", page(repository).partition("## Limits for files")[2], re.MULTILINE
-        )
-    )
-    assert listed == {limit.name: str(limit) for limit in limits.ALL}
 
 
 def test_the_switch_for_exact_text_is_there():

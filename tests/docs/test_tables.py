@@ -10,7 +10,10 @@ from types import ModuleType
 import pytest
 
 from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.rule import CONDITIONS
+from logprobe.app.parsers.commands import COMMANDS
 from logprobe.collectors.correction.presets import PRESETS
+from logprobe.monitor import limits
 from logprobe.monitor.diagnosis.causes import CAUSES
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT
 from logprobe.monitor.diagnosis.evidence.gather import SAMPLE_TOKENS
@@ -46,6 +49,9 @@ def test_a_page_gets_its_tables_and_a_name_of_none_is_refused(tables: ModuleType
         (["metrics-of-a-pair", "metrics-of-a-step"], [metric.key for metric in CATALOG], 8),
         (["causes-semantic", "causes-inference-path", "causes-objective"], [cause.name for cause in CAUSES], 5),
         (["presets"], list(PRESETS), 4),
+        (["limits"], [limit.name for limit in limits.ALL], 4),
+        (["conditions"], sorted(CONDITIONS), 4),
+        (["commands"], list(COMMANDS), 3),
         (["rules"], [rule.name for rule in rule_file.load().rules], 5),
     ],
 )
