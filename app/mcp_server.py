@@ -1,6 +1,6 @@
 """What `logprobe mcp` serves: the runs of a home as tools of the Model Context Protocol, for agents that watch trainings.
 
-Tools read what commands read, with the same judgement. Text of runs (names, reasons, tokens, answers of SQL) was written by whoever
+Tools read what commands read, with the same judgement. Text of runs (names, reasons, tokens, answers of SQL) was written by the person who
 trains, or by a model: each result says that what is under ``data`` is data, and has no control characters. Acting is off unless the
 server was started so that it may.
 """

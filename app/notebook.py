@@ -1,4 +1,4 @@
-"""The dashboard's linked chart in a notebook, as a plotly figure of its own: ``figure("/shared/logprobe", "my-run")``."""
+"""The dashboard's linked chart in a notebook, as a plotly figure: ``figure("/shared/logprobe", "my-run")``."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class DirectiveFile:
             return file.read(_MOST_BYTES), found
 
     def write(self, directives: Directives, key: bytes | None) -> None:
-        """Replaces the file; a reader sees the old or the new one, and so does whoever comes after a crash. Raises `OSError`."""
+        """Replaces the file; a reader sees the old or the new one, also after a crash. Raises `OSError`."""
         replace_file(self.path, encode(directives, key), mode=READABLE)
 
     def stop(self, words: str) -> None:

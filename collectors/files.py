@@ -20,7 +20,7 @@ def open_no_follow(path: Path) -> BinaryIO:
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Writes the whole of a file, durably: readers, and whoever comes after a crash, see the old content or the new.
+    """Writes the whole of a file, durably: readers see the old content or the new, also after a crash.
 
     Raises `OSError`; the old content is then untouched, unless it was the folder's entry that could not be synced.
     """

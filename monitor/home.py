@@ -6,7 +6,7 @@
     <home>/logprobe.duckdb                  the store
     <home>/service.lock, service.json       owner of the home (flock), its address and token (mode 0600)
 
-Whoever holds the flock on ``service.lock`` owns the home; a killed owner holds nothing, so nothing needs cleaning up.
+The process that holds the flock on ``service.lock`` owns the home; a killed owner holds nothing, so nothing needs cleaning up.
 
 The service trusts its own user, the owner of the home's folder, and root. Others may share the machine, and in a home for a group the spool. What they plant elsewhere in the home is refused: a link would make
 the service write, move or remove someone else's files, and a file with an address or a token in it would speak for the service.

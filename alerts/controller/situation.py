@@ -1,4 +1,4 @@
-"""What the controller knows when it decides, and what it remembers of its own doing: plain data."""
+"""What the controller knows when it decides, and what it remembers of what it did: plain data."""
 
 from __future__ import annotations
 

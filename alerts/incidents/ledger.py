@@ -57,7 +57,7 @@ class Looked:
 
     @property
     def id(self) -> str | None:
-        """Of the incident that goes on, or ended with this look; None: neither."""
+        """Of the open incident, or the one that ended with this look; None: neither."""
         known = self.after
         return None if known is None or not (known.open or self.change) else name(self.run, known.number)
 

@@ -28,7 +28,7 @@ class Standing:
 
     Attributes:
         number: 1 for the run's first.
-        open: whether it goes on.
+        open: whether it has not ended.
         calm: closed, and the run has been better than critical since.
         healthy: steps in a row that the run has been healthy.
         seen: step of the last look, if the run was healthy then; None: it was not.

@@ -34,7 +34,7 @@ END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)  # every step of a recordi
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run's rules came to: transitions and messages in their order, the steps that were looked at, how alerts stand at the end."""
+    """What a run's rules came to: transitions and messages in their order, the steps that were looked at, the state of alerts at the end."""
 
     run: str
     steps: int

@@ -101,7 +101,7 @@ def forget(store: Store, cursor: duckdb.DuckDBPyConnection, run: str, alerts: It
 
 
 def append(store: Store, cursor: duckdb.DuckDBPyConnection, transitions: Iterable[tuple[str, Transition]]) -> None:
-    """Writes transitions of runs down, inside a transaction; those that stand there already are left."""
+    """Writes transitions of runs down, inside a transaction; those that are already stored are left."""
     rows = [transition_row(run, transition) for run, transition in transitions]
     if rows:
         store.execute(cursor, "alert_moved", pa.Table.from_pylist(rows, _TRANSITIONS))

@@ -103,7 +103,7 @@ def _summary(rule: Rule, seen: Observation, message: Message) -> str:
 
 
 def _sentence(words: str) -> str:
-    """A capital letter in front, unless a name stands there, and a full stop behind."""
+    """A capital letter in front, unless it begins with a name, and a full stop behind."""
     if not words:
         return ""
     is_word = words.partition(" ")[0].isalpha()

@@ -4,7 +4,7 @@
     rules.for_run("my-run")
 
 An entry whose name is known changes the fields it names; one with a new name is a new rule. In a home, the section ``alerts`` of
-``logprobe.yaml`` comes first, then the files of ``alerts.d`` by name. A later file's entry with a `when` of its own leaves nothing of an earlier file's. Everything unknown
+``logprobe.yaml`` comes first, then the files of ``alerts.d`` by name. A later file's entry with its own `when` leaves nothing of an earlier file's. Everything unknown
 is an error that names file and line.
 """
 

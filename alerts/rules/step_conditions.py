@@ -279,7 +279,7 @@ class Exact(OnSteps):
 
 
 class Calibration(OnSteps):
-    """The mean importance ratio is off 1, and neither chance nor a heavy tail explains it: of its own metric, `ratio_mean`.
+    """The mean importance ratio is off 1, and neither chance nor a heavy tail explains it: metric `ratio_mean`.
 
     Medians over `window` measured steps: off by more than `by`, by five standard errors of that many steps, and by more of K3 than lag
     makes (`off_one` of the diagnosis says why). Where few tokens carry the mean (effective sample size) nothing is known.

@@ -87,7 +87,7 @@ class ChannelActions:
             return self._tests[made]
 
     def _tried(self, wanted: str, author: str) -> dict[str, Any]:
-        """A test of its own channel: the sender's belongs to the sender's thread."""
+        """A test through a separate channel: the sender's belongs to the sender's thread."""
         settings = {
             name: each.model_copy(update={"timeout": min(each.timeout, _PATIENCE)})
             for name, each in read_settings(self._store.home.path, os.environ).items()

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _require_token(home: Home) -> None:
-    """Whoever may act knows the home's token. Raises `ConfigurationError`."""
+    """Anyone who may act knows the home's token. Raises `ConfigurationError`."""
     given = os.environ.get(TOKEN, "")
     if not given or not hmac.compare_digest(given.encode(), token.read(home).encode()):
         what = "is not the token of" if given else "is not set; --act needs the token of"

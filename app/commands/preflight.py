@@ -218,7 +218,7 @@ def _record(
 
 
 def _trainer_document(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What is known of the side that stands for the trainer: of somebody's own function no more than it was given."""
+    """What is known of the side in the trainer's place: of a user's function no more than it was given."""
     settings = settings_of(arguments.trainer_args)
     if arguments.trainer is None:
         dtype = {"framework": "transformers", "compute_dtype": arguments.trainer_dtype}

@@ -84,7 +84,7 @@ def _undiagnosed(run: str) -> dict[str, Any]:
 
 
 def _about(place: Place, row: Row) -> bool:
-    """Whether somebody did something about the run: its alerts and incidents begin with its name, which other names may begin with."""
+    """Whether a person did something about the run: its alerts and incidents begin with its name, which other names may begin with."""
     subject, run = row["subject"], place.run
     if row["action"] == "commented" or not (subject == run or subject.startswith((f"{run}/", f"{run}#"))):
         return False

@@ -363,7 +363,7 @@ class Incident:
 
     @property
     def fires(self) -> bool:
-        """Whether the incident goes on and a critical alert fires."""
+        """Whether the incident is open and a critical alert fires."""
         critical = (row["phase"] for row in self.current if row["severity"] == "critical")
         return self.opened is not None and self.opened["closed_at"] is None and not FIRING.isdisjoint(critical)
 
@@ -375,7 +375,7 @@ class Incident:
 
 
 def report(incident: Incident) -> str:
-    """The whole document, as a file of its own."""
+    """The whole document, as one file."""
     verdict, opened = incident.document["verdict"], incident.opened
     name = incident.history.label if opened is None else opened["id"]
     if opened is not None and incident.by_alert:

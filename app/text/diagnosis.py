@@ -115,7 +115,7 @@ def _beside_setup(k3: float, high: float | None) -> str:
 
 
 def level_words(document: Mapping[str, Any]) -> str:
-    """How K3 stands beside what the setup should have, for a run that is too short for more; "": not known."""
+    """How K3 compares with what the setup should have, for a run that is too short for more; "": not known."""
     level = document.get("level") or {}
     high, dtype = (level.get("expected") or {}).get("high"), (level.get("setup") or {}).get("engine_dtype")
     if level.get("k3") is None:
@@ -128,7 +128,7 @@ def level_words(document: Mapping[str, Any]) -> str:
 
 
 def remembered(document: Mapping[str, Any]) -> str:
-    """What known-good runs of the setup had, while the run has no baseline of its own; "": there are none, or it has one."""
+    """What known-good runs of the setup had, while the run has no baseline yet; "": there are none, or it has one."""
     level = document.get("level") or {}
     memory = level.get("remembered")
     if memory is None or (document.get("growth") or {}).get("verdict") != "calibrating":

@@ -80,7 +80,7 @@ def correct(
         rollout_logprobs: r, of the policy that sampled.
         trainer_logprobs: t, the trainer's of the same tokens; in bypass mode those of the policy of now.
         mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
-        current_logprobs: c, of the policy of now, for off-policy sequence masking; None: t stands in.
+        current_logprobs: c, of the policy of now, for off-policy sequence masking; None: t is used.
         advantages: per token, or one per sequence; for what needs them, and for `masked_advantage_frac` in the report.
         group: torch.distributed process group over whose ranks weights are normalized; None: this process alone. Every rank must call.
 
@@ -222,7 +222,7 @@ def _off_policy(config: CorrectionConfig, tokens: Tokens) -> Array | None:
 def _summed(values: Array, group: Any) -> Array:
     """`values` summed over the ranks of `group`, in place; None: this process alone. Every rank of the group must come here.
 
-    torch is not imported: whoever has a group has imported it. Raises `InputError` for a group with arrays that are no torch tensors.
+    torch is not imported: a caller with a group has imported it. Raises `InputError` for a group with arrays that are no torch tensors.
     """
     if group is None:
         return values

@@ -33,7 +33,7 @@ _MAXIMA: Final = ("weight_max", "ratio_max")
 
 
 class Packed:
-    """Numbers on a device on their way to the host: one small tensor, one copy.
+    """Numbers being copied from a device to the host: one small tensor, one copy.
 
     Args:
         compute: what gives the named 0-d arrays; it is called once, by `start` or by `read`.

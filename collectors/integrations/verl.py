@@ -3,7 +3,7 @@
 v0 (`RayPPOTrainer`) is recorded before each update of the actor, v1 (`PPOTrainer`) after its advantages, both in the process that drives
 training: whole batches, once, whatever the parallelism of the workers. Recorded are sampled tokens, the mask before rejection, the engine's
 and the trainer's log-probs, entropy, rewards, advantages, groups of one prompt and the versions of the weights; per step verl's own scalars,
-under the step that verl logs. In bypass mode verl computes no log-probs of its own: only the engine's side is recorded, and a health record says so.
+under the step that verl logs. In bypass mode verl itself computes no log-probs: only the engine's side is recorded, and a health record says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The kernel's tables and scratch memory of torch tensors, on the device they lie on. Dimensions as in `kernel`.
 
-torch is never imported here: whoever hands us a tensor has imported it. Nothing depends on the kind of device but that it
-must know float64; streams are the caller's. Whether a chunk has broken or masked tokens is asked of the device, so whoever calls
+torch is never imported here: the caller that passes a tensor has imported it. Nothing depends on the kind of device but that it
+must know float64; streams are the caller's. Whether a chunk has broken or masked tokens is asked of the device, so the caller
 waits for it: call from a thread that may.
 
 Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_P1`` pieces + 1.

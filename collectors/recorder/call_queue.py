@@ -71,7 +71,7 @@ class Left:
 class AtWork:
     """Held by the recorder's thread while it computes, so that a fork can wait for a moment in which it does not.
 
-    Arrow's allocator keeps locks of its own, and one that is held in the moment of a fork stays locked in the child for ever.
+    Arrow's allocator keeps its own locks, and one that is held in the moment of a fork stays locked in the child for ever.
     """
 
     def __init__(self) -> None:

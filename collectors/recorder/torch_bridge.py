@@ -1,4 +1,4 @@
-"""The part of the recorder that touches torch. torch is never imported here: whoever hands us a tensor has imported it."""
+"""The part of the recorder that touches torch. torch is never imported here: the caller that passes a tensor has imported it."""
 
 from __future__ import annotations
 

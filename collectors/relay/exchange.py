@@ -202,7 +202,7 @@ def read_lines(file: Path, offset: int, most: int = 1 << 20) -> tuple[list[str],
 
 
 def append_lines(file: Path, lines: list[str]) -> None:
-    """Each line by one write: whoever reads or writes at the same time sees whole lines."""
+    """Each line by one write: concurrent readers and writers see whole lines."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:

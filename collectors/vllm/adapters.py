@@ -2,7 +2,7 @@
 
 An adapter is known by its name; what is loaded under it, by number, path and what a worker read there. Its version is what was marked for it
 since it was loaded, and since the weights below it last changed: it is unknown in every other case. A load is heard of from the worker,
-whoever asked for it; as long as it read the same again, nothing has changed.
+no matter who asked for it; as long as it read the same again, nothing has changed.
 
 Where other content is read under the same number and path, a mark made while the files were already what they are now is about that;
 every other is about what was read before.

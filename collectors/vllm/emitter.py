@@ -1,7 +1,7 @@
 """The thread that turns what an engine's `Capture` collected into records.
 
 It reads the marks that trainers made, gives every token its weight version, hands finished sequences to the `Recorder` in
-batches and writes observed weight updates. A second thread of its own, because reading marks may wait for a file system and
+batches and writes observed weight updates. A second thread, because reading marks may wait for a file system and
 the engine must not.
 """
 

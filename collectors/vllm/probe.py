@@ -1,4 +1,4 @@
-"""The live probe for an engine in the trainer's process: `LLM` scores some of its own answers again, past its prefix cache.
+"""The live probe for an engine in the trainer's process: `LLM` scores some of its answers again, past its prefix cache.
 
     probe = Probe(llm, recorder)
     outputs = llm.generate(prompts, SamplingParams(logprobs=0, ...))

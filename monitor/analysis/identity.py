@@ -31,7 +31,7 @@ class StepFacts:
 
     @property
     def differs(self) -> bool:
-        """Some token has two different log-probs: whoever made them, they were two."""
+        """Some token has two different log-probs: computed twice, no matter by which side."""
         return self.zero < self.n
 
     @property

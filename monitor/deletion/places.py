@@ -84,7 +84,7 @@ def remove_deserted(folder: Path, seconds: float) -> None:
 
 
 def _recomputed(home: Home, run: str) -> Iterator[Path]:
-    """Statistics on their way to the service; only what is in a file says of which run."""
+    """Statistics that are being sent to the service; only what is in a file says of which run."""
     for path in (home.path / "recomputed").glob("*.arrow"):
         with suppress(OSError, pa.ArrowException), open_no_follow(path) as file, pa.ipc.open_file(file) as reader:
             if reader.num_record_batches and run in reader.get_batch(0)["run"].to_pylist()[:1]:

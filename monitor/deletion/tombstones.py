@@ -3,7 +3,7 @@
     <home>/deleted/<quoted run>.json
 
 While it says nothing of a release, nothing of the run is taken in. Released, the name may be recorded under again; what the collectors
-of before have written stays out all the same. What one has written that nobody had heard of, and that recorded before the deletion, may be of
+of before have written stays out all the same. What one has written that was not known, and that recorded before the deletion, may be of
 either run, if its clock is wrong: that goes to quarantine, and a person decides.
 
 Segments of deleted runs that arrive all the same are removed by ingest instead of stored, counted and audited.
@@ -55,7 +55,7 @@ class Tombstone:
         late: segments that came after the deletion, and were removed.
         late_at: when the last of them came.
         doubted: collectors that came after the release and had recorded before the deletion.
-        accepted: those whose segments somebody has put back from quarantine.
+        accepted: those whose segments a person has put back from quarantine.
     """
 
     run: str

@@ -1,6 +1,6 @@
-"""What earlier healthy runs of the same setup had, so that a new run has a verdict before it has a baseline of its own.
+"""What earlier healthy runs of the same setup had, so that a new run has a verdict before it has its own baseline.
 
-A setup is what decides log-probs, as far as it was recorded: of engines what makes a baseline of its own within a run (the macro
+A setup is what decides log-probs, as far as it was recorded: of engines what starts a new baseline within a run (the macro
 `deciding`), of the trainer what names a precision, a temperature, a kernel or a parallelism, and how tokens were sampled. Of a run whose
 engines or whose trainer's precision are not recorded nothing can be said. Where no run had the same setup, one that differs in few
 settings is named with them: that is a difference, and no cause.

@@ -261,7 +261,7 @@ class Level:
         first: K3 of the run's own first steps; None: not measured.
         own: least and most of what `numerics` was at the run's beginning and end; None: not measured.
         remembered: what known-good runs of the same setup had, or of a similar one; None: there are none.
-        settled: whether these, and nothing else, say that the level is normal: the run has no baseline of its own yet.
+        settled: whether these, and nothing else, say that the level is normal: the run has no baseline yet.
     """
 
     k3: float

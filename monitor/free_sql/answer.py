@@ -1,4 +1,4 @@
-"""A result of free SQL on its way from the worker to whoever asked."""
+"""A result of free SQL on its way from the worker to the caller."""
 
 from __future__ import annotations
 

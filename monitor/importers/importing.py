@@ -7,7 +7,7 @@ content has changed is an error, never a second copy.
 returns of a file is bounded; of a larger one the rest is left to the caller.
 
 A marker is a `health` record with the place of the piece (file, first and last unit), the SHA-256 of its content, and the number of its
-first segment. Whoever finds a marker writes exactly those of its segments that are not in the store yet.
+first segment. A process that finds a marker writes exactly those of its segments that are not in the store yet.
 """
 
 from __future__ import annotations

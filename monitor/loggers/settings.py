@@ -30,7 +30,7 @@ class TensorBoardSettings(_Logger):
 
 
 class WandbSettings(_Logger):
-    """A run of its own in a project of Weights & Biases. `offline`: files below `dir`, for ``wandb sync``."""
+    """A separate run in a project of Weights & Biases. `offline`: files below `dir`, for ``wandb sync``."""
 
     to: Literal["wandb"]
     project: _Name

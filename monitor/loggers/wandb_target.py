@@ -62,7 +62,7 @@ class WandbTarget:
         self.last = step
 
     def stand(self, standing: Standing) -> None:
-        """Summary and tag; an alert when it gets worse. Offline, a process that goes on does not know what was said before."""
+        """Summary and tag; an alert when it gets worse. Offline, a process that continues does not know what was said before."""
         run = self._run
         before = self._severity or run.summary.get(f"{PREFIX}severity")
         run.summary.update(standing.summary())

@@ -82,7 +82,7 @@ class ObjectStore:
                 raise
 
     def put(self, path: Path, url: str) -> None:
-        """Copies a file to an object and reads all of it back, whatever the store says of its own. Raises `ObjectStoreError`."""
+        """Copies a file to an object and reads all of it back, whatever checksum the store states. Raises `ObjectStoreError`."""
         nowhere = f"{store_of(url)} has no such bucket"
         with _explained(url), path.open("rb") as source, _explained(url, missing=nowhere):
             files, key = _file_system(url, self.settings.endpoint, self.settings.region)

@@ -123,7 +123,7 @@ def _log(path: Path) -> Path:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The file, locked: while it is open nobody else can open it."""
+    """The file, locked: while it is open no other process can open it."""
     with duckdb.connect(str(path), config={"memory_limit": f"{store_memory() // MIB}MiB"}) as connection:
         yield connection
 

@@ -1,8 +1,8 @@
 """Raw files that cannot be read: which they are, and what is said when a statement needs one.
 
 One damaged file keeps no one from anything else. It stays where it is and in the ledger: only a person can tell whether it can be put
-back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped bytes without a word, so whoever reads
-a file for the first time compares it with the checksum in its name.
+back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped bytes without a word, so the first reader
+of a file compares it with the checksum in its name.
 """
 
 from __future__ import annotations

@@ -536,7 +536,7 @@ class Store:
             raise StoreError(f"cannot open {path}: {said}") from error
 
     def _once_unlocked(self) -> duckdb.DuckDBPyConnection:
-        """The file, opened: whoever is to own it waits for a command that reads it at this moment."""
+        """The file, opened: its next owner waits for a command that reads it at this moment."""
         deadline = time.monotonic() + (0.0 if self.read_only else _LOCKED_SECONDS)
         while True:
             try:
@@ -583,7 +583,7 @@ class _Together:
 
 
 class _MovedError(QueryError):
-    """A read failed through no fault of its own, and is worth another attempt.
+    """A read failed for a reason that will pass, and is worth another attempt.
 
     Either the store had to be reopened, or a raw file that no longer counts, but was still there when the views' pattern was
     resolved, has been removed since.

@@ -103,7 +103,7 @@ def _places(view: RunView, at: int, figure: Figure, detail: Detail) -> dict[str,
 
 
 def _without_steps(trace: Trace, runs: Sequence[RunSeries]) -> Trace:
-    """A line of a run that is sent whole stands at the steps in `places`: sent once, not with each line."""
+    """A line of a run that is sent whole has its points at the steps in `places`: sent once, not with each line."""
     run = trace["meta"].get("run")
     return trace if run is None or too_long(runs[run]) else {name: trace[name] for name in trace if name != "x"}
 

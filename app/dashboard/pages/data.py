@@ -360,7 +360,7 @@ def _schema(_: int) -> list[Block]:
 
 
 def _sql(run: str | None) -> None:
-    """The box. A fragment of its own would be cheaper, but the browser may send news for two fragments at once, and complains."""
+    """The box. A separate fragment would be cheaper, but the browser may send news for two fragments at once, and complains."""
     query: RunningQuery | None = st.session_state.get(_ASKED)
     schema = kept("sql schema", lambda: _schema(_tick(_HOME_SECONDS))) or []
     drawn = _answer(query)

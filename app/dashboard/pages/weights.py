@@ -292,7 +292,7 @@ def _odd(lane: Lane) -> Iterator[str]:
 
 
 def versions_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The sequences that no single version sampled, in words: they stand beside the points."""
+    """The sequences that no single version sampled, in words, shown next to the points."""
     parts = [_rest(each) for each in rows if each["version"] is None and each["sequences"]]
     return [text("; ".join(parts) + ".")] if parts else []
 

@@ -1,4 +1,4 @@
-"""What a worker reads when it loads a LoRA adapter, whoever had it loaded: a request, a call, or a process that holds the worker.
+"""What a worker reads when it loads a LoRA adapter, no matter what caused the load: a request, a call, or a process that holds the worker.
 
 vLLM reads an adapter again after it was evicted, and a request with ``load_inplace=True`` has it read at every step. All of that passes
 through one method of the worker's adapter manager. What was read is hashed whole, so that the same content read again is known to be the

@@ -56,7 +56,7 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Copy:
-    """Values on their way from an accelerator: `block` has them once all `events` have happened."""
+    """Values being copied from an accelerator: `block` has them once all `events` have happened."""
 
     reason: str
     began: float

@@ -328,7 +328,7 @@ BY_NAME: Final = MappingProxyType({cause.name: cause for cause in CAUSES})
 
 
 def kind_of(name: str) -> Kind | None:
-    """The kind of a cause that a stored document names; None: there is no such cause, or not any more."""
+    """The kind of a cause that a stored document names; None: there is no such cause, or no longer."""
     return BY_NAME[name].kind if name in BY_NAME else None
 
 

@@ -99,7 +99,7 @@ def _trainer_varies(evidence: Evidence) -> bool:
 
 
 def _beyond_since(evidence: Evidence) -> int | None:
-    """First step of a K3 that no set-up has, among tokens not known to be old; None: there is none, or it was reached step by step."""
+    """First step of a K3 that no setup has, among tokens not known to be old; None: there is none, or it was reached step by step."""
     first, now = (window.where(~(window.lag > 0)) for window in (evidence.first, evidence.now))
     if not _beyond(now):
         return None

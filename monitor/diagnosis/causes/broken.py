@@ -80,7 +80,7 @@ def unnormalized_logits(evidence: Evidence) -> Sign | None:
 
 
 def synthetic_eos(evidence: Evidence) -> Sign | None:
-    """Placeholders that stand at the last token of sequences and nowhere else."""
+    """Placeholders at the last token of sequences and nowhere else."""
     seen, ends = evidence.recorded, _ends_are_synthetic(evidence)
     if seen is None or ends is None:
         return None

@@ -126,7 +126,7 @@ def growth_of(
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """How a run's growth stands at its newest step, whether that is complete or not."""
+    """A run's growth as of its newest step, whether that is complete or not."""
 
     step: int
     revision: int  # of the run's newest summary
@@ -135,7 +135,7 @@ class Now:
 
 
 def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
-    """Goes on from what is kept to the newest step of each run, and keeps nothing: a step that is still arriving may change its K3."""
+    """Continues from what is kept to the newest step of each run, and keeps nothing: a step that is still arriving may change its K3."""
     begun = _begun(source, runs)
     found = {
         run: Now(kept.last, kept.revision, kept.tracker.state_now(), kept.last)

@@ -2,7 +2,7 @@
 
 A job has `model`, `arguments` (of the engine, as `vllm serve` takes them), `answers`, `tokens` (of each) and `temperature` (1 where it is left out). The answer has `sequences` with
 `prompt_ids`, `response_ids` and `rollout_logprobs`, `sampler` (who sampled, in words), `config` (the engine's configuration; null: there is
-no engine) and `prompts` ("text", "scattered ids"); or `error`, in one line. Where vLLM is not installed, transformers in bfloat16 stand in.
+no engine) and `prompts` ("text", "scattered ids"); or `error`, in one line. Where vLLM is not installed, transformers in bfloat16 take its place.
 """
 
 from __future__ import annotations
