@@ -112,7 +112,6 @@ def _of(source: Source, run: str, setup: str, differs: tuple[Difference, ...]) -
         low=min(levels),
         high=max(levels),
         median=median(levels),
-        newest=good[0]["run"],
         differs=differs,
         comparable=not any(_LEVEL.search(each.setting) for each in differs),
     )

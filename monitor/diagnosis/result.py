@@ -199,7 +199,6 @@ class Remembered:
         low: the least K3 that one of them had, at its beginning or end, of tokens that the trainer's own weights sampled.
         high: the most.
         median: of them.
-        newest: name of the newest of them.
         differs: settings with another value; empty: it is the same setup.
         comparable: whether no level is expected to be another one for what differs.
     """
@@ -208,7 +207,6 @@ class Remembered:
     low: float
     high: float
     median: float
-    newest: str
     differs: tuple[Difference, ...] = ()
     comparable: bool = True
 
@@ -240,7 +238,6 @@ class Remembered:
             "low": _significant(self.low),
             "high": _significant(self.high),
             "median": _significant(self.median),
-            "newest": self.newest,
             "differs": [{"setting": each.setting, "then": each.then, "now": each.now} for each in self.differs],
             "words": self.words,
         }

@@ -50,7 +50,8 @@ class Worker:
         self._asking = Asking(source, to)
         self._tables: dict[str, StoreTable] = {}
         self._missing: list[str] = []  # definitions of views that cannot be created: raw/ is not mounted
-        self._connection = _connect(setting)
+        self._compared = Compared()
+        self._connection = _connect(setting, self._compared)
 
     def lock(self) -> None:
         """From here on nothing can be set any more, and SQL names no file but raw ones. Threads start here."""
@@ -107,7 +108,7 @@ class Worker:
         if self._asking.refusal is not None:
             return {"words": self._asking.refusal}
         # In the middle of a result DuckDB's errors arrive as Arrow's: what they are is in their text only.
-        text = said_of(error, Path(self._setting.raw))
+        text = said_of(error, Path(self._setting.raw), self._compared)
         if isinstance(error, duckdb.OutOfMemoryException | MemoryError) or text.startswith(_OUT_OF_MEMORY):
             return {"words": self._setting.too_much_memory, "spent": True}
         if _TWO_GIB in text:
@@ -154,7 +155,7 @@ class Worker:
                 send(self._to, Kind.ROWS, packed(piece))
 
 
-def _connect(setting: Setting) -> duckdb.DuckDBPyConnection:
+def _connect(setting: Setting, compared: Compared) -> duckdb.DuckDBPyConnection:
     """An instance in memory; it reads what the kernel says of the machine, which a confined process may not."""
     config: dict[str, Any] = {
         "memory_limit": f"{setting.duckdb_memory // 1024}KiB",
@@ -168,13 +169,12 @@ def _connect(setting: Setting) -> duckdb.DuckDBPyConnection:
     }
     connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    _register_comparison(connection, setting.raw)
+    _register_comparison(connection, setting.raw, compared)
     return connection
 
 
-def _register_comparison(connection: duckdb.DuckDBPyConnection, raw: str) -> None:
+def _register_comparison(connection: duckdb.DuckDBPyConnection, raw: str, compared: Compared) -> None:
     """Has statements fail on raw files whose bytes are not those that were written; a file is compared before its rows count."""
-    compared = Compared()
 
     def same_bytes(files: pa.ChunkedArray) -> pa.Array:
         for file in files.unique().to_pylist():

@@ -71,13 +71,13 @@ class DamagedFiles:
         self._last: str | None = None  # the file that was looked at last: the next look begins after it
         self._faults: dict[str, str] = {}
         self._turn = threading.Lock()
-        self._compared = Compared()
+        self.compared = Compared()
 
     def require(self, paths: Iterable[str]) -> None:
         """Raises `QueryError` when one of these (relative to the home), which are about to be read, is not what was written."""
         for path in paths:
             try:
-                fault = self._compared.fault(self._home.path / path)
+                fault = self.compared.fault(self._home.path / path)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -94,7 +94,7 @@ class DamagedFiles:
         """Looks at some of these (path, relative to the home → bytes and rows): damaged ones first, as they may have been put back."""
         with self._turn:
             self._faults = {path: fault for path, fault in self._faults.items() if path in files}
-        self._compared.keep_only(self._home.path / path for path in files)
+        self.compared.keep_only(self._home.path / path for path in files)
         deadline = time.monotonic() + (_FIRST_SECONDS if self._last is None else _SECONDS)
         paths = sorted(files)
         start = bisect_right(paths, self._last or "")
@@ -115,7 +115,7 @@ class DamagedFiles:
 
     def _compare(self, path: str) -> None:
         """Once more, as bytes change on disks, too."""
-        self._compared.forget(self._home.path / path)
+        self.compared.forget(self._home.path / path)
         with suppress(QueryError):
             self.require([path])
 
@@ -156,14 +156,17 @@ def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str 
     return None if rows_there == rows else f"{rows_there:,} rows, the store says {rows:,}"
 
 
-def said_of(error: BaseException, raw: Path) -> str:
-    """A failure of a statement in one line; of one that read a damaged raw file, which one and what to do."""
+def said_of(error: BaseException, raw: Path, compared: Compared) -> str:
+    """A failure of a statement in one line; of one that read a damaged raw file, which one and what to do.
+
+    It may have been an object: of the files below `raw`, those that were `compared` are not read again, and the look ends after some seconds.
+    """
     text = one_line(error)
     if "No such file" in text:
         return text
     if ".parquet" in text:
         return _advice(text) if text.startswith(_REFUSALS) else text
-    damaged = _first_damaged(raw) if any(sign in text for sign in _SIGNS) else None
+    damaged = _first_damaged(raw, compared) if any(sign in text for sign in _SIGNS) else None
     return text if damaged is None else _advice(f"{damaged}: {text}")
 
 
@@ -171,13 +174,16 @@ def _advice(words: str) -> str:
     return f"{UNREADABLE}{words}; restore that file, or move it away"
 
 
-def _first_damaged(raw: Path) -> Path | None:
+def _first_damaged(raw: Path, compared: Compared) -> Path | None:
     """DuckDB does not say which one."""
+    deadline = time.monotonic() + _FIRST_SECONDS
     for path in sorted(raw.glob("*/*/*.parquet")):
         try:
             pq.read_metadata(path)
-            if not has_its_bytes(path):
+            if compared.fault(path):
                 return path
         except _UNREADABLE:
             return path
+        if time.monotonic() > deadline:
+            break
     return None

@@ -456,7 +456,7 @@ class Store:
                     raise QueryError(f"the query {why[0]}") from None
                 if self._recover(cursor) or (isinstance(error, duckdb.IOException) and "No such file" in str(error)):
                     raise _MovedError(one_line(error)) from None
-                raise QueryError(said_of(error, self.home.raw)) from None
+                raise QueryError(said_of(error, self.home.raw, self.raw.damaged.compared)) from None
             finally:
                 rollback(cursor)
 

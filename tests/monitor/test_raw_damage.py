@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from unittest.mock import ANY
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,8 +29,9 @@ from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home
 from logprobe.monitor.recovery.checking import _check, check
 from logprobe.monitor.recovery.rebuilding import rebuild
-from logprobe.monitor.store.raw_damage import fault_of
-from logprobe.monitor.store.raw_files import EVERY_STEP, RAW_SCHEMAS, empty_file
+from logprobe.monitor.store import raw_damage
+from logprobe.monitor.store.raw_damage import Compared, fault_of, said_of
+from logprobe.monitor.store.raw_files import EVERY_STEP, RAW_SCHEMAS, empty_file, has_its_bytes
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
 
@@ -275,6 +277,22 @@ def test_nobody_reads_flipped_bytes(home: Path, tmp_path: Path) -> None:
         shutil.copy(tmp_path / damaged.name, damaged)
         assert service.answer(Question(TOKENS)).table()["n"].to_pylist() == [8]
         assert queries.export_tokens(store, run=RUN, step=0).num_rows == 4
+
+
+def test_a_failure_that_names_no_file_has_each_file_read_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a damaged object, which is not among the files of the home."""
+    read: list[str] = []
+    monkeypatch.setattr(raw_damage, "has_its_bytes", lambda path: not read.append(path.name) and has_its_bytes(path))
+    with Store.open(Home(home)) as store:
+        feed(store, training=[trained("a", 0)])
+        feed(store, training=[trained("b", 1)])
+        files = sorted((store.home.raw / RUN / "training").glob("*.parquet"))
+        error, compared = duckdb.InvalidInputException("TProtocolException: Invalid data"), Compared()
+        for _ in range(2):
+            assert said_of(error, store.home.raw, compared) == "TProtocolException: Invalid data"
+        assert sorted(name for name in read if name in {file.name for file in files}) == [file.name for file in files]
+        _flip_a_token(files[1])
+        assert files[1].name in said_of(error, store.home.raw, compared)
 
 
 def test_of_files_without_a_checksum_the_content_is_unknown(home: Path) -> None:

@@ -41,7 +41,7 @@ def beginning(k3: float, setup: Setup = DENSE) -> Evidence:
 def runs(
     count: int, low: float = 5e-4, high: float = 7e-4, *differs: Difference, comparable: bool = True
 ) -> Remembered:
-    return Remembered(count, low, high, (low + high) / 2, "run-12", differs, comparable)
+    return Remembered(count, low, high, (low + high) / 2, differs, comparable)
 
 
 def test_a_run_of_a_known_setup_has_a_verdict_at_its_first_step() -> None:
@@ -228,6 +228,7 @@ def test_healthy_runs_are_remembered_and_a_new_one_is_judged_by_them(home: Path)
         assert new.level is not None
         assert new.level.remembered is not None
         assert new.level.remembered.runs == 3
+        assert "known-" not in json.dumps(new.document()), "it would outlive the deletion of that run"
         assert changed.verdict == "calibrating"
         assert changed.level is not None
         assert changed.level.remembered is not None

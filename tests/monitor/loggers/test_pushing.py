@@ -222,7 +222,7 @@ def test_the_service_s_loggers_follow_a_run_and_survive_a_kill(home, tmp_path):
         eventually(lambda: steps_in(logs / "going") == list(range(9)), "all steps, once the run has ended")
     finally:
         text = end(process)
-    assert "the logger to tensorboard ended unexpectedly (killed by SIGKILL)" in text
+    assert "the logger to tensorboard ended unexpectedly (killed by SIGKILL" in text
     assert not (logs / "other").exists()
 
 
