@@ -16,7 +16,7 @@ from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LI
 from logprobe.monitor.diagnosis.causes.scale import gap_today, one_sign, scale_of
 from logprobe.monitor.diagnosis.evidence.change_points import shifted_since
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap
-from logprobe.monitor.diagnosis.evidence.measures import off_one, residual
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, off_one, residual
 from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of
 from logprobe.monitor.diagnosis.result import Finding
 
@@ -234,7 +234,18 @@ def _unlikely_lower(tokens: Tokens | None) -> bool:
     if min(len(likely), len(unlikely)) < _FEWEST:
         return False
     spared = abs(likely.ratio.value) < _SPARED * abs(tokens.ratio.value)
-    return spared and float(np.mean(unlikely.d < 0)) > _MOSTLY
+    lower = float(np.mean(unlikely.d < 0))
+    return spared and (lower > _MOSTLY or (_surely(lower, len(unlikely)) and _shifted(unlikely)))
+
+
+def _surely(lower: float, count: int) -> bool:
+    """Whether this share of `count` signs is more than half by more than chance, also where noise is larger than what was cut."""
+    return (2 * lower - 1) * math.sqrt(count) > SIGNIFICANT
+
+
+def _shifted(tokens: Tokens) -> bool:
+    """Whether the log-ratios as a whole are lower by what E[ρ] lacks, rather than a few of them by much."""
+    return float(np.median(tokens.d)) < math.log1p(max(tokens.ratio.value, -0.99)) / 2 < 0
 
 
 def _loses_mass(evidence: Evidence) -> bool:

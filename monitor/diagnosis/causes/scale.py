@@ -25,6 +25,7 @@ _NO_SCALE: Final = 0.01  # temperatures that close are one
 _WIDER: Final = 0.05
 _HELPS: Final = 0.8  # of what is left between siblings without a scale; training alone leaves 0.99 of it
 _HELPS_SURELY: Final = 0.97  # likewise, where the scale is significant and more than noise can bend it
+_REACHES: Final = 0.5  # of a pooled departure from 1, below which half of the contexts are not scaled at all
 _EXPLAINS: Final = 0.5  # of the variance of d
 _MOMENTS: Final = 0.2  # likewise over all contexts together, whose normalisers differ
 _RELATED: Final = 0.5  # correlation of r and t; below they are not of the same tokens
@@ -63,6 +64,8 @@ def scale_of(evidence: Evidence) -> Scale | None:
     """The scale between both sides over the window, or today; None where there is none."""
     tokens, gap = evidence.tokens, evidence.gap
     if gap.n < _FEWEST or not gap.k3 > SLIGHT or gap.correlation < _RELATED or one_sign(evidence):
+        return None
+    if tokens is not None and _bent(siblings_of(tokens)):
         return None
     today = gap_today(evidence)
     by_moments = _by_moments(gap) or _by_moments(today)
@@ -110,6 +113,23 @@ def exact_scale(siblings: Siblings) -> tuple[float, float] | None:
     if not beta > 0 or abs(beta - 1) < max(_NO_SCALE, SIGNIFICANT * misfit / math.sqrt(len(siblings.r))):
         return None
     return (beta, misfit) if misfit < _HELPS * unscaled else None
+
+
+def _bent(siblings: Siblings | None) -> bool:
+    """Whether only contexts with unlikely tokens, or only those without, look scaled: a clamp or another bend, as a temperature reaches all."""
+    if siblings is None:
+        return False
+    parents, context = np.unique(siblings.tokens.parent, return_inverse=True)
+    lowest = np.full(len(parents), np.inf)
+    np.minimum.at(lowest, context, siblings.tokens.r)
+    unlikely = lowest[context] < np.median(lowest)
+    halves = [siblings.where(keep) for keep in (unlikely, ~unlikely)]
+    if min(len(half.r) for half in halves) < _FEWEST:
+        return False
+    departures, pooled = [abs(half.slope - 1) for half in halves], abs(siblings.slope - 1)
+    errors = [half.misfit(half.slope) / math.sqrt(len(half.r) / 2) for half in halves]
+    plain = departures.index(min(departures))
+    return pooled > _WIDER and departures[plain] + SIGNIFICANT * errors[plain] < _REACHES * pooled
 
 
 def _sure_scale(siblings: Siblings | None) -> tuple[float, float] | None:

@@ -160,6 +160,18 @@ def test_a_truncation_under_noise_spares_certain_tokens(size: float) -> None:
     assert (found.cause, found.confidence) == ("truncated_support", LIKELY)
 
 
+def test_a_truncation_that_is_smaller_than_the_noise() -> None:
+    """Signs say little for one token; together they say that all are lower, and those of certain tokens are not."""
+    found = first(Simulation(sampled=_top(12), trained=noisy(0.1), spread=3.5, length=30, steps=24))
+    assert (found.cause, found.confidence) == ("truncated_support", LIKELY)
+
+
+def test_a_clamp_is_no_temperature() -> None:
+    """It bends unlikely tokens alone; a scale between all of them fits badly, and better than none."""
+    clamped = Simulation(trained=lambda z: np.maximum(noisy(0.02)(z), -4), spread=2.0)
+    assert first(clamped).cause == "miscalibrated_logprobs"
+
+
 def test_a_truncation_under_rounding_noise_is_still_one_sided() -> None:
     simulation = Simulation(
         sampled=lambda z: nucleus(0.9)(rounded(z)), setup=configured(PROCESSED, {**PLAIN, "top_p": 0.9})

@@ -134,3 +134,14 @@ def test_findings_of_one_urgency_are_ranked_by_share_and_the_lead_explains() -> 
     assert (first["cause"], second["layer"]) == ("late_growth", "semantic")
     assert first["fix"].startswith(f"First {second['cause']}, and no correction until it is fixed.")
     assert "sampling now" not in first["fix"]
+
+
+@pytest.mark.parametrize("doubling", [600, 1000])
+def test_a_trend_over_1500_steps_is_information(doubling: int) -> None:
+    """It is told, and never an alarm or a reason to correct, neither on the way nor at the end."""
+    drawn = rollouts(Run(steps=1800, noise=Noise(3e-4), trend=Trend(250, doubling)))
+    seen = [conclude(drawn.evidence(step)) for step in (400, 800, 1200, 1799)]
+    assert {found.verdict for found in seen} == {"healthy"}
+    assert {found.correction.advice for found in seen} == {"not_needed"}
+    told = next(finding for finding in seen[-1].findings if finding.cause == "late_growth")
+    assert told.urgency == "informational"
