@@ -56,7 +56,8 @@ METHODS: Final[dict[str, tuple[str, ...]]] = {
 _NAMES: Final = "logprobe_names"
 _GROUPS: Final = "logprobe_groups"
 _REWARDS: Final = "logprobe_rewards"
-_VERSIONS: Final = "logprobe_versions"
+_VERSIONS: Final = "logprobe_versions"  # of the weights that sampled
+_SCORED: Final = "logprobe_scored"  # version of the weights that gave the old log-probs
 _OLD: Final = "logprobe_old_logps"
 _REFERENCE: Final = "logprobe_reference_logps"
 _RATIO: Final = "importance_sampling_ratio"
@@ -155,7 +156,7 @@ class _Watch:
         # Log-probs and entropy of each forward pass of this generation, or of this loss.
         self._forwards: list[tuple[Any, Any]] = []
         self._generations = 0
-        # Of the weights that sample; a batch keeps that of its own, which also gave its old log-probs.
+        # Of the weights that sample; a batch keeps that of its own. A trainer that loads its engine at some generations only scores with newer ones.
         self._version = 0
         # The batch that TRL splits into the micro-batches of its updates, where they are corrected, and what is left of it by configuration.
         self._whole: dict[str, Any] = {}
@@ -202,7 +203,7 @@ class _Watch:
 
     def _generated(self, batch: dict[str, Any], inputs: Sequence[Any], *_: Any) -> None:
         """Adds our columns to the batch of one generation."""
-        scored, self._forwards = [logprobs for logprobs, _ in self._forwards], []
+        passes, self._forwards = [logprobs for logprobs, _ in self._forwards], []
         if not self._trainer.model.training:
             return
         missing = missing_keys(batch, _NEEDED)
@@ -212,19 +213,20 @@ class _Watch:
         self._generations += 1
         if self._corrector is not None:
             self._whole, self._left = {name: batch.get(name) for name in _CORRECTED}, {}
+        scored = int(self._trainer.state.global_step)
         if not self._uses_engine:
-            self._version = int(self._trainer.state.global_step)
+            self._version = scored
         size, rank = len(batch["completion_ids"]), int(self._trainer.accelerator.process_index)
         met = self._requests[0] if self._names_meet(size) else None
         unique = f"{os.getpid()}-{self._generations}-{rank}"
         batch[_NAMES] = met or [f"trl-{unique}-{row}" for row in range(size)]
         group = int(self._trainer.num_generations)
         batch[_GROUPS] = [f"{self._version}-{self._generations}-{(rank * size + row) // group}" for row in range(size)]
-        batch[_VERSIONS] = [self._version] * size
+        batch[_VERSIONS], batch[_SCORED] = [self._version] * size, [scored] * size
         if self._rewards is not None:
             batch[_REWARDS] = self._rewards[rank * size : (rank + 1) * size]
         if "old_logps" in batch:  # RLOO scores the policy, then the reference, and keeps only sums
-            batch |= dict(zip((_OLD, _REFERENCE), scored, strict=False))
+            batch |= dict(zip((_OLD, _REFERENCE), passes, strict=False))
         if met is None and batch.get("sampling_per_token_logps") is not None:
             self._record_rollout(batch)
 
@@ -318,7 +320,7 @@ class _Watch:
             entropy=entropy,
             advantages=inputs.get("advantages"),
             rewards=inputs.get(_REWARDS),
-            weight_version=inputs[_VERSIONS],
+            weight_version=inputs[_SCORED],
             rollout_versions=inputs[_VERSIONS],
         )
 

@@ -40,6 +40,7 @@ class StandIn:
         self.num_generations = 4
         self.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
         self.callbacks: list[Any] = []
+        self.loads = True  # the engine, before each generation
         self.logged = {"loss": 0.5, "entropy": 3.0}
 
     def add_callback(self, callback: Any) -> None:
@@ -58,7 +59,8 @@ class StandIn:
         return forward["logps"], forward["entropies"], None
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        self.vllm_generation.sync_weights()
+        if self.loads:
+            self.vllm_generation.sync_weights()
         self._calculate_rewards(inputs, None, None, None)
         return dict(stored("_generate_and_score_completions"))
 
@@ -101,6 +103,22 @@ def test_everything_that_trl_knows_is_recorded_under_the_step_it_logs(home: Path
     (step,) = rows(home, "step")
     assert (step["step"], dict(step["scalars"])) == (7, {"loss": 0.5, "entropy": 3.0})
     assert [row["version"] for row in rows(home, "weights")] == ["6"]
+    recorder.close()
+
+
+def test_an_engine_that_is_loaded_at_some_generations_lags(home: Path) -> None:
+    """The old log-probs are of the step's own weights, whatever the engine has."""
+    trainer = StandIn()
+    recorder = trl.watch(trainer, home=home, run="run")
+    first = trainer.step()
+    trainer.loads = False
+    second = trainer.step()
+    trainer.callbacks[0].on_train_end()
+    trained = by_sample(home, "training")
+    for batch, version in ((first, "6"), (second, "7")):
+        for name in batch["logprobe_names"]:
+            assert trained[name]["weight_version"] == version
+            assert [span["version"] for span in trained[name]["rollout_versions"]] == ["6"]
     recorder.close()
 
 
