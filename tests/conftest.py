@@ -23,8 +23,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with an engine or a browser come first: they take longest, and one that begins last keeps one worker alone."""
-    long = {item.path for item in items if item.get_closest_marker("engine") or item.get_closest_marker("browser")}
+    """Files with an engine, a browser or many services come first: they take longest, and one that begins last keeps one worker alone."""
+    marks, folders = ("engine", "browser"), {"relay", "scenarios"}
+    long = {item.path for item in items if any(map(item.get_closest_marker, marks)) or item.path.parent.name in folders}
     items.sort(key=lambda item: item.path not in long)
 
 
