@@ -17,6 +17,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from logprobe.monitor.pandas_guard import without_pandas
+
+if __name__ == "__main__":
+    without_pandas()  # 0.4 s of the start, and 29 MB as long as it runs, for nothing
+
 from logprobe.alerts import run_notes
 from logprobe.alerts.acceptance.actions import acceptance_part
 from logprobe.alerts.controller.job import controller_part

@@ -149,6 +149,12 @@ def test_status_tells_jobs_and_backlog(served) -> None:
     assert {row["job"] for row in rows} == set(status["jobs"])
 
 
+def test_the_service_never_loads_pandas(served) -> None:
+    _, reader = served
+    process = psutil.Process(reader.status()["pid"])
+    assert [part.path for part in process.memory_maps() if "/pandas/" in part.path] == []
+
+
 def test_many_readers_at_once(served) -> None:
     home, _ = served
     failures = []
