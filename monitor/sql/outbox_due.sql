@@ -1,7 +1,7 @@
 -- The delivery of $channel to be tried next. Grain: one row or none. Inputs: deliveries, notifications; $now.
 -- Within an episode in the order of the transitions, the end of an incident after all before it; among those the one first that has waited longest,
 -- so that a message which fails for its content does not hold up the others. A thread is an incident, or an episode that belongs to none: `thread` is
--- the receipt of its earliest message in the channel; `overtaken`: a later one has been sent before this one, or the end of the incident, which
+-- the receipt of what was sent last of it in the channel, which names the thread's first message, or the one that replaced it; `overtaken`: a later one has been sent before this one, or the end of the incident, which
 -- nothing overtakes; `later`: some message of it has.
 WITH waiting AS (
     SELECT d.key, d.attempts, d.next_at, d.uncertain_since, d.last_error, n.run, n.state, coalesce(n.incident, n.episode) AS of, n.number,
@@ -19,7 +19,7 @@ next AS (
     LIMIT 1
 ),
 said AS (
-    SELECT arg_min(d.receipt, n.number) AS thread,
+    SELECT arg_max(d.receipt, (d.finished_at, n.number)) AS thread,
            coalesce(any_value(x.state) <> 'closed' AND (max(n.number) > any_value(x.number) OR bool_or(n.state = 'closed')), false) AS overtaken,
            count(*) > 0 AS later
     FROM next AS x

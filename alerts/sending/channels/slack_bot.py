@@ -74,8 +74,10 @@ class SlackBot:
     def send(self, outgoing: Outgoing) -> Receipt:
         """Posts, unless it has been; then brings the first message up to date."""
         if outgoing.thread is not None and outgoing.notification.state == "updated" and not outgoing.overtaken:
-            self._edit(outgoing.thread, outgoing.notification)  # no news but newer numbers; an edit done twice is one
-            return outgoing.thread
+            # No news but newer numbers; an edit done twice is one.
+            if self._edit(outgoing.thread, outgoing.notification):
+                return outgoing.thread
+            outgoing = replace(outgoing, thread=None)  # somebody has deleted the first message
         found = self._find(outgoing) if outgoing.uncertain_since else None
         if outgoing.thread is None:
             return self._first(outgoing, found)
@@ -119,8 +121,8 @@ class SlackBot:
         answer = self._call(lambda: self._client.chat_postMessage(**arguments))
         return _receipt(answer["channel"], answer["ts"], outgoing.notification.key)
 
-    def _edit(self, thread: Receipt, notification: Notification) -> None:
-        """Brings the episode's first message up to date. The reply has been posted: after a failure it is looked for."""
+    def _edit(self, thread: Receipt, notification: Notification) -> bool:
+        """Brings the thread's first message up to date; whether that is there. A reply has been posted: after a failure it is looked for."""
         content = slack_message.message(notification)
         del content["unfurl_links"], content["unfurl_media"]  # not of chat.update
         arguments = {"channel": thread["channel"], "ts": thread["ts"], "metadata": _metadata(thread["key"]), **content}
@@ -129,7 +131,9 @@ class SlackBot:
         except ChannelError as error:
             if error.reason != "refused":
                 raise ChannelError("uncertain", str(error), retry_after=error.retry_after) from None
-            LOGGER.warning("%s: the first message of the episode was not updated: %s", self.name, error)
+            LOGGER.warning("%s: the first message of the thread was not updated: %s", self.name, error)
+            return "message_not_found" not in str(error)
+        return True
 
     def _find(self, outgoing: Outgoing) -> Receipt | None:
         """The message, if an earlier attempt has brought it there. Without the scope to look, it may come twice."""
@@ -147,7 +151,11 @@ class SlackBot:
     def _recent(self, outgoing: Outgoing) -> Iterator[dict[str, Any]]:
         """Messages since the attempt of unknown outcome, in the thread and in the channel: there may have been no thread then."""
         if outgoing.thread is not None:
-            yield from self._pages(self._client.conversations_replies, outgoing, ts=outgoing.thread["ts"])
+            try:
+                yield from self._pages(self._client.conversations_replies, outgoing, ts=outgoing.thread["ts"])
+            except ChannelError as error:
+                if "thread_not_found" not in str(error):
+                    raise
         yield from self._pages(self._client.conversations_history, outgoing)
 
     def _pages(

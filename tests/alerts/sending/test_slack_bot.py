@@ -243,6 +243,37 @@ def test_a_deleted_first_message_is_replaced(store: Store, slack: FakeSlack) -> 
     assert "thread_ts" not in message
 
 
+def test_what_follows_a_deleted_first_message_has_one_new_thread(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    bench.enqueue(of_incident("firing"))
+    bench.run()
+    slack.messages.clear()
+    for note in (
+        of_incident("firing", episode="e2"),
+        *(of_incident(state) for state in ("updated", "acknowledged", "resolved")),
+    ):
+        bench.enqueue(note)
+        bench.run()
+    first, *replies = slack.messages
+    assert "thread_ts" not in first
+    assert [reply["thread_ts"] for reply in replies] == [first["ts"]] * 2
+
+
+def test_newer_numbers_begin_a_thread_where_the_first_message_was_deleted(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    bench.enqueue(of_incident("firing"))
+    bench.run()
+    slack.messages.clear()
+    slack.fail("chat.postMessage", "500_after")
+    bench.enqueue(of_incident("updated"))
+    bench.run()
+    bench.finish()
+    bench.enqueue(of_incident("resolved"))
+    bench.run()
+    first, end = slack.messages
+    assert (first["metadata"]["event_payload"]["key"], end["thread_ts"]) == ("e1/updated", first["ts"])
+
+
 def test_slack_that_is_away_for_a_day_leaves_dead_letters(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
     slack.fail("chat.postMessage", *["internal_error"] * 2000)
