@@ -1646,9 +1646,8 @@ class MetricsRuns(TypedDict):
     step: Any  # BIGINT
     lost_sequences: Any  # BIGINT
     lost_tokens: Any  # BIGINT
-    live_runs: Any  # BIGINT
 
-def metrics_runs(source: Source, /, *, hours: Any, most: Any) -> Rows[MetricsRuns]: ...
+def metrics_runs(source: Source, /, *, hours: Any) -> Rows[MetricsRuns]: ...
 
 class MovedJoined(TypedDict):
     run: Any  # VARCHAR

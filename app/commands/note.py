@@ -45,7 +45,8 @@ def _wanted(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if arguments.owner is not None:
         yield {"kind": "owner", "words": arguments.owner}
     if arguments.words is not None:
-        yield {"kind": "note", "words": arguments.words, "step": arguments.step, "remove": arguments.remove}
+        at = {} if arguments.remove and arguments.step is None else {"step": arguments.step}
+        yield {"kind": "note", "words": arguments.words, "remove": arguments.remove, **at}
 
 
 def _list(arguments: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """``/metrics``: what Prometheus may want to know of a home, as of now.
 
-Bounded in size: the newest live runs only, a fixed list of metrics, of each the newest computed step. A run that has ended, or of which
+Bounded in size: the worst live runs only, a fixed list of metrics, of each the newest computed step. A run that has ended, or of which
 nothing came for hours, is left out; Prometheus then marks its series stale.
 
 It is the OpenMetrics 1.0 text format: families of samples, written by prometheus_client.
@@ -21,7 +21,7 @@ from logprobe.collectors.kernel.pairs import RATIO_PAIRS
 from logprobe.monitor import judgement as judged
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.result import Verdict
-from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.judgement import Judgement, Severity
 from logprobe.monitor.metrics.catalog import metric
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.pipeline import backlog
@@ -43,19 +43,38 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
 
     Raises `StoreError` or `QueryError` when the store does not answer.
     """
-    runs = queries.metrics_runs(store, hours=HOURS, most=MOST_RUNS).to_pylist()
+    live = queries.metrics_runs(store, hours=HOURS).to_pylist()
+    judgements = judged.read(store, [run["run"] for run in live], datetime.now(UTC))
+    severities = Counter(judgement.severity for judgement in judgements.values())
+    runs = sorted(live, key=lambda run: judged.SEVERITIES.index(judgements[run["run"]].severity))[:MOST_RUNS]
     names = [run["run"] for run in runs]
-    judgements = judged.read(store, names, datetime.now(UTC))
     values = queries.metrics_newest(store, runs=names, keys=list(KEYS)).to_pylist()
     quarantined = store.query("SELECT count(*) AS files FROM quarantine")["files"][0].as_py()
     ingest = _of_ingest(backlog(store.home), quarantined, stuck)
     nodes = queries.relay_furthest(store, runs=names).to_pylist()
-    return render([*_of_runs(runs, judgements), *_of_steps(values), *_of_nodes(nodes), *ingest, *_of_jobs(list(jobs))])
+    return render(
+        [
+            *_of_all(severities),
+            *_of_runs(runs, judgements),
+            *_of_steps(values),
+            *_of_nodes(nodes),
+            *ingest,
+            *_of_jobs(list(jobs)),
+        ]
+    )
+
+
+def _of_all(severities: Mapping[Severity, int]) -> list[Family]:
+    """Of all live runs, those without metrics here included."""
+    live = Family("logprobe_live_runs", "gauge", f"Live runs; the worst {MOST_RUNS} have metrics here.")
+    live.add(sum(severities.values()))
+    by = Family("logprobe_live_runs_by_severity", "gauge", "Live runs, by severity.")
+    for severity in judged.SEVERITIES:
+        by.add(severities.get(severity, 0), severity=severity)
+    return [live, by]
 
 
 def _of_runs(runs: Sequence[queries.MetricsRuns], judgements: Mapping[str, Judgement]) -> list[Family]:
-    live = Family("logprobe_live_runs", "gauge", f"Live runs; the newest {MOST_RUNS} have metrics here.")
-    live.add(runs[0]["live_runs"] if runs else 0)
     step = Family("logprobe_step", "gauge", "Newest computed step of a live run.")
     last = Family(
         "logprobe_last_record_timestamp_seconds", "gauge", "Arrival time of the newest record of a run.", "seconds"
@@ -78,7 +97,7 @@ def _of_runs(runs: Sequence[queries.MetricsRuns], judgements: Mapping[str, Judge
         firing = Counter(alert.severity for alert in judgement.alerts)
         for level in SEVERITIES:
             alerts.add(firing[level], run=name, severity=level)
-    return [live, step, last, sequences, tokens, severity, verdict, alerts]
+    return [step, last, sequences, tokens, severity, verdict, alerts]
 
 
 def _of_steps(values: Sequence[queries.MetricsNewest]) -> list[Family]:

@@ -9,7 +9,8 @@ WHERE NOT EXISTS (
 -- annotation_list: What people say of $run, oldest first. Grain: annotation that holds. Inputs: annotations.
 SELECT kind, step, words, author, time FROM annotations WHERE run = $run AND removed_at IS NULL ORDER BY number
 
--- annotation_remove: Takes back annotations of $run of a kind: those with $words (null: all), at $step (null: any). Grain: annotation. Inputs: annotations.
+-- annotation_remove: Takes back annotations of $run of a kind: those with $words (null: all), at $step (null: of the run), or
+-- $anywhere. Grain: annotation. Inputs: annotations.
 UPDATE annotations SET removed_at = $now
-WHERE run = $run AND kind = $kind AND words = coalesce($words, words) AND ($step::BIGINT IS NULL OR step = $step::BIGINT)
+WHERE run = $run AND kind = $kind AND words = coalesce($words, words) AND ($anywhere::BOOLEAN OR step IS NOT DISTINCT FROM $step::BIGINT)
     AND removed_at IS NULL

@@ -1,21 +1,20 @@
--- Runs for a scrape: the $most newest that had a collector at work in the last $hours hours; and what they lost.
--- `live_runs`: how many there are, also beyond $most. Grain: run. Inputs: segments, health_records, step_summaries. Parameters: $hours, $most.
+-- Runs for a scrape, the newest first: those that had a collector at work in the last $hours hours; and what they lost.
+-- Grain: run. Inputs: segments, health_records, step_summaries. Parameters: $hours.
 WITH arrivals AS (
     SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments WHERE writer NOT LIKE 'relay-%' AND writer NOT LIKE 'probe-%' GROUP BY run, writer
 ), signs AS (
     SELECT run, writer, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
 ), live AS (
-    SELECT run, min(first_at) AS first_at, max(last_at) AS last_at, count(*) OVER () AS live_runs
+    SELECT run, min(first_at) AS first_at, max(last_at) AS last_at
     FROM arrivals LEFT JOIN signs USING (run, writer)
     GROUP BY run
     HAVING bool_or(NOT coalesce(closed, false)) AND max(last_at) > now() - to_hours($hours::INTEGER)
-    ORDER BY first_at DESC, run LIMIT $most
 ), losses AS (
     SELECT run, sum(sequences)::BIGINT AS sequences, sum(tokens)::BIGINT AS tokens FROM health_records GROUP BY run
 ), newest AS (
     SELECT run, max(step) AS step FROM step_summaries GROUP BY run
 )
 SELECT live.run, epoch(live.last_at) AS last_at, newest.step, coalesce(losses.sequences, 0) AS lost_sequences,
-       coalesce(losses.tokens, 0) AS lost_tokens, live.live_runs
+       coalesce(losses.tokens, 0) AS lost_tokens
 FROM live LEFT JOIN newest USING (run) LEFT JOIN losses USING (run)
 ORDER BY live.first_at DESC, live.run

@@ -99,6 +99,27 @@ def test_only_live_runs_and_only_so_many(store):
     assert "over" not in shown
 
 
+def test_the_worst_of_the_live_runs_are_shown_however_old(store):
+    for number in range(MOST_RUNS + 3):
+        record(store.home.path, f"run-{number:02}")
+    digest(store)
+    with store.transaction() as cursor:
+        for run, verdict in (("run-00", "growing"), ("run-01", "critical")):
+            row = [run, verdict, datetime.now(UTC)]
+            cursor.execute(
+                "INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, causes, document, diagnosed_at)"
+                " VALUES (?, 1, currval('revision'), ?, 'none', [], '{}', ?)",
+                row,
+            )
+    found = scraped(store)
+    shown = {sample.labels["run"] for sample in found["logprobe_step"].samples}
+    assert len(shown) == MOST_RUNS
+    assert shown >= {"run-00", "run-01"}
+    by = {labels[0]: value for labels, value in values(found["logprobe_live_runs_by_severity"]).items()}
+    assert (by["critical"], by["warning"]) == (1, 1)
+    assert sum(by.values()) == MOST_RUNS + 3
+
+
 def test_an_empty_home_is_a_valid_exposition(store):
     assert not scraped(store)["logprobe_k3_kl"].samples
     assert scraped(store)["logprobe_live_runs"].samples[0].value == 0
