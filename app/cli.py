@@ -1,7 +1,7 @@
 """The command `logprobe`.
 
 Exit codes: 0 done, 1 an error that the one line on stderr explains (``LOGPROBE_DEBUG=1`` adds the traceback), 2 wrong usage, or
-`logprobe parity` not at parity, 130 interrupted. `logprobe preflight` ends with 1 only where something is wrong, so its errors are 2.
+`logprobe parity` not at parity, 130 interrupted. A command whose 1 says something else declares its own (`failing`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _guarded(arguments: argparse.Namespace) -> int:
         return 130
     except BrokenPipeError:  # `logprobe … | head`
         _discard_output()
-        return _failed(arguments)
+        return int(arguments.error_code)
     except Exception as error:  # noqa: BLE001 - the boundary of the process: one line instead of a traceback
         if _is_interrupt(error):
             return 130
@@ -100,20 +100,16 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _failed(arguments: argparse.Namespace) -> int:
-    return 2 if arguments.command == "preflight" else 1
-
-
 def _fail(arguments: argparse.Namespace, message: str) -> int:
     complain(message)
     if os.environ.get("LOGPROBE_DEBUG", "") not in {"", "0"}:
         traceback.print_exc()
-    if arguments.command == "preflight" and arguments.json:
+    if arguments.error_document is not None and arguments.json:
         try:
-            print(json.dumps({"result": "unknown", "checks": [], "error": message}), flush=True)
+            print(json.dumps({**arguments.error_document, "error": message}), flush=True)
         except OSError:  # full, or closed: the exit code still says it
             _discard_output()
-    return _failed(arguments)
+    return int(arguments.error_code)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ def of(
 
 
 def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"incident": …, "author": …, "words": …}``."""
-    known = ledger.find(store, actions.text(document, "incident"))
+    """``{"incident": …, "by_id": false, "author": …, "words": …}``."""
+    known = ledger.find(store, actions.text(document, "incident"), by_id=bool(document.get("by_id")))
     author, words = (actions.text(document, name) for name in ("author", "words"))
     with store.transaction() as cursor:
         audit.note(store, cursor, now, author=author, action="commented", subject=known["id"], words=words)
@@ -38,8 +38,8 @@ def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
 
 
 def _close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"incident": …, "author": …, "resolution": …}``; of one that is closed, it says who did it."""
-    known = ledger.find(store, actions.text(document, "incident"))
+    """``{"incident": …, "by_id": false, "author": …, "resolution": …}``; of one that is closed, it says who did it."""
+    known = ledger.find(store, actions.text(document, "incident"), by_id=bool(document.get("by_id")))
     author, resolution = (actions.text(document, name) for name in ("author", "resolution"))
     if known["closed_at"] is not None:
         return {"incident": known["id"], "closed_by": known["closed_by"], "closed_at": known["closed_at"]}

@@ -89,11 +89,21 @@ def newest(source: queries.Source, runs: Sequence[str]) -> dict[str, Standing]:
     }
 
 
-def find(source: queries.Source, wanted: str) -> queries.IncidentShow:
-    """The incident of an id, or the newest of a run. Raises `ConfigurationError` when there is none, `QueryError` as the source does."""
+def find(source: queries.Source, wanted: str, *, by_id: bool = False) -> queries.IncidentShow:
+    """The incident of an id, or the newest of a run. `by_id`: it is an id, and no run's name.
+
+    Raises:
+        ConfigurationError: there is none, or, as a run's name may be another's incident, one of either.
+        QueryError: as the source does.
+    """
     rows = queries.incident_show(source, incident=wanted).to_pylist()
-    if not rows and (latest := queries.incident_newest(source, runs=[wanted]).to_pylist()):
-        rows = queries.incident_show(source, incident=latest[0]["id"]).to_pylist()
+    latest = [] if by_id else queries.incident_newest(source, runs=[wanted]).to_pylist()
+    if rows and latest:
+        raise ConfigurationError(
+            f"{wanted!r} is an incident of run {rows[0]['run']!r}, and a run that has incidents; add --id for that incident, "
+            f"or name the run's newest: {latest[0]['id']!r}"
+        )
+    rows = rows or [row for each in latest for row in queries.incident_show(source, incident=each["id"]).to_pylist()]
     if not rows:
         raise ConfigurationError(f"no incident {wanted!r}; `logprobe incidents` lists them")
     return rows[0]

@@ -55,7 +55,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     with open_reader(home_path(arguments)) as reader:
-        opened = find(reader, arguments.incident)
+        opened = find(reader, arguments.incident, by_id=arguments.id)
         found = read(Place(opened["run"], opened["run"], reader), opened)
     if arguments.html:
         write_report(Path(arguments.html), report(found))
@@ -100,14 +100,24 @@ def _text(found: Incident) -> Iterator[str]:
 
 
 def _comment(arguments: argparse.Namespace) -> int:
-    document = {"incident": arguments.incident, "author": arguments.author, "words": arguments.words}
+    document = {
+        "incident": arguments.incident,
+        "by_id": arguments.id,
+        "author": arguments.author,
+        "words": arguments.words,
+    }
     done = perform(ACTIONS, Home(home_path(arguments)), COMMENT, document)
     print(f"{harmless(done['incident'])}: noted")
     return 0
 
 
 def _close(arguments: argparse.Namespace) -> int:
-    document = {"incident": arguments.incident, "author": arguments.author, "resolution": arguments.resolution}
+    document = {
+        "incident": arguments.incident,
+        "by_id": arguments.id,
+        "author": arguments.author,
+        "resolution": arguments.resolution,
+    }
     done = perform(ACTIONS, Home(home_path(arguments)), CLOSE, document)
     print(harmless(f"{done['incident']}: closed by {done['closed_by']} at {when(done['closed_at'])} UTC"))
     return 0

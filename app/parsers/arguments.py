@@ -157,12 +157,17 @@ def actions(commands: Commands, default: str | None = None) -> Declare:
     return declare
 
 
+def failing(code: int, document: Mapping[str, Any]) -> Declare:
+    """Exit code of a command's errors, and what its ``--json`` then prints beside ``error``."""
+    return lambda parser: parser.set_defaults(error_code=code, error_document=document)
+
+
 def declare_commands(parsers: Any, commands: Commands, home_help: str, home: str | None) -> None:
     """Adds commands that act on a home, by default `home`, to what `add_subparsers` made."""
     for name, (words, *arguments) in commands.items():
         command = parsers.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
         command.add_argument("--home", metavar="DIR", default=home, help=home_help)
-        command.set_defaults(usage_error=command.error)
+        command.set_defaults(usage_error=command.error, error_code=1, error_document=None)
         for declare in arguments:
             declare(command)
 

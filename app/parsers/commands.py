@@ -25,6 +25,7 @@ from logprobe.app.parsers.arguments import (
     count,
     dtype_list,
     engine_args,
+    failing,
     memory,
     one_of,
     pace,
@@ -138,19 +139,22 @@ ALERTS: Final[Commands] = {
         JSON,
     ),
 }
-INCIDENT: Final = arg("incident INCIDENT", "an id from `list`, or RUN: its newest")
+INCIDENT: Final = (
+    arg("incident INCIDENT", "an id from `list`, or RUN: its newest"),
+    arg("--id", "INCIDENT is an id, although a run has that name", action="store_true"),
+)
 INCIDENTS: Final[Commands] = {
     "list": ("list incidents, the open ones first", arg("name RUN", "only of this run", nargs="?"), JSON),
     "show": (
         "show what happened, what changed before, the cause and what to do",
-        INCIDENT,
+        *INCIDENT,
         arg("--html FILE", "write it as one HTML file that needs no network"),
         JSON_OR_NULL,
     ),
-    "comment": ("comment on an incident", INCIDENT, arg("words WORDS", "what there is to say"), AUTHOR),
+    "comment": ("comment on an incident", *INCIDENT, arg("words WORDS", "what there is to say"), AUTHOR),
     "close": (
         "close an incident; the next critical severity opens another",
-        INCIDENT,
+        *INCIDENT,
         arg("--resolution WORDS", "what became of it", required=True),
         AUTHOR,
     ),
@@ -402,6 +406,7 @@ COMMANDS: Final[Commands] = {
         engine_args("--enforce-eager --max-model-len 512"),
         SCORER_MINUTES,
         JSON_OR_NULL,
+        failing(2, {"result": "unknown", "checks": []}),  # 1 says that something is wrong
     ),
     "accept": (
         "accept a finding: it neither alerts nor vetoes until it grows",

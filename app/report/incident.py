@@ -96,13 +96,17 @@ def last_good(incident: Incident) -> int | None:
 def _good(incident: Incident) -> str:
     """The last step before the onset, and the last checkpoint before it."""
     since = incident.since
-    if since is None:
+    if since is None and incident.opened is None:
         return ""
     before = last_good(incident)
     step = "none: the first step recorded is concerned" if before is None else f"{before:,}"
+    if since is None:
+        step = "unknown: nothing says at which step the trouble began"
     saved = incident.saved
     if saved is None or not saved["checkpoints"]:
         return f"{step}; no checkpoint was recorded, so the last good one is unknown"
+    if since is None:
+        return step
     good = "none was saved before the onset"
     if saved["step"] is not None:
         good = f"step {saved['step']:,}" + (f", {saved['folder']}" if saved["folder"] else "")

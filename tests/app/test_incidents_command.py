@@ -19,7 +19,7 @@ from logprobe.alerts.rules.job import Evaluator
 from logprobe.app.cli import main
 from logprobe.app.dashboard.pages.incidents import one_blocks
 from logprobe.app.report.gather import read
-from logprobe.app.report.incident import Incident, happened, last_good, report
+from logprobe.app.report.incident import Incident, facts, happened, last_good, report
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
@@ -194,3 +194,43 @@ def test_closed_before_any_diagnosis_it_has_none_and_not_that_of_today(tmp_path:
     assert incident.headline == "a was critical by alert coverage-low, since step 60; no diagnosis was made during it"
     assert (incident.document["verdict"], incident.document["findings"]) == ("no_data", [])
     assert "diagnosis: no diagnosis was made during it" in report(incident)
+
+
+def test_a_name_that_is_an_incident_and_a_run_is_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "h"
+    opened(home)
+    with Store.open(Home(home)) as store, store.transaction() as cursor:
+        cursor.execute(
+            "INSERT INTO incidents (id, run, number, opened_at, healthy, calm) VALUES ('a#1#1', 'a#1', 1, now(), 0, false)"
+        )
+    at_home = ["--home", str(home)]
+    for words in (["show", "a#1"], ["close", "a#1", "--resolution", "x"], ["comment", "a#1", "x"]):
+        assert main(["incidents", *words, *at_home]) == 1
+        assert "'a#1#1'" in capsys.readouterr().err
+    assert main(["incidents", "close", "a#1", "--id", "--resolution", "fixed", *at_home]) == 0
+    with Store.open(Home(home)) as store:
+        assert {row["id"]: row["closed_by"] is None for row in queries.incident_list(store, run=None).to_pylist()} == {
+            "a#1": False,
+            "a#1#1": True,
+        }
+
+
+def test_without_a_checkpoint_or_an_onset_it_says_so(tmp_path: Path) -> None:
+    home = tmp_path / "h"
+    opened(home)
+    with Store.open(Home(home)) as store:
+        known = queries.incident_show(store, incident="a#1").to_pylist()[0]
+        found = read(Place("a", "a", store), known)
+        assert dict(facts(found))["last good step"] == "59; no checkpoint was recorded, so the last good one is unknown"
+        nowhere = replace(
+            found,
+            opened={**known, "since_step": None},
+            document={**found.document, "since_step": None},
+            alerts=(),
+            current=(),
+        )
+        assert nowhere.since is None
+        assert dict(facts(nowhere))["last good step"].startswith("unknown: nothing says")
+        assert "no checkpoint was recorded" in report(nowhere)

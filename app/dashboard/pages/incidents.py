@@ -155,7 +155,7 @@ def _draw_one(snapshot: Snapshot, opened: Row) -> None:
 
 def _do(wanted: Mapping[str, Any]) -> str:
     """Does what was confirmed; → what came of it."""
-    document = {"incident": wanted["incident"], "author": str(wanted.get("by", "")).strip()}
+    document = {"incident": wanted["incident"], "by_id": True, "author": str(wanted.get("by", "")).strip()}
     if wanted["id"] == "comment":
         ask(COMMENT, {**document, "words": wanted.get("words", "")})
         return "Noted."
