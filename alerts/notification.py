@@ -43,6 +43,7 @@ class Notification:
         changes: what changed shortly before: weight sync, configuration, restart.
         labels: of the rule.
         link: page of that step.
+        runbook: page that says what the rule means and what to do.
         series: recent (step, value) of the metric, for a sparkline.
         run_severity: of the run as a whole after this transition, see `logprobe.monitor.judgement`; None: not known.
         incident: that it belongs to, whose messages share a thread; None: to none.
@@ -73,6 +74,7 @@ class Notification:
     changes: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     link: str | None = None
+    runbook: str | None = None
     series: tuple[tuple[int, float], ...] = ()
     run_severity: str | None = None
     incident: str | None = None

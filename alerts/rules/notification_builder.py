@@ -74,6 +74,7 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
         changes=tuple(f"{what}, {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in around.changes),
         labels=rule.labels,
         link=_link(around, run, step, since),
+        runbook=None if message.word == "resolved" else runbook_link(around.page, run, rule.name),
         series=tuple(around.series),
         run_severity=around.severity,
         incident=around.incident,
@@ -115,6 +116,11 @@ def _link(around: Surroundings, run: str, step: int | None, since: int | None) -
         return incident_link(around.page, run, around.incident or "")
     wanted = {"run": run} if step is None else {"run": run, "step": step, "steps": steps_around(step, since)}
     return f"{around.page}/?{urlencode(wanted, safe=':')}"
+
+
+def runbook_link(page: str | None, run: str, rule: str) -> str | None:
+    """Where the dashboard at `page` says what to do about an alert of `rule`; None: there is no dashboard."""
+    return None if page is None else f"{page}/?{urlencode({'page': 'alerts', 'run': run, 'runbook': rule})}"
 
 
 def steps_around(step: int, since: int | None = None) -> str:

@@ -71,6 +71,8 @@ def plain(notification: Notification) -> str:
         lines.append(n.description)
     if n.link:
         lines.append(n.link)
+    if n.runbook:
+        lines.append(f"Runbook: {n.runbook}")
     return "\n".join(lines)
 
 

@@ -51,6 +51,7 @@ def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> di
         "kind": rule.when.kind,
         "metric": rule.key,
         "fires": rule.fires_when,
+        "about": rule.annotations.model_dump(),
         "slice": rule.slice,
         "enabled": rule.enabled,
         "special": rule.enabled and in_force.get(rule.name) != rule,

@@ -59,7 +59,9 @@ def reply(notification: Notification) -> dict[str, Any]:
     lead = f"{_sign(notification)} *{escape(messages.heading(notification))}*\n"
     verdict = _section(lead + fit(notification.summary, SECTION - len(lead)))
     facts = [_fields(notification)] if messages.facts(notification) else []
-    return {"text": fallback(notification), "blocks": [verdict, *facts, _origin(notification)], "unfurl_links": False}
+    runbook = [_section(link)] if (link := _anchor(notification.runbook, "Runbook")) else []
+    blocks = [verdict, *facts, *runbook, _origin(notification)]
+    return {"text": fallback(notification), "blocks": blocks, "unfurl_links": False}
 
 
 def fallback(notification: Notification) -> str:
@@ -135,8 +137,7 @@ def _details(n: Notification) -> Iterator[Block]:
         yield _titled("Preceding changes", _bullets(n.changes))
     if n.description:
         yield _section(fit(n.description, SECTION))
-    if link := _link(n):
-        yield _section(link)
+    yield from (_section(link) for link in (_link(n), _anchor(n.runbook, "Runbook")) if link)
     yield _origin(n)
 
 
@@ -169,13 +170,17 @@ def _fields(n: Notification) -> Block:
 
 
 def _link(n: Notification) -> str | None:
-    """Only web addresses; what could end the link or its address early is quoted."""
-    if n.link is None or not n.link.startswith(("http://", "https://")) or len(n.link) > _MOST_LINK:
-        return None
-    address = escape(quote(n.link, safe=":/?#[]@!$&'()*+,;=%-._~"))
     if n.incident is not None:
-        return f"<{address}|Open the incident>"
-    return f"<{address}|Open step {n.step}>" if n.step is not None else f"<{address}|Open the run>"
+        return _anchor(n.link, "Open the incident")
+    return _anchor(n.link, f"Open step {n.step}" if n.step is not None else "Open the run")
+
+
+def _anchor(address: str | None, words: str) -> str | None:
+    """Only web addresses; what could end the link or its address early is quoted."""
+    if address is None or not address.startswith(("http://", "https://")):
+        return None
+    quoted = escape(quote(address, safe=":/?#[]@!$&'()*+,;=%-._~"))
+    return f"<{quoted}|{words}>" if len(quoted) <= _MOST_LINK else None
 
 
 def _origin(n: Notification) -> Block:

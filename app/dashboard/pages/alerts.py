@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,11 @@ from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.alerts.rules.notification_builder import steps_around
 from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.elements.blocks import BY, Block, action, heading, place, row, table, text
-from logprobe.app.dashboard.pages.rules import consult, rules
+from logprobe.app.dashboard.elements.blocks import BY, Block, action, facts, heading, place, row, table, text
+from logprobe.app.dashboard.pages.rules import consult, rules, rules_of
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import report
-from logprobe.app.dashboard.views.session import feed, guarded, kept
+from logprobe.app.dashboard.views.session import asked, feed, guarded, kept
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
@@ -38,6 +39,8 @@ _CALM: Final = frozenset({"normal", "no_data"})
 _HEAD: Final = ("alert", "severity", "since", "value", "observation", "acknowledged by")
 _REASON: Final = {"name": "reason", "label": "reason", "required": True}
 _FOR: Final = {"name": "for", "label": "for (90s, 10m, 2h, 1d)", "value": "2h", "required": True}
+_NUMBERED: Final = re.compile(r"\s+(?=\d+\.\s)")  # between the steps of a runbook
+_FOR_RUN: Final = re.compile(r"\bRUN\b")
 _SNOOZES: Final = (("1 h", "1h"), ("4 h", "4h"), ("until tomorrow", TOMORROW))
 
 
@@ -49,6 +52,38 @@ class Alerts:
     history: Sequence[Row]
     silences: Sequence[Row]
     channels: bool = True
+
+
+def runbook_blocks(rule: Row | None, name: str, run: str) -> list[Block]:
+    """Blocks of `browser/report.js`: what a rule means and what to do, where messages lead. `rule`: as the service lists it; None: there is none."""
+    back = {"label": "Close", "href": _runbook("", run), "path": "alerts?runbook="}
+    if rule is None:
+        words = f"No rule is called {name!r}: it was removed or renamed since. The rules of this home are below."
+        return [text(words, "warning"), {"type": "actions", "actions": [back]}]
+    about = rule["about"]
+    steps = [_FOR_RUN.sub(lambda _: run, step) for step in _NUMBERED.split(about["runbook"]) if step]
+    lines = [
+        ("fires when", rule["fires"]),
+        ("means", " ".join(filter(None, (about["summary"], about["description"])))),
+        *(("what to do" if at == 0 else "", step) for at, step in enumerate(steps)),
+        ("fix", about["fix"] or ""),
+    ]
+    query = urlencode({"page": "alerts", "run": run, "rule": name})
+    edit = {
+        "label": "Edit the rule",
+        "href": f"./?{query}",
+        "path": f"alerts?{urlencode({'rule': name, 'runbook': ''})}",
+    }
+    state = "" if rule["enabled"] else " · disabled"
+    return [
+        heading(f"Runbook: {name}", f"{rule['severity']} · {rule['where']}{state}"),
+        facts([line for line in lines if line[1]]),
+        {"type": "actions", "actions": [_why(run), edit, back]},
+    ]
+
+
+def _runbook(rule: str, run: str) -> str:
+    return f"./?{urlencode({'page': 'alerts', 'run': run} | ({'runbook': rule} if rule else {}))}"
 
 
 def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
@@ -132,7 +167,12 @@ def _alert(each: Row, run: str, blocked: str) -> Block:
         each["words"] or "–",
         _who(each),
     ]
-    return row(cells, tone=each["severity"], actions=[_why(run), *_remedies(each, run, blocked)])
+    runbook = {
+        "label": "Runbook",
+        "href": _runbook(each["rule"], run),
+        "path": f"alerts?{urlencode({'runbook': each['rule']})}",
+    }
+    return row(cells, tone=each["severity"], actions=[_why(run), runbook, *_remedies(each, run, blocked)])
 
 
 def _who(each: Row) -> str:
@@ -216,12 +256,22 @@ _AUDITED: Final = 20
 
 def draw(run: Run, _: RunView) -> None:
     """Draws the page."""
+    if wanted := asked("runbook"):
+        with guarded("runbook"):
+            _explain(wanted, run.name)
     with guarded(_KEY):
         _current(run.name)
     with guarded("rules"):
         rules(run.name)
     with guarded(_CHANNELS):
         _telling(run.name)
+
+
+def _explain(wanted: str, run: str) -> None:
+    listed = rules_of(run)
+    if listed is not None:
+        rule = next((each for each in listed["rules"] if each["name"] == wanted), None)
+        report("runbook", "runbook", runbook_blocks(rule, wanted, run))
 
 
 def _current(run: str) -> None:
@@ -243,21 +293,21 @@ def _read(run: str) -> Alerts:
     )
 
 
-def _take_care(asked: Mapping[str, Any]) -> str:
+def _take_care(wanted: Mapping[str, Any]) -> str:
     """Does what was confirmed; says what was done. Raises `LogprobeError`."""
-    by, reason = asked.get("by"), asked.get("reason")
-    if asked.get("id") == "ack":
-        ask(ACKNOWLEDGE, {"episode": asked.get("episode"), "author": by, "reason": reason})
+    by, reason = wanted.get("by"), wanted.get("reason")
+    if wanted.get("id") == "ack":
+        ask(ACKNOWLEDGE, {"episode": wanted.get("episode"), "author": by, "reason": reason})
         return f"Acknowledged by {by}."
-    if asked.get("id") == "snooze":
-        lasting = snooze(str(asked.get("for")), _their_time())
-        ask(ACKNOWLEDGE, {"episode": asked.get("episode"), "author": by, "for": lasting})
+    if wanted.get("id") == "snooze":
+        lasting = snooze(str(wanted.get("for")), _their_time())
+        ask(ACKNOWLEDGE, {"episode": wanted.get("episode"), "author": by, "for": lasting})
         return f"Snoozed by {by}."
-    if asked.get("id") == "silence":
-        document = {"id": secrets.token_hex(4), "matchers": matchers_of(asked), "for": asked.get("for"), "author": by}
+    if wanted.get("id") == "silence":
+        document = {"id": secrets.token_hex(4), "matchers": matchers_of(wanted), "for": wanted.get("for"), "author": by}
         ask(SILENCE, {**document, "reason": reason})
         return f"Silenced by {by}."
-    ask(UNSILENCE, {"id": asked.get("silence"), "author": by})
+    ask(UNSILENCE, {"id": wanted.get("silence"), "author": by})
     return "The silence has ended."
 
 
@@ -286,16 +336,16 @@ def _read_channels() -> tuple[dict[str, Any], list[queries.OutboxDeadLetters], l
     )
 
 
-def _handle(asked: Mapping[str, Any]) -> str:
+def _handle(wanted: Mapping[str, Any]) -> str:
     """Does what was confirmed about a channel; says what came of it. Raises `LogprobeError`."""
-    channel, by = asked.get("channel"), asked.get("by")
-    if asked.get("id") == "test":
-        outcome = ask(TEST, {"channel": channel, "author": by, "id": str(asked.get("at"))})
+    channel, by = wanted.get("channel"), wanted.get("by")
+    if wanted.get("id") == "test":
+        outcome = ask(TEST, {"channel": channel, "author": by, "id": str(wanted.get("at"))})
         if not outcome["delivered"]:
             raise ConfigurationError(tested(outcome, str(channel)))
         return tested(outcome, str(channel))
-    action, words = (AGAIN, "is queued") if asked.get("id") == "again" else (DROP, "was dropped")
-    status = ask(action, {"key": asked.get("key"), "channel": channel, "author": by})["status"]
+    action, words = (AGAIN, "is queued") if wanted.get("id") == "again" else (DROP, "was dropped")
+    status = ask(action, {"key": wanted.get("key"), "channel": channel, "author": by})["status"]
     return f"The message {words}." if status in {"waiting", "dropped"} else f"No change: the message was {status}."
 
 

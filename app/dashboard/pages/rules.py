@@ -167,7 +167,7 @@ _SAVED: Final = "rule saved"
 
 def rules(run: str) -> None:
     """Draws the list and the editor."""
-    listed = kept(f"{_KEY} {run}", lambda: consult(RULES, {"run": run}))
+    listed = rules_of(run)
     if listed is None:
         return
     data = rules_data(listed, _trial_of(run), run=run, blocked=blocked(run))
@@ -177,6 +177,11 @@ def rules(run: str) -> None:
         _try(run, wanted)
     else:
         attempt(_KEY, wanted, _change)
+
+
+def rules_of(run: str) -> dict[str, Any] | None:
+    """The rules as the service lists them for a run; None: it does not answer, and never did."""
+    return kept(f"{_KEY} {run}", lambda: consult(RULES, {"run": run}))
 
 
 def consult(action: str, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -267,4 +267,5 @@ def test_a_notification_carries_what_people_need(store: Store) -> None:
     assert document["series"] == [[0, 0.1], [1, 0.1], [2, 0.1], [3, 0.1], [4, 0.1], [5, 2.0], [6, 2.0]]
     assert document["changes"] == ["weights 41, 2026-03-01 12:00:40 UTC"]
     assert document["link"] == "http://127.0.0.1:8501/?run=a&step=6&steps=0:26"
+    assert document["runbook"] == f"http://127.0.0.1:8501/?page=alerts&run=a&runbook={document['rule']}"
     assert (document["layer"], document["labels"]) == ("objective", {"team": "rl"})

@@ -40,7 +40,9 @@ def test_value(value: float, baseline: float | None, unit: str | None, expected:
 
 
 def test_plain_text_has_everything() -> None:
-    note = replace(NOTE, fix="switch MIS on", description="They drift apart.", link="http://x/step")
+    note = replace(
+        NOTE, fix="switch MIS on", description="They drift apart.", link="http://x/step", runbook="http://x/run"
+    )
     assert messages.plain(note).splitlines() == [
         "Critical: k3 grows · run",
         "K3 of backend is 26 times its baseline",
@@ -52,6 +54,7 @@ def test_plain_text_has_everything() -> None:
         "Preceding change: weight sync 14",
         "They drift apart.",
         "http://x/step",
+        "Runbook: http://x/run",
     ]
 
 

@@ -44,6 +44,7 @@ NOTES = st.builds(
     changes=st.lists(TEXT, max_size=30).map(tuple),
     labels=st.dictionaries(TEXT, TEXT, max_size=30),
     link=st.none() | TEXT.map(lambda text: f"http://127.0.0.1/{text}"),
+    runbook=st.none() | TEXT.map(lambda text: f"http://127.0.0.1/{text}"),
 )
 
 
@@ -78,6 +79,14 @@ def test_mentions_and_links_of_others_are_text() -> None:
     assert "<http" not in content
     assert "javascript" not in content
     assert "a &lt; b &amp; c &gt; d" in content
+
+
+def test_a_message_and_a_reply_lead_to_the_runbook() -> None:
+    note = replace(NOTE, runbook="http://h/?page=alerts&runbook=a|b>")
+    for content in (slack_message.message(note), slack_message.reply(note)):
+        assert "<http://h/?page=alerts&amp;runbook=a%7Cb%3E|Runbook>" in str(content)
+    for other in ("javascript:alert(1)", None, f"http://h/{'é' * 400}"):
+        assert "|Runbook>" not in str(slack_message.message(replace(NOTE, runbook=other)))
 
 
 def test_names_that_look_like_addresses_or_channels_stay_names() -> None:
