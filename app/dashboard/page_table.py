@@ -19,7 +19,7 @@ class Page:
         next: path of a page to go on to → what for.
         parts: name of a part, in their order on the page → what it shows.
         panels: modules in `browser/` that it draws with; the browser fetches them together with the page.
-        acts: whether something can be changed from it.
+        acts: whether it is there to change something, so that the home's token is asked for on top of it.
         of_home: whether it has something to say without a run, or about one that has no step yet.
         of_all: whether it is about all runs, so that none needs to be chosen.
     """
@@ -95,8 +95,10 @@ PAGES: Final = (
             "Tiles": "The latest value of each metric and its median in this run. Click a name for formula and history.",
             "Chart": "The band is the run's normal range of K3, the red line the onset. Marks along the top are weight "
             "updates, alerts, changed settings, restarts and corrections. Drag to zoom; all rows share the steps.",
+            "Metrics": "Which rows and tiles there are: those of the overview, or any of the catalog.",
+            "Notes": "Tags, owner and notes of the run; a note at a step is a mark on the charts.",
         },
-        panels=("report", "tiles", "chart"),
+        panels=("report", "tiles", "chart", "token_form"),
     ),
     Page(
         "diagnosis",

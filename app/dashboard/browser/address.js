@@ -41,5 +41,5 @@ export function sent(name, value) {
   if (name === "pick") put({ run: value });
   if (name !== "go") return;
   const [path, query] = value.replace(/^\/+/, "").split("?");
-  put({ page: path, ...Object.fromEntries(new URLSearchParams(query)) }, true);
+  put({ full: null, page: path, ...Object.fromEntries(new URLSearchParams(query)) }, true);
 }

@@ -1,12 +1,13 @@
 // The top bar: name of the product, run picker, what the run is doing. It also is the page's heart: it asks for news
 // while somebody looks, and for nothing while the page is hidden.
+import { asked, put } from "./address.js";
 import { code, follow, node } from "./dom.js";
 import { compact, duration, integer } from "./format.js";
 import { explanation, introduction } from "./guide.js";
 import { help, offer, withdraw } from "./keys.js";
 import { SIGNS, sign } from "./sign.js";
 
-const WORDS = { live: "live", idle: "idle", stale: "stale", ended: "ended", no_data: "no data", away: "service away" };
+const WORDS = { live: "live", idle: "idle", stale: "stale", paused: "paused", ended: "ended", no_data: "no data", away: "service away" };
 const PATIENCE_MS = 10_000; // an answer that takes longer was lost; ask again
 const SILENCE_MS = 12_000; // from then on the reader is told: a frozen service says nothing itself
 const COLORS = { critical: "#d55e00", warning: "#e69f00", unknown: "#8d939a", ok: "#009e73" };
@@ -50,6 +51,7 @@ function shortcuts(view) {
     ...pages.map(({ path, key, title }) => ({ keys: [`g ${key}`], words: title, run: () => view.send("go", `/${path}`) })),
     { keys: ["j"], words: "older run", run: () => beside(view, 1) },
     { keys: ["k"], words: "newer run", run: () => beside(view, -1) },
+    { keys: ["h"], words: "hold: pause the page, and resume it", run: () => pause(view) },
   ];
 }
 
@@ -66,6 +68,10 @@ function beside(view, way) {
 function beat(root, view) {
   if (document.hidden) return;
   const now = performance.now();
+  if (paused()) {
+    silence(root, 0);
+    return ages(root, view);
+  }
   const waiting = view.asked !== null && now - view.asked < PATIENCE_MS;
   if (!waiting && now - view.receivedAt >= view.data.interval * 1000) {
     view.asked = now;
@@ -97,8 +103,26 @@ function ages(root, view) {
   }
 }
 
+const paused = () => asked("pause") === "1";
+
+// A paused page asks for nothing by itself; what the reader does on it is answered with the values of then.
+function pause(view) {
+  put({ pause: paused() ? null : 1 });
+  titled(view.data);
+  view.redraw();
+  if (!paused()) view.beat();
+}
+
+function held(view) {
+  const at = new Date(Date.now() - (performance.now() - view.receivedAt)).toISOString().slice(11, 19);
+  return node("div", { class: "lp lp-notice lp-info lp-paused", role: "status" },
+    node("span", {}, node("b", { text: "Paused" }), `: as of ${at} UTC, `, node("b", { "data-age": 0 }), " ago"),
+    node("button", { class: "lp-button", type: "button", text: "Resume", onclick: () => pause(view) }));
+}
+
 function draw(root, view) {
   const { data } = view;
+  view.redraw = () => draw(root, view);
   const selected = data.runs.find((run) => run.name === data.selected);
   const focused = root.contains(document.activeElement) && document.activeElement.className;
   const left = root.querySelector(".lp-tabs")?.scrollLeft;
@@ -107,8 +131,9 @@ function draw(root, view) {
       node("span", { class: "lp-brand", role: "heading", "aria-level": "1", text: "logprobe" }),
       data.runs.length ? picker(root, view) : null,
       data.pages?.length ? node("nav", { class: "lp-tabs", "aria-label": "pages" }, ...data.pages.map((page) => tab(page, view))) : null,
-      node("div", { class: "lp-facts" }, ...facts(data, selected), data.pages?.length ? asker(view) : null),
+      node("div", { class: "lp-facts" }, ...facts(data, selected), ...(data.pages?.length ? [pauser(view), asker(view)] : [])),
     ),
+    paused() ? held(view) : "",
     ...(data.notices ?? []).map(notice),
     introduction(opened(view), view, () => draw(root, view)) ?? "",
   );
@@ -134,12 +159,16 @@ function scrollTabs(root, view, left) {
 const tab = ({ path, href, title, open }, view) =>
   node("a", { href, text: title, "aria-current": open ? "page" : null, onclick: (event) => follow(event, view, path) });
 
+const pauser = (view) => node("button", {
+  class: "lp-ask lp-pause", type: "button", text: paused() ? "▶" : "‖", title: paused() ? "resume (h)" : "pause: keep what is shown (h)", "aria-label": paused() ? "resume" : "pause", onclick: () => pause(view) });
+
 const asker = (view) => node("button", {
   class: "lp-ask", type: "button", text: "?", title: "about this page, and its keys", "aria-label": "about this page", onclick: () => explain(view) });
 
 function facts(data, run) {
   const list = [];
   if (data.away !== null && data.away !== undefined) list.push(badge("away", "the monitor service is not responding"));
+  else if (run && paused()) list.push(badge("paused", "the page is paused"));
   else if (run) list.push(badge(run.state, run.reason));
   if (!run) return list;
   if (run.step !== null) list.push(fact("step", integer(run.step)));
@@ -166,11 +195,12 @@ function notice({ kind, text, age, hint }) {
 function titled(data) {
   const page = data.pages?.find(({ open }) => open)?.title;
   const names = [data.selected, page, "logprobe"].filter(Boolean).join(" · ");
-  document.title = [SIGNS[data.severity], names].filter(Boolean).join(" ");
+  const severity = paused() && data.severity ? "unknown" : data.severity; // a paused page does not know how the run stands
+  document.title = [paused() ? "‖" : SIGNS[severity], names].filter(Boolean).join(" ");
   const icon = /** @type {HTMLLinkElement | null} */ (document.querySelector("link[rel~=icon]"));
-  if (!icon || !data.severity) return;
+  if (!icon || !severity) return;
   icon.dataset.own ??= icon.href;
-  const dot = `<circle cx="24" cy="24" r="8" fill="${COLORS[data.severity]}" stroke="#fff" stroke-width="2"/>`;
+  const dot = `<circle cx="24" cy="24" r="8" fill="${COLORS[severity]}" stroke="#fff" stroke-width="2"/>`;
   const drawn = `data:image/svg+xml,${encodeURIComponent(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#0072b2"/><path d="M5 20 C10 20 11 9 16 9 S22 15 27 15" fill="none" stroke="#fff" stroke-width="2.6"/>${dot}</svg>`)}`;
   if (icon.href !== drawn) icon.href = drawn;
 }

@@ -10,8 +10,10 @@ import { hear, leave } from "./cursor.js";
 import { node } from "./dom.js";
 import { receive } from "./exports.js";
 import { figureOf } from "./figure.js";
+import { close as closeFull, fitted, left } from "./full.js";
 import { withdraw } from "./keys.js";
 import { place } from "./marks.js";
+import { closePicker } from "./picker.js";
 import { unpack, unpackArray } from "./traces.js";
 
 let failures = 0;
@@ -46,6 +48,10 @@ export function close(_root, view) {
   for (const name of ENDS) removeEventListener(name, view.release);
   withdraw(view);
   leave(view);
+  closePicker(view);
+  closeFull();
+  document.removeEventListener("fullscreenchange", left);
+  removeEventListener("resize", view.refit);
   clearTimeout(view.question);
   if (view.gd && globalThis.Plotly) globalThis.Plotly.purge(view.gd);
 }
@@ -68,6 +74,9 @@ function build(root, view) {
   view.frame.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") look(view, null); });
   hear(view, (step) => { if (view.drawn) show(view, step === null ? null : { run: 0, step, place: placeOf(view.axis.trends[0], step) }); });
   view.deaf = listen(() => redraw(view));
+  document.addEventListener("fullscreenchange", left);
+  view.refit = () => { if (view.state?.full) { view.shown = null; redraw(view); } };
+  addEventListener("resize", view.refit);
   shortcuts(view);
 }
 
@@ -86,6 +95,7 @@ async function draw(Plotly, view) {
   view.axis = axisOf(view.places, state.x);
   const { traces, layout } = figureOf(view.data, view.base, view.axis, state, getComputedStyle(view.root).fontFamily);
   if (COARSE) layout.dragmode = false; // a finger scrolls the page
+  layout.height = fitted(view, layout.height);
   layout.width = view.width = Math.round(view.frame.clientWidth);
   const first = !view.drawn;
   await Plotly.react(view.gd, traces, { ...layout }, CONFIG);

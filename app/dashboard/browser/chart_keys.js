@@ -3,6 +3,7 @@ import { placeOf } from "./axis.js";
 import { look, speak } from "./chart_parts.js";
 import { AXES, SMOOTHINGS, drawOver, isLog, scaleAs, smoothOver, zoomTo } from "./chart_state.js";
 import { saveCsv, savePng, visible } from "./exports.js";
+import { toggle } from "./full.js";
 import { offer, plotKeys } from "./keys.js";
 import { toMark } from "./marks.js";
 
@@ -13,6 +14,8 @@ export function shortcuts(view) {
     { keys: ["l"], words: "y axis of the row under the pointer: logarithmic or linear", run: () => otherScale(view) },
     { keys: ["x"], words: "next x axis: steps, tokens, time, since the onset", run: () => nextAxis(view) },
     { keys: ["s"], words: "more smoothing, then none", run: () => smoothOver(following(SMOOTHINGS, view.state.smooth)) },
+    { keys: ["f"], words: "full screen, and back", run: () => toggle(view) },
+    { keys: ["Escape"], words: "leave full screen", run: () => { if (view.state.full) toggle(view); } },
     { keys: ["[", "]"], words: "crosshair to the previous or next mark", run: (key) => toMark(view, key === "[" ? -1 : 1) },
   ].map(({ run, ...rest }) => ({ ...rest, run: run && ((key) => { if (view.drawn) run(key); }) }));
   const take = () => offer(view, "Charts", keys);

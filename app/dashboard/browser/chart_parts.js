@@ -5,6 +5,8 @@ import { point } from "./cursor.js";
 import { focusedKey, node } from "./dom.js";
 import { saveCsv, savePng } from "./exports.js";
 import { integer, number } from "./format.js";
+import { toggle } from "./full.js";
+import { picker, picks } from "./picker.js";
 import { lowerBound } from "./traces.js";
 
 const AXIS_NAMES = { step: "steps", tokens: "tokens", time: "time", onset: "since onset" };
@@ -13,6 +15,7 @@ export function toolbar(view) {
   view.legend = node("span", { class: "lp-legend", role: "group", "aria-label": "lines" });
   view.over = node("select", { "aria-label": "x axis", onchange: (event) => drawOver(event.target.value) });
   view.smooth = node("select", { "aria-label": "smoothing", onchange: (event) => smoothOver(Number(event.target.value)) });
+  view.whole = node("button", { class: "lp-tool", type: "button", onclick: () => toggle(view) });
   view.reset = node("button", { class: "lp-reset", type: "button", hidden: true, text: "reset zoom", onclick: () => zoomTo(null) });
   view.cursor = node("span", { class: "lp-cursor" });
   view.spoken = node("span", { class: "lp-spoken", role: "status", "aria-live": "polite" });
@@ -22,7 +25,7 @@ export function toolbar(view) {
   return node("div", { class: "lp-tools" }, view.legend,
     node("label", { class: "lp-over" }, "x", view.over), node("label", { class: "lp-over" }, "smooth", view.smooth),
     save("CSV", "the steps and lines that are shown, as measured, with all digits (e)", () => saveCsv(view)),
-    save("PNG", "the picture with headings and legend (p)", () => savePng(view)), view.reset, view.remark, view.cursor, view.kinds, view.spoken);
+    save("PNG", "the picture with headings and legend (p)", () => savePng(view)), picker(view), view.whole, view.reset, view.remark, view.cursor, view.kinds, view.spoken);
 }
 
 // Brings the tools up to date; what has the focus keeps it.
@@ -37,6 +40,9 @@ export function tools(view) {
   view.remark.textContent = [unable, data.note].filter(Boolean).join(" · ");
   view.remark.title = data.note ? data.note_help : "";
   view.reset.hidden = !state.steps;
+  view.whole.textContent = state.full ? "exit full screen" : "full screen";
+  view.whole.title = state.full ? "the page as it was (f or Escape)" : "only the verdict and the charts, on all of the window (f)";
+  picks(view);
 }
 
 const missing = (data, x) => data.places.map(({ why }) => why[x]).find(Boolean) ?? "";

@@ -11,12 +11,13 @@ export function read() {
     steps: range(asked("steps")),
     x: AXES.includes(asked("x")) ? asked("x") : "step",
     smooth: Number.isInteger(smooth) && smooth > 1 ? Math.min(smooth, LONGEST) : 0,
-    log: names("log"), linear: names("linear"), hide: names("hide"),
+    log: names("log"), linear: names("linear"), hide: names("hide"), full: asked("full") === "1",
   };
 }
 
 export const zoomTo = (steps) => put({ steps: steps?.join(":") ?? null });
 export const drawOver = (x) => put({ x: x === "step" ? null : x });
+export const fill = (full) => put({ full: full ? 1 : null });
 export const smoothOver = (steps) => put({ smooth: steps || null });
 
 // Switches the y axis of the row `key`; `usual`: whether it is logarithmic when nobody has said so.

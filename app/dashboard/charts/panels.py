@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.theme import DASHES
 from logprobe.collectors.kernel.pairs import RATIO_PAIRS, SIDES
-from logprobe.monitor.metrics.catalog import metric
+from logprobe.monitor.metrics.catalog import CATALOG, metric
+from logprobe.monitor.metrics.definition import PairMetric, StepMetric
 
 PAIR_WORDS: Final = {
     "backend": "trainer − rollout: do engine and trainer agree about the same tokens?",
@@ -111,6 +112,40 @@ OVERVIEW: Final[tuple[Panel, ...]] = (
     Panel((Line("entropy", "neutral", "trainer"), Line("entropy_sampled", "backend", "sampled", "dot")), "Entropy"),
     Panel((Line("reward", "neutral", "mean"),), "Reward"),
 )
+
+
+def panel_of(declared: PairMetric | StepMetric, height: int = 76) -> Panel:
+    """A row for all pairs of a metric."""
+    if isinstance(declared, PairMetric):
+        lines = tuple(Line(f"{pair}.{declared.key}", pair, pair, DASHES[pair]) for pair in declared.pairs)
+        scale: Literal["log", "auto"] = "log" if declared.key == "k3_kl" else "auto"
+        return Panel(lines, declared.label, scale=scale, height=height)
+    return Panel((Line(declared.key, "neutral", "step"),), declared.label, scale="auto", height=height)
+
+
+def _more() -> dict[str, Panel]:
+    """The metrics of the catalog that no row of the overview has, by their key."""
+    drawn = {line.metric for panel in OVERVIEW for line in panel.lines}
+    return {declared.key: panel_of(declared) for declared in CATALOG if drawn.isdisjoint(declared.keys())}
+
+
+OFFERED: Final = {
+    panel.metric: panel for panel in OVERVIEW
+} | _more()  # rows that the overview can have, by their name in the address
+
+
+def chosen(asked: str | None) -> tuple[Panel, ...]:
+    """The rows that the address asks for, in the order of `OFFERED`; those of the overview if it names none that there is."""
+    names = (asked or "").split(",")
+    return tuple(panel for name, panel in OFFERED.items() if name in names) or OVERVIEW
+
+
+def offered(shown: Sequence[Panel]) -> list[dict[str, Any]]:
+    """What the reader can choose from, for `browser/picker.js`."""
+    return [
+        {"key": name, "label": panel.title, "help": panel.words, "shown": panel in shown, "usual": panel in OVERVIEW}
+        for name, panel in OFFERED.items()
+    ]
 
 
 def pairs_of(run: RunSeries) -> list[str]:

@@ -14,19 +14,19 @@ import pyarrow as pa
 
 from logprobe.app.dashboard.charts.axes import places_of
 from logprobe.app.dashboard.charts.density import density_of
-from logprobe.app.dashboard.charts.panels import PAIR_WORDS, Line, Panel, pairs_of
+from logprobe.app.dashboard.charts.panels import PAIR_WORDS, pairs_of, panel_of
 from logprobe.app.dashboard.charts.tiles import change, spark, thinned
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.mismatch import MismatchData, Side
-from logprobe.app.dashboard.data.series import CatalogSeries, Floats, RunSeries, Steps
+from logprobe.app.dashboard.data.series import Floats, RunSeries, Steps
 from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.data.visible import Visible, ends, visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, text
 from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
-from logprobe.app.dashboard.theme import DASHES, Theme
+from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import report, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, made, theme
+from logprobe.app.dashboard.views.session import asked, catalog_of, feed, guarded, home, kept, made, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.kernel.pairs import SIDES
@@ -147,14 +147,6 @@ def chosen(asked: str | None, catalog: Sequence[Declared]) -> Declared:
     name = asked or USUAL
     pair, _, key = name.partition(".")
     return by_key.get(key if pair in SIDES and key else name) or by_key[USUAL]
-
-
-def panel_of(metric: Declared) -> Panel:
-    """A row of the step chart for all pairs of a metric."""
-    if isinstance(metric, PairMetric):
-        lines = tuple(Line(f"{pair}.{metric.key}", pair, pair, DASHES[pair]) for pair in metric.pairs)
-        return Panel(lines, metric.label, scale="log" if metric.key == USUAL else "auto", height=190)
-    return Panel((Line(metric.key, "neutral", "step"),), metric.label, scale="auto", height=190)
 
 
 def about(metric: Declared) -> list[Block]:
@@ -363,11 +355,6 @@ class _Panel:
 
 
 @cache
-def _series(_home: str) -> CatalogSeries:
-    return CatalogSeries(feed())
-
-
-@cache
 def _data(_home: str) -> MismatchData:
     return MismatchData(feed(), StaleCache(), StaleCache(_LOADS))
 
@@ -375,7 +362,7 @@ def _data(_home: str) -> MismatchData:
 def draw(run: Run, view: RunView) -> None:
     """Draws the page."""
     with guarded("metrics"):
-        series = kept(f"catalog {run.name}", lambda: _series(str(home())).of(run.name, view.series.revision))
+        series = catalog_of(run.name, view.series.revision)
         if series is not None:
             _sections(_looking(run, replace(view, series=series)))
 
@@ -399,7 +386,7 @@ def _looking(run: Run, view: RunView) -> _Looking:
 def _sections(at: _Looking) -> None:
     report("about", "chosen metric", about(at.metric), version=at.metric.key)
     with guarded("chart"):
-        steps_chart("metric", at.view, (panel_of(at.metric),))
+        steps_chart("metric", at.view, (panel_of(at.metric, height=190),))
     for kind, read in (("mismatch", _grid), ("heatmap", _density), ("profiles", _profiles), ("slices", _slices)):
         with guarded(kind):
             _section(kind, at, read)

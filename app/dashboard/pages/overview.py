@@ -1,15 +1,19 @@
-"""Overview: is the run healthy, since which step not, which layer, what to do; then its newest values, and how they came about."""
+"""Overview: is the run healthy, since which step not, which layer, what to do; then its newest values, how they came about, and notes."""
 
 from __future__ import annotations
 
-from logprobe.app.dashboard.charts.panels import OVERVIEW
+from collections.abc import Sequence
+from dataclasses import replace
+
+from logprobe.app.dashboard.charts.panels import OVERVIEW, Panel, chosen, metrics_of, offered
 from logprobe.app.dashboard.charts.tiles import tiles_of
-from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.feed import RunView, usual
 from logprobe.app.dashboard.data.visible import visible
 from logprobe.app.dashboard.elements.verdict import banner, links
+from logprobe.app.dashboard.pages.notes import notes
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import report, show
-from logprobe.app.dashboard.views.session import asked, guarded, theme
+from logprobe.app.dashboard.views.session import asked, catalog_of, guarded, theme
 from logprobe.app.runs import Run
 
 
@@ -19,9 +23,28 @@ def draw(run: Run, view: RunView) -> None:
     version = f"{view.version} {colors.mode}"
     with guarded("verdict"):
         report("verdict", "verdict", [banner(view) | {"links": links(view, run)}], version=version)
+    panels = chosen(asked("charts"))
+    with guarded("chosen metrics"):
+        view = _with(view, panels)
     with guarded("tiles"):
         seen = visible(asked("steps"), view.series.steps)
-        tiles = tiles_of(view, OVERVIEW, colors, seen)
-        show("tiles", "tiles", {"version": f"{version} {seen.key}", "tiles": tiles})
+        tiles = tiles_of(view, panels, colors, seen)
+        names = ",".join(panel.metric for panel in panels)
+        show("tiles", "tiles", {"version": f"{version} {seen.key} {names}", "tiles": tiles})
     with guarded("chart"):
-        steps_chart("chart", view, OVERVIEW)
+        steps_chart("chart", view, panels, offered=offered(panels))
+    with guarded("notes"):
+        notes(run.name)
+
+
+def _with(view: RunView, panels: Sequence[Panel]) -> RunView:
+    """The run with what these rows need: the feed reads those of the overview only."""
+    keys = metrics_of(tuple(panels))
+    if set(keys) <= set(metrics_of(OVERVIEW)):
+        return view
+    known = catalog_of(view.series.run, view.series.revision)
+    if known is None:
+        return view
+    values = {key: known.column(key) for key in keys}
+    series = replace(known, values=values, read=frozenset(keys))
+    return replace(view, series=series, medians=usual(series))

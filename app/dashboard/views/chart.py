@@ -54,10 +54,14 @@ def steps_chart(
     *,
     beside: Sequence[RunView] = (),
     legend: Sequence[Key] = PAIR_KEYS,
+    offered: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Draws `panels` of a run, and of the runs `beside` it; see `charts/steps_chart.py`. `key`: unique on the page."""
+    """Draws `panels` of a run, and of the runs `beside` it; see `charts/steps_chart.py`.
+
+    `key`: unique on the page; `offered`: rows that the reader can choose from (`browser/picker.js`).
+    """
     views = (view, *beside)
-    drawn = _drawn(key, views, panels, legend, _detail(views))
+    drawn = _drawn(key, views, panels, legend, _detail(views)) | {"offered": list(offered)}
     export = st.session_state.pop(f"{key} export", None)
     sent = show("chart", key, drawn if export is None else drawn | {"export": export})
     if sent is not None:

@@ -15,6 +15,7 @@ import streamlit as st
 from logprobe.alerts.liveness import State
 from logprobe.app.dashboard.browser import address
 from logprobe.app.dashboard.data.feed import Feed, Snapshot
+from logprobe.app.dashboard.data.series import CatalogSeries, RunSeries
 from logprobe.app.dashboard.theme import Theme, theme_for
 from logprobe.app.runs import Run
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
@@ -50,6 +51,16 @@ def _feed(path: str) -> Feed:
 def feed() -> Feed:
     """One feed for all sessions of this process."""
     return _feed(str(home()))
+
+
+@cache
+def _catalog(_home: str) -> CatalogSeries:
+    return CatalogSeries(feed())
+
+
+def catalog_of(run: str, revision: int) -> RunSeries | None:
+    """Every metric of a run, as of `revision` or later; None: the service does not answer, and never did."""
+    return kept(f"catalog {run}", lambda: _catalog(str(home())).of(run, revision))
 
 
 def theme() -> Theme:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from logprobe.app.dashboard.charts.panels import panel_of
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.data.visible import Visible, ends, visible
-from logprobe.app.dashboard.pages.mismatch import about, chosen, grid_of, panel_of, why_unmeasured
+from logprobe.app.dashboard.pages.mismatch import about, chosen, grid_of, why_unmeasured
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.monitor.metrics.catalog import CATALOG, KEYS, metric
 

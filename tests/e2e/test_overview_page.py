@@ -1,0 +1,207 @@
+"""The Overview in a real browser: its rows and tiles are chosen, it is paused, it fills the screen, and people note what they did on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from alert_homes import K3, put
+from dashboard_process import Watched, dashboard
+from playwright.sync_api import Page, expect
+
+from logprobe.monitor import queries
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import open_reader
+from logprobe.monitor.store.store import Store
+
+pytestmark = pytest.mark.browser
+RUN = "sweep/<b>#1"
+ROWS = "article.lp-tile[data-metric]"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("overview") / "home"
+    with Store.open(Home(home)) as store:
+        put(
+            store,
+            RUN,
+            {step: {K3: 1e-3 * (1 + step % 3), "backend.ess_seq": 0.5, "reward": 0.1 * step} for step in range(40)},
+        )
+    return home
+
+
+@pytest.fixture(scope="module")
+def address(home: Path) -> Iterator[str]:
+    with dashboard("up", "--home", str(home), "--port", "0") as address:
+        yield address
+
+
+def asked(page: Page, name: str) -> str | None:
+    return parse_qs(urlsplit(page.url).query).get(name, [None])[0]
+
+
+def opened(seen: Watched, address: str, query: str = "") -> Page:
+    seen.page.goto(f"{address}/?run=sweep%2F%3Cb%3E%231{query}")
+    expect(seen.page.locator(".lp-plot .trace").first).to_be_attached()
+    return seen.page
+
+
+def test_rows_and_tiles_are_chosen_and_the_link_has_them(seen: Watched, address: str, artifacts: Path) -> None:
+    page = opened(seen, address)
+    page.get_by_role("button", name="metrics", exact=True).click()
+    page.get_by_role("searchbox", name="search metrics").fill("reward")
+    page.keyboard.type(" h", delay=20)  # neither a shortcut nor a row
+    expect(page.get_by_role("dialog", name="metrics")).to_contain_text("no metric has such a name")
+    assert asked(page, "pause") is None
+    search = page.get_by_role("searchbox", name="search metrics")
+    search.fill("backend.k3")
+    page.get_by_role("checkbox", name="K3").uncheck()
+    page.wait_for_url(re.compile("charts="))
+    expect(page.locator(ROWS)).to_have_count(9)
+    search.fill("ess_seq")
+    page.get_by_role("checkbox").first.check()
+    expect(page.locator("article[data-metric='backend.ess_seq'] .lp-value")).to_contain_text("0.5")
+    seen.shot(artifacts, "overview-metrics")
+    page.goto(f"{page.url.split('?')[0]}?run=sweep%2F%3Cb%3E%231&charts=ess_seq,no-such,reward")
+    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator(".lp-heading h3")).to_have_text(["Reward", re.compile(r".+")])
+    seen.shot(artifacts, "overview-two-metrics")
+    page.get_by_role("button", name="metrics: 2").click()
+    page.get_by_role("searchbox", name="search metrics").fill("reward")
+    page.get_by_role("checkbox", name="Reward reward", exact=True).uncheck()
+    page.wait_for_function("location.search.includes('charts=ess_seq') && !location.search.includes('reward')")
+    page.get_by_role("searchbox", name="search metrics").fill("ess_seq")
+    page.get_by_role("checkbox").first.click()  # the last row stays
+    expect(page.get_by_role("checkbox").first).to_be_checked()
+    page.get_by_role("button", name="Those of the overview").click()
+    page.wait_for_function("!location.search.includes('charts')")
+    expect(page.locator(ROWS)).to_have_count(10)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="metrics")).to_be_hidden()
+
+
+def test_only_rows_without_a_value_are_named(seen: Watched, address: str) -> None:
+    seen.page.goto(f"{address}/?run=sweep%2F%3Cb%3E%231&charts=backend.kl")
+    expect(seen.page.locator(".lp-absent")).to_contain_text("KL (k1): not measured")
+
+
+def test_a_paused_page_asks_for_nothing_and_calls_nothing_live_or_healthy(
+    seen: Watched, address: str, home: Path, artifacts: Path
+) -> None:
+    page = opened(seen, address)
+    sent: list[int] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda _: sent.append(1)))
+    page.reload()
+    expect(page.locator(".lp-plot .trace").first).to_be_attached()
+    page.wait_for_timeout(6000)
+    assert sent
+    page.get_by_role("button", name="pause").click()
+    expect(page.locator(".lp-paused")).to_contain_text(re.compile(r"Paused: as of \d\d:\d\d:\d\d UTC"))
+    expect(page.locator(".lp-badge").first).to_have_text("paused")
+    assert page.title().startswith("‖ ")
+    assert "8d939a" in page.evaluate("document.querySelector('link[rel~=icon]').href")
+    assert asked(page, "pause") == "1"
+    page.wait_for_timeout(3000)  # an answer may have been on its way
+    sent.clear()
+    page.wait_for_timeout(15_000)  # longer than any page waits between two looks
+    assert sent == []
+    assert page.locator(".lp-silent").count() == 0
+    seen.shot(artifacts, "overview-paused")
+    page.reload()
+    expect(page.locator(".lp-paused")).to_be_visible()
+    page.keyboard.press("h")
+    expect(page.locator(".lp-paused")).to_have_count(0)
+    page.wait_for_function("!location.search.includes('pause')")
+    sent.clear()
+    page.wait_for_timeout(15_000)
+    assert sent
+
+
+def test_full_screen_has_the_verdict_and_the_charts(seen: Watched, address: str, artifacts: Path) -> None:
+    page = opened(seen, address, "&charts=backend.k3_kl,reward")
+    page.get_by_role("button", name="full screen", exact=True).click()
+    page.wait_for_function("location.search.includes('full=1')")
+    expect(page.locator(".lp-tabs")).to_be_hidden()
+    expect(page.locator(".lp-tiles")).to_be_hidden()
+    expect(page.locator("table[aria-label=notes]")).to_be_hidden()
+    expect(page.locator(".lp-headline")).to_be_visible()
+    page.wait_for_function("document.querySelector('.lp-plot').layout.height > 0.6 * innerHeight")
+    seen.shot(artifacts, "overview-full")
+    page.keyboard.press("Escape")
+    page.wait_for_function("!location.search.includes('full')")
+    expect(page.locator(".lp-tabs")).to_be_visible()
+    page.wait_for_function("document.querySelector('.lp-plot').layout.height < 0.6 * innerHeight")
+    page.keyboard.press("f")
+    page.wait_for_function("location.search.includes('full=1')")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    page.wait_for_function("location.search.includes('page=alerts') && !location.search.includes('full')")
+    expect(page.locator("table[aria-label=rules]")).to_be_visible()
+    opened(seen, address, "&full=1")  # of a link, which opens no full screen of the browser
+    expect(page.locator(".lp-tabs")).to_be_hidden()
+
+
+def noted(home: Path) -> list[tuple[str, int | None, str, str]]:
+    with open_reader(home) as reader:
+        rows = queries.annotation_list(reader, run=RUN).to_pylist()
+    return [(row["kind"], row["step"], row["words"], row["author"]) for row in rows]
+
+
+def test_people_note_what_they_did_and_take_it_back(seen: Watched, address: str, home: Path, artifacts: Path) -> None:
+    page = opened(seen, address)
+    place = page.locator("section[aria-label=notes]")
+    for button, words, step in (
+        ("Add a note", "halved <i>lr</i>", "12"),
+        ("Add a note", "halved <i>lr</i>", ""),
+        ("Add a tag", "7B", None),
+        ("Set the owner", "Ada", None),
+    ):
+        place.get_by_role("button", name=button).click()
+        place.locator("input[name=words]").fill(words)
+        if step is not None:
+            place.locator("input[name=step]").fill(step)
+        place.locator("input[name=by]").fill("Eve")
+        place.locator("form").get_by_role("button", name=button).click()
+        expect(place.get_by_role("status")).to_contain_text(words)
+    rows = [
+        ("note", 12, "halved <i>lr</i>", "Eve"),
+        ("note", None, "halved <i>lr</i>", "Eve"),
+        ("tag", None, "7B", "Eve"),
+        ("owner", None, "Ada", "Eve"),
+    ]
+    expect(place.locator("tbody tr")).to_have_count(4)
+    assert noted(home) == rows
+    expect(page.locator(".lp-mark[data-step='12']")).to_be_visible()
+    seen.shot(artifacts, "overview-notes", whole=True)
+    place.get_by_role("button", name="Add a note").click()
+    place.locator("input[name=words]").fill("x")
+    place.locator("input[name=step]").fill("twelve")
+    place.locator("form").get_by_role("button", name="Add a note").click()
+    expect(place.get_by_role("status")).to_contain_text("'twelve' is not a whole number")
+    place.locator("tbody tr").nth(1).get_by_role("button", name="Remove").click()
+    place.locator("form").get_by_role("button", name="Remove").click()
+    expect(place.locator("tbody tr")).to_have_count(3)
+    assert noted(home) == [rows[0], *rows[2:]]  # that at the step stays
+    with open_reader(home) as reader:
+        audited = [(row["author"], row["action"]) for row in queries.alert_audit(reader, count=10).to_pylist()]
+    assert audited[:2] == [("Eve", "note removed"), ("Eve", "owner set")]
+
+
+def test_the_runbook_of_a_message_is_on_the_alerts_page(seen: Watched, address: str, artifacts: Path) -> None:
+    page = seen.page
+    page.goto(f"{address}/?page=alerts&run=sweep%2F%3Cb%3E%231&runbook=gap-growing")
+    runbook = page.locator("section[aria-label=runbook]")
+    expect(runbook).to_contain_text("Runbook: gap-growing")
+    expect(runbook).to_contain_text(f"logprobe diagnose {RUN} says which layer is at fault")
+    seen.shot(artifacts, "runbook")
+    runbook.get_by_role("link", name="Edit the rule").click()
+    page.wait_for_function("location.search.includes('rule=gap-growing')")
+    expect(runbook).to_have_count(0)
+    page.goto(f"{address}/?page=alerts&run=sweep%2F%3Cb%3E%231&runbook=gone")
+    expect(runbook).to_contain_text("No rule is called 'gone'")
+    runbook.get_by_role("link", name="Close").click()
+    expect(runbook).to_have_count(0)
