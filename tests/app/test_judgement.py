@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,13 +19,18 @@ from alert_homes import put
 from alert_notes import NOTE
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from logprobe.alerts.incidents.lifecycle import advance
 from logprobe.alerts.sending.channels.slack_message import colour
-from logprobe.alerts.sending.messages import facts
+from logprobe.alerts.sending.messages import facts, title
+from logprobe.app import mcp_server
 from logprobe.app.commands import diagnose, mis, runs, status
 from logprobe.app.dashboard.data.feed import Feed
 from logprobe.app.dashboard.elements.bar import bar_of
 from logprobe.app.dashboard.elements.verdict import banner
+from logprobe.app.dashboard.pages.runs import Asked, listed, table_of
+from logprobe.app.runs import run_of
 from logprobe.app.text.judgement import headline
+from logprobe.app.text.judgement import standing as standing_of
 from logprobe.monitor import judgement as judged
 from logprobe.monitor.diagnosis.judged import SECONDS, judged_runs
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
@@ -149,6 +155,8 @@ def of_status(reader: StoreReader) -> Iterator[tuple[str, str]]:
 
 def of_metrics(reader: StoreReader) -> Iterator[tuple[str, str]]:
     families = {family.name: family for family in text_string_to_metric_families(scrape.exposition(reader.store, []))}
+    by = {sample.labels["severity"]: sample.value for sample in families["logprobe_live_runs_by_severity"].samples}
+    assert by == Counter(expected(*case) for case in CASES.values())
     for sample in families["logprobe_severity"].samples:
         if sample.value:
             yield sample.labels["run"], sample.labels["logprobe_severity"]
@@ -180,7 +188,49 @@ def of_message(reader: StoreReader) -> Iterator[tuple[str, str]]:
         yield name, colours[colour(note)]
 
 
+def of_landing_page(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    """The row of each run, its word, and the filter that finds it."""
+    runs_ = Feed(lambda: reader).snapshot(None).runs
+    assert runs_ is not None
+    words = {run.name: headline(run.judgement).word for run in runs_}
+    for severity in SEVERITIES:
+        table = table_of(listed(runs_, Asked(severity=severity, most=len(CASES))), {})
+        assert table["summary"] == f"{table['found']} {severity}"
+        for row in (row for group in table["groups"] for row in group["rows"]):
+            assert (row["severity"], row["word"]) == (severity, words[row["run"]])
+            yield row["run"], severity
+
+
+def of_agents(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    """What tools of `logprobe mcp` answer."""
+    tools = {tool.__name__: tool for tool in mcp_server._reading(reader.store.home)}
+    listed_runs = {row["run"]: row["severity"] for row in tools["runs"]()}
+    for name in CASES:
+        severity = tools["status"](name)["judgement"]["severity"]
+        assert listed_runs[name] == severity
+        yield name, severity
+
+
+def of_loggers(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    """What W&B and trackio are told: the summary, the tag, and whether somebody is woken up."""
+    for name in CASES:
+        told = standing_of(run_of(reader, name, datetime.now(UTC)).judgement, name)
+        assert told.tag == f"logprobe:{told.severity}"
+        assert told.alerts_after("ok") == (told.severity in {RED, AMBER})
+        yield name, str(told.summary()["logprobe/severity"])
+
+
+def of_incidents(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    """One opens where, and only where, a run is critical; its message says how the run stands."""
+    for name, judgement in judged.read(reader, list(CASES), datetime.now(UTC)).items():
+        _, change = advance(None, judgement.severity, LAST)
+        assert (change == "opened") == (judgement.severity == RED)
+        note = replace(NOTE, run=name, state="resolved", run_severity=judgement.severity, incident=f"{name}#1")
+        yield name, title(note).rpartition(": ")[2]
+
+
 PLACES = {
+    "landing page": of_landing_page, "agents": of_agents, "loggers": of_loggers, "incidents": of_incidents,
     "banner": of_banner, "bar": of_bar, "runs": of_runs, "status": of_status, "metrics": of_metrics, "mis": of_mis, "diagnose": of_diagnose,
     "message": of_message,
 }  # fmt: skip
@@ -202,7 +252,7 @@ def test_every_place_shows_the_severity_of_every_combination(
     standing: StoreReader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(scrape, "MOST_RUNS", len(CASES))
-    for command in (mis, diagnose):
+    for command in (mis, diagnose, mcp_server):
         monkeypatch.setattr(command, "open_reader", lambda _: nullcontext(standing))
     own = diagnose.diagnose(standing, next(iter(CASES)))
     # A look of its own at each run would take minutes.

@@ -69,12 +69,42 @@ def incident(page: Page) -> None:
     expect(page.locator(".lp-document dl")).to_be_visible()
 
 
+def choosing(page: Page) -> None:
+    page.get_by_role("button", name="metrics", exact=True).click()
+    expect(page.get_by_role("dialog", name="metrics").get_by_role("checkbox").first).to_be_visible()
+
+
+def noting(page: Page) -> None:
+    page.get_by_role("button", name="Add a note").click()
+    expect(page.locator(".lp-form input[name=step]")).to_be_visible()
+
+
+def paused(page: Page) -> None:
+    page.get_by_role("button", name="pause").click()
+    expect(page.locator(".lp-paused")).to_be_visible()
+
+
+def full(page: Page) -> None:
+    page.get_by_role("button", name="full screen", exact=True).click()
+    expect(page.locator(".lp-tabs")).to_be_hidden()
+
+
+def runbook(page: Page) -> None:
+    page.get_by_role("link", name="Runbook").first.click()
+    expect(page.locator("section[aria-label=runbook] dl")).to_be_visible()
+
+
 STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
     "run picker": ("", menu),
     "help": ("", help_),
     "rule with a mistake": ("alerts", wrong_rule),
     "acknowledging": ("alerts", acknowledging),
     "incident": ("incidents", incident),
+    "choosing metrics": ("", choosing),
+    "noting": ("", noting),
+    "paused": ("", paused),
+    "full screen": ("", full),
+    "runbook": ("alerts", runbook),
 }
 
 
