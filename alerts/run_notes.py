@@ -10,14 +10,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from logprobe.alerts import audit
+from logprobe.alerts.annotation import ANNOTATE, LONGEST
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Part
 from logprobe.monitor.store.store import Store
 
-ANNOTATE: Final = "runs.annotate"
-LONGEST: Final = {"tag": 60, "owner": 100, "note": 2000}  # characters
 _DONE: Final = {"tag": "tagged", "owner": "owner set", "note": "noted"}
 _UNDONE: Final = {"tag": "tag removed", "owner": "owner removed", "note": "note removed"}
 

@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
-from logprobe.alerts.run_notes import ACTIONS, ANNOTATE
+from logprobe.alerts.annotation import ANNOTATE
+from logprobe.alerts.run_notes import ACTIONS
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import run_reader
 from logprobe.app.text import tables

@@ -103,8 +103,8 @@ STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
     "choosing metrics": ("", choosing),
     "noting": ("", noting),
     "paused": ("", paused),
-    "full screen": ("", full),
     "runbook": ("alerts", runbook),
+    "full screen": ("", full),  # the last: while it lasts, the window has no other size
 }
 
 

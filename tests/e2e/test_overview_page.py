@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from alert_homes import K3, put
-from dashboard_process import Watched, dashboard
+from dashboard_process import PATIENCE, Watched, dashboard
 from playwright.sync_api import Page, expect
 
 from logprobe.monitor import queries
@@ -50,6 +51,21 @@ def opened(seen: Watched, address: str, query: str = "") -> Page:
     return seen.page
 
 
+def until(page: Page, condition: Callable[[], bool]) -> None:
+    """Lets the browser go on until `condition` holds."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not condition():
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(100)
+
+
+def quiet(page: Page, sent: list[int], seconds: int) -> bool:
+    """Whether the page sends nothing for so long."""
+    sent.clear()
+    page.wait_for_timeout(seconds * 1000)
+    return not sent
+
+
 def test_rows_and_tiles_are_chosen_and_the_link_has_them(seen: Watched, address: str, artifacts: Path) -> None:
     page = opened(seen, address)
     page.get_by_role("button", name="metrics", exact=True).click()
@@ -84,6 +100,19 @@ def test_rows_and_tiles_are_chosen_and_the_link_has_them(seen: Watched, address:
     expect(page.get_by_role("dialog", name="metrics")).to_be_hidden()
 
 
+@pytest.mark.parametrize("seen", [{"width": 390, "height": 844, "dark": True}], indirect=True)
+def test_dark_and_narrow(seen: Watched, address: str, artifacts: Path) -> None:
+    page = opened(seen, address)
+    page.get_by_role("button", name="metrics", exact=True).click()
+    expect(page.get_by_role("checkbox").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    box = page.get_by_role("dialog", name="metrics").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    seen.shot(artifacts, "overview-metrics-390-dark")
+
+
 def test_only_rows_without_a_value_are_named(seen: Watched, address: str) -> None:
     seen.page.goto(f"{address}/?run=sweep%2F%3Cb%3E%231&charts=backend.kl")
     expect(seen.page.locator(".lp-absent")).to_contain_text("KL (k1): not measured")
@@ -97,18 +126,16 @@ def test_a_paused_page_asks_for_nothing_and_calls_nothing_live_or_healthy(
     page.on("websocket", lambda socket: socket.on("framesent", lambda _: sent.append(1)))
     page.reload()
     expect(page.locator(".lp-plot .trace").first).to_be_attached()
-    page.wait_for_timeout(6000)
-    assert sent
+    sent.clear()
+    until(page, lambda: bool(sent))
     page.get_by_role("button", name="pause").click()
     expect(page.locator(".lp-paused")).to_contain_text(re.compile(r"Paused: as of \d\d:\d\d:\d\d UTC"))
     expect(page.locator(".lp-badge").first).to_have_text("paused")
     assert page.title().startswith("‖ ")
     assert "8d939a" in page.evaluate("document.querySelector('link[rel~=icon]').href")
     assert asked(page, "pause") == "1"
-    page.wait_for_timeout(3000)  # an answer may have been on its way
-    sent.clear()
-    page.wait_for_timeout(15_000)  # longer than any page waits between two looks
-    assert sent == []
+    until(page, lambda: quiet(page, sent, 5))  # an answer may have been on its way
+    assert quiet(page, sent, 15)  # longer than any page waits between two looks
     assert page.locator(".lp-silent").count() == 0
     seen.shot(artifacts, "overview-paused")
     page.reload()
@@ -117,8 +144,7 @@ def test_a_paused_page_asks_for_nothing_and_calls_nothing_live_or_healthy(
     expect(page.locator(".lp-paused")).to_have_count(0)
     page.wait_for_function("!location.search.includes('pause')")
     sent.clear()
-    page.wait_for_timeout(15_000)
-    assert sent
+    until(page, lambda: bool(sent))
 
 
 def test_full_screen_has_the_verdict_and_the_charts(seen: Watched, address: str, artifacts: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from logprobe.alerts.run_notes import ANNOTATE, LONGEST
+from logprobe.alerts.annotation import ANNOTATE, LONGEST
 from logprobe.app.dashboard.elements.blocks import BY, Block, action, heading, row, table
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said, token_form
 from logprobe.app.dashboard.views.page import report
@@ -41,8 +41,8 @@ def _line(each: Mapping[str, Any], blocked: str) -> Block:
 
 
 def _add(kind: str, blocked: str) -> Block:
-    words = {"name": "words", "label": kind, "required": True, "longest": LONGEST[kind]}
-    step = {"name": "step", "label": "step (empty: about the run)"}
+    words: Block = {"name": "words", "label": kind, "required": True, "longest": LONGEST[kind]}
+    step: Block = {"name": "step", "label": "step (empty: about the run)"}
     fields = [words, *([step] if kind == "note" else []), BY]
     return action(
         "add",
