@@ -288,6 +288,11 @@ zoo-passes: dev
 rescue: dev
 	@PYTHONPATH=tests $(BIN)/python -m rescue.run $(ARGS)
 
+# The same with TRL's GRPO and a vLLM engine in bfloat16; three arms take ten minutes of two cores (ARGS="--arm armed --detail").
+.PHONY: rescue-trl
+rescue-trl: .venv-trl/.logprobe-ready
+	@PYTHONPATH=tests:tests/frameworks .venv-trl/bin/python -m rescue.trl $(ARGS)
+
 # 64 nodes without a shared disk and 30 faults: what `flush()` acknowledged is in the ledger, once (ARGS="--nodes 8 --kills 10 --seed N").
 .PHONY: cluster
 cluster: dev

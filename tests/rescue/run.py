@@ -158,14 +158,14 @@ def armed(seed: int, steps: int, pace: float, failure: Failure) -> Outcome:
     with _home() as home:
         for number in range(ENDED):
             record(home, f"ended-{number}", seed + number, ENDED_STEPS, 0.0)
-        with _service(home), ExitStack() as beside:
+        with service(home), ExitStack() as beside:
             for number, run in enumerate(NEIGHBOURS):
                 beside.enter_context(_beside(home, run, seed + 50 + number, steps, pace))
             outcome = Outcome("armed", seed)
             with connect(Home(home)) as reader:
                 with watched(reader, outcome):
                     record(home, RUN, seed, steps, pace, repaired(failure, outcome), outcome)
-                outcome.actions = _actions(reader, RUN)
+                outcome.actions = actions(reader, RUN)
                 outcome.neighbours = [words for run in NEIGHBOURS for words in _switched_on(reader, run)]
                 outcome.load = os.getloadavg()[1]
         return outcome
@@ -196,7 +196,7 @@ def watched(reader: Reader, outcome: Outcome) -> Iterator[None]:
 def healthy(runs: int, seed: int, steps: int, pace: float) -> list[str]:
     """Healthy armed live runs, all at once; a line for each."""
     names = [f"healthy-{number}" for number in range(runs)]
-    with _home() as home, _service(home), ExitStack() as beside:
+    with _home() as home, service(home), ExitStack() as beside:
         trainings = [beside.enter_context(_beside(home, run, seed + n, steps, pace)) for n, run in enumerate(names)]
         for training in trainings:
             if training.wait() != 0:
@@ -260,7 +260,7 @@ def _record(recorder: Recorder, step: int, batch: Batch) -> None:
     )
 
 
-def _actions(reader: Reader, run: str) -> list[dict[str, Any]]:
+def actions(reader: Reader, run: str) -> list[dict[str, Any]]:
     return [
         {**row, "time": str(row["time"]), "details": json.loads(row["details"])}
         for row in reader.read("controller_actions", run=run).to_pylist()
@@ -268,11 +268,11 @@ def _actions(reader: Reader, run: str) -> list[dict[str, Any]]:
 
 
 def _switched_on(reader: Reader, run: str) -> list[str]:
-    return [action["words"] for action in _actions(reader, run) if action["name"] == "switched_on"]
+    return [action["words"] for action in actions(reader, run) if action["name"] == "switched_on"]
 
 
 @contextmanager
-def _service(home: Path) -> Iterator[None]:
+def service(home: Path) -> Iterator[None]:
     with _process("-m", "logprobe.app.processes.service", "--home", str(home)) as service:
         deadline = time.monotonic() + _START
         while Home(home).owner() is None or not (home / "service.json").exists():
