@@ -299,7 +299,7 @@ cluster: dev
 	@$(BIN)/python tests/cluster/run.py $(ARGS)
 
 # Faults planted on real engines and trainers, each found by `logprobe score` and `bisect`, and the settings that made the gap of
-# v1-initial; ARGS="bf16 two" or ARGS=article chooses, ARGS="--minutes 7" does what is missing in parts of 9 minutes. Writes tables of tests/RESULTS.md and docs/proof.md.
+# v1-initial; ARGS="bf16 two" or ARGS=article chooses, ARGS="--minutes 7" does what is missing in parts of 9 minutes. Writes tables of tests/RESULTS.md and README.md.
 .PHONY: test-proof
 test-proof: dev
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/prove.py $(ARGS)

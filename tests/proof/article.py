@@ -1,6 +1,6 @@
 """The vLLM V0→V1 story from data: `v1-initial` recorded again with its weights kept, and bisected into the settings that made its gap.
 
-`v0-reference` is recorded and bisected beside it: it has to have nothing to find. Both tables, the whole one in docs/proof.md and
+`v0-reference` is recorded and bisected beside it: it has to have nothing to find. Both tables, the whole one in tests/RESULTS.md and
 the short one in README.md, are written from the two results, which are kept in `.artifacts/proof/article`.
 """
 
@@ -48,7 +48,7 @@ def tell(folder: Path) -> bool:
     found = {run: _found(folder, run) for run in (REFERENCE, INITIAL)}
     told = right(found)
     if told:
-        page.write("article", lines(found), page.DOCS)
+        page.write("article", lines(found))
         page.write("article", short(found), ROOT / "README.md")
     print(f"{'ok  ' if told else 'MISS'}  article              {', '.join(found[INITIAL]['bisect']['smallest_set'])}")
     return told

@@ -1,4 +1,4 @@
-"""Tables of tests/RESULTS.md and docs/proof.md that commands write, each between two markers, and by what a row was made."""
+"""Tables of tests/RESULTS.md that commands write, each between two markers, and by what a row was made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Final
 from marked_page import write_between
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
-DOCS: Final = PAGE.parents[1] / "docs" / "proof.md"
 
 
 def ran() -> dict[str, str]:

@@ -105,7 +105,7 @@ def test_the_pages_have_their_markers(modules, repository: Path) -> None:
     for name, file in (
         ("faults", page.PAGE),
         ("named", page.PAGE),
-        ("article", page.DOCS),
+        ("article", page.PAGE),
         ("article", repository / "README.md"),
     ):
         before = file.read_text(encoding="utf-8")
