@@ -21,6 +21,7 @@ from dashboard_process import PATIENCE, Watched, dashboard
 from oidc_provider import CLIENT, SECRET, Provider, provider
 from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
+from processes import called, eventually
 from recorded_home import ingest_recorded
 from reverse_proxy import documented, nginx
 from websockets.exceptions import InvalidStatus
@@ -211,14 +212,52 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
         assert {
             url for url in seen.requests if "/logprobe-assets/" in url and urlsplit(url).path not in announced
         } == set()
-        assert page.evaluate("window.hostile") is None, link
-        assert (
-            page.locator(
-                "img[src=x], a[href^='javascript:'], [src^='http://foreign'], a[href^='http://foreign']"
-            ).count()
-            == 0
-        ), link
+        _is_text(page)
     assert seen.complaints == []
+    seen.close()
+
+
+def _is_text(page: Page) -> None:
+    """Nothing of what was written became an element or ran."""
+    assert page.evaluate("window.hostile") is None, page.url
+    foreign = "img[src=x], a[href^='javascript:'], [src^='http://foreign'], a[href^='http://foreign']"
+    assert page.locator(foreign).count() == 0, page.url
+
+
+def test_markup_in_what_people_say_stays_text_on_every_page(
+    read_only: tuple[str, Path], browser: Browser, tmp_path: Path
+) -> None:
+    """Tags, owner and notes of a run, its configuration, comments on its incident and the resolution; as page, as report, as file."""
+    address, home = read_only
+    by = ("--home", home)
+    with Recorder(home, HOSTILE, rank=0) as recorder:
+        recorder.config({HOSTILE: HOSTILE, "framework": HOSTILE}, kind="trainer_config")
+        assert recorder.flush(120)
+    said = ("--tag", HOSTILE[:60], "--owner", HOSTILE[:100], "--step", 2, "--author", HOSTILE)
+    called("note", HOSTILE, HOSTILE, *said, *by)
+    eventually(lambda: "<img src=x" in called("incidents", *by).stdout, "the run has an incident")
+    called("incidents", "comment", HOSTILE, HOSTILE, "--author", HOSTILE, *by)
+    called("incidents", "close", HOSTILE, "--resolution", HOSTILE, "--author", HOSTILE, *by)
+    called("report", HOSTILE, "--html", tmp_path / "report.html", *by)
+    seen = Watched(browser, address)
+    page, named = seen.page, quote(HOSTILE, safe="")
+    for shown, link in (
+        (".lp-runs-table", f"?page=runs&search={quote(HOSTILE[:10])}"),
+        (".lp-report", "?page=incidents"),
+        (".lp-document", f"?page=incidents&run={named}&incident={quote(f'{HOSTILE}#1', safe='')}"),
+        (".lp-plot", f"?run={named}"),
+        (".lp-bar", f"?page=actions&run={named}"),
+        (".lp-bar", f"?page=data&run={named}"),
+    ):
+        page.goto(f"{address}/{link}")
+        expect(page.locator(shown).first).to_be_visible()
+        expect(page.locator("[data-testid=stMain]")).to_contain_text("<img src=x")
+        page.wait_for_timeout(1500)  # whatever the page fetches next
+        _is_text(page)
+    assert seen.complaints == []
+    page.goto((tmp_path / "report.html").as_uri())
+    expect(page.locator("body")).to_contain_text("<img src=x")
+    _is_text(page)
     seen.close()
 
 
