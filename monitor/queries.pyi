@@ -1924,6 +1924,12 @@ class RawPlaces(TypedDict):
 
 def raw_places(source: Source, /, *, first: Any, last: Any, run: Any, segments: Any) -> Rows[RawPlaces]: ...
 
+class RawSums(TypedDict):
+    location: Any  # VARCHAR
+    sums: Any  # UINTEGER[]
+
+def raw_sums(source: Source, /, *, urls: Any) -> Rows[RawSums]: ...
+
 class RawTimes(TypedDict):
     sampled_from: Any  # BIGINT
     sampled_to: Any  # BIGINT

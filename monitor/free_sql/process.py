@@ -262,8 +262,10 @@ def _setting(home: Home, limits: Limits) -> Setting:
 class Snapshot:
     """One cursor within one read-only transaction. Not to be shared between threads."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, home: Home, reach_objects: Callable[[], None]) -> None:
-        """`cursor`: in its transaction, which the caller ends. `reach_objects`: to be called before an object is read."""
+    def __init__(
+        self, cursor: duckdb.DuckDBPyConnection, home: Home, reach_objects: Callable[[Sequence[str]], None]
+    ) -> None:
+        """`cursor`: in its transaction, which the caller ends. `reach_objects`: to be called before objects are read."""
         self._cursor = cursor
         self._home = home
         self._reach_objects = reach_objects
@@ -312,7 +314,7 @@ class Snapshot:
         files = moved.files(self._cursor, table, asked.get("runs"), asked.get("steps"))
         if not files:
             return []
-        self._reach_objects()
+        self._reach_objects(files)
         return [moved.empty(self._home, table), *files]
 
     def _columns(self, table: str) -> set[str]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,7 +25,15 @@ from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
 from logprobe.monitor.ingest.soundness import SoundRows
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, RawFile, Steps, incomplete_steps, raw_dir, raw_table
+from logprobe.monitor.store.raw_files import (
+    RAW_SCHEMAS,
+    RawFile,
+    Steps,
+    block_sums,
+    incomplete_steps,
+    raw_dir,
+    raw_table,
+)
 from logprobe.monitor.store.store import Store
 
 
@@ -69,7 +78,8 @@ class Adopter:
 
         Raises `SegmentError` when it cannot be read, `StoreError`.
         """
-        table = self.rows(source)
+        table, content = self._whole(source)
+        file = replace(source.file, sums=None if source.file.location is None else block_sums(BytesIO(content)))
         ids = pc.unique(table["segment_id"]).to_pylist()
         known = queries.adopt_known(self._store, segment_ids=ids)
         if known.num_rows == len(ids) and all(map(self._is_there, known.to_pylist())):
@@ -81,7 +91,7 @@ class Adopter:
         adopt_file(
             self._store,
             Batch(reduce_parts(read) if read else [], [raw]),
-            source.file,
+            file,
             self._newest,
             known=known,
             written_at=source.written_at,
@@ -105,15 +115,21 @@ class Adopter:
 
     def rows(self, source: Source) -> pa.Table:
         """All of a raw file in the order of its segments, if it is whole and of the run whose folder it is in. Raises `SegmentError`."""
+        return self._whole(source)[0]
+
+    def _whole(self, source: Source) -> tuple[pa.Table, bytes]:
         try:
-            table = raw_table(source.file.path, self._content(source), RAW_SCHEMAS[_kind(source)])
+            content = self._content(source)
+            table = raw_table(source.file.path, content, RAW_SCHEMAS[_kind(source)])
         except (OSError, pa.ArrowException, KeyError) as error:
             raise SegmentError("unreadable", f"{source.name}: {error}") from error
         if not table.num_rows:
             raise SegmentError("unreadable", f"{source.name}: it has no rows")
         if fault := self._foreign(source, table):
             raise SegmentError("foreign", f"{source.name}: {fault}")
-        return table.take(pc.sort_indices(table, sort_keys=[("segment_id", "ascending"), ("row", "ascending")]))
+        return table.take(
+            pc.sort_indices(table, sort_keys=[("segment_id", "ascending"), ("row", "ascending")])
+        ), content
 
     def _content(self, source: Source) -> bytes:
         if source.file.location is None:

@@ -328,6 +328,7 @@ def _registration(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.T
             "bytes": file.nbytes,
             "created_at": now,
             "location": file.location,
+            "sums": file.sums,
         }
         for raw, file in zip(batch.raws, files, strict=True)
     ]

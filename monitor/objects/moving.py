@@ -18,7 +18,7 @@ from typing import Final
 from logprobe.collectors.errors import ObjectStoreError
 from logprobe.monitor import queries
 from logprobe.monitor.objects.settings import StorageSettings
-from logprobe.monitor.store.raw_files import note_pending
+from logprobe.monitor.store.raw_files import block_sums, note_pending
 from logprobe.monitor.store.retention import Kept, Retention, over
 from logprobe.monitor.store.store import Store
 
@@ -114,9 +114,11 @@ class Mover:
                 report.problem = f"{path} is not moved: {fault}"
                 return
             self._store.objects.put(path, url)
+            with path.open("rb") as content:
+                sums = block_sums(content)
             note_pending(self._store.home, [file.path])
         with self._store.transaction() as cursor:
-            self._store.execute(cursor, "raw_move", path=file.path, url=url)
+            self._store.execute(cursor, "raw_move", path=file.path, url=url, sums=sums)
             moved = bool(cursor.fetchall())
             if moved:  # else the object is of no use, and goes next time
                 self._store.execute(cursor, "spare_object", url=url)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -19,6 +21,7 @@ from logprobe.collectors.errors import ObjectStoreError
 from logprobe.collectors.files import fsync_folder, replace_file
 from logprobe.monitor.objects import amazon
 from logprobe.monitor.objects.settings import StorageSettings
+from logprobe.monitor.store.raw_files import SUMMED, block_sums
 
 _CONNECT_SECONDS: Final = 5.0
 _ATTEMPTS: Final = 3
@@ -59,8 +62,17 @@ class ObjectStore:
     def __init__(self, settings: StorageSettings) -> None:
         """Connects to nothing yet."""
         self.settings = settings
+        self._sums: dict[str, array[int]] = {}
         # Objects never change: one that was opened needs not be asked for its size again.
         self._opened = lru_cache(maxsize=_OPEN_FILES)(self._open)
+
+    def without_sums(self, urls: Iterable[str]) -> list[str]:
+        """Those of which `expect` has said nothing."""
+        return [url for url in urls if url not in self._sums]
+
+    def expect(self, sums: Mapping[str, Sequence[int]]) -> None:
+        """What is read of these objects has to be as `block_sums` says; of others it is not compared."""
+        self._sums |= {url: array("L", of_url) for url, of_url in sums.items()}
 
     def opened(self, url: str) -> pa.NativeFile:
         """The object, to be read by `read_at` only. Raises `ObjectStoreError`."""
@@ -73,13 +85,20 @@ class ObjectStore:
             return self._opened(url)[1]
 
     def read(self, url: str, begin: int, length: int) -> bytes:
-        """A part of an object. Raises `ObjectStoreError`."""
+        """A part of an object, if the bytes around it are those that were stored. Raises `ObjectStoreError`."""
         with _explained(url):
+            file, size = self._opened(url)
+            sums = self._sums.get(url)
+            first, last = (begin, begin + length) if sums is None else _whole_blocks(begin, begin + length, size)
             try:
-                return bytes(self._opened(url)[0].read_at(length, begin))
+                content = bytes(file.read_at(last - first, first))
             except (OSError, ValueError, pa.ArrowException):
                 self._opened.cache_clear()  # a file at Google that could not be read once counts as closed
                 raise
+        if sums is not None and block_sums(BytesIO(content)) != sums[first // SUMMED : -(-last // SUMMED)].tolist():
+            self._opened.cache_clear()  # it may be put back
+            raise ObjectStoreError(f"{url}: its bytes are not those that were stored; put it back, or remove it")
+        return content[begin - first :][:length]
 
     def put(self, path: Path, url: str) -> None:
         """Copies a file to an object and reads all of it back, whatever checksum the store states. Raises `ObjectStoreError`."""
@@ -150,6 +169,11 @@ class ObjectStore:
                 same = stored.read(len(chunk)) == chunk
         if not same:
             raise ObjectStoreError(f"{url} differs from what was sent; it is sent again")
+
+
+def _whole_blocks(begin: int, end: int, size: int) -> tuple[int, int]:
+    """The bytes that have checksums and hold these."""
+    return begin // SUMMED * SUMMED, min(-(-end // SUMMED) * SUMMED, size)
 
 
 def _size(files: fs.FileSystem, key: str, file: pa.NativeFile) -> int:

@@ -34,7 +34,7 @@ from logprobe.monitor.objects.settings import StorageSettings
 from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.store.raw_damage import Compared
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS
-from logprobe.monitor.store.raw_places import PREFIX
+from logprobe.monitor.store.raw_places import PREFIX, object_location
 
 KEY: Final = ("run", "step", "segment_id", "row", "rollout_source", "rollout_segment", "rollout_row")
 _COMPARED: Final = Compared()
@@ -171,7 +171,7 @@ def _numbers(rows: pa.Table, segments: pa.Array) -> NDArray[np.int64]:
 def _read(file: str, schema: pa.Schema, segments: pa.Array, storage: StorageSettings | None) -> pa.Table:
     """The rows of a file that belong to `segments`, and some of their row groups' others."""
     remote = file.startswith(PREFIX)
-    source = ObjectStore(storage or StorageSettings()).opened(file.removeprefix(PREFIX)) if remote else file
+    source = ObjectStore(storage or StorageSettings()).opened(object_location(file)) if remote else file
     try:
         fault = None if remote else _COMPARED.fault(Path(file))
         if fault:

@@ -6,8 +6,11 @@ ORDER BY created_at, max_step NULLS FIRST, path
 -- raw_locations: Where raw files lie. Grain: one row per path of $paths that is a file. Inputs: raw_files.
 SELECT path, location FROM raw_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))
 
--- raw_move: A file is in the object store from now on, unless it has been merged or removed meanwhile. Parameters: $path, $url.
-UPDATE raw_files SET location = $url WHERE path = $path AND location IS NULL RETURNING path
+-- raw_move: A file is in the object store from now on, unless it has been merged or removed meanwhile. Parameters: $path, $url, $sums.
+UPDATE raw_files SET location = $url, sums = $sums WHERE path = $path AND location IS NULL RETURNING path
+
+-- raw_sums: Checksums of the parts of objects ($urls), where they are known. Grain: one row per object. Inputs: raw_files.
+SELECT location, sums FROM raw_files WHERE sums IS NOT NULL AND location IN (SELECT unnest($urls::VARCHAR[]))
 
 -- raw_moved: Raw files of one $kind in the object store, of $runs (null: all) that may hold steps $first to $last (null: no bound). Grain: file. A file with
 -- rollout records is of the steps that its records were joined with. Inputs: raw_files, segments, training_sequences, sampled_sequences.

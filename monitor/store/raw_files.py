@@ -21,11 +21,11 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,6 +56,7 @@ _UNFINISHED: Final = ".tmp"
 _DEPTH: Final = 3  # raw/<run>/<kind>/<file>
 _ROW_GROUP_TOKENS: Final = 1 << 20
 _BLOCK: Final = 1 << 20
+SUMMED: Final = 1 << 17  # bytes of an object that have a checksum of their own
 _SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
 FILE: Final = "!incomplete.json"
 MOVED: Final = "!moved.json"
@@ -65,11 +66,15 @@ EVERY_STEP: Final[Steps] = (-(1 << 63), (1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A Parquet file that has been written durably. `path` is relative to the home; `location`: address of its object, None: on the disk."""
+    """A Parquet file that has been written durably. `path` is relative to the home; `location`: address of its object, None: on the disk.
+
+    `sums`: see `block_sums`; None: not known.
+    """
 
     path: str
     nbytes: int
     location: str | None = None
+    sums: Sequence[int] | None = None
 
 
 def raw_dir(home: Home, run: str, kind: str) -> Path:
@@ -115,6 +120,11 @@ def has_its_bytes(path: Path) -> bool:
         while block := file.read(_BLOCK):
             found = zlib.crc32(block, found)
     return found == stated
+
+
+def block_sums(file: BinaryIO) -> list[int]:
+    """CRC-32 of each `SUMMED` bytes: of an object, only parts are read. Raises `OSError`."""
+    return [zlib.crc32(block) for block in iter(lambda: file.read(SUMMED), b"")]
 
 
 def read_raw(path: Path, schema: pa.Schema | None = None) -> pa.Table:

@@ -50,7 +50,7 @@ def files_of(
         for name in needed:
             files[name].append(place(home, path, location))
     if set(_TIMES) & set(names):
-        files |= _times(cursor, asked) if has_objects(files.get("rollout_files")) else dict.fromkeys(_TIMES)
+        files |= _times(cursor, asked) if objects_in([files.get("rollout_files")]) else dict.fromkeys(_TIMES)
     return files
 
 
@@ -62,9 +62,10 @@ def _times(cursor: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> dict[
     return dict(zip(_TIMES, cursor.execute(statement("raw_times"), steps).fetchall()[0], strict=True))
 
 
-def has_objects(value: Any) -> bool:
-    """Whether a parameter names files of which some are in the object store."""
-    return isinstance(value, list) and any(isinstance(each, str) and each.startswith(PREFIX) for each in value)
+def objects_in(values: Iterable[Any]) -> list[str]:
+    """The files in the object store that these parameters name."""
+    lists = (value for value in values if isinstance(value, list))
+    return [each for value in lists for each in value if isinstance(each, str) and each.startswith(PREFIX)]
 
 
 def place(home: Home, path: str, location: str | None) -> str:

@@ -218,8 +218,8 @@ class Store:
         def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
             files = raw_places.files_of(cursor, self.home, wanted, params, self.raw.damaged) if wanted else {}
             given = {**params, **files}
-            if any(raw_places.has_objects(value) for value in given.values()):
-                self._reach_objects(cursor)
+            if objects := raw_places.objects_in(given.values()):
+                self._reach_objects(cursor, objects)
             with _registered(cursor, incoming):
                 if wanted:  # as a stream: raw tokens may be many
                     return _fetch(cursor, sql, given)
@@ -284,7 +284,7 @@ class Store:
             cursor = self._own_cursor()
             try:
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
-                yield Snapshot(cursor, self.home, lambda: self._reach_objects(cursor))
+                yield Snapshot(cursor, self.home, lambda objects: self._reach_objects(cursor, objects))
             except duckdb.Error as error:
                 self._recover(cursor)
                 raise QueryError(one_line(error)) from None
@@ -484,13 +484,16 @@ class Store:
         self._cursors.add(cursor)
         return cursor
 
-    def _reach_objects(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Lets DuckDB open objects. Later than at the start, because few homes have any and the libraries take a while to load."""
+    def _reach_objects(self, cursor: duckdb.DuckDBPyConnection, objects: Sequence[str]) -> None:
+        """Lets DuckDB open these objects, as `raw_places` names them. Later than at the start, because few homes have any and the libraries take a while to load."""
         from logprobe.monitor.objects.files import PROTOCOL, ObjectFiles  # noqa: PLC0415
 
         with self._state:
             if not cursor.filesystem_is_registered(PROTOCOL):
                 cursor.register_filesystem(ObjectFiles(lambda: self.objects))
+        # Not while it reads: a cursor answers one statement at a time.
+        if urls := self.objects.without_sums(map(raw_places.object_location, objects)):
+            self.objects.expect(dict(cursor.execute(statement("raw_sums"), {"urls": urls}).fetchall()))
 
     def _abandon(self, cursor: duckdb.DuckDBPyConnection) -> None:
         rollback(cursor)

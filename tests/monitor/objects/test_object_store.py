@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import itertools
 import json
 import shutil
 import threading
@@ -32,10 +34,11 @@ from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.objects import amazon
 from logprobe.monitor.objects import store as object_store
 from logprobe.monitor.objects.moving import Mover, MovingReport, object_address
-from logprobe.monitor.objects.settings import load
+from logprobe.monitor.objects.settings import StorageSettings, load
 from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.recovery.rebuilding import rebuild
 from logprobe.monitor.store import raw_files
+from logprobe.monitor.store.raw_files import SUMMED, block_sums
 from logprobe.monitor.store.raw_ownership import MARK
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
@@ -440,6 +443,56 @@ def test_a_rebuilt_store_uses_its_prefix_again_and_takes_in_what_is_there(moved:
     assert objects.items() < contents(share).items()
     again = rebuild(Home(home))
     assert (again.sequences, again.adopted_objects, again.left_objects) == (0, 0, [])
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_nobody_reads_flipped_bytes_of_an_object(moved: Moved, rebuilt: bool) -> None:
+    """What a statement reads of it is what was stored, or the statement is refused by the object's name; other objects can be read."""
+    home, share, _, _ = moved
+    rebuild(Home(home))
+    with Store.open(Home(home)) as store, SqlService(store.home, store.snapshot, Limits()) as service:
+        write(store, 10, 12)
+        move(store)
+        chosen = (min if rebuilt else max)((share / "run" / "training").iterdir())  # the first steps are in their names
+        content, (first, last) = chosen.read_bytes(), map(int, chosen.name.split("-")[:2])
+        steps = (*range(STEPS), 10, 11)
+        before = {step: store.read("export_tokens", run="run", step=step).to_pylist() for step in steps}
+        for place in range(0, len(content), len(content) // 40):
+            chosen.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            store.objects._opened.cache_clear()
+            with pytest.raises(
+                QueryError, match=f"{chosen.name}: its bytes are not those that were stored; put it back"
+            ):
+                store.read("export_tokens", run="run", step=first)
+        with pytest.raises(QueryError, match=f"{chosen.name}: its bytes are not those that were stored"):
+            service.answer(Question(f"SELECT * FROM tokens WHERE run = 'run' AND step = {first}"))
+        for step in steps:
+            if not first <= step <= last:
+                assert store.read("export_tokens", run="run", step=step).to_pylist() == before[step]
+        chosen.write_bytes(content)
+        assert store.read("export_tokens", run="run", step=first).to_pylist() == before[first]
+
+
+def test_a_part_of_a_large_object_is_compared_alone(tmp_path: Path) -> None:
+    content = np.random.default_rng(0).integers(0, 256, 3 * SUMMED + 1000, np.uint8).tobytes()
+    file = tmp_path / "object"
+    file.write_bytes(content)
+    objects, url = ObjectStore(StorageSettings()), file.as_uri()
+    objects.expect({url: block_sums(io.BytesIO(content))})
+    places = (0, 1, SUMMED - 1, SUMMED, 2 * SUMMED, len(content) - 8, len(content))
+    for begin, length in itertools.product(places, (0, 1, 8, SUMMED, 2 * SUMMED + 3)):
+        assert objects.read(url, begin, min(length, len(content) - begin)) == content[begin : begin + length]
+    file.write_bytes(content[: SUMMED + 5] + b"\0" + content[SUMMED + 6 :])
+    assert objects.read(url, 0, SUMMED) == content[:SUMMED]
+    for begin, length in ((0, SUMMED + 1), (SUMMED, 1), (2 * SUMMED - 1, 1)):
+        with pytest.raises(ObjectStoreError, match="its bytes are not those that were stored"):
+            objects.read(url, begin, length)
+    assert objects.read(url, 2 * SUMMED, 8) == content[2 * SUMMED : 2 * SUMMED + 8]
+    for longer in (content + b"x", content[:-1]):
+        file.write_bytes(longer)
+        objects._opened.cache_clear()
+        with pytest.raises(ObjectStoreError, match="its bytes are not those that were stored"):
+            objects.read(url, len(longer) - 8, 8)
 
 
 def test_a_rebuild_from_an_object_store_by_its_own_protocol(home: Path, server: ObjectServer) -> None:
