@@ -77,7 +77,7 @@ export function headings(view) {
     const top = layout.margin.t + (1 - layout[`yaxis${row.axis.slice(1)}`].domain[1]) * inner;
     const log = isLog(state, row);
     return node("div", { class: "lp-heading", style: `top:${top.toFixed(1)}px` },
-      node("h3", { title: row.help }, row.title, row.unit ? node("span", { class: "lp-unit", text: row.unit }) : null),
+      node("h3", { title: row.help, "aria-level": state.full ? "2" : null }, row.title, row.unit ? node("span", { class: "lp-unit", text: row.unit }) : null),
       node("button", {
         class: "lp-scale", type: "button", "data-key": row.key, text: log ? "log" : "linear", title: `y axis: ${log ? "logarithmic" : "linear"}; switch (l)`,
         "aria-label": `${row.title}, y axis: ${log ? "log" : "linear"}, switch`, onclick: () => scaleAs(row.key, !log, row.log),
