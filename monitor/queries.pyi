@@ -1239,6 +1239,25 @@ class ExportWeightRecords(TypedDict):
 
 def export_weight_records(source: Source, /, *, run: Any) -> Rows[ExportWeightRecords]: ...
 
+class FleetNodes(TypedDict):
+    run: Any  # VARCHAR
+    node: Any  # VARCHAR
+    writer: Any  # VARCHAR
+    seen_at: Any  # TIMESTAMP WITH TIME ZONE
+    segments: Any  # BIGINT
+    bytes: Any  # BIGINT
+    oldest_seconds: Any  # DOUBLE
+    clock_ahead_seconds: Any  # DOUBLE
+    version: Any  # VARCHAR
+    problem: Any  # VARCHAR
+
+def fleet_nodes(source: Source, /, *, runs: Any) -> Rows[FleetNodes]: ...
+
+class FleetNoted(TypedDict):
+    words: Any  # VARCHAR
+
+def fleet_noted(source: Source, /, *, action: Any, move: Any, run: Any) -> Rows[FleetNoted]: ...
+
 class FoldDue(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT

@@ -19,6 +19,7 @@ from logprobe.collectors.plain_text import complain, harmless
 from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
+from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import open_reader
@@ -65,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not lines:
         _say_unlisted(home)
     _say_deleted(home)
+    _say_moved(home)
     return failed
 
 
@@ -105,6 +107,14 @@ def _say_unlisted(home: Home) -> None:
             complain(
                 f"{home.raw} has raw files of runs that this store does not list; `logprobe doctor` says what to do"
             )
+
+
+def _say_moved(home: Home) -> None:
+    """Runs that were here: someone may wonder where they are."""
+    moved = MovedRuns(home).all()
+    if moved:
+        to = ", ".join(sorted({each.to for each in moved.values()}))
+        print(harmless(f"{len(moved):,} more belong to other services ({to}): logprobe fleet"), file=sys.stderr)
 
 
 def _say_deleted(home: Home) -> None:

@@ -186,6 +186,32 @@ QUARANTINE: Final[Commands] = {
         *FILES,
     ),
 }
+FLEET_FOLDER: Final = arg("--fleet DIR", "folder of fleet.yaml and the table of runs (default: $LOGPROBE_FLEET)")
+FLEET: Final[Commands] = {
+    "list": ("list the services and moves under way; exit code 1 if a service is away", FLEET_FOLDER, JSON),
+    "assign": (
+        "print the address of the service that a run belongs to; a new run gets the service with the fewest live runs, for good",
+        arg("name RUN", "a run, recorded or about to be"),
+        FLEET_FOLDER,
+        JSON,
+    ),
+    "move": (
+        "move a run to another service, or end a move that was interrupted; its old copy goes once the new one is proven",
+        RUN,
+        arg("service SERVICE", "its new service"),
+        FLEET_FOLDER,
+        AUTHOR,
+        JSON,
+    ),
+    "undo": ("take back a move that was interrupted", RUN, FLEET_FOLDER, AUTHOR, JSON),
+    "takeover": (
+        "move all runs of a service whose process has ended, and whose home can be read, to the others",
+        arg("service SERVICE", "the service that was lost"),
+        FLEET_FOLDER,
+        AUTHOR,
+        JSON,
+    ),
+}
 COMMANDS: Final[Commands] = {
     "up": (
         "run the monitor service and the dashboard",
@@ -532,6 +558,7 @@ COMMANDS: Final[Commands] = {
         "serve the home's runs to an agent, read-only, in the Model Context Protocol over stdin and stdout",
         arg("--act", "it may also acknowledge alerts and arm corrections; needs LOGPROBE_MCP_TOKEN (docs/agents.md)"),
     ),
+    "fleet": ("several services, each with a share of the runs (docs/scaling.md)", actions(FLEET, default="list")),
     "delete": (
         "permanently delete a run and any data that still arrives",
         arg("name RUN", "a run that `logprobe runs` lists (default: list deleted runs)", nargs="?"),

@@ -30,7 +30,7 @@ from logprobe.collectors.versions import MarkFile
 LIVE_SECONDS: Final = 86400.0  # a run in which nothing has moved for so long is asked about in turn with others like it
 _MARKS_BYTES: Final = 1 << 20  # of marks in one call: the service takes four times as much in all
 NODE_VARIABLE: Final = "LOGPROBE_NODE"  # what the node is called where its host name says nothing
-_FROM_SERVICE: Final = "set by the service\n"  # of a kill switch that is taken back when the service does so
+FROM_SERVICE: Final = "set by the service\n"  # of a kill switch that is taken back when the service does so
 _MOST_BYTES: Final = 1 << 20  # of directives
 _FIRST, _LAST = 1.0, 60.0  # seconds between two calls, whatever the service asks for
 ABANDONED_SECONDS: Final = 86400.0  # an empty folder this old belongs to a writer that has ended
@@ -153,7 +153,7 @@ def follow_directives(home: Path, run: str, content: str | None, *, stopped: boo
         replace_file(file.path, content.encode(), mode=READABLE)
     if stopped:
         stop(file)
-    elif _text(file.stop_path) == _FROM_SERVICE:
+    elif _text(file.stop_path) == FROM_SERVICE:
         file.stop_path.unlink(missing_ok=True)
 
 
@@ -161,7 +161,7 @@ def stop(file: DirectiveFile) -> None:
     """Sets the kill switch as the service has it. Raises `OSError`."""
     if not file.stop_path.exists():
         file.stop_path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file.stop_path, _FROM_SERVICE.encode(), mode=READABLE)
+        replace_file(file.stop_path, FROM_SERVICE.encode(), mode=READABLE)
 
 
 def _text(path: Path) -> str | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -32,6 +32,7 @@ from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_di
 from logprobe.monitor import queries
 from logprobe.monitor.deletion import places
 from logprobe.monitor.deletion.tombstones import IMPORTS, Tombstone, Tombstones
+from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.moving import remove_doomed
 from logprobe.monitor.service import actions
@@ -132,6 +133,8 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
     """
     run, author = actions.run_of(document), actions.text(document, "author")
     tombstones = Tombstones(store.home)
+    if (moved := MovedRuns(store.home).find(run)) is not None:
+        raise ConfigurationError(f"run {run!r} belongs to service {moved.to!r} since {moved.at}; delete it there")
     if tombstones.find(run) is None and not is_there(store, run):
         raise ConfigurationError(f"no run {run!r} in this home; `logprobe runs` lists them")
     if tombstones.find(run) is None and document.get("force") is not True:
@@ -247,7 +250,7 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
     erased = Erased(files=len(files), bytes=sum(files.values()), objects=objects)
     failure = _removed(own)  # before the rows: while these are there, a killed deletion is known to be unfinished
     with store.transaction() as cursor:
-        erased.rows = _delete_rows(store, cursor, run)
+        erased.rows = delete_rows(store, cursor, run)
         if not erased.nothing:
             store.execute(
                 cursor, "alert_audit_write", time=now, author=author, action=action, subject=run, words=erased.words
@@ -277,11 +280,17 @@ def _removed(own: Iterable[Path]) -> OSError | None:
 def left_of(store: Store, runs: Iterable[str]) -> set[str]:
     """Those of `runs` of which the home still holds something beside what waits in the spool, which ingest removes."""
     names = list(runs)
-    if not names:
-        return set()
-    sql = " UNION ".join(_ANY.format(table=table) for table in _tables(queries.deletion_tables(store)))
-    found = set(store.query(sql, {"runs": names})["run"].to_pylist())
+    found = in_tables(store, names)
     return found | {run for run in names if places.raw_folder(store.home, run).exists() or _others(store, run)}
+
+
+def in_tables(store: Store, runs: Sequence[str], wanted: Callable[[str], bool] = lambda _: True) -> set[str]:
+    """Those of `runs` that have rows in a table whose name is `wanted`."""
+    tables = [table for table in _tables(queries.deletion_tables(store)) if wanted(table)]
+    if not runs:
+        return set()
+    sql = " UNION ".join(_ANY.format(table=table) for table in tables)
+    return set(store.query(sql, {"runs": runs})["run"].to_pylist())
 
 
 def is_there(store: Store, run: str) -> bool:
@@ -293,7 +302,8 @@ def _others(store: Store, run: str) -> list[Path]:
     return [place for place in places.places_of(store.home, run) if not place.is_relative_to(store.home.spool)]
 
 
-def _delete_rows(store: Store, cursor: Any, run: str) -> dict[str, int]:
+def delete_rows(store: Store, cursor: Any, run: str) -> dict[str, int]:
+    """Takes the rows of a run out of every table, inside a transaction; → their numbers by table. Its objects are noted for removal."""
     store.execute(cursor, "deletion_doom", run=run)
     counts = {}
     for table, name in _FIRST.items():

@@ -18,24 +18,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
-from logprobe.collectors.files import replace_file
-from logprobe.collectors.spool.segments import run_dir, run_name
+from logprobe.collectors.errors import RunDeletedError, SegmentError
+from logprobe.collectors.spool.segments import run_name
 from logprobe.monitor import queries
+from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.home import Home, own_text
-from logprobe.monitor.plain_text import file_name
+from logprobe.monitor.run_files import SUFFIX, RunFiles
 from logprobe.monitor.store.store import Store
 
 FOLDER: Final = "deleted"
-_SUFFIX: Final = ".json"
 _MOST_BYTES: Final = 16 << 20
-_SETTLED_SECONDS: Final = 2.0  # a folder that changed more recently may change again within the same tick of its clock
 _NOTE_SECONDS: Final = 60.0  # between two notes about a run
 _AUTHOR: Final = "ingest"
 _SETS: Final = ("writers", "doubted", "accepted")
@@ -92,58 +89,44 @@ class Tombstones:
     def __init__(self, home: Home) -> None:
         """Touches nothing."""
         self._home = home
-        self.folder = home.path / FOLDER
-        self._seen: tuple[int, Mapping[str, Tombstone]] | None = None
+        self._files = RunFiles(home, FOLDER, self._read, "which runs are deleted is unknown")
+        self.moved = MovedRuns(home)
+        self.folder, self.path = self._files.folder, self._files.path
 
     def all(self) -> Mapping[str, Tombstone]:
         """By run. Raises `StoreError` when they are unknown: nothing is stored then."""
-        try:
-            changed = self.folder.stat().st_mtime_ns
-        except FileNotFoundError:
-            return MappingProxyType({})
-        except OSError as error:
-            raise StoreError(
-                f"{self.folder} cannot be read ({error.strerror}); which runs are deleted is unknown"
-            ) from error
-        seen = self._seen
-        if seen is not None and seen[0] == changed:
-            return seen[1]
-        found = {each.run: each for each in map(self._read, self.folder.glob(f"[!.]*{_SUFFIX}"))}
-        if time.time() - changed / 1e9 > _SETTLED_SECONDS:
-            self._seen = changed, found
-        return found
+        return self._files.all()
 
     def find(self, run: str) -> Tombstone | None:
         """That of a run; None: it was never deleted. Raises `StoreError`."""
         return self.all().get(run)
 
     def refuse(self, run: str) -> None:
-        """Raises `RunDeletedError` when nothing may be stored of a run."""
+        """Raises `RunDeletedError` when nothing may be stored of a run: it was deleted, or belongs to another home."""
         found = self.find(run)
         if found is not None and found.released_at is None:
             raise RunDeletedError(
                 f"run {run!r} was deleted at {found.deleted_at} by {found.author}; to use the name again: "
                 f"logprobe delete {run} --release"
             )
+        self.moved.refuse(run)
 
     def change(self, run: str, how: Callable[[Tombstone | None], Tombstone]) -> Tombstone:
         """Replaces that of a run, durably; `how` is handed the one there is. Raises `StoreError`."""
-        path = self.folder / f"{file_name(run_dir(self._home.path, run).name)}{_SUFFIX}"
-        try:
-            with self._changing:
-                changed = how(self._read(path) if path.exists() else None)
-                replace_file(path, json.dumps(changed.document()).encode())
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be written ({error.strerror}); nothing was changed") from error
+        path = self._files.path(run)
+        with self._changing:
+            changed = how(self._read(path)[1] if path.exists() else None)
+            self._files.write(run, changed.document())
         return changed
 
-    def _read(self, path: Path) -> Tombstone:
+    def _read(self, path: Path) -> tuple[str, Tombstone]:
         """One that cannot be read counts as what its name says: in doubt a deleted run stays deleted."""
         try:
             said = json.loads(own_text(path, self._home.path, _MOST_BYTES))
-            return Tombstone(**{**said, **{name: frozenset(map(str, said.get(name, ()))) for name in _SETS}})
+            found = Tombstone(**{**said, **{name: frozenset(map(str, said.get(name, ()))) for name in _SETS}})
         except (OSError, ValueError, LookupError, TypeError):
-            return Tombstone(run_name(path.name.removesuffix(_SUFFIX)), "an unknown time", "somebody")
+            found = Tombstone(run_name(path.name.removesuffix(SUFFIX)), "an unknown time", "somebody")
+        return found.run, found
 
 
 @dataclass(slots=True)

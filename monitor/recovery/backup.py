@@ -2,7 +2,7 @@
 
 <folder>/BACKUP.json            the home, the moment, the store's identity and schema
 <folder>/logprobe.duckdb         the store
-<folder>/*.yaml, alerts.d/, deleted/, raw/
+<folder>/*.yaml, alerts.d/, deleted/, moved/, raw/
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from logprobe.monitor.store.store import Store
 MANIFEST: Final = "BACKUP.json"
 BACKUP: Final = "home.backup"
 _ANSWER_SECONDS: Final = 3600.0
-_FOLDERS: Final = ("alerts.d", "deleted")
+_FOLDERS: Final = ("alerts.d", "deleted", "moved")
 
 Pause = Callable[[], AbstractContextManager[Any]]  # of what changes files, or the store
 

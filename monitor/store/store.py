@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
+from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.free_sql.limits import GIB, MIB, store_memory
 from logprobe.monitor.free_sql.process import Snapshot
 from logprobe.monitor.free_sql.validation import validated
@@ -93,6 +94,8 @@ class Store:
         self._state = threading.Lock()
         self._local = threading.local()
         self.courtesy = Courtesy()
+        self.moved = MovedRuns(home)
+        self.arrivals = 0  # runs that came from other homes with their rows
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)

@@ -1,0 +1,146 @@
+"""`logprobe fleet`: several services, each with a share of the runs.
+
+The JSON forms: of ``list`` ``{"services": [{"service", "home", "state", "runs", "live", "waiting", "problem"}], "moves": [{"run", "from", "to"}]}``; of
+``assign`` ``{"run", "service", "address"}``; of ``move`` ``{"run", "from", "to", "rows", "files"}`` (`takeover`: a list of these); of ``undo``
+``{"run", "service"}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.app.runs import runs_of
+from logprobe.app.text import tables
+from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.collectors.plain_text import complain, harmless
+from logprobe.monitor import queries
+from logprobe.monitor.fleet.table import Fleet
+from logprobe.monitor.reader import open_reader
+
+VARIABLE: Final = "LOGPROBE_FLEET"
+_COLUMNS: Final = ("service", "state", "runs", "live", "waiting", "home", "problem")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Lists, assigns, moves, undoes or takes over; 1 when a service is away."""
+    folder = arguments.fleet or os.environ.get(VARIABLE)
+    if not folder:
+        raise ConfigurationError(f"no fleet: pass --fleet DIR or set {VARIABLE} to the folder of fleet.yaml")
+    return _ACTIONS[arguments.action](Fleet(Path(folder).expanduser()), arguments)
+
+
+def _list(fleet: Fleet, arguments: argparse.Namespace) -> int:
+    services = [_standing(fleet, name) for name in fleet.services]
+    moves = [{"run": name, "from": row.service, "to": row.to} for name, row in sorted(fleet.rows().items()) if row.to]
+    tables.show({"services": services, "moves": moves}, lambda: _words(services, moves), as_json=arguments.json)
+    return int(any(each["state"] == "away" for each in services))
+
+
+def _words(services: list[dict[str, Any]], moves: list[dict[str, Any]]) -> Iterator[str]:
+    yield tables.aligned(list(_COLUMNS), [[each[name] for name in _COLUMNS] for each in services]).rstrip("\n")
+    for each in moves:
+        name = harmless(each["run"])
+        yield f"{name} is on its way from {each['from']} to {each['to']}: logprobe fleet move {name} {each['to']}, or: logprobe fleet undo {name}"
+
+
+def _standing(fleet: Fleet, name: str) -> dict[str, Any]:
+    """A row of the list: of a service that is away, too."""
+    row: dict[str, Any] = {
+        "service": name,
+        "home": fleet.services[name].home,
+        **dict.fromkeys(("runs", "live", "waiting", "problem")),
+    }
+    try:
+        home = fleet.home(name)
+        with open_reader(home) as reader:
+            known = runs_of(queries.app_runs(reader), datetime.now(UTC))
+            running = bool(reader.status().get("running", True))
+    except LogprobeError as error:
+        return row | {"state": "away", "problem": str(error)}
+    return row | {
+        "state": "running" if running else "stopped",
+        "runs": len(known),
+        "live": sum(not each.liveness.state.over for each in known),
+        "waiting": sum(1 for path in home.spool.glob("*/*/*.arrow") if not path.name.startswith(".")),
+        "problem": None if running else "no service runs here: nothing is ingested",
+    }
+
+
+def _loads(fleet: Fleet, *, without: str | None = None) -> dict[str, int]:
+    """Live runs of every service that answers; stderr names the others, whose runs are unknown."""
+    loads = {}
+    for row in (_standing(fleet, name) for name in fleet.services if name != without):
+        if row["state"] == "running":
+            loads[row["service"]] = row["live"]
+        else:
+            complain(f"service {row['service']} gets no run: {row['problem']}")
+    return loads
+
+
+def _assign(fleet: Fleet, arguments: argparse.Namespace) -> int:
+    name = arguments.name
+    row = fleet.rows().get(name)
+    service = row.service if row else fleet.assign(name, _loads(fleet))
+    if service not in fleet.services:
+        raise ConfigurationError(
+            f"run {name!r} belongs to service {service!r}, which fleet.yaml does not have any more"
+        )
+    address = fleet.services[service].address
+    found = {"run": name, "service": service, "address": address}
+    tables.show(found, lambda: f"{address or fleet.services[service].home}\n", as_json=arguments.json)
+    return 0
+
+
+def _move(fleet: Fleet, arguments: argparse.Namespace) -> int:
+    done = fleet.move(arguments.name, arguments.service, arguments.author)
+    tables.show(done, lambda: _moved(done), as_json=arguments.json)
+    return 0
+
+
+def _moved(done: Mapping[str, Any]) -> str:
+    name = harmless(done["run"])
+    if done["from"] == done["to"]:
+        return f"no change: {name} is at {done['to']}\n"
+    proof = (
+        f"{done['rows']:,} rows and {done['files']:,} files proven equal"
+        if done["rows"] is not None
+        else "it had arrived before"
+    )
+    return f"{name} moved from {done['from']} to {done['to']}: {proof}\n"
+
+
+def _undo(fleet: Fleet, arguments: argparse.Namespace) -> int:
+    service = fleet.undo(arguments.name, arguments.author)
+    done = {"run": arguments.name, "service": service}
+    tables.show(done, lambda: f"{harmless(arguments.name)} is at {service}, as before\n", as_json=arguments.json)
+    return 0
+
+
+def _takeover(fleet: Fleet, arguments: argparse.Namespace) -> int:
+    done = []
+    for each in fleet.takeover(arguments.service, _loads(fleet, without=arguments.service), arguments.author):
+        done.append(each)
+        print(harmless(_moved(each)), end="", file=sys.stderr if arguments.json else sys.stdout)
+    if arguments.json:
+        print(tables.dump(done))
+    else:
+        print(
+            f"{len(done):,} runs taken over. Relays that sent to {arguments.service} keep what it has not acknowledged: give them the address and a "
+            "token of the new service (docs/scaling.md)"
+        )
+    return 0
+
+
+_ACTIONS: Final[Mapping[str, Callable[[Fleet, argparse.Namespace], int]]] = {
+    "list": _list,
+    "assign": _assign,
+    "move": _move,
+    "undo": _undo,
+    "takeover": _takeover,
+}

@@ -1,0 +1,71 @@
+"""Runs that a home has handed over to another service, or is about to: a small file each, written before anything leaves.
+
+    <home>/moved/<quoted run>.json
+
+While there is one, nothing of the run is stored here: its segments stay in the spool. Once it says where the run is, they are forwarded.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.errors import RunDeletedError, StoreError
+from logprobe.collectors.files import fsync_folder
+from logprobe.collectors.spool.segments import run_name
+from logprobe.monitor.home import Home, own_text
+from logprobe.monitor.run_files import SUFFIX, RunFiles
+
+FOLDER: Final = "moved"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One run. `move`: the move's id; `to`: the name of its service; `home`: that one's home, None: it is on its way; `at`: ISO 8601, UTC."""
+
+    run: str
+    move: str
+    to: str
+    home: str | None
+    at: str
+
+
+class MovedRuns:
+    """Those of one home. Safe to share between threads; looking again costs one `stat`."""
+
+    def __init__(self, home: Home) -> None:
+        """Touches nothing."""
+        self._home = home
+        self._files = RunFiles(home, FOLDER, self._read, "which runs belong to other services is unknown")
+        self.all = self._files.all
+        self.find = self._files.find
+
+    def refuse(self, run: str) -> None:
+        """Raises `RunDeletedError` when nothing may be stored of a run here."""
+        found = self.find(run)
+        if found is not None:
+            raise RunDeletedError(f"run {run!r} belongs to service {found.to!r} since {found.at}; use its home")
+
+    def write(self, moved: Moved) -> None:
+        """Durably. Raises `StoreError`."""
+        self._files.write(moved.run, asdict(moved))
+
+    def remove(self, run: str) -> None:
+        """The run is this home's again. Raises `StoreError`."""
+        path = self._files.path(run)
+        try:
+            if path.exists():
+                path.unlink()
+                fsync_folder(path.parent)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be removed ({error.strerror})") from error
+
+    def _read(self, path: Path) -> tuple[str, Moved]:
+        """One that cannot be read counts as what its name says: nothing is stored of the run, and its segments stay where they are."""
+        try:
+            found = Moved(**json.loads(own_text(path, self._home.path)))
+        except (OSError, ValueError, LookupError, TypeError):
+            found = Moved(run_name(path.name.removesuffix(SUFFIX)), "", "unknown", None, "an unknown time")
+        return found.run, found
