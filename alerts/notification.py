@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Final, Self
 
 CLOSED: Final = "closed"  # the state of the notification that an incident is over
 _FLOATS: Final = ("value", "baseline", "doubling_steps")
@@ -80,7 +80,7 @@ class Notification:
     incident: str | None = None
     grouped: tuple[str, ...] = ()
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Values that JSON can hold: times in ISO 8601; a number that is not finite as the string nan, inf or -inf."""
         document = asdict(self) | {"at": self.at.isoformat(), "labels": dict(self.labels)}
         document |= {name: _number(document[name]) for name in _FLOATS}

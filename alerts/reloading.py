@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.files import stamp_of
@@ -42,7 +42,7 @@ class Reloaded(Generic[T]):
                 self._take_over()
             return self._value
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, str]:
         """For the progress of a job: why what the file says now is not in effect; nothing when it is."""
         return {} if self.problem is None else {"problem": self.problem}
 

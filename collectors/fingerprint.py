@@ -49,7 +49,7 @@ class Fingerprint:
         content = "\n".join(self.keys).encode() + self.hashes.astype("<u4").tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What was sampled, as a configuration document."""
         return {"values": VALUES, "tensors": list(self.keys)}
 

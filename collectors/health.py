@@ -11,9 +11,9 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final
+from typing import Final, NotRequired, TypedDict
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless
@@ -50,6 +50,96 @@ class Loss:
         self.sequences += sequences
         self.tokens += tokens
 
+    def counts(self) -> LossCounts:
+        """As plain values."""
+        return {"calls": self.calls, "sequences": self.sequences, "tokens": self.tokens}
+
+
+class LossCounts(TypedDict):
+    """A `Loss`."""
+
+    calls: int
+    sequences: int
+    tokens: int
+
+
+class Counts(TypedDict):
+    """What was dropped, by reason, how often each event occurred, and the last error's words (None: there was none)."""
+
+    dropped: dict[str, LossCounts]
+    problems: dict[str, int]
+    last_error: str | None
+
+
+class Accepted(TypedDict):
+    """Calls of the host that were taken, and the sequences in them."""
+
+    calls: int
+    sequences: int
+
+
+class Written(TypedDict):
+    """What is in the spool. `last`: number of the newest segment."""
+
+    segments: int
+    rows: int
+    bytes: int
+    sequences: int
+    tokens: int
+    last: int
+
+
+class Reduced(TypedDict):
+    """What went into statistics without its tokens."""
+
+    sequences: int
+    tokens: int
+
+
+class Queue(TypedDict):
+    """What waits between the host and the worker thread, and how much may."""
+
+    calls: int
+    bytes: int
+    limit_bytes: int
+
+
+class Price(TypedDict):
+    """What recording cost: seconds of the host's threads over its calls, and of the worker thread."""
+
+    calls: int
+    caller_seconds: float
+    thread_seconds: float
+
+
+class RecorderHealth(Counts, total=False):
+    """What `Recorder.health` says; of a recorder that cannot record only `Counts`. `disk`: "ok", or why it takes nothing."""
+
+    component: str
+    run: str
+    writer: str
+    accepted: Accepted
+    written: Written
+    reduced: Reduced
+    queue: Queue
+    disk: str
+    cost: Price
+
+
+class HealthRow(TypedDict):
+    """A `health` record. `time`: in microseconds; a record of a small call gets its own later."""
+
+    time: NotRequired[int]
+    component: str
+    event: str
+    severity: str
+    message: str
+    count: int
+    sequences: int
+    tokens: int
+    step: int | None
+    details: str | None
+
 
 @dataclass(slots=True)
 class Problem:
@@ -66,7 +156,7 @@ class Problem:
     details: str | None = None
     time_us: int = 0
 
-    def row(self, component: str, details: object = None) -> dict[str, Any]:
+    def row(self, component: str, details: object = None) -> HealthRow:
         """The `health` record; `component` is used where the problem names none."""
         return {
             "time": self.time_us or time.time_ns() // 1000,
@@ -197,11 +287,11 @@ class Health:
         times = f" ({problem.count} times)" if problem.count > 1 else ""
         LOGGER.log(_LEVELS.get(problem.severity, logging.WARNING), "%s%s", harmless(problem.message), times)
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> Counts:
         """Snapshot for `Recorder.health`."""
         with self._lock:
             return {
-                "dropped": {reason: asdict(loss) for reason, loss in self._dropped.items()},
+                "dropped": {reason: loss.counts() for reason, loss in self._dropped.items()},
                 "problems": dict(self._events.totals),
                 "last_error": self.last_error,
             }

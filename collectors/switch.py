@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypedDict
 
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key
@@ -53,6 +53,13 @@ class Source(Protocol):
 
     def read(self) -> Directives:
         """Raises `DirectiveError`, `OSError` or `ServiceUnavailableError`."""
+
+
+class Problems(TypedDict):
+    """Counts of problems, by name, and the last one's words (None: there was none)."""
+
+    problems: dict[str, int]
+    last_error: str | None
 
 
 class CorrectionSwitch:
@@ -109,7 +116,7 @@ class CorrectionSwitch:
         return self._watch.directives.version
 
     @property
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Problems:
         """Counts of problems, by name, and the last one's words."""
         return self._watch.problems.counts()
 
@@ -217,7 +224,7 @@ class _Problems:
             self._logged.add(event)
             LOGGER.warning("%s", message)
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> Problems:
         known = self.health.counts()
         return {"problems": known["problems"], "last_error": known["last_error"]}
 

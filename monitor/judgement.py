@@ -158,7 +158,7 @@ class Judgement:
         steps = [a.started_step for a in self.alerts if a.severity == self.worst and a.counts]
         return min((step for step in steps if step is not None), default=None)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form, but for times."""
         return {"severity": self.severity, "since": self.since, "overdue": self.overdue, **asdict(self)}
 

@@ -31,7 +31,7 @@ class Table:
     """A YAML mapping: `values` are plain data, `Table`s and `Entries`; `places` say where each key stood."""
 
     place: Place
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, object] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
 
     def over(self, base: Table, merged: Iterable[str] = ()) -> Table:

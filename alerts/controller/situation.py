@@ -120,7 +120,7 @@ class Control:
         """Whether a correction is in effect, as far as the controller has decided."""
         return self.phase in {Phase.ISSUED, Phase.APPLIED}
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As JSON-like data."""
         return {**asdict(self), "config": None if self.config is None else self.config.to_dict()}
 

@@ -22,13 +22,13 @@ def of(
 ) -> dict[str, Action]:
     """The actions on an open store. `page`: address of the dashboard."""
 
-    def close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    def close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
         return _close(store, {**document, "page": page}, now)
 
     return actions.offered({**ACTIONS, CLOSE: (ACTIONS[CLOSE][0], close)}, store, clock)
 
 
-def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"incident": …, "by_id": false, "author": …, "words": …}``."""
     known = ledger.find(store, actions.text(document, "incident"), by_id=bool(document.get("by_id")))
     author, words = (actions.text(document, name) for name in ("author", "words"))
@@ -37,7 +37,7 @@ def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
     return {"incident": known["id"]}
 
 
-def _close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"incident": …, "by_id": false, "author": …, "resolution": …}``; of one that is closed, it says who did it."""
     known = ledger.find(store, actions.text(document, "incident"), by_id=bool(document.get("by_id")))
     author, resolution = (actions.text(document, name) for name in ("author", "resolution"))

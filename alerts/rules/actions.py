@@ -29,7 +29,7 @@ def of(store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) 
     return actions.offered(ACTIONS, store, clock)
 
 
-def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"episode": …, "author": …, "reason": …, "for": "1h"}``; without ``for``, for as long as the episode lasts.
 
     The episode may be named by run, or run and rule, where that says which.
@@ -75,7 +75,7 @@ def _until(document: Mapping[str, Any], now: datetime) -> datetime:
     return until
 
 
-def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"id": …, "matchers": {field: pattern}, "for": "2h", "author": …, "reason": …}``."""
     matchers = document.get("matchers")
     if not isinstance(matchers, dict) or not matchers:
@@ -102,7 +102,7 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
     return {"id": silence, "expires_at": expires}
 
 
-def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"id": …, "author": …}``."""
     wanted = actions.text(document, "id")
     known = {row["id"]: row for row in queries.alert_silences(store, now=now.isoformat()).to_pylist()}

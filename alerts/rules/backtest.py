@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from logprobe.alerts.rules import facts
 from logprobe.alerts.rules.judging import evaluation
@@ -99,12 +99,12 @@ def is_recorded(name: str) -> bool:
     return (Path(name) / MANIFEST).is_file()
 
 
-def rows(outcome: Outcome) -> list[dict[str, Any]]:
+def rows(outcome: Outcome) -> list[dict[str, object]]:
     """What was told, as plain data, in its order."""
     return [_row(outcome.run, message) for message in outcome.messages]
 
 
-def _row(run: str, message: Message) -> dict[str, Any]:
+def _row(run: str, message: Message) -> dict[str, object]:
     alert, seen = message.alert, message.alert.observation
     return {
         "run": run,

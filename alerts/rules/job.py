@@ -163,7 +163,7 @@ class Evaluator:
         self._now = clock()
         self._turns = Turns(self, stopping)
 
-    def run_once(self) -> dict[str, Any]:
+    def run_once(self) -> dict[str, object]:
         """One look at every run that may have news; counts of what it found. See `Turns.run_once`."""
         return self._turns.run_once()
 

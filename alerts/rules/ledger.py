@@ -107,7 +107,7 @@ def append(store: Store, cursor: duckdb.DuckDBPyConnection, transitions: Iterabl
         store.execute(cursor, "alert_moved", pa.Table.from_pylist(rows, _TRANSITIONS))
 
 
-def transition_row(run: str, transition: Transition) -> dict[str, Any]:
+def transition_row(run: str, transition: Transition) -> dict[str, object]:
     """A transition as plain data; the columns of ``alert_transitions``."""
     alert = transition.alert
     return {
@@ -141,7 +141,7 @@ def acknowledgements(source: Source, runs: Sequence[str]) -> dict[str, Acknowled
     }
 
 
-def _row(run: str, alert: Alert) -> dict[str, Any]:
+def _row(run: str, alert: Alert) -> dict[str, object]:
     state, seen = alert.state, alert.observation
     return {
         "run": run,
@@ -163,7 +163,7 @@ def _row(run: str, alert: Alert) -> dict[str, Any]:
     }
 
 
-def document(alert: Alert) -> dict[str, Any]:
+def document(alert: Alert) -> dict[str, object]:
     """Everything that is remembered of an alert, as JSON has it."""
     times = {name: None if time is None else time.isoformat() for name, time in _times(alert.state).items()}
     return {
@@ -177,7 +177,7 @@ def document(alert: Alert) -> dict[str, Any]:
     }
 
 
-def _values(fields: State | Notified | Observation) -> dict[str, Any]:
+def _values(fields: State | Notified | Observation) -> dict[str, object]:
     """By name. `dataclasses.asdict` copies each value, which takes ten times as long."""
     return {name: getattr(fields, name) for name in fields.__slots__}
 

@@ -10,7 +10,7 @@ import hashlib
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -163,7 +163,7 @@ class Rule(Model):
         return hashlib.sha256(judged.encode()).hexdigest()[:12]
 
     @cached_property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As JSON has it; not to be changed."""
         return self.model_dump(mode="json", by_alias=True)
 

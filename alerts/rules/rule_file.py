@@ -128,7 +128,7 @@ def merge(texts: Mapping[str, str]) -> RuleBook:
     return RuleBook(rules.rules, rules.runs, rules.tell_within, by_rule)
 
 
-def schema() -> dict[str, Any]:
+def schema() -> dict[str, object]:
     """JSON schema of a rule file, for editors."""
     document = RuleSet.model_json_schema()
     # Against the defaults an entry may name only what it changes.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
@@ -42,6 +42,20 @@ def _wanted(notification: Notification, routes: Sequence[Route]) -> list[str]:
     return [r.channel.name for r in routes if notification.severity in r.severities and r.channel.name != silent]
 
 
+class Condition(TypedDict):
+    """How a channel is.
+
+    `kind`: None: no file has it any more. `waits_until`, `why`: it rests after a failure; None: it does not. `limited`: how often it asked
+    for fewer messages since the service took it over.
+    """
+
+    kind: str | None
+    severities: list[str]
+    waits_until: datetime | None
+    why: str | None
+    limited: int
+
+
 class Sender:
     """Works off the deliveries of one channel. Used by one thread at a time."""
 
@@ -69,12 +83,8 @@ class Sender:
         self._why: str | None = None
         self._limited = 0
 
-    def state(self) -> dict[str, Any]:
-        """What is configured, and whether it rests; safe from any thread.
-
-        ``kind, severities``; ``waits_until`` and ``why``: it rests after a failure, None: it does not; ``limited``: how often the
-        channel asked for fewer messages since the service took it over.
-        """
+    def state(self) -> Condition:
+        """What is configured, and whether it rests; safe from any thread."""
         until = self._resume_at
         resting = until is not None and self._clock() < until
         return {

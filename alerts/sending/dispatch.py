@@ -15,7 +15,7 @@ from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending import actions
 from logprobe.alerts.sending.channels.settings import SECTION, Route, channels_of
 from logprobe.alerts.sending.delivery import Clock, Sender, route_new
-from logprobe.monitor.service.jobs import Job, Part
+from logprobe.monitor.service.jobs import Job, Part, Progress
 from logprobe.monitor.store.store import Store
 
 SECONDS: Final = 1.0
@@ -45,7 +45,7 @@ class Dispatcher:
         self._jobs: dict[str, Job] = {}
         self._pool = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="logprobe-channel")
 
-    def run_once(self) -> dict[str, Any]:
+    def run_once(self) -> Progress:
         """Routes what is new and lets every channel that is idle begin; returns at once. Raises `StoreError`."""
         routes = self._routes()
         if routes is not self._taken:

@@ -94,7 +94,7 @@ def _source(name: str, arguments: argparse.Namespace) -> Iterator[tuple[Source, 
         yield reader, name
 
 
-def _document(outcome: backtest.Outcome) -> dict[str, Any]:
+def _document(outcome: backtest.Outcome) -> dict[str, object]:
     transitions = [ledger.transition_row(outcome.run, transition) for transition in outcome.transitions]
     return {
         "run": outcome.run,

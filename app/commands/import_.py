@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
@@ -85,7 +85,7 @@ class _Settling:
 
 def _json_lines() -> Tell:
     """A JSON document per line, whenever it changes, and every ten seconds as a heartbeat."""
-    said: dict[str, Any] = {}
+    said: dict[str, object] = {}
     at = 0.0
 
     def tell(status: Status) -> None:

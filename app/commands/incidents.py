@@ -64,7 +64,7 @@ def _show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _document(found: Incident) -> dict[str, Any]:
+def _document(found: Incident) -> dict[str, object]:
     opened = found.opened or {}
     keys = ("time", "step", "what", "words")
     return {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from logprobe.alerts.annotation import ANNOTATE
 from logprobe.alerts.run_notes import ACTIONS
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _wanted(arguments: argparse.Namespace) -> Iterator[dict[str, object]]:
     yield from ({"kind": "tag", "words": tag} for tag in arguments.tag)
     yield from ({"kind": "tag", "words": tag, "remove": True} for tag in arguments.untag)
     if arguments.owner is not None:

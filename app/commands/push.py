@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
-from typing import Any
 
 from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
@@ -40,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Logger:
-    given: dict[str, Any] = {
+    given: dict[str, object] = {
         name: value
         for name in ("project", "entity", "dir", "offline")
         if (value := getattr(arguments, name)) not in {None, False}

@@ -27,7 +27,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import located, settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.formats import FORMATS
-from logprobe.monitor.service.jobs import Job, Part
+from logprobe.monitor.service.jobs import Job, Part, Progress
 from logprobe.monitor.store.store import Store
 
 SECTION: Final = "imports"
@@ -87,7 +87,7 @@ def imports_part(store: Store, _: threading.Event) -> Part:
     entries = Reloaded(home.path, SECTION, lambda: load(home.path))
     processes = _Processes(home)
 
-    def work() -> dict[str, Any]:
+    def work() -> Progress:
         return {**processes.follow(entries.current()), **entries.report()}
 
     return Part(jobs=[Job("imports", SECONDS, work)], close=processes.close)
@@ -112,7 +112,7 @@ class _Process:
         if self._process is None and time.monotonic() >= self._due:
             self._start()
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """The entry and what its process said last."""
         entry = self._entry
         said = {**self._status, **({} if self._ended is None else {"state": self._ended})}
@@ -181,7 +181,7 @@ class _Processes:
         self._home = home
         self._running: dict[Import, _Process] = {}
 
-    def follow(self, entries: tuple[Import, ...]) -> dict[str, Any]:
+    def follow(self, entries: tuple[Import, ...]) -> Progress:
         """Brings the processes in line with `entries`; → what each is doing."""
         for entry in [entry for entry in self._running if entry not in entries]:
             self._running.pop(entry).stop()

@@ -23,7 +23,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.proof.live.engine import Engine
 from logprobe.monitor.proof.live.look import ProbeSettings
 from logprobe.monitor.proof.live.prober import Prober
-from logprobe.monitor.service.jobs import Job, Part
+from logprobe.monitor.service.jobs import Job, Part, Progress
 from logprobe.monitor.store.store import Store
 
 SECTION: Final = "probe"
@@ -59,7 +59,7 @@ def probe_part(store: Store, stopping: threading.Event) -> Part:
     entries = Reloaded(store.home.path, SECTION, lambda: load(store.home))
     probers = _Probers(store, stopping)
 
-    def work() -> dict[str, Any]:
+    def work() -> Progress:
         return {**probers.tick(entries.current()), **entries.report()}
 
     return Part(jobs=[Job("probe", SECONDS, work)], close=probers.close)
@@ -72,7 +72,7 @@ class _Probers:
         self._store, self._stopping = store, stopping
         self._probers: dict[ProbeSettings, Prober] = {}
 
-    def tick(self, entries: Sequence[ProbeSettings]) -> dict[str, Any]:
+    def tick(self, entries: Sequence[ProbeSettings]) -> Progress:
         """One tick of each."""
         self._follow(entries)
         return {"engines": [prober.tick() for prober in self._probers.values()]}

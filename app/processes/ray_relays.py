@@ -54,7 +54,7 @@ class NodeState:
     segments: int | None = None
     problem: str | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form."""
         return asdict(self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from logprobe.collectors.plain_text import harmless
@@ -91,7 +91,7 @@ def line(judgement: Judgement) -> str:
     return f"{', '.join(parts)}. {shown.words}{f' {late}.' if (late := lateness(judgement)) else ''}"
 
 
-def as_document(judgement: Judgement) -> dict[str, Any]:
+def as_document(judgement: Judgement) -> Mapping[str, object]:
     """The judgement as commands give it with --json."""
     return judgement.document() | {"words": line(judgement)}
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import array_api_compat
 
@@ -24,6 +24,14 @@ from logprobe.collectors.errors import InputError
 from logprobe.collectors.kernel.arithmetic import SENTINEL
 
 _SMALLEST_MEAN = 1e-8  # weights whose mean is below are not normalized: there is nothing to divide by
+
+
+class Acknowledgement(TypedDict):
+    """What a trainer applied and what it did: the configuration, its fingerprint, the report."""
+
+    config: Mapping[str, object]
+    fingerprint: str
+    report: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +50,11 @@ class Correction:
     def __iter__(self) -> Iterator[Any]:
         yield from (self.weights, self.mask, self.report)
 
-    def acknowledgement(self) -> dict[str, Any]:
+    def acknowledgement(self) -> Acknowledgement:
         """What was applied and what it did: configuration, fingerprint, report. Waits for the device."""
         return _acknowledged(self.config, self.report)
 
-    def deferred(self) -> Callable[[], dict[str, Any]]:
+    def deferred(self) -> Callable[[], Acknowledgement]:
         """What gives `acknowledgement` later, in any thread; nothing is waited for here, and no batch is kept until then.
 
         This is how `Recorder.step(correction=…)` takes a correction.
@@ -55,7 +63,7 @@ class Correction:
         return partial(_acknowledged, self.config, self.report)
 
 
-def _acknowledged(config: CorrectionConfig, report: Report) -> dict[str, Any]:
+def _acknowledged(config: CorrectionConfig, report: Report) -> Acknowledgement:
     return {"config": config.to_dict(), "fingerprint": config.fingerprint(), "report": dict(report)}
 
 

@@ -7,6 +7,7 @@ Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ class Batch:
         return self.layout.restore(self.xp.astype(keep_BT, self.mask_dtype))
 
 
-def batch_of(logprobs: dict[str, Any], mask: Any, advantages: Any = None) -> Batch:
+def batch_of(logprobs: Mapping[str, Any], mask: Any, advantages: Any = None) -> Batch:
     """One padded form of a batch.
 
     Args:
@@ -122,7 +123,7 @@ def _layout_of(name: str, value: Any) -> Layout:
     return Layout(len(lengths), max(lengths), lengths)
 
 
-def _namespace(given: dict[str, Any], mask: Any, advantages: Any) -> Namespace:
+def _namespace(given: Mapping[str, Any], mask: Any, advantages: Any) -> Namespace:
     """The one library that all arrays are of."""
     named = {**given, "mask": mask, "advantages": advantages}
     found: dict[str, tuple[str, Namespace]] = {}
@@ -154,7 +155,7 @@ def _require(name: str, value: Any, lead: str, reference: Any) -> None:
             raise InputError(f"{name}: sequence {number} has shape {_shape(row)}, {lead}: {_shape(other)}")
 
 
-def _wide(xp: Namespace, given: dict[str, Any]) -> Any:
+def _wide(xp: Namespace, given: Mapping[str, Any]) -> Any:
     """float64 where any log-probs are; else float32: sums of half-precision log-ratios would be noise."""
     arrays = [array for value in given.values() for array in (value if is_list(value) else [value])]
     return xp.float64 if any(array.dtype == xp.float64 for array in arrays) else xp.float32

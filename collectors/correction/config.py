@@ -123,7 +123,7 @@ class CorrectionConfig:
         """Whether the correction cannot be computed without advantages."""
         return self.sequence_mask_delta is not None or (self.rs_level is not None and self.rs_by_advantage)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """All fields, as JSON knows them."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
@@ -151,7 +151,7 @@ class CorrectionConfig:
         """
         return fingerprint(canonical_json(self._stated()))
 
-    def _stated(self) -> dict[str, Any]:
+    def _stated(self) -> dict[str, object]:
         return {e.name: getattr(self, e.name) for e in fields(self) if getattr(self, e.name) != e.default}
 
     def __str__(self) -> str:

@@ -45,7 +45,7 @@ def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
     Raises:
         ConfigurationError: none of its four modes, or a threshold that is not a number above 0.
     """
-    modes: dict[str, dict[str, Any]] = {
+    modes: Mapping[str, Mapping[str, Any]] = {
         "token_truncate": {"is_level": "token", "is_upper": threshold},
         "token_mask": {"is_level": "token", "is_mode": "mask", "is_upper": threshold},
         "sequence_truncate": {"is_level": "geometric", "is_upper": threshold, "clamp": "token"},

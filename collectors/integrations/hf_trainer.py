@@ -14,7 +14,7 @@ from logprobe.collectors.recorder.recorder import Recorder
 _CHECKPOINT: Final = re.compile(r"checkpoint-([0-9]+)")  # a folder of a Hugging Face trainer
 
 
-def configuration(trainer: Any, framework: str, settings: Sequence[str]) -> dict[str, Any]:
+def configuration(trainer: Any, framework: str, settings: Sequence[str]) -> dict[str, object]:
     """The trainer's configuration document: its own arguments of the names `settings`, and what it computes in."""
     mixed = str(getattr(trainer.accelerator, "mixed_precision", "no"))
     dtype = str(getattr(trainer.model, "dtype", "")).removeprefix("torch.")

@@ -46,6 +46,6 @@ def _logged(rollout_id: int, args: Any, rollout_data: Mapping[str, Any]) -> None
     _ADAPTER.train(args, rollout_id, rollout_data, Place(records, int(parallel.cp.size)))
 
 
-def tis(args: Any, **named: Any) -> tuple[Any, Any, dict[str, Any]]:
+def tis(args: Any, **named: Any) -> tuple[Any, Any, Mapping[str, Any]]:
     """For ``--custom-tis-function-path``."""
     return _ADAPTER.tis(args, "miles.backends.training_utils.loss_hub.corrections.vanilla_tis_function", named)

@@ -12,7 +12,7 @@ recorded. With ``LOGPROBE_CORRECTION=1`` the controller's importance weights rep
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,7 +158,7 @@ class _Watch:
     def _sampled(self, outputs: Sequence[Any], *_: Any, **__: Any) -> None:
         self._requests.append([engine_name(str(output.response.id)) for output in outputs])
 
-    def _prepared(self, batches: Sequence[dict[str, Any]], samples: Sequence[Any], *_: Any, **__: Any) -> None:
+    def _prepared(self, batches: Sequence[Mapping[str, Any]], samples: Sequence[Any], *_: Any, **__: Any) -> None:
         """Gives each micro-batch the names of its samples, which ms-swift has put into it in their order."""
         requests, self._requests = self._requests, []
         if not self._trainer.model.training:
@@ -195,7 +195,7 @@ class _Watch:
         first = int(self._trainer.accelerator.process_index) * count
         return weighted_rewards(gathered, self._trainer.reward_weights)[first : first + count]
 
-    def _record_rollout(self, model_inputs: dict[str, Any], grpo: Any) -> None:
+    def _record_rollout(self, model_inputs: Mapping[str, Any], grpo: Any) -> None:
         """The engine's side as ms-swift received it, where no plugin records it."""
         names, groups, _, _, sampler = getattr(grpo, _ATTRIBUTE)
         tokens = _tokens(model_inputs, grpo)
@@ -266,7 +266,7 @@ class _Watch:
             )
         self._corrected = None
 
-    def _trained(self, _: Any, __: Any, model_inputs: dict[str, Any], grpo_batch: Any, **___: Any) -> None:
+    def _trained(self, _: Any, __: Any, model_inputs: Mapping[str, Any], grpo_batch: Any, **___: Any) -> None:
         if not self._trainer.model.training or not hasattr(grpo_batch, _ATTRIBUTE):
             return
         self._unused()
@@ -292,12 +292,12 @@ class _Watch:
 
     # --- One logged step ---
 
-    def _logged(self, _: Any, logs: dict[str, Any], *__: Any, **___: Any) -> None:
+    def _logged(self, _: Any, logs: Mapping[str, Any], *__: Any, **___: Any) -> None:
         """ms-swift has added its metrics to `logs` by now."""
         record_logged(self._recorder, self._trainer, logs)
 
 
-def _tokens(model_inputs: dict[str, Any], grpo: Any) -> Any:
+def _tokens(model_inputs: Mapping[str, Any], grpo: Any) -> Any:
     """[batch, time] of the positions that have log-probs."""
     return model_inputs["input_ids"][:, -grpo.completion_mask.shape[1] :]
 

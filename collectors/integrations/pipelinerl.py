@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -105,7 +106,7 @@ def scalars(module: ModuleType) -> None:
         _WATCH.wrapper.after(module, "log_metrics", _logged)
 
 
-def _logged(_: Any, __: Any, completed_steps: int, metrics: dict[str, Any]) -> None:
+def _logged(_: Any, __: Any, completed_steps: int, metrics: Mapping[str, Any]) -> None:
     recorder = _WATCH.process.recorder
     if recorder is not None and _rank() == 0:
         recorder.step(int(completed_steps), {key: float(v) for key, v in metrics.items() if isinstance(v, Real)})
@@ -150,7 +151,7 @@ def _end(*_: Any, **__: Any) -> None:
     _record(recorder, done)
 
 
-def _configuration(config: Any) -> dict[str, Any]:
+def _configuration(config: Any) -> dict[str, object]:
     return {"framework": "pipelinerl", "framework_version": version_of("pipelinerl"), **config.model_dump()}
 
 

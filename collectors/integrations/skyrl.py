@@ -161,7 +161,7 @@ def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) ->
     return names if len(names) == rows else None
 
 
-def _configuration(trainer: Any) -> dict[str, Any]:
+def _configuration(trainer: Any) -> dict[str, object]:
     config = trainer.cfg
     known = {
         f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names

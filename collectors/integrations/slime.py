@@ -142,7 +142,7 @@ class Adapter:
 
     # --- Correction ---
 
-    def tis(self, args: Any, vanilla: str, named: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    def tis(self, args: Any, vanilla: str, named: Mapping[str, Any]) -> tuple[Any, Any, Mapping[str, Any]]:
         """(loss per token, masks, metrics): logprobe's weights while a correction is on, else the framework's own where it asks for them."""
         corrected = None
         with self._process.guard(f"{self.framework}.tis"):
@@ -151,11 +151,11 @@ class Adapter:
             return corrected
         if getattr(args, "use_tis", False):
             module, _, name = vanilla.rpartition(".")
-            own: tuple[Any, Any, dict[str, Any]] = getattr(importlib.import_module(module), name)(args, **named)
+            own: tuple[Any, Any, Mapping[str, Any]] = getattr(importlib.import_module(module), name)(args, **named)
             return own
         return named["pg_loss"], named["loss_masks"], {}
 
-    def _corrected(self, args: Any, named: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]] | None:
+    def _corrected(self, args: Any, named: Mapping[str, Any]) -> tuple[Any, Any, Mapping[str, Any]] | None:
         recorder, step = self._begin(args), self._step
         if recorder is None or step is None:
             return None
@@ -256,6 +256,6 @@ def train(args: Any, rollout_id: int, rollout_data: Mapping[str, Any]) -> None:
     _ADAPTER.train(args, rollout_id, rollout_data, megatron_place())
 
 
-def tis(args: Any, **named: Any) -> tuple[Any, Any, dict[str, Any]]:
+def tis(args: Any, **named: Any) -> tuple[Any, Any, Mapping[str, Any]]:
     """For ``--custom-tis-function-path``."""
     return _ADAPTER.tis(args, "slime.backends.megatron_utils.loss.vanilla_tis_function", named)

@@ -293,7 +293,7 @@ class _Watch:
 
     # --- Both ---
 
-    def _record(self, trainer: Any, step: int, versions: list[int | None], rows: dict[str, Any]) -> None:
+    def _record(self, trainer: Any, step: int, versions: list[int | None], rows: Mapping[str, Any]) -> None:
         recorder = self._process.recorder
         if recorder is None:
             return
@@ -310,7 +310,7 @@ class _Watch:
         recorder.training(step=step, weight_version=int(trainer.global_steps) - 1, rollout_versions=versions, **rows)
 
     def _record_rollout(
-        self, recorder: Recorder, trainer: Any, versions: list[int | None], rows: dict[str, Any]
+        self, recorder: Recorder, trainer: Any, versions: list[int | None], rows: Mapping[str, Any]
     ) -> None:
         """The engine's side as verl received it, where there is no other; else it goes with the trainer's."""
         places = [row.bool().nonzero().flatten() for row in rows["mask"]]
@@ -401,7 +401,7 @@ def _bypassed(trainer: Any) -> bool:
     return bool(setting_of(trainer.config, "algorithm.rollout_correction.bypass_mode"))
 
 
-def _configuration(trainer: Any) -> dict[str, Any]:
+def _configuration(trainer: Any) -> dict[str, object]:
     """The trainer's configuration document; names of nested settings are joined by dots."""
     config = trainer.config
     known = {

@@ -21,6 +21,6 @@ def train(args: Any, rollout_id: int, rollout_data: Mapping[str, Any]) -> None:
     _ADAPTER.train(args, rollout_id, rollout_data, megatron_place())
 
 
-def tis(args: Any, **named: Any) -> tuple[Any, Any, dict[str, Any]]:
+def tis(args: Any, **named: Any) -> tuple[Any, Any, Mapping[str, Any]]:
     """For ``--custom-tis-function-path``."""
     return _ADAPTER.tis(args, "vime.backends.megatron_utils.loss.vanilla_tis_function", named)

@@ -59,7 +59,7 @@ class Watch:
             report_missing(recorder, self.framework, missing, step=step, lost=rows)
         return not missing
 
-    def record(self, step: int, version: int | None, rows: dict[str, Any], sampled_by: Any = None) -> None:
+    def record(self, step: int, version: int | None, rows: Mapping[str, Any], sampled_by: Any = None) -> None:
         """Padded `rows` for `Recorder.training`, and what is known of the weights that sampled."""
         recorder = self.begin()
         if recorder is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.health import LOGGER, Guard, Health
+from logprobe.collectors.health import LOGGER, Guard, Health, RecorderHealth
 from logprobe.collectors.recorder.recorder import Recorder
 
 
@@ -32,9 +32,14 @@ class InertRecorder(Recorder):
     close = flush
 
     @property
-    def health(self) -> dict[str, Any]:
+    def health(self) -> RecorderHealth:
         """Counts of calls that were not recorded."""
-        return self._health.counts()
+        counts = self._health.counts()
+        return {
+            "dropped": counts["dropped"],
+            "problems": counts["problems"],
+            "last_error": counts["last_error"],
+        }
 
     @property
     def writer_id(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from logprobe.collectors import routes as expert_routes
 from logprobe.collectors.fingerprint import Fingerprint
-from logprobe.collectors.health import Guard
+from logprobe.collectors.health import Guard, RecorderHealth
 from logprobe.collectors.recorder import records
 from logprobe.collectors.recorder.capture import Call, Captured, Part, StepTimes
 from logprobe.collectors.recorder.documents import canonical_json, fingerprint
@@ -487,7 +487,7 @@ class Recorder:
         return False
 
     @property
-    def health(self) -> dict[str, Any]:
+    def health(self) -> RecorderHealth:
         """What was accepted, written, dropped (by reason) and what it cost, as a plain dictionary; a snapshot."""
         return self._room.snapshot()
 
@@ -557,5 +557,5 @@ class Recorder:
         return [None if item is None else fingerprints[id(item)] for item in sampling]
 
 
-def _recreate(arguments: dict[str, Any]) -> Recorder:
+def _recreate(arguments: Mapping[str, Any]) -> Recorder:
     return Recorder(**arguments)

@@ -6,9 +6,8 @@ tokens. A batch of tensors is reduced where it lies, and only the rows come to t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +55,7 @@ def reduce(batch: Batch, rank: int | None) -> Reduced:
     expected = _sums(mask, batch.offsets).astype(np.int64)
     entropy_sum, entropy_n = _finite_sums(batch, "entropy", mask)
     advantage_abs_sum, _ = _finite_sums(batch, "advantages", mask, absolute=True)
-    data: dict[str, Any] = {
+    data: Mapping[str, pa.Array] = {
         **trainer_columns([batch], rank),
         "n_total": column(np.diff(batch.offsets).astype(np.int32), pa.int32()),
         "n_expected": column(expected.astype(np.int32), pa.int32()),

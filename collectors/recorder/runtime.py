@@ -17,9 +17,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from logprobe.collectors.health import Guard
+from logprobe.collectors.health import Guard, RecorderHealth
 from logprobe.collectors.recorder.call_queue import AtWork, CallQueue
 from logprobe.collectors.recorder.capture import Captured
 from logprobe.collectors.recorder.sampling import RawSample
@@ -148,7 +148,7 @@ class Runtime:
             self._thread.join(timeout)
         return self.call_queue.closed
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> RecorderHealth:
         """See `Recorder.health`."""
         call_queue, writer, segment_writer = self.call_queue, self._writer, self._segment_writer
         return {
@@ -186,7 +186,7 @@ def new_writer_id(component: str) -> str:
     return f"{component}-{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def host_description(settings: Settings) -> dict[str, Any]:
+def host_description(settings: Settings) -> dict[str, object]:
     """What a `started` record says about the process."""
     return {
         "pid": os.getpid(),

@@ -35,7 +35,7 @@ class Settings:
     worst_sequences: int
     reduce_on: str
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Mapping[str, Any]:
         """Keyword arguments that make an equal recorder."""
         return asdict(self)
 

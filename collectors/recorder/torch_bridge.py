@@ -127,7 +127,7 @@ class DeviceCopies:
                 source.record_stream(stream)
             return _event(device, stream)
 
-    def keep(self, tensors: Mapping[str, Any], device: Any) -> tuple[dict[str, Any], Any]:
+    def keep(self, tensors: Mapping[str, Any], device: Any) -> tuple[Mapping[str, Any], Any]:
         """Clones that stay on their device, of tensors or of lists put end to end; and the event that says when they are there."""
         stream = self._stream(device)
         clones = {name: _clone(tensor) for name, tensor in tensors.items()}

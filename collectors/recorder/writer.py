@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from logprobe.collectors.errors import InputError
-from logprobe.collectors.health import LOGGER, Guard, Problem
+from logprobe.collectors.health import LOGGER, Guard, HealthRow, Problem, RecorderHealth
 from logprobe.collectors.recorder import arrays, columns
 from logprobe.collectors.recorder import batches as flat
 from logprobe.collectors.recorder.batches import Batch
@@ -49,7 +49,7 @@ class Pending:
     rollout: list[Batch] = field(default_factory=list)
     reduced: list[Batch] = field(default_factory=list)
     statistics: deque[pa.Table] = field(default_factory=deque)
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     tokens: int = 0
 
     @property
@@ -70,7 +70,7 @@ class Writer:
         component: str,
         segment_tokens: int,
         raw_sample: RawSample,
-        snapshot: Callable[[], dict[str, Any]],
+        snapshot: Callable[[], RecorderHealth],
         relay: RelayAutostart,
     ) -> None:
         self.tokens_written = 0
@@ -276,7 +276,7 @@ class Writer:
             message = f"{', '.join(names)}: the rounding of bfloat16 log-probs exceeds what is measured; keep float32"
             self._call_queue.health.report("bfloat16_logprobs", message, step=batch.step)
 
-    def _add_row(self, kind: str, row: dict[str, Any]) -> None:
+    def _add_row(self, kind: str, row: Mapping[str, Any]) -> None:
         rows = self._pending.rows.setdefault(kind, [])
         rows.append(row)
         if len(rows) > _RETAINED_ROWS:
@@ -319,7 +319,7 @@ class Writer:
             if rows and not self._segment_writer.write(kind, table):
                 self._pending.rows[kind] = rows
 
-    def _fitting(self, kind: str, rows: list[dict[str, Any]]) -> tuple[pa.Table, list[dict[str, Any]]]:
+    def _fitting(self, kind: str, rows: list[Mapping[str, Any]]) -> tuple[pa.Table, list[Mapping[str, Any]]]:
         """A table of the rows, without those of a wrong type: each of them costs no other."""
         try:
             return rows_table(kind, rows), rows
@@ -429,7 +429,7 @@ class Writer:
             self._heartbeat_at = time.monotonic() + HEARTBEAT_SECONDS
             self._add_row("health", self._health_row(Problem("heartbeat", "info", "alive"), self._snapshot()))
 
-    def _health_row(self, problem: Problem, details: dict[str, Any] | None) -> dict[str, Any]:
+    def _health_row(self, problem: Problem, details: Mapping[str, object] | None) -> HealthRow:
         return problem.row(component=self._component, details=details)
 
 
@@ -446,7 +446,7 @@ def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
     return groups
 
 
-def record_row(item: Captured) -> dict[str, Any]:
+def record_row(item: Captured) -> Mapping[str, Any]:
     """The row of a small record; what came from a device is read here."""
     row = {"time": item.time_us, **item.values}
     if callable(row.get("correction")):
@@ -459,7 +459,7 @@ def record_row(item: Captured) -> dict[str, Any]:
     return row
 
 
-def rows_table(kind: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
+def rows_table(kind: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Small records as a table of their kind.
 
     Raises:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import SegmentError
@@ -72,6 +72,27 @@ class RunMarks:
         self._unsent += fresh
 
 
+class RunSync(TypedDict):
+    """What a node says of a run: its queue, its new weight marks, and how far it has those of others."""
+
+    queue: QueueLength
+    marks: list[str]
+    cursor: int
+
+
+class Sync(TypedDict):
+    """What a node tells the service and asks it about. `time`: of its clock. `sent`: counts of what it sent."""
+
+    protocol: int
+    node: str
+    relay: str
+    version: str | None
+    time: float
+    problem: str | None
+    sent: dict[str, Any]
+    runs: dict[str, RunSync]
+
+
 class Exchange:
     """Makes the documents of ``sync`` and follows the answers. Used by one thread."""
 
@@ -85,9 +106,7 @@ class Exchange:
         self._known: frozenset[str] = frozenset()  # runs of this node
         self._asked = ""  # of the runs at rest, the last that was asked about
 
-    def documents(
-        self, lengths: Mapping[str, Length], problem: str | None, sent: Mapping[str, Any]
-    ) -> Iterator[dict[str, Any]]:
+    def documents(self, lengths: Mapping[str, Length], problem: str | None, sent: Mapping[str, Any]) -> Iterator[Sync]:
         """What this node says, in as many calls as the service takes `protocol.SYNC_RUNS` for. Raises `OSError`."""
         names = self._turn(lengths)
         for first in range(0, max(len(names), 1), protocol.SYNC_RUNS):
@@ -110,9 +129,9 @@ class Exchange:
 
     def _document(
         self, names: Sequence[str], lengths: Mapping[str, Length], problem: str | None, sent: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    ) -> Sync:
         now, room = time.time(), _MARKS_BYTES
-        runs = {}
+        runs: dict[str, RunSync] = {}
         for name in names:
             runs[name] = self._of_run(name, lengths.get(name, Length()), now, room)
             room -= sum(len(line.encode()) for line in runs[name]["marks"])
@@ -127,7 +146,7 @@ class Exchange:
             "runs": runs,
         }
 
-    def _of_run(self, run: str, length: Length, now: float, room: int) -> dict[str, Any]:
+    def _of_run(self, run: str, length: Length, now: float, room: int) -> RunSync:
         marks = self._marks.setdefault(run, RunMarks(self._home, run))
         return {"queue": length.document(now), "marks": marks.outgoing(room), "cursor": marks.cursor}
 
@@ -237,6 +256,14 @@ class Waiting:
         return self.where.segment_id
 
 
+class QueueLength(TypedDict):
+    """A `Length` as the service is told. `oldest_seconds`: age of the oldest segment; None: nothing waits."""
+
+    segments: int
+    bytes: int
+    oldest_seconds: float | None
+
+
 @dataclass(slots=True)
 class Length:
     """Of one run's queue. `oldest`: seconds since the epoch; `touched`: when a segment last came or went, likewise."""
@@ -246,7 +273,7 @@ class Length:
     oldest: float | None = None
     touched: float = 0.0
 
-    def document(self, now: float) -> dict[str, float | int | None]:
+    def document(self, now: float) -> QueueLength:
         """As JSON values; the age on this node's clock, which need not be right but measures durations."""
         age = None if self.oldest is None else round(max(0.0, now - self.oldest), 3)
         return {"segments": self.segments, "bytes": self.nbytes, "oldest_seconds": age}

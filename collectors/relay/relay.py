@@ -33,7 +33,7 @@ from logprobe.collectors.recorder.runtime import new_writer_id
 from logprobe.collectors.recorder.writer import rows_table
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.connection import Connection, Target
-from logprobe.collectors.relay.exchange import Exchange, Length, SpoolQueue, Waiting
+from logprobe.collectors.relay.exchange import Exchange, Length, QueueLength, SpoolQueue, Waiting
 from logprobe.collectors.relay.pacing import Backoff, Bandwidth, Compression
 from logprobe.collectors.relay.protocol import Outcome
 from logprobe.collectors.spool.safe_read import read_regular
@@ -248,7 +248,7 @@ class RunNotes:
         self._writer = writer
         self._writers: dict[str, SpoolWriter] = {}
         self._next: dict[str, float] = {}
-        self._longest: dict[str, dict[str, Any]] = {}  # of the queue, since the last record
+        self._longest: dict[str, QueueLength] = {}  # of the queue, since the last record
         self._lock = threading.Lock()
 
     def refused(self, run: str, words: str) -> None:
@@ -265,12 +265,12 @@ class RunNotes:
                 self._next[run] = time.monotonic() + SECONDS
                 self._put(run, self._queue_record(self._longest.pop(run), problem))
 
-    def _keep_longest(self, run: str, document: dict[str, Any]) -> None:
+    def _keep_longest(self, run: str, document: QueueLength) -> None:
         known = self._longest.get(run)
         if known is None or (document["oldest_seconds"] or 0.0) >= (known["oldest_seconds"] or 0.0):
             self._longest[run] = document
 
-    def _queue_record(self, length: dict[str, Any], problem: str | None) -> Problem:
+    def _queue_record(self, length: QueueLength, problem: str | None) -> Problem:
         age = length["oldest_seconds"] or 0.0
         words = f"{length['segments']} segments ({length['bytes']:,} bytes) waited for the service, the oldest for {age:.1f} s"
         late = age > _LATE
@@ -284,7 +284,7 @@ class RunNotes:
             writer.write("health", rows_table("health", [problem.row(COMPONENT, {"relay": self._writer})]))
 
 
-def _worth_noting(length: Mapping[str, Any]) -> bool:
+def _worth_noting(length: QueueLength) -> bool:
     return length["segments"] > 1 or (length["oldest_seconds"] or 0.0) > _SHORT
 
 

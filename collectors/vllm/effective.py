@@ -15,7 +15,7 @@ _ATTRIBUTE: Final = "logprobe_arguments"  # of a `VllmConfig`: survives pickling
 _PLAIN: Final = (bool, int, float, str)
 
 
-def effective(worker: Any, vllm_config: Any) -> dict[str, Any]:
+def effective(worker: Any, vllm_config: Any) -> dict[str, str | None]:
     """What was chosen, as a JSON-ready document; null: this vLLM does not say. Several values are in alphabetical order, with commas."""
     layers = list(getattr(vllm_config.compilation_config, "static_forward_context", {}).values())
     model = worker.get_model()
@@ -86,13 +86,13 @@ def keep_arguments(original: Hook) -> Hook:
     return create_engine_config
 
 
-def arguments(vllm_config: Any) -> dict[str, Any] | None:
+def arguments(vllm_config: Any) -> dict[str, object] | None:
     """Arguments that differ from their default; None: this engine was not made from arguments, or in a process without the plugin."""
     found = getattr(vllm_config, _ATTRIBUTE, None)
     return found if isinstance(found, dict) else None
 
 
-def _changed(given: Any) -> dict[str, Any] | None:
+def _changed(given: Any) -> dict[str, object] | None:
     if not dataclasses.is_dataclass(given):
         return None
     changed = {}

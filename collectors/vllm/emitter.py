@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -111,7 +112,7 @@ class Emitter:
         self._handed: deque[tuple[float, list[Sequence]]] = deque()  # to the recorder, and when
         self._reported: dict[str, int] = {}
         self._written = {"sequences": 0, "tokens": 0}
-        self._last_sampling: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._last_sampling: tuple[tuple[Any, ...], dict[str, object]] = ((), {})
         self._process = os.getpid()  # a forked child must not write what its parent will
         self._one_at_a_time = threading.Lock()
         self._closing = threading.Event()
@@ -265,7 +266,7 @@ class Emitter:
         )
 
     def _write(self, sequences: list[Sequence]) -> None:
-        rows: list[dict[str, Any]] = []
+        rows: list[Mapping[str, Any]] = []
         for sequence in sequences:
             with Guard(self._health, "vllm_plugin.describe", cost=False):  # one that is not understood costs no other
                 rows.append(self._described(sequence))
@@ -288,7 +289,7 @@ class Emitter:
         self._written["tokens"] += sum(len(row["token_ids"]) for row in rows)
         self._report_missing(sequences)
 
-    def _described(self, sequence: Sequence) -> dict[str, Any]:
+    def _described(self, sequence: Sequence) -> Mapping[str, Any]:
         """Arguments of `Recorder.rollout` for one sequence."""
         adapter, times = sequence.adapter, sequence.times
         hashed = None if sequence.prompt is None else prompt_hash(sequence.prompt)
@@ -318,7 +319,7 @@ class Emitter:
             "routes": _routes(sequence),
         }
 
-    def _sampling(self, params: Any) -> dict[str, Any]:
+    def _sampling(self, params: Any) -> dict[str, object]:
         """The document of `params`; one object for equal ones in a row, which the recorder then reads once."""
         settings = sampling_settings(params)
         if settings != self._last_sampling[0]:

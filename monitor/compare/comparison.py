@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare.history import History, history
@@ -92,7 +92,7 @@ class Pairing:
         """Metrics with that verdict."""
         return tuple(metric for metric in self.metrics if metric.verdict == verdict)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form."""
         return asdict(self)
 
@@ -107,7 +107,7 @@ class Comparison:
     histories: tuple[History, ...]
     widths: tuple[float, ...]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form: what ``logprobe compare --json`` prints."""
         baseline = self.histories[0]
         return {
@@ -244,7 +244,7 @@ class MetricVerdict:
     reference_final: float | None
     trajectory: Trajectory
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form."""
         return asdict(self)
 

@@ -86,7 +86,7 @@ def _recorded(*, given: bool, value: Any, default: Any, version: str | None) -> 
     return f"unset: {'default of' if value == default else 'chosen by'} vLLM {version or 'of unknown version'}"
 
 
-def installed() -> tuple[str, dict[str, Any]]:
+def installed() -> tuple[str, dict[str, object]]:
     """Version and defaults of the vLLM that is installed here. Raises `ModuleNotFoundError` without one."""
     import vllm  # noqa: PLC0415 - heavy, and only on a machine with an engine
     from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415

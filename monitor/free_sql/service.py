@@ -42,7 +42,7 @@ class Question:
     client: Client = ("", "")
     stop: threading.Event | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As a worker takes it."""
         return {"sql": self.sql, "params": self.params, "first": self.first}
 
@@ -79,7 +79,7 @@ class SqlService:
                 return Answer(self._attempt(question, document))
         return Answer(self._attempt(question, document))
 
-    def _attempt(self, question: Question, document: dict[str, Any]) -> Iterator[pa.RecordBatch | bool]:
+    def _attempt(self, question: Question, document: dict[str, object]) -> Iterator[pa.RecordBatch | bool]:
         began = time.monotonic()
         with ExitStack() as stack:
             stack.enter_context(self._queue.of(question.client, question.stop))

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.monitor import limits
@@ -90,7 +90,7 @@ class Status:
     shown: list[str] = field(default_factory=list)  # of what waits or is broken: file and why
     last: str | None = None  # time at which something was taken last, ISO 8601
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As plain values."""
         return asdict(self)
 

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -350,7 +350,7 @@ class PieceWriter:
             report.rows = dict(Counter(report.rows) + Counter({kind: table.num_rows}))
 
 
-def _announcement(marker: Marker, piece: Piece) -> list[dict[str, Any]]:
+def _announcement(marker: Marker, piece: Piece) -> list[dict[str, object]]:
     place = f"{marker.file}, units {marker.start + 1} to {marker.end}"
     rows = [{**_health("imported", "info", place), "details": json.dumps(asdict(marker), sort_keys=True)}]
     if piece.bad_units:
@@ -360,10 +360,10 @@ def _announcement(marker: Marker, piece: Piece) -> list[dict[str, Any]]:
     return rows
 
 
-def _health(event: str, severity: str, message: str) -> dict[str, Any]:
+def _health(event: str, severity: str, message: str) -> dict[str, object]:
     row = {"component": "import", "event": event, "severity": severity, "message": message}
     return {"time": datetime.now(UTC), "count": 1, "sequences": 0, "tokens": 0, **row}
 
 
-def _health_table(rows: list[dict[str, Any]]) -> pa.Table:
+def _health_table(rows: list[dict[str, object]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMAS["health"])

@@ -60,7 +60,7 @@ class Reading:
             parts.append(pa.ipc.open_stream(unit.value).read_all())
         return pa.concat_tables(parts)
 
-    def _answers(self, path: Path, asked: dict[str, Any]) -> Iterator[Any]:
+    def _answers(self, path: Path, asked: dict[str, object]) -> Iterator[Any]:
         most = max(limits.IMPORT_FREE.value, limits.IMPORT_EXPANSION.value * path.stat().st_size)
         request = {**asked, "form": self.form, "path": str(path), "most": most, "memory": limits.IMPORT_MEMORY.value}
         sending, receiving = self._pipes()

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-Row: TypeAlias = tuple[str, dict[str, Any]]  # record kind, its columns; missing ones are null
+Row: TypeAlias = tuple[str, Mapping[str, Any]]  # record kind, its columns; missing ones are null
 
 # Lists of a training row besides `token_ids` and `mask`.
 FLOAT_LISTS: Final = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -272,7 +272,7 @@ def _piece(
     form: Format, wanted: Wanted, start: int, units: Sequence[Unit], time: str | None, *, last: bool = False
 ) -> Piece:
     """`time`: of rows without one; None: no rows are asked for."""
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[Mapping[str, Any]]] = {}
     bad: list[str] = []
     for position, unit in enumerate(units if time is not None else (), start):
         parsed = _parsed(form, unit, Place(wanted.path, wanted.name, position))
@@ -306,7 +306,7 @@ def _parsed(form: Format, unit: Unit, place: Place) -> list[Row] | str:
         return f"does not match the format ({type(error).__name__}: {error})"
 
 
-def _table(kind: str, rows: Sequence[dict[str, Any]], time: str) -> pa.Table:
+def _table(kind: str, rows: Sequence[Mapping[str, Any]], time: str) -> pa.Table:
     otherwise = datetime.fromisoformat(time)
     return pa.Table.from_pylist([{**row, "time": row.get("time") or otherwise} for row in rows], schema=SCHEMAS[kind])
 

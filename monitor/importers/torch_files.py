@@ -42,7 +42,7 @@ def samples(path: Path) -> Iterator[Unit]:
     yield from (Unit(mark, sample) for sample in samples)
 
 
-def _kind(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]:
+def _kind(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[dict[str, object]]]:
     """Training dumps are lists of columns in the first format, and of samples, like rollout dumps, in the second."""
     version = document.get("format_version", 1)
     if version not in _FORMATS:
@@ -71,13 +71,13 @@ def _load(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def _rollout(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _rollout(document: Mapping[str, Any]) -> Iterator[dict[str, object]]:
     for sample in document["samples"]:
         plain = {name: _plain(value) for name, value in sample.items()}
         yield {**plain, "kind": "rollout", "response_length": int(plain["response_length"])}
 
 
-def _training(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _training(document: Mapping[str, Any]) -> Iterator[dict[str, object]]:
     data = document["rollout_data"]
     columns = {ours: data[theirs] for theirs, ours in _TRAIN_COLUMNS.items() if data.get(theirs) is not None}
     common = {"kind": "training", "rollout_id": document["rollout_id"], "rank": document.get("rank")}
@@ -86,7 +86,7 @@ def _training(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**common, **sample, "response_length": int(sample["response_length"])}
 
 
-def _training_samples(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _training_samples(document: Mapping[str, Any]) -> Iterator[dict[str, object]]:
     """`raw_reward` is of the whole batch, in the order of the rollout."""
     batch_rewards = document.get("raw_reward")
     for sample in document["samples"]:

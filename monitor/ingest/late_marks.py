@@ -64,7 +64,7 @@ class LateMarks:
             self._store.execute(cursor, "versions_done", high=high, resting=resting)
         return len(rows)
 
-    def _of_each_run(self, due: pa.Table, resting: list[str]) -> list[dict[str, Any]]:
+    def _of_each_run(self, due: pa.Table, resting: list[str]) -> list[dict[str, object]]:
         """Corrected rows; where tokens cannot be read, those of each run by itself: a run at fault rests and holds up no other."""
         try:
             steps = self._steps(due)
@@ -93,7 +93,7 @@ class LateMarks:
         }
 
 
-def _corrected(row: Mapping[str, Any], times: NDArray[np.int64] | None) -> dict[str, Any]:
+def _corrected(row: Mapping[str, Any], times: NDArray[np.int64] | None) -> dict[str, object]:
     key = {name: row[name] for name in ("run", "segment_id", "row")}
     if not _fit(
         row, times
@@ -114,7 +114,7 @@ def resolve(
     decisions: Sequence[Mapping[str, Any]],
     marks: Sequence[Mapping[str, Any]],
     times_N: NDArray[np.int64] | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Spans and decisions of one record against all `marks`, ascending in ``moment``.
 
     `times_N`: when the steps of its tokens began. Without them, tokens of which some belong to a late mark have an unknown version.
@@ -152,13 +152,13 @@ def _as_recorded(
     return versions_N, decided_N
 
 
-def _runs(versions_N: NDArray[np.object_], count: int) -> list[dict[str, Any]]:
+def _runs(versions_N: NDArray[np.object_], count: int) -> list[dict[str, object]]:
     starts = [place for place in range(count) if place == 0 or versions_N[place] != versions_N[place - 1]]
     ends = [*starts[1:], count]
     return [{"start": start, "end": end, "version": versions_N[start]} for start, end in zip(starts, ends, strict=True)]
 
 
-def _decisions(decided_N: NDArray[np.int64], lasts_N: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _decisions(decided_N: NDArray[np.int64], lasts_N: NDArray[np.int64]) -> list[dict[str, object]]:
     ends = [*(np.flatnonzero(np.diff(decided_N)) + 1).tolist(), len(decided_N)]
     at = [int(decided_N[end - 1]) for end in ends]
     return [

@@ -20,7 +20,7 @@ have a partner.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +62,7 @@ def reduce_training(table: pa.Table) -> pa.Table:
     mask_N = ragged.flat_mask(table["mask"], lengths_S)
     expected_S = segment_sums(mask_N, offsets_S1).astype(np.int32)
     ids_N = ragged.flat_ids(table["token_ids"])
-    columns: dict[str, Any] = {name: table[name] for name in (*_KEY, *_CARRIED)}
+    columns: dict[str, object] = {name: table[name] for name in (*_KEY, *_CARRIED)}
     columns |= {
         "n_total": pa.array(lengths_S.astype(np.int32)),
         "n_expected": pa.array(expected_S),

@@ -97,9 +97,9 @@ class Trajectory:
             found_K[place.start : place.end] = place.part.logprobs[place.theirs_P]
         return found_K
 
-    def spans(self) -> list[dict[str, Any]]:
+    def spans(self) -> list[dict[str, object]]:
         """Weight versions of the tokens under the mask; neighbours of one version are one span."""
-        spans: list[dict[str, Any]] = []
+        spans: list[dict[str, object]] = []
         for span in (found for place in self.placed or () for found in _spans(place)):
             if spans and spans[-1]["end"] == span["start"] and spans[-1]["version"] == span["version"]:
                 spans[-1] = spans[-1] | {"end": span["end"]}
@@ -159,7 +159,7 @@ def _in_a_row(ids_K: Ids, parts: Sequence[Part]) -> list[Placed] | None:
     return places
 
 
-def _spans(place: Placed) -> Iterator[dict[str, Any]]:
+def _spans(place: Placed) -> Iterator[dict[str, object]]:
     """Spans of a part in the places of the trainer's tokens; what no span says is unknown anyway."""
     for span in place.part.row["spans"] or ():
         start, end = (int(np.searchsorted(place.theirs_P, span[name])) for name in ("start", "end"))
@@ -232,7 +232,7 @@ def _logprobs(each: Trajectory, count: int) -> NDArray[np.float32]:
     return each.logprobs_K() if each.placed else np.full(count, np.nan, np.float32)
 
 
-def _rollout(ours: Mapping[str, Any], each: Trajectory) -> dict[str, Any]:
+def _rollout(ours: Mapping[str, Any], each: Trajectory) -> dict[str, object]:
     """The parts as one row of rollout_sequences: of what can differ between them the last one's, or null where that would mislead."""
     rows = [part.row for part in each.parts]
     replicas = {row["replica"] for row in rows}
@@ -262,7 +262,7 @@ def _rollout(ours: Mapping[str, Any], each: Trajectory) -> dict[str, Any]:
     }
 
 
-def _places(each: Trajectory) -> list[dict[str, Any]]:
+def _places(each: Trajectory) -> list[dict[str, object]]:
     """Where each part lies among the tokens under the mask; null where ids do not agree."""
     places: Sequence[Placed | None] = each.placed or [None] * len(each.parts)
     return [

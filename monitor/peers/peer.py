@@ -81,7 +81,7 @@ class Peer:
             _check(self.name, name, value, options[name].default, options[name].metadata)
         return self.options(**given)
 
-    def parse_text(self, given: Mapping[str, str]) -> dict[str, Any]:
+    def parse_text(self, given: Mapping[str, str]) -> dict[str, object]:
         """Options as a command line has them; values become flags, numbers and None where they are meant to be."""
         texts = {entry.name for entry in fields(self.options) if entry.metadata.get("text")}
         return {name: value if name in texts else _from_text(value) for name, value in given.items()}

@@ -50,7 +50,7 @@ def run_views(
         )
 
 
-def _step_view(reader: Reader, run: str, peer: str, row: queries.CliSteps, options: dict[str, Any]) -> StepView:
+def _step_view(reader: Reader, run: str, peer: str, row: queries.CliSteps, options: dict[str, object]) -> StepView:
     tokens = queries.peer_tokens(reader, run=run, first=row["step"], last=row["step"])
     if not tokens.num_rows:
         return StepView(row["step"], row["sequences"], 0, Report({}, named(peer).prefixes))

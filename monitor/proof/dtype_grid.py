@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from logprobe.monitor.proof.paired import gap
 from logprobe.monitor.proof.sample import Scores, TokenSequence
@@ -32,7 +31,7 @@ class DtypePair:
     abs_diff_mean: float | None
     tokens_per_s: float | None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form."""
         return {**asdict(self), "interval": self.interval and list(self.interval)}
 

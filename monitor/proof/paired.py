@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +79,7 @@ class Gap:
     unequal: int = 0
     first_unequal: tuple[int, int] | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form."""
         interval = self.interval and list(self.interval)
         first = self.first_unequal and list(self.first_unequal)

@@ -31,7 +31,7 @@ def record(home: Home, run: str, kind: str, document: Mapping[str, Any], author:
     actions.perform(_ACTIONS, home, RECORD, {"run": run, "kind": kind, "author": author, "document": text})
 
 
-def _record(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _record(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"run", "kind": "score" | "bisect", "author", "document": JSON text}``."""
     run = actions.run_of(document)
     kind, author, text = (actions.text(document, name) for name in ("kind", "author", "document"))

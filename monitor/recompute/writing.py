@@ -95,7 +95,7 @@ def _rows(table: pa.Table, places: pa.Table) -> pa.Table:
     return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order), kind="stable")))  # NaN comes last
 
 
-def _write(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str, Any]:
+def _write(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str, object]:
     """``{"file": a name in ``recomputed/`` of the home, "steps": [of which nothing more is to come]}``."""
     name, steps = actions.text(document, "file"), document.get("steps")
     if not _NAME.fullmatch(name) or not isinstance(steps, list) or not all(type(step) is int for step in steps):

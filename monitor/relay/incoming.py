@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -177,7 +177,7 @@ def quietly_closed(incoming: Iterable[Incoming]) -> None:
             each.close()
 
 
-def raw_bytes(row: dict[str, Any], data: pa.Buffer) -> pa.Buffer:
+def raw_bytes(row: dict[str, object], data: pa.Buffer) -> pa.Buffer:
     """A chunk's bytes, decompressed to what was announced and no more. Raises `SegmentError`."""
     raw, codec = row["raw"], row["codec"]
     if not isinstance(raw, int) or not 0 <= raw <= protocol.CHUNK_BYTES or codec not in {"", protocol.CODEC}:

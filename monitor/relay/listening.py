@@ -366,7 +366,7 @@ class Observations:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._nodes: dict[tuple[str, str], dict[str, Any]] = {}
+        self._nodes: dict[tuple[str, str], dict[str, object]] = {}
         self._changed: set[tuple[str, str]] = set()
         self._heard: dict[str, float] = {}  # node → on the monotonic clock
         self._relays: dict[str, list[str]] = {}  # of each node, the two heard last
@@ -417,7 +417,7 @@ class Observations:
         if log:
             LOGGER.warning("refused %s from %s at %s: %s", what, key[0], key[2], text)
 
-    def take(self) -> dict[str, Any]:
+    def take(self) -> dict[str, object]:
         """What is new, as one document."""
         with self._lock:
             nodes = [self._nodes[key] for key in self._changed if key in self._nodes]

@@ -34,7 +34,7 @@ def part(store: Store, _: threading.Event) -> Part:
     )
 
 
-def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"nodes": […], "refusals": […]}`` as `Observations.take` has it, of a ``subject`` → how many of each."""
     nodes, refusals = document.get("nodes", []), document.get("refusals", [])
     subject = document.get("subject", SUBJECTS[0])

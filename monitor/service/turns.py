@@ -127,7 +127,7 @@ class Turns:
         self._works = False  # whether some run's turn has succeeded
         self._logged: set[tuple[str, str]] = set()
 
-    def run_once(self) -> dict[str, Any]:
+    def run_once(self) -> dict[str, object]:
         """Turns until nothing is due, or for some seconds; each run has one at most.
 
         Returns the stage's counts, ``runs``, ``waiting`` (due, but resting or beyond the share), and ``problem`` where runs fail, with
@@ -214,8 +214,8 @@ class Turns:
                 "%s; it will be tried again", words, exc_info=None if isinstance(error, LogprobeError) else error
             )
 
-    def _problem(self) -> dict[str, Any]:
+    def _problem(self) -> dict[str, object]:
         if not self._failing:
             return {}
-        problem = {"problem": "; ".join(failure.words for failure in self._failing.values())}
+        problem: dict[str, object] = {"problem": "; ".join(failure.words for failure in self._failing.values())}
         return problem | ({INCOMPLETE: True} if any(failure.live for failure in self._failing.values()) else {})

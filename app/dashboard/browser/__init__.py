@@ -31,7 +31,7 @@ def _component() -> Callable[..., Any]:
     return component
 
 
-def panel(kind: str, key: str, data: dict[str, Any], *, triggers: tuple[str, ...] = ()) -> Any:
+def panel(kind: str, key: str, data: Mapping[str, Any], *, triggers: tuple[str, ...] = ()) -> Any:
     """Mount, or bring up to date, the panel `key` with `data` (JSON).
 
     `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes, None while there is none.

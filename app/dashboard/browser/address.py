@@ -43,7 +43,7 @@ def put(state: Mapping[str, Any]) -> None:
         st.session_state[_UNTOLD] = st.session_state.get(_UNTOLD, {}) | changed
 
 
-def unsent() -> dict[str, Any] | None:
+def unsent() -> dict[str, object] | None:
     """What the next panel has to put into the browser's address, once; None: nothing."""
     state = st.session_state.pop(_UNTOLD, None)
     if state is None:

@@ -6,7 +6,7 @@ import math
 from base64 import b64encode
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,7 @@ _ROOM: Final = 0.05  # of the height, between 0 and the next label
 _PLAIN: Final = 3  # decades around 1 that are written out
 
 
-def density_of(density: Density, pair: str, theme: Theme, why_absent: str) -> dict[str, Any]:
+def density_of(density: Density, pair: str, theme: Theme, why_absent: str) -> dict[str, object]:
     """Data of `browser/heatmap.js`. `why_absent`: what to record for the pair, where it has no log-probs at all; else ""."""
     columns = density.columns
     lines = density.quantiles(QUANTILES)
@@ -95,7 +95,7 @@ def _nullable(values: npt.NDArray[np.float64]) -> list[float | None]:
     return [None if math.isnan(value) else round(value, 2) for value in values.tolist()]
 
 
-def _ticks(density: Density) -> list[dict[str, Any]]:
+def _ticks(density: Density) -> list[dict[str, object]]:
     """0, and powers of ten on either side: as many as can be read, and none on top of the 0."""
     low, high = math.ceil(math.log10(density.floor) + 1e-9), math.floor(math.log10(density.ceiling))
     every = max(1, math.ceil((high - low + 1) / _DECADES_LABELLED))
@@ -110,7 +110,7 @@ def _power_of_ten(power: int) -> str:
     return number(10.0**power) if -_PLAIN <= power <= _PLAIN else f"1e{power}"
 
 
-def _gaps(density: Density, why_absent: str) -> Iterator[dict[str, Any]]:
+def _gaps(density: Density, why_absent: str) -> Iterator[dict[str, object]]:
     """Runs of columns without a density, and why."""
     reasons = [_why(density, column, why_absent) for column in range(density.columns.size)]
     at = 0

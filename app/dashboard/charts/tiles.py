@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -25,7 +25,9 @@ _DECADE = 10.0
 _MULTIPLE: Final = "as the verdict has it: by the run's own baseline, or by what is normal for its set-up"
 
 
-def tiles_of(view: RunView, panels: Sequence[Panel], theme: Theme, seen: Visible | None = None) -> list[dict[str, Any]]:
+def tiles_of(
+    view: RunView, panels: Sequence[Panel], theme: Theme, seen: Visible | None = None
+) -> list[dict[str, object]]:
     """One tile per panel, as the component draws them (`browser/tiles.js`). All values are text, ready to be shown.
 
     `path`: where its metric is defined and drawn for all pairs. `seen`: the steps of the sparklines; None: the whole run.
@@ -34,9 +36,9 @@ def tiles_of(view: RunView, panels: Sequence[Panel], theme: Theme, seen: Visible
     return [_tile(view, panel, theme, seen) for panel in shown]
 
 
-def _tile(view: RunView, panel: Panel, theme: Theme, seen: Visible | None) -> dict[str, Any]:
+def _tile(view: RunView, panel: Panel, theme: Theme, seen: Visible | None) -> dict[str, object]:
     line = next((line for line in panel.lines if view.series.measured(line.metric)), None)
-    tile: dict[str, Any] = {
+    tile: dict[str, object] = {
         "key": panel.metric,
         "label": panel.title,
         "help": panel.words,

@@ -61,7 +61,7 @@ class StepTokens:
     step: int
     pair: Pair
     sides: list[queries.AppTokensSides]
-    sequences: list[dict[str, Any]]
+    sequences: list[dict[str, object]]
     chosen: Mapping[str, Any] | None
     asked: str | None
     says_correction: bool

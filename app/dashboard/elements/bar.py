@@ -27,7 +27,7 @@ def bar_of(
     interval: float,
     pages: Sequence[Page] = (),
     page: str = "",
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Data of `browser/bar.js`. `asked`: the run the address names; `interval`: seconds until the bar asks for news.
 
     `pages`: of the dashboard, in the order of their tabs; `page`: path of the one that is open.
@@ -55,12 +55,12 @@ def _severity(snapshot: Snapshot, run: Run | None) -> str | None:
     return next((severity for severity in SEVERITIES if severity in found), None)
 
 
-def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, Any]:  # noqa: A002 -- of a tab
+def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, object]:  # noqa: A002 -- of a tab
     tab = {"path": page.path, "key": page.key, "title": page.title, "open": open, "href": link(page.path, run)}
     return tab | _explained(page, run) if open else tab
 
 
-def _explained(page: Page, run: Run | None) -> dict[str, Any]:
+def _explained(page: Page, run: Run | None) -> dict[str, object]:
     """What `browser/guide.js` says of the page that is open."""
     further = [
         {"path": path, "title": BY_PATH[path].title, "href": link(path, run), "words": words}
@@ -69,7 +69,7 @@ def _explained(page: Page, run: Run | None) -> dict[str, Any]:
     return {"about": page.about, "next": further, "parts": [list(part) for part in page.parts.items()]}
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run) -> dict[str, object]:
     """What the picker lists."""
     return {
         "name": run.name,
@@ -78,7 +78,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _facts(run: Run, now: datetime) -> dict[str, Any]:
+def _facts(run: Run, now: datetime) -> dict[str, object]:
     """What the bar says of the run that is looked at."""
     return {
         "reason": run.liveness.reason,
@@ -93,14 +93,14 @@ def _age(now: datetime, then: datetime) -> float:
     return round(max(0.0, (now - then).total_seconds()), 1)
 
 
-def _away(snapshot: Snapshot, away: float | None) -> list[dict[str, Any]]:
+def _away(snapshot: Snapshot, away: float | None) -> list[dict[str, object]]:
     if away is None or snapshot.runs is None:  # with nothing to show, the page itself says so
         return []
     text = "The monitor service is not responding"
     return [{"kind": "away", "text": text, "age": away, "hint": "showing the last values · retrying every 2 s"}]
 
 
-def _problem(snapshot: Snapshot) -> list[dict[str, Any]]:
+def _problem(snapshot: Snapshot) -> list[dict[str, object]]:
     return (
         []
         if snapshot.problem is None
@@ -108,7 +108,7 @@ def _problem(snapshot: Snapshot) -> list[dict[str, Any]]:
     )
 
 
-def _unknown(run: Run | None, asked: str | None) -> list[dict[str, Any]]:
+def _unknown(run: Run | None, asked: str | None) -> list[dict[str, object]]:
     if run is None or asked in {None, run.name}:
         return []
     return [{"kind": "info", "text": f"There is no run called {asked} here", "hint": f"showing the newest, {run.name}"}]

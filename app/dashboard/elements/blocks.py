@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-Block = dict[str, Any]
+Block = dict[str, object]
 BY: Final[Block] = {"name": "by", "label": "your name", "required": True}  # who acts, for the audit
 
 

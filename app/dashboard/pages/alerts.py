@@ -167,7 +167,7 @@ def _alert(each: Row, run: str, blocked: str) -> Block:
         each["words"] or "–",
         _who(each),
     ]
-    runbook = {
+    runbook: Block = {
         "label": "Runbook",
         "href": _runbook(each["rule"], run),
         "path": f"alerts?{urlencode({'runbook': each['rule']})}",
@@ -328,7 +328,7 @@ def _telling(run: str) -> None:
         attempt(_CHANNELS, wanted, _handle)
 
 
-def _read_channels() -> tuple[dict[str, Any], list[queries.OutboxDeadLetters], list[queries.AlertAudit]]:
+def _read_channels() -> tuple[dict[str, object], list[queries.OutboxDeadLetters], list[queries.AlertAudit]]:
     return (
         consult(CHANNELS, {}),
         queries.outbox_dead_letters(feed()).to_pylist(),

@@ -125,7 +125,7 @@ def run_looks(found: Comparison, theme: Theme) -> list[dict[str, str]]:
     ]
 
 
-def charts_of(found: Comparison, metrics: Sequence[str]) -> list[dict[str, Any]]:
+def charts_of(found: Comparison, metrics: Sequence[str]) -> list[dict[str, object]]:
     """One chart per metric; a line's `run` is its place in `run_looks`."""
     return [_chart(found, key) for key in metrics]
 
@@ -136,7 +136,7 @@ def help_of(key: str) -> str:
     return f"{metric.words} {metric.formula}"
 
 
-def _chart(found: Comparison, key: str) -> dict[str, Any]:
+def _chart(found: Comparison, key: str) -> dict[str, object]:
     items = [next(item for item in pairing.metrics if item.metric == key) for pairing in found.pairings]
     lines = list(_chart_lines(found, key))
     values = np.concatenate([y for _, _, y in lines]) if lines else np.empty(0)
@@ -161,7 +161,7 @@ def _chart_lines(found: Comparison, key: str) -> Iterator[tuple[int, Any, Any]]:
             yield run, *thin(x, y, max_points=_MOST_POINTS)
 
 
-def _ratio(items: Sequence[MetricVerdict], widths: Sequence[float]) -> dict[str, Any]:
+def _ratio(items: Sequence[MetricVerdict], widths: Sequence[float]) -> dict[str, object]:
     """Per run, blocks as [x, ratio, low, high]; logarithmic where they span decades."""
     found = [ratios(item.trajectory, width) for item, width in zip(items, widths, strict=True)]
     values = np.array([number for line in found for each in line for number in (each.value, each.low, each.high)])
@@ -252,7 +252,7 @@ def _whole(key: str) -> str:
     return key if key in KEYS or f"backend.{key}" not in KEYS else f"backend.{key}"
 
 
-def chooser(choice: Choice, runs: Sequence[Run], problems: Sequence[str] = ()) -> dict[str, Any]:
+def chooser(choice: Choice, runs: Sequence[Run], problems: Sequence[str] = ()) -> dict[str, object]:
     """What can be chosen, and what is; `problems`: why runs are missing, or nothing can be compared."""
     return {
         "runs": [run.name for run in runs],
@@ -277,7 +277,7 @@ def _missing(choice: Choice, runs: Sequence[Run]) -> str:
     return "" if choice.runs else "Choose at least one run to compare with the baseline."
 
 
-def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, Any]:
+def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, object]:
     """What `browser/compare.js` draws of a comparison."""
     return {
         "looks": run_looks(found, theme),
@@ -294,7 +294,7 @@ def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, A
 def values_of(found: Comparison, metrics: Sequence[str]) -> pa.Table:
     """What the charts are drawn from: run, step, its place on another axis, a column per metric; null where there is no value."""
     axis = [] if found.axis == "step" else [AXES[found.axis]]
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for run in found.histories:
         trends, places = {key: run.trend(key) for key in metrics}, positions(run, found.axis)
         for step in sorted({step for trend in trends.values() for step in trend}):
@@ -304,7 +304,7 @@ def values_of(found: Comparison, metrics: Sequence[str]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
-def _verdict(pairing: Pairing, found: Comparison) -> dict[str, Any]:
+def _verdict(pairing: Pairing, found: Comparison) -> dict[str, object]:
     tone = next((TONES[word] for word in ("worse", "better") if pairing.of(word)), _quiet(pairing))
     common = f"{pairing.common:,} of {pairing.steps:,} steps in common with {found.baseline}"
     note = " · ".join(filter(None, [_final_reward(pairing), common]))
@@ -329,7 +329,7 @@ def _quiet(pairing: Pairing) -> str:
     return "good" if pairing.of("same") else "unsure"
 
 
-def _matrix(found: Comparison, choice: Choice) -> list[dict[str, Any]]:
+def _matrix(found: Comparison, choice: Choice) -> list[dict[str, object]]:
     """A line per metric, a cell per run."""
     of_metric = zip(*(pairing.metrics for pairing in found.pairings), strict=True)
     return [
@@ -352,7 +352,7 @@ def _change(item: MetricVerdict) -> str:
     return f"{'+' if item.level.difference > 0 else ''}{number(item.level.difference)}"
 
 
-def _table(pairing: Pairing) -> dict[str, Any]:
+def _table(pairing: Pairing) -> dict[str, object]:
     rows = [
         {"tone": TONES[item.verdict], "cells": [item.label, item.verdict, *numbers(item), item.reason]}
         for item in pairing.metrics
@@ -360,7 +360,7 @@ def _table(pairing: Pairing) -> dict[str, Any]:
     return {"run": pairing.run, "rows": rows}
 
 
-def _settings(found: Comparison) -> dict[str, Any]:
+def _settings(found: Comparison) -> dict[str, object]:
     """What differs between any run and the baseline: a line per setting, a cell per run; "" where it is as the baseline's."""
     relevant = [{item.fact: item for item in pairing.relevant} for pairing in found.pairings]
     others = [{item.fact: item for item in pairing.differences} for pairing in found.pairings]
@@ -427,11 +427,11 @@ def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Cached[Comparison] 
         return None, str(error).replace("use --align step", "align by step")
 
 
-def _drawing(found: Cached[Comparison], choice: Choice) -> dict[str, Any]:
+def _drawing(found: Cached[Comparison], choice: Choice) -> dict[str, object]:
     """Data of the comparison, with a version that is another whenever it is; made once for all sessions that look at the same."""
     colors = theme()
     key = (str(home()), choice, found.state, colors.mode)
-    drawn: dict[str, Any] = (
+    drawn: dict[str, object] = (
         _drawn().get(key, None, lambda: compare_data(found.value, choice, colors) | {"version": f"{hash(key):x}"}).value
     )
     return drawn

@@ -379,7 +379,7 @@ def _sql(run: str | None) -> None:
     st.rerun(scope="fragment")
 
 
-def _answer(query: RunningQuery | None) -> dict[str, Any]:
+def _answer(query: RunningQuery | None) -> dict[str, object]:
     """What became of the query; a thousand rows are made into text once."""
     if query is None or query.running:
         return answer(query)

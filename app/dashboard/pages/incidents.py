@@ -76,7 +76,7 @@ def one_blocks(found: Incident, run: Run | None, blocked: str) -> list[Block]:
     lines = [list(each) for each in alert_remedies(found)]
     lines += [] if first is None else [[first["cause"].replace("_", " "), remedy(first, found.standing)]]
     lines += [] if first is None else setting_lines(first, found.standing)
-    verdict = {
+    verdict: Block = {
         "type": "verdict",
         "tone": "critical" if opened["closed_at"] is None else "unknown",
         "icon": icon,

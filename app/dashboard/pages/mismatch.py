@@ -60,7 +60,9 @@ def compared(asked: str | None, seen: Visible, steps: Steps) -> list[tuple[str, 
     return in_view if asked is None or other.whole else [*in_view, ("against", other)]
 
 
-def profiles_of(sides: Sequence[Side], pair: str, asked: str | None, theme: Theme, why_absent: str) -> dict[str, Any]:
+def profiles_of(
+    sides: Sequence[Side], pair: str, asked: str | None, theme: Theme, why_absent: str
+) -> dict[str, object]:
     """Data of `browser/profiles.js`. `why_absent`: what to record for the pair, where it has no log-probs at all; else ""."""
     return {
         "pair": pair,
@@ -72,11 +74,11 @@ def profiles_of(sides: Sequence[Side], pair: str, asked: str | None, theme: Them
     }
 
 
-def _column(dimension: str, sides: Sequence[Side], why_absent: str) -> dict[str, Any]:
+def _column(dimension: str, sides: Sequence[Side], why_absent: str) -> dict[str, object]:
     title, words = DIMENSIONS[dimension]
     tables = [_valid(side.buckets[dimension]) for side in sides]
     labels = sorted({label for table in tables for label in table["label"].to_pylist()}, key=rank)
-    column = {
+    column: dict[str, object] = {
         "key": dimension,
         "title": title,
         "help": words,
@@ -100,7 +102,7 @@ def _profile_note(dimension: str, sides: Sequence[Side]) -> str:
     return f"{', '.join(side.lag_steps.words for side in fewer)} only" if dimension == "weight_lag" and fewer else ""
 
 
-def _values(table: pa.Table, labels: Sequence[str]) -> dict[str, list[dict[str, Any] | None]]:
+def _values(table: pa.Table, labels: Sequence[str]) -> dict[str, list[dict[str, object] | None]]:
     """Per measure one entry per label: the number, and how people read it; None where the bucket has no token."""
     rows = {row["label"]: row for row in table.to_pylist()}
     total = sum(row["tokens"] for row in rows.values())
@@ -109,7 +111,7 @@ def _values(table: pa.Table, labels: Sequence[str]) -> dict[str, list[dict[str, 
     return {key: [_entry(rows.get(label), key) for label in labels] for key, _, _ in MEASURES}
 
 
-def _entry(row: Mapping[str, Any] | None, key: str) -> dict[str, Any] | None:
+def _entry(row: Mapping[str, Any] | None, key: str) -> dict[str, object] | None:
     if row is None or row[key] is None:
         return None
     value = float(row[key])
@@ -160,7 +162,9 @@ def about(metric: Declared) -> list[Block]:
     return [heading(metric.label, " · ".join(filter(None, facts))), text(f"{metric.words} `{metric.formula}`")]
 
 
-def grid_of(run: RunSeries, catalog: Sequence[Declared], seen: Visible, selected: str, theme: Theme) -> dict[str, Any]:
+def grid_of(
+    run: RunSeries, catalog: Sequence[Declared], seen: Visible, selected: str, theme: Theme
+) -> dict[str, object]:
     """Data of `browser/mismatch.js`: one line per key, grouped as the catalog groups; all values are text.
 
     Args:
@@ -229,7 +233,7 @@ def _note(seen: Visible) -> str:
     return f"latest values of {'all steps' if seen.whole else seen.words}, as a factor of the median of all earlier steps or the difference from it"
 
 
-def _row(metric: Metric, cells: Mapping[str, Any]) -> dict[str, Any]:
+def _row(metric: Metric, cells: Mapping[str, Any]) -> dict[str, object]:
     return {
         "key": metric.key,
         "label": metric.label,
@@ -241,8 +245,8 @@ def _row(metric: Metric, cells: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _pair_row(run: RunSeries, metric: PairMetric, seen: Visible, absent: Mapping[str, str]) -> dict[str, Any]:
-    cells = {}
+def _pair_row(run: RunSeries, metric: PairMetric, seen: Visible, absent: Mapping[str, str]) -> dict[str, object]:
+    cells: dict[str, Mapping[str, object]] = {}
     for pair in absent:
         key = f"{pair}.{metric.key}"
         if pair not in metric.pairs:
@@ -252,7 +256,7 @@ def _pair_row(run: RunSeries, metric: PairMetric, seen: Visible, absent: Mapping
     return _row(metric, cells)
 
 
-def _unknown(absent: str, metric: PairMetric) -> dict[str, Any]:
+def _unknown(absent: str, metric: PairMetric) -> dict[str, object]:
     """A dash and why. What a whole pair lacks is said once above the table: `said`."""
     why = absent or _needs(metric.needs) or "undefined for what was recorded"
     return {"value": "–", "missing": why, "said": bool(absent)}
@@ -267,7 +271,7 @@ def _absent(reasons: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _step_row(run: RunSeries, metric: StepMetric, seen: Visible) -> dict[str, Any]:
+def _step_row(run: RunSeries, metric: StepMetric, seen: Visible) -> dict[str, object]:
     cell = _cell(run, metric.key, metric, seen)
     return _row(
         metric, {"step": cell or {"value": "–", "missing": _needs(metric.needs) or "null at every step so far"}}
@@ -294,7 +298,7 @@ def _needs(names: Sequence[str]) -> str:
     return f"not measured: record {', '.join(named)}" if named else ""
 
 
-def _cell(run: RunSeries, key: str, metric: Metric, seen: Visible) -> dict[str, Any] | None:
+def _cell(run: RunSeries, key: str, metric: Metric, seen: Visible) -> dict[str, object] | None:
     """Newest value in view; None where there is none in the whole run."""
     column = run.column(key)
     if not np.isfinite(column).any():
@@ -351,7 +355,7 @@ class _Panel:
     """What a panel shows: another `version` whenever `draw` would return something else."""
 
     version: str
-    draw: Callable[[], dict[str, Any]]
+    draw: Callable[[], dict[str, object]]
 
 
 @cache
@@ -412,7 +416,7 @@ def _density(at: _Looking) -> _Panel:
     judged = at.view.diagnosis
     since = None if judged is None else judged.document["since_step"]
 
-    def draw() -> dict[str, Any]:
+    def draw() -> dict[str, object]:
         columns = found.value.columns
         begins = np.arange(columns.first, columns.last + 2, columns.width, dtype=np.float64)
         places = places_of(at.view.series, since, [begins, begins - 1])
@@ -428,7 +432,7 @@ def _profiles(at: _Looking) -> _Panel:
     sides = [data.side(run, at.pair, name, seen, profiled) for name, seen in compared(choice, at.seen, run.steps)]
     age = as_of(max(side.value.lag_steps.last for side in sides)) if any(side.old for side in sides) else ""
 
-    def draw() -> dict[str, Any]:
+    def draw() -> dict[str, object]:
         return {"old": age, **profiles_of([side.value for side in sides], at.pair, choice, at.colors, at.absent)}
 
     return _Panel(f"{at.about} {choice} {[side.state for side in sides]} {age}", draw)
@@ -439,7 +443,7 @@ def _slices(at: _Looking) -> _Panel:
     columns = columns_of(asked("mismatch.columns"), at.metric, CATALOG)
     age = as_of(found.value.steps.last) if found.old else ""
 
-    def draw() -> dict[str, Any]:
+    def draw() -> dict[str, object]:
         drawn = slices_of(
             found.value,
             pair=at.pair,

@@ -59,7 +59,7 @@ def key_of(metric: Declared, pair: str) -> str | None:
 
 def slices_of(
     sliced: Sliced, *, pair: str, columns: Sequence[Declared], catalog: Sequence[Declared], seen: Visible, theme: Theme, why_absent: str
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """Data of `browser/slices.js`. Names of slices are foreign text. `why_absent`: what to record for the pair; "": it is there."""
     rows = sliced.table.slice(0, MOST_SLICES).to_pylist()
     gaps = sliced.gaps.slice(0, MOST_SLICES).to_pylist()
@@ -108,7 +108,7 @@ def _note(sliced: Sliced, seen: Visible) -> str:
 
 def _row(
     row: Mapping[str, Any], gap: Mapping[str, Any], columns: Sequence[Declared], pair: str, trends: Mapping[str | None, Floats]
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     trend = trends.get(row["slice"])
     return {
         "slice": "unknown" if row["slice"] is None else row["slice"],
@@ -131,7 +131,7 @@ def _stands_out(gap: Mapping[str, Any]) -> str:
     )
 
 
-def _cell(value: float | None, *, percent: bool = False) -> dict[str, Any]:
+def _cell(value: float | None, *, percent: bool = False) -> dict[str, object]:
     unknown = value is None or not math.isfinite(value)
     return {
         "value": None if unknown else value,

@@ -180,7 +180,7 @@ def _worst(lanes: Sequence[Lane]) -> str:
     return "critical" if any(lane.state == "stopped" for lane in lanes) else "warning"
 
 
-def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, Any]:
+def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, object]:
     """Data of `browser/weights.js`: a lane per engine, the trainer first, then those that are worst off. `shown`: of which arrivals."""
     drawn = sorted(lanes, key=_place)[:_LANES]
     times = [arrival.arrived_at.timestamp() for lane in drawn for arrival in lane.arrivals if arrival.arrived_at]
@@ -199,7 +199,7 @@ def _place(lane: Lane) -> tuple[bool, float, str]:
     return lane.source == "engine", -math.inf if lane.behind is None else -lane.behind, lane.replica or ""
 
 
-def _drawn(lane: Lane) -> dict[str, Any]:
+def _drawn(lane: Lane) -> dict[str, object]:
     late = lane.state != "current"
     return {
         "name": name_of(lane),
@@ -215,7 +215,7 @@ def _note(lane: Lane) -> str:
     return "version unknown" if lane.behind is None else f"{lane.behind:,} behind"
 
 
-def _arrival(each: Arrival) -> dict[str, Any]:
+def _arrival(each: Arrival) -> dict[str, object]:
     """Only what there is: most of it is null for most records."""
     known = {
         "at": None if each.arrived_at is None else round(each.arrived_at.timestamp(), 6),

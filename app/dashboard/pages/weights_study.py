@@ -41,7 +41,7 @@ _UNKNOWN: Final[Mapping[Question, str]] = {
 }
 
 
-def switch_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
+def switch_points(rows: Sequence[Row], where: str) -> dict[str, object]:
     """Data of `browser/points.js`: mean |d| by distance to a switch. `where`: of which steps."""
     points = [
         _distance(each) for each in rows if each["distance"] is not None and each["logprob_abs_diff_mean"] is not None
@@ -65,7 +65,7 @@ def _no_switch(rows: Sequence[Row]) -> str:
     return "No sequence of these steps was sampled by more than one version: no in-flight updates."
 
 
-def _distance(each: Row) -> dict[str, Any]:
+def _distance(each: Row) -> dict[str, object]:
     place = (
         "first token of the new weights"
         if each["distance"] == 0
@@ -79,7 +79,7 @@ def _distance(each: Row) -> dict[str, Any]:
     }
 
 
-def _reference(each: Row) -> dict[str, Any]:
+def _reference(each: Row) -> dict[str, object]:
     words = f"sequences without a switch: {_size(each)}, {each['sequences']:,} sequences{_broken(each)}"
     return {"y": each["logprob_abs_diff_mean"], "error": each["logprob_abs_diff_error"], "words": words}
 
@@ -93,7 +93,7 @@ def _broken(each: Row) -> str:
     return f", {each['broken']:,} broken left out" if each["broken"] else ""
 
 
-def version_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
+def version_points(rows: Sequence[Row], where: str) -> dict[str, object]:
     """K3 by the version that sampled a sequence, oldest first; non-numeric versions keep their order."""
     own = [each for each in reversed(rows) if each["version"] is not None and each["k3_kl"] is not None]
     numbered = all(each["version"].lstrip("+-").isdecimal() for each in own)
@@ -109,7 +109,7 @@ def version_points(rows: Sequence[Row], where: str) -> dict[str, Any]:
     }
 
 
-def _version(each: Row, x: int) -> dict[str, Any]:
+def _version(each: Row, x: int) -> dict[str, object]:
     steps = (
         f"step {each['first_step']:,}"
         if each["first_step"] == each["last_step"]

@@ -56,8 +56,8 @@ def granted() -> Permission:
     return permission(_access(), visitor)
 
 
-def ask(action: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Has the service do it; who signed in is its author, whatever the page says.
+def ask(action: str, document: Mapping[str, Any]) -> Any:
+    """Has the service do it, and returns its answer; who signed in is its author, whatever the page says.
 
     Raises `ConfigurationError` when this session may not act, `LogprobeError` as the action does, `ServiceUnavailableError` when the service does not answer.
     """

@@ -22,7 +22,7 @@ from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.session import asked, made, theme
 
 
-def columns_of(runs: Sequence[RunSeries], panels: Sequence[Panel], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def columns_of(runs: Sequence[RunSeries], panels: Sequence[Panel], wanted: Mapping[str, Any]) -> dict[str, object]:
     """All lines between the steps `wanted["from"]` and `wanted["to"]` (null: from or to the end), none thinned.
 
     → `at`, which says what was asked for, and per run its steps, tokens (cumulative), time (seconds) and `lines` by metric.
@@ -34,7 +34,7 @@ def columns_of(runs: Sequence[RunSeries], panels: Sequence[Panel], wanted: Mappi
     }
 
 
-def _columns(run: RunSeries, metrics: Sequence[str], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _columns(run: RunSeries, metrics: Sequence[str], wanted: Mapping[str, Any]) -> dict[str, object]:
     low = -np.inf if wanted["from"] is None else wanted["from"]
     high = np.inf if wanted["to"] is None else wanted["to"]
     shown = (run.steps >= low) & (run.steps <= high)
@@ -80,7 +80,7 @@ def _detail(views: Sequence[RunView]) -> Detail:
 
 def _drawn(
     key: str, views: tuple[RunView, ...], panels: Sequence[Panel], legend: Sequence[Key], detail: Detail
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The chart's data, rebuilt only when something of it is another."""
     colors = theme()
     others = tuple(view.series.checksum for view in views[1:])  # which need not be runs of the feed

@@ -65,7 +65,7 @@ def report(key: str, label: str, blocks: Sequence[Block], version: str = "") -> 
     return show("report", key, {"label": label, "blocks": blocks} | ({"version": version} if version else {}))
 
 
-def show(kind: str, key: str, data: dict[str, Any]) -> Mapping[str, Any] | None:
+def show(kind: str, key: str, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Draws the panel of `browser/<kind>.js`; what someone confirmed on it, or None.
 
     It is drawn again when its `version` is another: the one in `data`, else one of all that `data` holds. Links (`go`) are followed; what

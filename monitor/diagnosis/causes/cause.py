@@ -115,12 +115,12 @@ class Cause:
         )
 
 
-def _rounded(evidence: Mapping[str, Any]) -> dict[str, Any]:
+def _rounded(evidence: Mapping[str, object]) -> dict[str, object]:
     """Five digits: what more there is, is noise. Values that are no number are null in JSON."""
     return {name: _plain(value) for name, value in evidence.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, float):
         return float(f"{value:.5g}") if value == value and abs(value) != float("inf") else None  # noqa: PLR0124 - NaN
     return value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, KNOWN, Sign
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.replay import Replay
@@ -37,7 +35,7 @@ def replay_off(evidence: Evidence) -> Sign | None:
     )
 
 
-def _numbers(replay: Replay) -> dict[str, Any]:
+def _numbers(replay: Replay) -> dict[str, object]:
     first, second = replay.by_half
     ranks, turns = (replay.by(name) for name in (lambda turn: turn.rank, lambda turn: min(turn.number, 1)))
     return {

@@ -119,7 +119,7 @@ class Tracker:
         self._memory = _restored(state) if state else _Memory()
         self._longest = max(rule.growing.short, rule.growing.long, rule.critical.short, rule.critical.long)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What `Tracker` needs to go on later, in JSON's types; a few kilobytes, however long the run."""
         memory = self._memory
         return {

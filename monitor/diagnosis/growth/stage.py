@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -54,7 +54,7 @@ class GrowthStage:
         return {"changes": sum(each["verdict"] != before[each["run"]]["verdict"] for each in kept)}
 
 
-def _columns(run: str, now: Now, before: Row, at: datetime) -> dict[str, Any]:
+def _columns(run: str, now: Now, before: Row, at: datetime) -> dict[str, object]:
     since = now.changed_step
     if before["judged"]:
         stands = now.verdict == before["verdict"]

@@ -98,7 +98,7 @@ class Parity:
     trajectories: tuple[Trajectory, ...]
     differences: tuple[Setting, ...]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form: what ``logprobe parity --json`` prints."""
         checks = [{**asdict(check), "verdict": check.verdict} for check in self.checks]
         return {**asdict(self), "checks": checks}

@@ -111,7 +111,7 @@ class Arm:
     kv_tokens: int | None = None
     leaves_open: str = _NOT_RUN
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form."""
         return {
             **asdict(self),
@@ -162,7 +162,7 @@ class Bisection:
         ]  # a note names the others that it needs
         return None if self.within else max(alone, key=lambda arm: arm.speed[0] if arm.speed else 0.0, default=None)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form: what ``logprobe bisect --json`` prints and the store keeps."""
         return {
             "departs": self.decision.departs,

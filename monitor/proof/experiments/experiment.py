@@ -184,9 +184,9 @@ class _Laboratory:
         return Bench("engine", base, tuple(changes), self._measure_engine, tuple(ruled_out), costs=costs)
 
     def _measure_engine(self, changes: tuple[Change, ...]) -> Measured:
-        overrides: dict[str, Any] = {}
+        overrides: dict[str, object] = {}
         environment: dict[str, str] = {}
-        sampling: dict[str, Any] = {}
+        sampling: dict[str, object] = {}
         for change in changes:
             overrides.update(change.knob.engine)
             environment.update(change.knob.environment)
@@ -214,7 +214,7 @@ class _Laboratory:
         base = (self.r, self.fresh.decode)
         return Bench("engine_state", base, tuple(changes), self._measure_state, tuple(ruled_out), reproduces=True)
 
-    def _states(self, others: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    def _states(self, others: Sequence[str]) -> Iterator[tuple[str, str, dict[str, object]]]:
         """Name of the knob, the state in words, and what it takes: another model, or arguments of `Scorers.replayed`."""
         for version in others:
             yield "weights", f"{version} loaded", {"model": version}
@@ -258,7 +258,7 @@ class _Laboratory:
         return Bench("trainer", base, tuple(changes), self._measure_trainer, tuple(ruled_out), reproduces)
 
     def _measure_trainer(self, changes: tuple[Change, ...]) -> Measured:
-        settings: dict[str, Any] = {}
+        settings: dict[str, object] = {}
         for change in changes:
             settings.update(change.value)
         scorers = self._scorers()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -63,9 +63,9 @@ class Prober:
         self._after: datetime | None = None
         self._held: _Held | None = None
         self._due = clock()
-        self._status: dict[str, Any] = {"url": settings.url, "state": "no run"}
+        self._status: dict[str, object] = {"url": settings.url, "state": "no run"}
 
-    def tick(self) -> dict[str, Any]:
+    def tick(self) -> dict[str, object]:
         """Looks if it is time, or records what is held; says how it stands. Raises `StoreError`, `QueryError` or `OSError`."""
         if self._held is not None:
             self._settle(self._held)
@@ -185,5 +185,5 @@ class ProbeWriter:
     def _note(self, event: str, severity: str, message: str) -> None:
         self._write("health", Problem(f"{COMPONENT}_{event}", severity, message).row(COMPONENT))
 
-    def _write(self, kind: str, row: dict[str, Any]) -> None:
+    def _write(self, kind: str, row: Mapping[str, Any]) -> None:
         self._spool.write(kind, rows_table(kind, [row]))

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+Main = Callable[[Any, Path], Mapping[str, object]]  # takes a job and its folder; returns the answer, see `jobs`
 
-def answer_job(
-    main: Callable[[Mapping[str, Any], Path], dict[str, Any]], job: Path | None = None, answer: Path | None = None
-) -> None:
+
+def answer_job(main: Main, job: Path | None = None, answer: Path | None = None) -> None:
     """Runs `main` on a job, by default that of the command line, and writes its answer; what it raises becomes ``{"error": …}``."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -27,7 +27,8 @@ def answer_job(
     os._exit(code)  # engines leave threads behind that take their time to end
 
 
-def _answer(main: Callable[[Mapping[str, Any], Path], dict[str, Any]], job: Path, answer: Path) -> None:
+def _answer(main: Main, job: Path, answer: Path) -> None:
+    document: Mapping[str, object]
     try:
         document = main(json.loads(job.read_text(encoding="utf-8")), job.parent)
     except (Exception, SystemExit) as error:  # what does not start is a result

@@ -19,7 +19,7 @@ import numpy as np
 from logprobe.monitor.proof.scorers.child import answer_job
 
 
-def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
+def main(job: Mapping[str, Any], _: Path) -> Mapping[str, object]:
     """Calls the function and checks what it returns."""
     sys.path.insert(0, job.get("folder", "."))  # a module beside the user's script
     function = function_of(job["function"])

@@ -27,7 +27,7 @@ _EMBEDDING: Final = "embedding"
 _States = dict[str, Tensor]  # by layer, in the order in which they ran: [tokens, width]
 
 
-def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
+def main(job: Mapping[str, Any], _: Path) -> Mapping[str, object]:
     """Runs both on one sequence after the other, so that nothing is padded, and compares."""
     sys.path.insert(0, job.get("folder", "."))
     trainer, model = function_of(job["function"]), Path(job["model"])

@@ -12,14 +12,13 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from logprobe.monitor.proof.scorers.child import answer_job
+from logprobe.monitor.proof.scorers.child import Main, answer_job
 from logprobe.monitor.proof.scorers.running import ANSWER, ENGINE, FORWARD, JOB, LOG
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _GONE: Final = 1
-_Main = Callable[[Mapping[str, Any], Path], dict[str, Any]]
 
 
 def main() -> None:
@@ -31,7 +30,7 @@ def main() -> None:
         os.write(replies, f"{_worked_on(scorer, Path(line.strip()))}\n".encode())
 
 
-def _engine() -> _Main:
+def _engine() -> Main:
     """Imports what every engine does, on whatever platform."""
     import transformers.models.auto.modeling_auto  # noqa: F401, PLC0415 - heavy
     import vllm.model_executor.models.registry  # noqa: PLC0415
@@ -43,7 +42,7 @@ def _engine() -> _Main:
     return engine_process.main
 
 
-def _forward() -> _Main:
+def _forward() -> Main:
     """Imports what the reference does."""
     import transformers.modeling_utils  # noqa: PLC0415 - heavy
     import transformers.models.auto.modeling_auto  # noqa: F401, PLC0415
@@ -53,10 +52,10 @@ def _forward() -> _Main:
     return forward_process.main
 
 
-_PRELOADED: Final[Mapping[str, Callable[[], _Main]]] = {ENGINE: _engine, FORWARD: _forward}
+_PRELOADED: Final[Mapping[str, Callable[[], Main]]] = {ENGINE: _engine, FORWARD: _forward}
 
 
-def _worked_on(scorer: _Main, folder: Path) -> int:
+def _worked_on(scorer: Main, folder: Path) -> int:
     """Exit code of a forked process that answers the job in `folder`."""
     ours, theirs = os.pipe()  # its end tells the process that this one is gone
     process = os.fork()
@@ -72,7 +71,7 @@ def _worked_on(scorer: _Main, folder: Path) -> int:
             os.killpg(process, signal.SIGKILL)  # what the scorer started
 
 
-def _work(scorer: _Main, folder: Path, parent: int) -> None:
+def _work(scorer: Main, folder: Path, parent: int) -> None:
     """Does not return."""
     os.setsid()
     os.dup2(parent, _STDIN)
