@@ -53,18 +53,20 @@ class Session:
 
     def on_train_begin(self, settings: Any, state: Any) -> None:
         """`settings`: the trainer's arguments; `state`: its state."""
-        step = int(state.global_step)
-        self._recorder.begins(step + 1)
-        self._look(settings, state)
-        if step in self._there:  # where it goes on; this run may not have saved it
-            self._recorder.checkpoint(step, _folder(settings, step))
+        with self._recorder.guard("train_begin"):
+            step = int(state.global_step)
+            self._recorder.begins(step + 1)
+            self._look(settings, state)
+            if step in self._there:  # where it goes on; this run may not have saved it
+                self._recorder.checkpoint(step, _folder(settings, step))
 
     def on_save(self, settings: Any, state: Any) -> None:
         """Arguments as above."""
-        step = int(state.global_step)
-        self._look(settings, state)
-        if state.is_world_process_zero:
-            self._recorder.checkpoint(step, _folder(settings, step) if step in self._there else None)
+        with self._recorder.guard("save"):
+            step = int(state.global_step)
+            self._look(settings, state)
+            if state.is_world_process_zero:
+                self._recorder.checkpoint(step, _folder(settings, step) if step in self._there else None)
 
     def on_train_end(self, settings: Any, state: Any) -> None:
         """Arguments as above."""
@@ -72,10 +74,10 @@ class Session:
         self._recorder.flush()
 
     def _look(self, settings: Any, state: Any) -> None:
-        """Into the trainer's folder: what was there before may have been deleted for what was saved."""
-        if not state.is_world_process_zero:
-            return
+        """Into the trainer's folder: what was there before may have been deleted for what was saved. A folder that cannot be read costs no more."""
         with self._recorder.guard("checkpoints"):
+            if not state.is_world_process_zero:
+                return
             try:
                 names = [path.name for path in Path(settings.output_dir).iterdir()]
             except FileNotFoundError:  # nothing was saved yet

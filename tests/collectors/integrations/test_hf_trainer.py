@@ -97,3 +97,13 @@ def test_one_rank_says_it(home: Path, tmp_path: Path) -> None:
     training.save(2)
     training.end()
     assert named(home) == []
+
+
+def test_a_trainer_without_what_is_looked_for_goes_on(home: Path, tmp_path: Path) -> None:
+    """A renamed attribute costs what hangs on it, and a health record says so; it ends no training."""
+    training, nothing = Training(home, tmp_path / "out"), object()
+    training.session.on_train_begin(nothing, nothing)
+    training.session.on_save(nothing, nothing)
+    training.session.on_train_end(nothing, nothing)
+    training.end()
+    assert "internal_error" in health_events(home)

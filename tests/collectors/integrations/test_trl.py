@@ -33,7 +33,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.accelerator = SimpleNamespace(process_index=0, num_processes=1, mixed_precision="no")
-        self.state = SimpleNamespace(global_step=6)
+        self.state = SimpleNamespace(global_step=6, is_world_process_zero=True)
         self.args = SimpleNamespace(run_name=None, output_dir="/runs/stand-in", temperature=1.0, epsilon=0.2)
         self.model = SimpleNamespace(training=True, dtype=torch.float32)
         self.reward_weights = torch.ones(1)
@@ -84,7 +84,7 @@ def test_everything_that_trl_knows_is_recorded_under_the_step_it_logs(home: Path
     trainer = StandIn()
     recorder = trl.watch(trainer, home=home, run="run")
     batch = trainer.step()
-    trainer.callbacks[0].on_train_end()
+    trainer.callbacks[0].on_train_end(trainer.args, trainer.state)
     names = batch["logprobe_names"]
     trained = by_sample(home, "training")
     assert set(trained) == set(names) == set(by_sample(home, "rollout"))
@@ -113,7 +113,7 @@ def test_an_engine_that_is_loaded_at_some_generations_lags(home: Path) -> None:
     first = trainer.step()
     trainer.loads = False
     second = trainer.step()
-    trainer.callbacks[0].on_train_end()
+    trainer.callbacks[0].on_train_end(trainer.args, trainer.state)
     trained = by_sample(home, "training")
     for batch, version in ((first, "6"), (second, "7")):
         for name in batch["logprobe_names"]:
