@@ -25,7 +25,7 @@ from logprobe.monitor.deletion.part import delete_rows, in_tables
 from logprobe.monitor.fleet.moved import Moved, MovedRuns
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
-from logprobe.monitor.relay.server import Exchanges
+from logprobe.monitor.relay.exchanges import Exchanges
 from logprobe.monitor.relay.service_part import NOTE
 from logprobe.monitor.service.jobs import INCOMPLETE
 from logprobe.monitor.store.copies import copy_durably

@@ -59,9 +59,27 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+# The same with the extra `serve`, and none of the others.
+SERVED = """
+import sys
+class Served:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"cryptography", "mcp", "shtab", "torch", "transformers", "vllm", "wandb", "trackio", "tensorboard"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Served())
+import logprobe.app.processes.service, logprobe.app.processes.stack, logprobe.app.dashboard.application, logprobe.app.commands.fleet
+"""
+
+
 def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", BARE, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def test_the_extra_serve_is_enough_for_service_and_dashboard() -> None:
+    command = [sys.executable, "-c", SERVED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from logprobe.monitor.proof import storing
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.recompute.writing import hand_over
 from logprobe.monitor.relay import service_part as relay
-from logprobe.monitor.relay.server import Exchanges
+from logprobe.monitor.relay.exchanges import Exchanges
 from logprobe.monitor.store.moved import JOINED, MOVED
 from logprobe.monitor.store.store import Store
 

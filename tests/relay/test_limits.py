@@ -13,10 +13,10 @@ import pytest
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.versions import MarkFile
 from logprobe.monitor.home import Home
-from logprobe.monitor.relay import files, server, tokens
+from logprobe.monitor.relay import files, tokens
+from logprobe.monitor.relay.exchanges import Exchanges
 from logprobe.monitor.relay.files import RelayFiles
 from logprobe.monitor.relay.listening import NODES, Observations
-from logprobe.monitor.relay.server import Exchanges
 from logprobe.monitor.relay.tokens import Writers
 
 
@@ -37,7 +37,7 @@ def test_a_writer_too_many_is_refused_and_the_tokens_of_all_others_still_count(t
 def test_marks_beyond_the_limit_of_a_run_are_refused_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path).create()
     lines = [json.dumps({"version": str(number), "applied_at": time.time()}) for number in range(3)]
-    monkeypatch.setattr(server, "_MOST_BYTES", len(lines[0]) + len(lines[1]) + 4)
+    monkeypatch.setattr("logprobe.monitor.relay.exchanges._MOST_BYTES", len(lines[0]) + len(lines[1]) + 4)
     exchanges = Exchanges(home)
     answered, refused = exchanges.answer("run", lines[:2], 0)
     assert (len(answered["marks"]), refused) == (2, [])
