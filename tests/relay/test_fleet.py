@@ -177,7 +177,7 @@ def test_a_run_that_is_moved_while_it_is_recorded_and_things_are_killed_has_the_
         for name in ("a", "c"):
             with connected(fleet.homes[name]) as reader:
                 assert stored(reader, RUN) == []
-        listed = json.loads(logprobe("fleet", "--fleet", tmp_path, "--json").stdout)
+        listed = json.loads(logprobe("fleet", "list", "--fleet", tmp_path, "--json").stdout)
         assert [each["runs"] for each in listed["services"]] == [0, 1, 0]
         print(f"seed {seed}: {fleet.killed} killed, {len(found)} sequences, {len(expected)} numbers equal in every bit")
     finally:
