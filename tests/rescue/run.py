@@ -94,9 +94,9 @@ class Outcome:
         return next((step for step, share in enumerate(self.masked) if share is not None), None)
 
 
-def lag_of(step: int) -> int:
-    """Versions that a batch is behind: one, as in training that samples one step ahead; more from `ONSET` on."""
-    return 1 + max(0, (step - ONSET) // EVERY + 1)
+def lag_of(step: int, onset: int = ONSET) -> int:
+    """Versions that a batch is behind: one, as in training that samples one step ahead; more from `onset` on."""
+    return 1 + max(0, (step - onset) // EVERY + 1)
 
 
 def _since(step: int) -> int:

@@ -2,7 +2,7 @@
 
 PYTHONPATH=tests:tests/frameworks .venv-trl/bin/python -m rescue.trl --arm none --arm mis --arm armed     # make rescue-trl
 
-From step `ONSET` on the engine's weights are one version older every `EVERY` steps. The arms
+From step `ONSET` on the engine's weights are one version older every five steps. The arms
 differ in what multiplies the loss: nothing, masked importance weights from the first step, or what the service tells the trainer.
 Each training is a process of its own.
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, ClassVar, Final
 
-from rescue.run import actions, service
+from rescue.run import actions, lag_of, service
 
 from logprobe.alerts.controller.policy import DEFAULT_CORRECTION
 from logprobe.collectors.directives import DirectiveFile, Directives
@@ -33,7 +33,6 @@ from logprobe.monitor.judgement import read
 from logprobe.monitor.reader import connect
 
 ONSET: Final = 150
-EVERY: Final = 5  # steps from one version of lag to the next
 STEPS: Final = 400
 RATE: Final = 2e-4
 ARMS: Final = ("none", "mis", "armed")
@@ -51,11 +50,6 @@ _ENVIRONMENT: Final = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
 }
-
-
-def lag(step: int) -> int:
-    """Versions that the engine's weights are behind."""
-    return 1 + max(0, (step - ONSET) // EVERY + 1)
 
 
 def make_model(folder: Path, seed: int) -> None:
@@ -116,14 +110,14 @@ def train(arm: str, folder: Path, seed: int, steps: int, rate: float) -> None:
     from logprobe.collectors.integrations.trl import watch
 
     class Trainer(GRPOTrainer):  # type: ignore[misc]
-        """GRPO whose engine has weights of `lag` steps ago, as in a pipeline that falls behind, and whose own correction is off."""
+        """GRPO whose engine has weights of `lag_of` steps ago, as in a pipeline that falls behind, and whose own correction is off."""
 
-        history: ClassVar[deque[list[tuple[str, torch.Tensor]]]] = deque(maxlen=lag(steps) + 1)
+        history: ClassVar[deque[list[tuple[str, torch.Tensor]]]] = deque(maxlen=lag_of(steps, ONSET) + 1)
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             step = int(self.state.global_step)
             self.history.append([(name, value.detach().clone()) for name, value in self.model.named_parameters()])
-            behind = min(lag(step), len(self.history) - 1)
+            behind = min(lag_of(step, ONSET), len(self.history) - 1)
             self.state.global_step = self._last_loaded_step = step - behind  # the version that is loaded
             self.vllm_generation.weights = self.history[-1 - behind]
             self.vllm_generation.sync_weights()

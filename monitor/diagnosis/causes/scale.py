@@ -62,10 +62,15 @@ class Scale:
 
 def scale_of(evidence: Evidence) -> Scale | None:
     """The scale between both sides over the window, or today; None where there is none."""
+    scale, tokens = _apparent(evidence), evidence.tokens
+    bent = scale is not None and tokens is not None and _bent(siblings_of(tokens))
+    return None if bent else scale
+
+
+def _apparent(evidence: Evidence) -> Scale | None:
+    """One that fits better than none, perhaps because some contexts alone are scaled."""
     tokens, gap = evidence.tokens, evidence.gap
     if gap.n < _FEWEST or not gap.k3 > SLIGHT or gap.correlation < _RELATED or one_sign(evidence):
-        return None
-    if tokens is not None and _bent(siblings_of(tokens)):
         return None
     today = gap_today(evidence)
     by_moments = _by_moments(gap) or _by_moments(today)
