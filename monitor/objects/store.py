@@ -74,11 +74,6 @@ class ObjectStore:
         """What is read of these objects has to be as `block_sums` says; of others it is not compared."""
         self._sums |= {url: array("L", of_url) for url, of_url in sums.items()}
 
-    def opened(self, url: str) -> pa.NativeFile:
-        """The object, to be read by `read_at` only. Raises `ObjectStoreError`."""
-        with _explained(url):
-            return self._opened(url)[0]
-
     def size(self, url: str) -> int:
         """Bytes of an object. Raises `ObjectStoreError`."""
         with _explained(url):

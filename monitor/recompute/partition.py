@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,13 +23,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.errors import LogprobeError, ObjectStoreError
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.collectors.spool.schema import TRAINING_FLOATS
 from logprobe.monitor import ragged
 from logprobe.monitor.ingest.sequence_rows import align, joined_statistics, measured, source_logprobs
+from logprobe.monitor.objects.files import ObjectFile
 from logprobe.monitor.objects.settings import StorageSettings
 from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.store.raw_damage import Compared
@@ -46,12 +47,13 @@ _NAMES: Final = {"training": ("token_ids", "mask", *TRAINING_FLOATS), "rollout":
 class Partition:
     """Training records in the order of steps, as ``sql/recompute_sequences.sql`` has them, with addresses in place of file names.
 
-    `steps`: those whose last records these are. `storage`: of the object store, None without one.
+    `steps`: those whose last records these are. `storage`: of the object store. `sums`: of its objects, as `ObjectStore.expect` has them.
     """
 
     records: pa.Table
     steps: tuple[int, ...]
-    storage: StorageSettings | None
+    storage: StorageSettings
+    sums: Mapping[str, Sequence[int]]
     arithmetic: str
 
 
@@ -152,7 +154,7 @@ def _lists(partition: Partition, kind: str, chosen_S: NDArray[np.intp] | None = 
     parts = [schema.empty_table()]
     for file in wanted["file"].unique().to_pylist():
         of_file = wanted.filter(pc.equal(wanted["file"], file))
-        parts.append(_read(file, schema, of_file["segment_id"].unique(), partition.storage))
+        parts.append(_read(file, schema, of_file["segment_id"].unique(), partition))
     table = pa.concat_tables(parts)
     found, asked = (_numbers(rows, segments) for rows in (table, wanted))
     order = np.argsort(found, kind="stable")
@@ -168,10 +170,10 @@ def _numbers(rows: pa.Table, segments: pa.Array) -> NDArray[np.int64]:
     return np.asarray((segment << 32) + rows["row"].to_numpy(), np.int64)
 
 
-def _read(file: str, schema: pa.Schema, segments: pa.Array, storage: StorageSettings | None) -> pa.Table:
+def _read(file: str, schema: pa.Schema, segments: pa.Array, partition: Partition) -> pa.Table:
     """The rows of a file that belong to `segments`, and some of their row groups' others."""
     remote = file.startswith(PREFIX)
-    source = ObjectStore(storage or StorageSettings()).opened(object_location(file)) if remote else file
+    source = _object(object_location(file), partition) if remote else file
     try:
         fault = None if remote else _COMPARED.fault(Path(file))
         if fault:
@@ -180,6 +182,8 @@ def _read(file: str, schema: pa.Schema, segments: pa.Array, storage: StorageSett
             groups = _groups(parquet.metadata, segments.to_pylist())
             names = [name for name in schema.names if name in parquet.schema_arrow.names]
             table = parquet.read_row_groups(groups, columns=names, use_threads=False)
+    except ObjectStoreError:
+        raise
     except FileNotFoundError as error:
         raise _GoneError(file) from error
     except (OSError, pa.ArrowException) as error:
@@ -188,6 +192,12 @@ def _read(file: str, schema: pa.Schema, segments: pa.Array, storage: StorageSett
         if field.name not in names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table.select(schema.names).filter(pc.is_in(table["segment_id"], value_set=segments)).cast(schema)
+
+
+def _object(url: str, partition: Partition) -> ObjectFile:
+    store = ObjectStore(partition.storage)
+    store.expect({url: partition.sums[url]} if url in partition.sums else {})
+    return ObjectFile(store, url)
 
 
 def _groups(metadata: pq.FileMetaData, segments: Sequence[str]) -> list[int]:

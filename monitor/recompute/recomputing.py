@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from logprobe.monitor.reader import FlightReader, connect
 from logprobe.monitor.recompute import writing
 from logprobe.monitor.recompute.partition import Computed, Partition, arithmetic, compute
 from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.store.raw_places import PREFIX
+from logprobe.monitor.store.raw_places import object_path
 from logprobe.monitor.store.store import Store
 
 TOKENS_PER_PARTITION: Final = 2_000_000  # about 0.2 GB while they are worked on
@@ -199,19 +199,20 @@ def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int
     storage, digits = load(home), arithmetic()
     for steps in batches:
         found = queries.recompute_sequences(writer, run=run, steps=steps)
-        records = _placed(home, found.filter(pc.invert(found["gone"])))
+        found = found.filter(pc.invert(found["gone"]))
+        records, sums = _placed(home, found), _sums(writer, found)
         step = records["step"].to_numpy()
         for first, last in _row_batches(records):
             ended = set(step[first:last].tolist()) - set(step[last : last + 1].tolist())
             rows = records.take(pa.array(np.arange(first, last)))  # a slice would travel with all of the records
-            yield Partition(rows, tuple(sorted(ended)), storage, digits)
+            yield Partition(rows, tuple(sorted(ended)), storage, sums, digits)
 
 
 def _placed(home: Home, records: pa.Table) -> pa.Table:
     """With addresses in place of names of files."""
     for kind in ("training", "rollout"):
         places = [
-            None if path is None else str(home.path / path) if location is None else PREFIX + location
+            None if path is None else str(home.path / path) if location is None else object_path(location)
             for path, location in zip(
                 records[f"{kind}_file"].to_pylist(), records[f"{kind}_location"].to_pylist(), strict=True
             )
@@ -219,6 +220,13 @@ def _placed(home: Home, records: pa.Table) -> pa.Table:
         index = records.schema.get_field_index(f"{kind}_file")
         records = records.set_column(index, f"{kind}_file", pa.array(places, pa.string()))
     return records
+
+
+def _sums(writer: Writer, records: pa.Table) -> dict[str, list[int]]:
+    """What is known of the bytes of the objects that hold these records, by address."""
+    places = (records[f"{kind}_location"].unique().drop_null().to_pylist() for kind in ("training", "rollout"))
+    urls = list(chain(*places))
+    return {row["location"]: row["sums"] for row in queries.raw_sums(writer, urls=urls).to_pylist()} if urls else {}
 
 
 def _step_batches(todo: pa.Table) -> Iterator[list[int]]:

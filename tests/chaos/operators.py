@@ -6,6 +6,7 @@ once, with all of its tokens, and every raw file that was ever complete is on th
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -25,6 +26,7 @@ from operator_homes import FAULTS, health, health_at, is_well, raw_files, table,
 from processes import connected, eventually, record
 
 from logprobe.monitor.home import Home
+from logprobe.monitor.store.sql_files import migrations
 from logprobe.monitor.store.store import Store
 
 RELEASED: Final = Path(__file__).parents[1] / "data"
@@ -290,12 +292,14 @@ def _upgraded(drill: Drill) -> None:
         archive.extractall(drill.folder / "released", filter="data")
     (released,) = (drill.folder / "released").glob("**/logprobe.duckdb")
     released.parent.rename(drill.home)
+    schema = json.loads((drill.home / "numbers.json").read_text())["schema"]
     drill.run = "later"
     raw = raw_files(drill.home)
     drill.ingested(killed=False)
     before = _numbers(drill)
-    (kept,) = drill.home.glob("logprobe.duckdb.schema-*")
-    if drill.rng.random() < 0.7:
+    kept = drill.home / f"logprobe.duckdb.schema-{schema}"
+    assert kept.exists() == (schema < migrations()[-1].version)
+    if kept.exists() and drill.rng.random() < 0.7:
         (drill.home / "logprobe.duckdb.wal").unlink(missing_ok=True)
         kept.replace(drill.home / "logprobe.duckdb")
         drill.refused("An older `logprobe.duckdb` put back")

@@ -73,16 +73,28 @@ def test_the_old_file_is_kept_before_an_upgrade(older: Home, caplog: pytest.LogC
         assert migrations.current_version(connection) == known[-2].version
 
 
-EARLIER = ["81b3452", "fe5cbd5", "042c25d", "a1a334a", "2755de6"]  # schemas 8, 19, 22, 23 and 24
+HOMES = sorted((Path(__file__).parents[1] / "data").glob("home-*.tar.gz"))  # each of one schema
+FIRST_OF_ALL, NEVER_COMMITTED = 19, {20, 21, 25}
 
 
-@pytest.fixture(params=EARLIER)
+def unpacked(archive: Path, folder: Path) -> Home:
+    with tarfile.open(archive) as members:
+        members.extractall(folder, filter="data")
+    return Home(folder / archive.name.removesuffix(".tar.gz"))
+
+
+@pytest.fixture(params=HOMES, ids=lambda path: path.name.partition(".")[0])
 def released(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     """A home that an earlier version wrote."""
-    name = f"home-{request.param}"
-    with tarfile.open(Path(__file__).parents[1] / "data" / f"{name}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return Home(tmp_path / name)
+    return unpacked(request.param, tmp_path)
+
+
+def test_every_earlier_schema_has_a_home(tmp_path: Path) -> None:
+    """Whoever adds a migration keeps one of the schema before: tests/data/README.md."""
+    schemas = [json.loads((unpacked(each, tmp_path).path / "numbers.json").read_text())["schema"] for each in HOMES]
+    newest = sql_files.migrations()[-1].version
+    assert set(range(FIRST_OF_ALL, newest)) - NEVER_COMMITTED <= set(schemas)
+    assert len(schemas) == len(set(schemas))
 
 
 def test_a_home_of_an_earlier_version_opens_with_the_same_numbers(released: Home) -> None:
@@ -97,7 +109,8 @@ def test_a_home_of_an_earlier_version_opens_with_the_same_numbers(released: Home
         assert store.raw.problems() == []
         if "verdict" in said:
             assert store.query("SELECT verdict FROM diagnoses")["verdict"].to_pylist() == [said["verdict"]]
-    assert (released.path / f"logprobe.duckdb.schema-{said['schema']}").exists()
+    upgraded = said["schema"] < sql_files.migrations()[-1].version
+    assert (released.path / f"logprobe.duckdb.schema-{said['schema']}").exists() == upgraded
 
 
 def test_a_home_of_an_earlier_version_with_a_damaged_raw_file_opens_with_the_same_numbers(released: Home) -> None:

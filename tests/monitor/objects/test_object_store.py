@@ -19,6 +19,7 @@ from object_server import KINDS, ObjectServer, serving
 from segments import at, records, sampled, trained
 from store_contents import raw_paths, rows, value
 
+from logprobe.app import cli
 from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, QueryError, SegmentError, StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.profile_job import ProfileJob
@@ -471,6 +472,28 @@ def test_nobody_reads_flipped_bytes_of_an_object(moved: Moved, rebuilt: bool) ->
                 assert store.read("export_tokens", run="run", step=step).to_pylist() == before[step]
         chosen.write_bytes(content)
         assert store.read("export_tokens", run="run", step=first).to_pylist() == before[first]
+
+
+@pytest.mark.parametrize("kind", ["training", "rollout"])
+def test_recompute_refuses_flipped_bytes_of_an_object(
+    moved: Moved, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, share, known, _ = moved
+    rebuild(Home(home))
+    command = ["recompute", "run", "--home", str(home)]
+    chosen = min((share / "run" / kind).iterdir())
+    content = chosen.read_bytes()
+    for place in range(0, len(content), len(content) // 5):
+        chosen.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert cli.main(command) == 1
+        assert f"{chosen.name}: its bytes are not those that were stored; put it back" in capsys.readouterr().err
+        with Store.open(Home(home), read_only=True) as store:
+            assert known_numbers(store) == known
+    chosen.write_bytes(content)
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out.startswith(f"{STEPS} steps of run recomputed")
+    with Store.open(Home(home), read_only=True) as store:
+        assert known_numbers(store) == known
 
 
 def test_a_part_of_a_large_object_is_compared_alone(tmp_path: Path) -> None:
