@@ -22,7 +22,7 @@ from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import stamp_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.queries import one_line
-from logprobe.monitor.store.raw_files import OTHER_BYTES, has_its_bytes, read_raw
+from logprobe.monitor.store.raw_files import OTHER_BYTES, has_checksum, has_its_bytes, read_raw
 
 _FIRST_SECONDS: Final = 5.0  # of the first look, which should find what a start finds; a footer takes 0.2 ms
 _SECONDS: Final = 0.1
@@ -121,6 +121,8 @@ class DamagedFiles:
 
     def _note(self, path: str, fault: str | None) -> None:
         with self._turn:
+            if fault is None and path not in self._faults:
+                return
             others = {other: why for other, why in self._faults.items() if other != path}
             self._faults = others if fault is None else {**others, path: fault}
 
@@ -148,7 +150,10 @@ def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str 
         size = path.stat().st_size
         if size != nbytes:
             return f"{size:,} bytes, the store says {nbytes:,}"
-        rows_there = read_raw(path).num_rows if whole else pq.read_metadata(path).num_rows
+        if whole and not has_its_bytes(path):
+            return OTHER_BYTES
+        decoded = whole and not has_checksum(path.name)  # what is as it was written needs not be
+        rows_there = read_raw(path).num_rows if decoded else pq.read_metadata(path).num_rows
     except FileNotFoundError:
         return None
     except _UNREADABLE as error:
