@@ -21,7 +21,7 @@ _DONE: Final = {"tag": "tagged", "owner": "owner set", "note": "noted"}
 _UNDONE: Final = {"tag": "tag removed", "owner": "owner removed", "note": "note removed"}
 
 
-def _annotate(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _annotate(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"run": …, "kind": "tag"|"owner"|"note", "words": …, "step": …, "author": …, "remove": false}``; removed without ``step``: at any."""
     run, kind = actions.run_of(document), actions.text(document, "kind")
     words, author = actions.text(document, "words"), actions.text(document, "author")
@@ -42,8 +42,10 @@ def _annotate(store: Store, document: Mapping[str, Any], now: datetime) -> dict[
         raise ConfigurationError(f"{run} has no {kind} {words!r}{at}; `logprobe note {run}` lists what is noted")
     with store.transaction() as cursor:
         if remove or kind == "owner":  # a run has one owner
-            wanted: dict[str, Any] = {"run": run, "kind": kind, "words": words if remove else None, "step": step}
-            store.execute(cursor, "annotation_remove", **wanted, anywhere=anywhere, now=now)
+            removed = words if remove else None  # None: whatever it is
+            store.execute(
+                cursor, "annotation_remove", run=run, kind=kind, words=removed, step=step, anywhere=anywhere, now=now
+            )
         if not remove:
             store.execute(cursor, "annotation_add", run=run, kind=kind, step=step, words=words, author=author, now=now)
         done = (_UNDONE if remove else _DONE)[kind] + at

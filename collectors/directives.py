@@ -49,7 +49,7 @@ class Entry:
     config: CorrectionConfig | None
     reason: str
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Mapping[str, Any]:
         """As JSON-like data."""
         config = None if self.config is None else self.config.to_dict()
         return {"version": self.version, "from_step": self.from_step, "config": config, "reason": self.reason}
@@ -96,7 +96,7 @@ class Directives:
         entry = Entry(self.version + 1, from_step, config, reason)
         return replace(self, entries=(*kept, entry)[-_MOST_ENTRIES:])
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Mapping[str, Any]:
         """As JSON-like data, without signature."""
         return {
             "format": FORMAT,
@@ -107,7 +107,7 @@ class Directives:
         }
 
 
-def signed(directives: Directives, key: bytes | None) -> dict[str, Any]:
+def signed(directives: Directives, key: bytes | None) -> Mapping[str, Any]:
     """The document; with a signature (HMAC-SHA-256 over the canonical JSON of everything else) when there is a key."""
     document = directives.document()
     return document if key is None else {**document, "signature": _sign(document, key)}

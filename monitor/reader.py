@@ -24,6 +24,7 @@ from pyarrow import flight
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
 from logprobe.monitor.home import Home, ServiceInfo
 from logprobe.monitor.service.flight import Parameters, Request, encode, remote_error
+from logprobe.monitor.service.status import Ingested, Status
 
 T = TypeVar("T")
 
@@ -70,8 +71,8 @@ class Reader(ABC):
         """The rows of one stored query (of ``monitor/sql``). Raises as `query` does."""
 
     @abstractmethod
-    def status(self) -> dict[str, Any]:
-        """The service's own account of itself: jobs, backlog, store. ``{"running": False, …}`` without a service."""
+    def status(self) -> Status:
+        """The service's own account of itself: jobs, backlog, what is stuck. Without a service only ``running``."""
 
     @abstractmethod
     def close(self) -> None:
@@ -142,17 +143,19 @@ class FlightReader(Reader):
         """See `Reader.read`."""
         return self._get(Request(name=name, params=params))
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """See `Reader.status`."""
-        return self._act("status", _STATUS_SECONDS)
+        status: Status = self._act("status", _STATUS_SECONDS)
+        return status
 
     def stop(self, label: str) -> bool:
         """Ends the queries that run under `label`: a thread that waits for one gets a `QueryError`. Whether there was one."""
         return bool(self.act("stop_query", {"label": label})["stopped"])
 
-    def ingest(self) -> dict[str, Any]:
+    def ingest(self) -> Ingested:
         """Has the service ingest the spool now; returns its report once that is visible to readers."""
-        return self._act("ingest", _INGEST_SECONDS)
+        ingested: Ingested = self._act("ingest", _INGEST_SECONDS)
+        return ingested
 
     def shutdown(self) -> None:
         """Asks the service to finish the current batch and stop."""
@@ -173,7 +176,7 @@ class FlightReader(Reader):
         ticket = request.ticket()
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
-    def act(self, action: str, document: Mapping[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
+    def act(self, action: str, document: Mapping[str, Any], *, seconds: float | None = None) -> Any:
         """Has the service do what one of its parts offers (see `logprobe.monitor.service.jobs`); asked twice when a connection broke.
 
         `seconds`: to wait for its answer; None: as usual.
@@ -182,10 +185,10 @@ class FlightReader(Reader):
         """
         return self._act(action, seconds or _STATUS_SECONDS, encode(document))
 
-    def _act(self, action: str, seconds: float, body: bytes = b"") -> dict[str, Any]:
-        def call(to: _Connection) -> dict[str, Any]:
+    def _act(self, action: str, seconds: float, body: bytes = b"") -> Any:
+        def call(to: _Connection) -> Any:
             results = list(to.client.do_action(flight.Action(action, body), to.options(seconds)))
-            return dict(json.loads(results[0].body.to_pybytes()))
+            return json.loads(results[0].body.to_pybytes())
 
         return self._call(call)
 
@@ -308,7 +311,7 @@ class FileReader(Reader):
             raise outcome.error
         return outcome.table
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """See `Reader.status`."""
         return {"running": False}
 

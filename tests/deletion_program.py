@@ -29,4 +29,4 @@ if __name__ == "__main__":
     home, run, step = sys.argv[1:]
     owner, name = STEPS[step]
     setattr(owner, name, killed)
-    part.perform(Home(home), part.DELETE, {"run": run, "author": "ada", "force": True})
+    part.delete(Home(home), {"run": run, "author": "ada", "force": True})

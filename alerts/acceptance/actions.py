@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints, TypeAdapter
 
@@ -32,7 +32,7 @@ from logprobe.monitor.diagnosis.accepted import explained
 from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.result import MARGIN
 from logprobe.monitor.service import actions
-from logprobe.monitor.service.jobs import Job, Part
+from logprobe.monitor.service.jobs import Job, Part, Progress
 from logprobe.monitor.store.store import Store
 
 SECTION: Final = "accepted"
@@ -98,13 +98,13 @@ def acceptance_part(store: Store, _: threading.Event) -> Part:
     home = store.home.path
     entries = Reloaded(home, SECTION, lambda: load(home))
 
-    def work() -> dict[str, Any]:
+    def work() -> Progress:
         return {**follow(store, entries.current(), datetime.now(UTC)), **entries.report()}
 
     return Part(jobs=[Job("acceptances", SECONDS, work)], actions=actions.offered(ACTIONS, store))
 
 
-def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[str, Any]:
+def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[str, int]:
     """Brings what is stored of the policy in line with `entries`, for all runs; counts of what was changed. Raises `StoreError`."""
     stored: dict[tuple[str, str], Mapping[str, Any]] = {
         (row["run"], row["cause"]): row for row in queries.acceptances_policy(store).to_pylist()
@@ -134,7 +134,15 @@ def _says(entry: Accepted, row: Mapping[str, Any]) -> bool:
     return bool((entry.because, entry.up_to) == (row["because"], row["up_to"]))
 
 
-def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+class Accepting(TypedDict):
+    """A finding that was accepted. `up_to`: K3; None: what it explains is not known."""
+
+    run: str
+    cause: str
+    up_to: float | None
+
+
+def _accept(store: Store, document: Mapping[str, Any], now: datetime) -> Accepting:
     """``{"run", "cause", "because", "up_to": K3 or null, "author", "source": "command" | "page"}``."""
     run, because, author = (actions.text(document, name) for name in ("run", "because", "author"))
     cause, up_to = known_cause(actions.text(document, "cause")), limit(document.get("up_to"))
@@ -159,7 +167,7 @@ def _stands(store: Store, run: str, cause: str, facts: Mapping[str, Any]) -> boo
     return {"cause": cause, **{name: facts[name] for name in same}} in accepted
 
 
-def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"run", "cause", "author"}``."""
     run, cause, author = (actions.text(document, name) for name in ("run", "cause", "author"))
     rows = [row for row in queries.acceptances_read(store, run=run).to_pylist() if row["cause"] == cause]

@@ -6,9 +6,8 @@ Means of the medians of blocks of neighbouring steps, with an interval that know
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -77,14 +76,46 @@ def figures(before: pa.Table, after: pa.Table) -> list[Figure]:
     return found
 
 
-def document(figure: Figure) -> dict[str, Any]:
+class EstimateDocument(TypedDict):
+    """An `Estimate`."""
+
+    value: float
+    low: float
+    high: float
+    steps: int
+
+
+class FigureDocument(TypedDict):
+    """A `Figure`."""
+
+    name: str
+    words: str
+    unit: str
+    sure: bool
+    factor: bool
+    before: EstimateDocument | None
+    after: EstimateDocument | None
+    change: EstimateDocument | None
+
+
+def document(figure: Figure) -> FigureDocument:
     """As JSON has it."""
+    return {
+        "name": figure.name,
+        "words": figure.words,
+        "unit": figure.unit,
+        "sure": figure.sure,
+        "factor": figure.factor,
+        "before": _document(figure.before),
+        "after": _document(figure.after),
+        "change": _document(figure.change),
+    }
 
-    def of(estimate: Estimate | None) -> Mapping[str, Any] | None:
-        return None if estimate is None else {name: getattr(estimate, name) for name in Estimate.__slots__}
 
-    plain = {name: getattr(figure, name) for name in ("name", "words", "unit", "sure", "factor")}
-    return {**plain, "before": of(figure.before), "after": of(figure.after), "change": of(figure.change)}
+def _document(estimate: Estimate | None) -> EstimateDocument | None:
+    if estimate is None:
+        return None
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "steps": estimate.steps}
 
 
 def _figure(quantity: tuple[str, str, str, bool], before: Floats, after: Floats) -> Figure:

@@ -8,9 +8,9 @@ led to. A reward that was rising anyway, or that has nowhere left to fall, shows
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from logprobe.alerts.controller import before_after
 from logprobe.alerts.controller.before_after import FEWEST
+from logprobe.monitor.diagnosis.document import FindingDocument
 from logprobe.monitor.diagnosis.growth.onset import theil_sen
 from logprobe.monitor.diagnosis.leading import alarms
 from logprobe.monitor.ragged import floats
@@ -69,14 +70,30 @@ def remedy(*, stale: bool) -> str:
     return f"{_BOUND}, {ADVICE}" if stale else ADVICE
 
 
-def is_stale(findings: Iterable[Mapping[str, Any]]) -> bool:
+def is_stale(findings: Iterable[FindingDocument]) -> bool:
     """Whether old weights explain growth. `findings`: of `Diagnosis.document`."""
     return any(each["cause"] == "staleness" and alarms(each) for each in findings)
 
 
+class Effect(TypedDict):
+    """What came of a correction.
+
+    `judgement`: a key of `WORDS`. `growth`: of K3; None: unknown. `doubling_steps`: afterwards. `masked`: share of the tokens.
+    `steps`: on each side.
+    """
+
+    judgement: str
+    words: str
+    growth: str | None
+    doubling_steps: float | None
+    masked: float | None
+    steps: int
+    figures: list[before_after.FigureDocument]
+
+
 def judge(
-    trend: pa.Table, masked_from: int, applied_from: int, window: int, findings: Iterable[Mapping[str, Any]] = ()
-) -> dict[str, Any]:
+    trend: pa.Table, masked_from: int, applied_from: int, window: int, findings: Iterable[FindingDocument] = ()
+) -> Effect:
     """What came of a correction.
 
     Args:
@@ -85,10 +102,6 @@ def judge(
         applied_from: first step that it corrected with the configuration in question.
         window: steps looked at on each side.
         findings: of the latest diagnosis, for the remedy.
-
-    Returns:
-        ``judgement`` (a key of `WORDS`), ``words``, ``growth`` of K3 ("still_growing", "halted", "steady"; None: unknown),
-        ``doubling_steps`` after, ``masked``, ``steps`` on each side, ``figures`` (see `before_after.document`).
     """
     before, after = _sides(trend, masked_from, applied_from, window)
     reached = pc.max(trend["step"]).as_py() if len(trend) else None

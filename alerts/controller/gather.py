@@ -26,6 +26,7 @@ from logprobe.alerts.controller.situation import (
 )
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
 from logprobe.monitor import queries
+from logprobe.monitor.diagnosis.document import FindingDocument
 from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
@@ -45,7 +46,7 @@ Reading: TypeAlias = Store | Reader
 class Known:
     """What is looked at of every run: its latest diagnosis, the newest step that this has seen, and the least coverage of late."""
 
-    diagnosis: Mapping[str, Any]
+    diagnosis: Mapping[str, Any]  # as `DiagnosisDocument`; only verdict and findings where there is none
     diagnosed_step: int | None
     coverage: float | None
 
@@ -211,7 +212,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     yield batch
 
 
-def _known_finding(finding: Mapping[str, Any]) -> KnownFinding:
+def _known_finding(finding: FindingDocument) -> KnownFinding:
     layer = finding["layer"]
     return KnownFinding(
         cause=finding["cause"],
@@ -256,8 +257,8 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
 
 
 def judged(
-    store: Source, run: str, control: Control, window: int, findings: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+    store: Source, run: str, control: Control, window: int, findings: Sequence[FindingDocument]
+) -> effect.Effect:
     """What came of the newest correction of `run`, as of now: see `effect.judge`. Raises `QueryError`."""
     applied = decide.applied(control)
     masked = applied if control.masked_from is None else control.masked_from

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import duckdb
 
@@ -30,7 +30,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service.action import Action as ServiceAction
-from logprobe.monitor.service.jobs import Job, Part
+from logprobe.monitor.service.jobs import Job, Part, Progress
 from logprobe.monitor.service.turns import Pace, Priority, Row, Turns, priority
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.store import Store
@@ -89,18 +89,19 @@ def remember(
         now=now,
     )
     for number, action in enumerate(actions, start=memory.actions + 1):
-        row: dict[str, Any] = {
-            "run": run,
-            "number": number,
-            "step": step,
-            "now": now,
-            "name": action.name,
-            "reason": action.reason,
-            "words": action.words,
-            "severity": action.severity,
-            "details": canonical_json(action.details),
-        }
-        store.execute(cursor, "controller_act", **row)
+        store.execute(
+            cursor,
+            "controller_act",
+            run=run,
+            number=number,
+            step=step,
+            now=now,
+            name=action.name,
+            reason=action.reason,
+            words=action.words,
+            severity=action.severity,
+            details=canonical_json(action.details),
+        )
 
 
 SECONDS: Final = 5.0  # what a file brings: the settings, a kill switch that was set while no service ran
@@ -116,7 +117,38 @@ ACTION: Final = "correction.command"
 POLICY: Final = "correction.policy"
 COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
 
-_STOPPED: Final = {
+
+class Told(TypedDict):
+    """An `Action`, as a person who asked for it is told."""
+
+    name: str
+    reason: str
+    words: str
+    severity: str
+
+
+class Commanded(TypedDict):
+    """What a command did; no actions: nothing was left to do."""
+
+    run: str
+    actions: list[Told]
+
+
+class Stated(TypedDict):
+    """What a page or the command line says of a policy. `config`: of its correction."""
+
+    mode: str
+    config: Mapping[str, Any]
+    effect_steps: int
+
+
+class InForce(Stated):
+    """The policy that the service goes by. `problem`: why what the file says now is not in effect."""
+
+    problem: str | None
+
+
+_STOPPED: Final[Told] = {
     "name": "stopped",
     "reason": "kill_switch",
     "words": "kill switch set: no correction is applied; the service does not answer now and notes it later",
@@ -155,7 +187,7 @@ class Controller:
         # As the job's look at all runs read them; those that were decided about since are taken out.
         self._records: dict[str, queries.ControllerRead | None] = {}
 
-    def run_once(self) -> dict[str, Any]:
+    def run_once(self) -> Progress:
         """Gives the runs that moved on their turns; see `Turns.run_once`."""
         return self._turns.run_once()
 
@@ -197,11 +229,10 @@ class Controller:
             self._records = {run: found.get(run) for run in steps}
         return look(self._store, steps)
 
-    def command(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def command(self, request: Mapping[str, Any]) -> Commanded:
         """What a person asks for: ``{"run", "command", "by", "force"}``, the command being one of `COMMANDS`.
 
-        Returns ``{"run", "actions": [{"name", "reason", "words", "severity"}]}``; no actions: nothing was left to do. Raises
-        `ConfigurationError` for an unknown run or command.
+        Raises `ConfigurationError` for an unknown run or command.
         """
         run, command = str(request.get("run") or ""), str(request.get("command") or "")
         if command not in COMMANDS:
@@ -217,10 +248,13 @@ class Controller:
             self._file(run).release()
         decision = _decision(command, by, force=request.get("force") is True)
         actions = self._decide(run, steps[run], decision, previewing=command == "on")
-        told = ("name", "reason", "words", "severity")
-        return {"run": run, "actions": [{name: getattr(action, name) for name in told} for action in actions]}
+        told: list[Told] = [
+            {"name": action.name, "reason": action.reason, "words": action.words, "severity": action.severity}
+            for action in actions
+        ]
+        return {"run": run, "actions": told}
 
-    def directives(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def directives(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         """The directives of ``{"run"}`` as the trainer's switch reads them."""
         run = str(request.get("run") or "")
         stopped = self._file(run).stop_path.exists()
@@ -298,10 +332,10 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
 
     controller = Controller(store, policy, stopping=stopping, paces=PACES)
 
-    def in_force(request: Mapping[str, Any]) -> dict[str, Any]:
+    def in_force(request: Mapping[str, Any]) -> InForce:
         return {**stated(policy(str(request.get("run") or ""))), "problem": policies.problem}
 
-    def work() -> dict[str, Any]:
+    def work() -> Progress:
         policies.current()  # also without a run, so that a mistake is said
         return {**controller.run_once(), **policies.report()}
 
@@ -316,8 +350,8 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
     )
 
 
-def stated(policy: Policy) -> dict[str, Any]:
-    """What a page or the command line says of a policy: ``mode, config, effect_steps``."""
+def stated(policy: Policy) -> Stated:
+    """See `Stated`."""
     return {"mode": policy.mode.value, "config": policy.correction.to_dict(), "effect_steps": policy.effect_steps}
 
 
@@ -378,7 +412,7 @@ def _by(action: Action, by: str) -> Action:
     return replace(action, words=f"{action.words}, by {by}", details={**action.details, "by": by})
 
 
-def perform(home: Home, request: Mapping[str, Any]) -> dict[str, Any]:
+def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
     """`Controller.command`, through the service if one runs, else with the home to ourselves.
 
     The kill switch is set before anybody is asked: it works whatever state service and store are in.
@@ -389,7 +423,8 @@ def perform(home: Home, request: Mapping[str, Any]) -> dict[str, Any]:
         DirectiveFile(home.path, str(request["run"])).stop(f"{datetime.now(UTC).isoformat()} {request.get('by')}")
     try:
         with connect(home) as reader:
-            return reader.act(ACTION, request)
+            done: Commanded = reader.act(ACTION, request)
+            return done
     except ServiceUnavailableError:
         if home.owner() is not None:
             if request.get("command") == "stop":  # that file is what trainers and relays go by

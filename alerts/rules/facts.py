@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from logprobe.alerts.rules.rule import Rule
 from logprobe.alerts.rules.step_conditions import Exact, Growth
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity, slices
-from logprobe.monitor.diagnosis.growth.judging import Judged, columns, judged
+from logprobe.monitor.diagnosis.growth.judging import Judged, Spans, columns, judged
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.queries import Source
@@ -113,7 +113,7 @@ def _asks_for_growth(rules: Sequence[Rule]) -> bool:
     return any(isinstance(rule.when, Growth) and (rule.key, rule.slice) == (K3, None) for rule in rules)
 
 
-def _spans(windows: Mapping[str, _Window]) -> dict[str, Any]:
+def _spans(windows: Mapping[str, _Window]) -> Spans:
     return columns({run: (window.first, window.last) for run, window in windows.items()})
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from logprobe.alerts.liveness import State, Writer, judge, span_words
 from logprobe.alerts.rules.fields import Model, Span
 from logprobe.alerts.rules.judging.observation import Observation
+from logprobe.monitor.diagnosis.document import FindingDocument
 from logprobe.monitor.diagnosis.named import told
 from logprobe.monitor.diagnosis.result import Layer, Verdict
 
@@ -73,11 +74,11 @@ class RunStatus:
     """
 
     pulse: Pulse
-    findings: Sequence[Mapping[str, Any]] | None = None
+    findings: Sequence[FindingDocument] | None = None
     control: Mapping[str, Any] | None = None
     diagnosed: int | None = None
     verdict: Verdict | None = None
-    leading: Mapping[str, Any] | None = None
+    leading: FindingDocument | None = None
     since_step: int | None = None
 
 
@@ -203,14 +204,20 @@ class DeadMan(OnPresent):
         return _SEEN[self.event](self, present.pulse, now)
 
 
-def alarms(finding: Mapping[str, Any]) -> bool:
+def alarms(finding: FindingDocument) -> bool:
     """Whether anybody has to know: what is as expected, or accepted, is on its page."""
     return finding.get("urgency") != "informational" and finding.get("accepted") is None
 
 
-def _named(finding: Mapping[str, Any], since: int | None) -> Observation:
-    facts = {"since_step": since, "cause": finding["cause"], "layer": finding["layer"], "fix": told(finding)}
-    return Observation("bad", finding["explanation"], **facts)
+def _named(finding: FindingDocument, since: int | None) -> Observation:
+    return Observation(
+        "bad",
+        finding["explanation"],
+        since_step=since,
+        cause=finding["cause"],
+        layer=finding["layer"],
+        fix=told(finding),
+    )
 
 
 def _state(pulse: Pulse, now: datetime) -> tuple[State, str]:

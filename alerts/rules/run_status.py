@@ -12,7 +12,8 @@ from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.present_conditions import OnPresent, Pulse, RunStatus, alarms
 from logprobe.alerts.rules.rule import Rule
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.diagnosis.leading import leading, share_of
 from logprobe.monitor.queries import Source
 
 _MOST: Final = 0.75  # of the gap
@@ -62,9 +63,13 @@ def _diagnosis(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
     return {row["run"]: {**_told(json.loads(row["document"])), "diagnosed": row["step"]} for row in rows}
 
 
-def _told(document: Mapping[str, Any]) -> Fields:
-    same = {name: document[name] for name in ("findings", "verdict", "since_step")}
-    return {**same, "leading": leading(document)}
+def _told(document: DiagnosisDocument) -> Fields:
+    return {
+        "findings": document["findings"],
+        "verdict": document["verdict"],
+        "since_step": document["since_step"],
+        "leading": leading(document),
+    }
 
 
 def _control(source: Source, runs: Sequence[str]) -> dict[str, Fields]:
@@ -95,11 +100,12 @@ def lived_with(present: RunStatus) -> dict[str, str]:
     known: dict[str, str] = {}
     if semantic and all(not alarms(finding) for finding in semantic) and any(each in accepted for each in semantic):
         known["diagnosis-semantic"] = _because(semantic)
-    if sum((finding.get("share") or {}).get("now") or 0.0 for finding in accepted) >= _MOST:
+    if sum(share_of(finding) or 0.0 for finding in accepted) >= _MOST:
         known["gap-large"] = _because(accepted)
     return known
 
 
-def _because(findings: Sequence[Mapping[str, Any]]) -> str:
-    said = (f"{f['cause']}: {f['accepted'].get('because') or 'accepted'}" for f in findings if f.get("accepted"))
+def _because(findings: Sequence[FindingDocument]) -> str:
+    accepted = ((finding["cause"], finding.get("accepted")) for finding in findings)
+    said = (f"{cause}: {acceptance.get('because') or 'accepted'}" for cause, acceptance in accepted if acceptance)
     return f"accepted: {'; '.join(said)}"

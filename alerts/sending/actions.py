@@ -10,12 +10,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from logprobe.alerts import audit
 from logprobe.alerts.sending import outbox, trial
 from logprobe.alerts.sending.channels.settings import read_settings, routes_of
-from logprobe.alerts.sending.delivery import Sender
+from logprobe.alerts.sending.delivery import Condition, Sender
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.service.action import Action
@@ -31,6 +31,37 @@ _PATIENCE: Final = 4.0  # seconds for one call of a test: whoever asked waits fo
 _REMEMBERED: Final = 32  # tests; asked for again because a connection broke, one is not made again
 
 Document = Mapping[str, Any]
+
+
+class Channel(Condition):
+    """A channel that is, or was, used: how it is, and how many messages went which way."""
+
+    name: str
+    sent: int
+    waiting: int
+    dead: int
+    last_sent_at: datetime | None
+    last_error: str | None
+
+
+class Channels(TypedDict):
+    """All channels. `problem`: why what the settings say is not in effect."""
+
+    problem: str | None
+    channels: list[Channel]
+
+
+class Tested(TypedDict):
+    """What came of a test message."""
+
+    delivered: bool
+    lines: list[str]
+
+
+class Abandoned(TypedDict):
+    """What became of an abandoned message."""
+
+    status: str
 
 
 class ChannelActions:
@@ -52,7 +83,7 @@ class ChannelActions:
         self._stopping = stopping
         self._clock = clock
         self._lock = threading.Lock()
-        self._tests: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._tests: OrderedDict[str, Tested] = OrderedDict()
 
     def actions(self) -> dict[str, Action]:
         """For the service's endpoint."""
@@ -63,21 +94,16 @@ class ChannelActions:
             DROP: Action("drop an abandoned message from the list", self._drop),
         }
 
-    def _channels(self, _: Document) -> dict[str, Any]:
-        """``{"problem", "channels": [{"name", "kind", "severities", "waits_until", "why", "limited", "sent", "waiting", …}]}``.
-
-        A channel that was used and is in no file any more has ``kind`` None.
-        """
+    def _channels(self, _: Document) -> Channels:
         counted = {row["channel"]: row for row in outbox.channel_states(self._store)}
-        known = {name: sender.state() for name, sender in self._senders().items()}
-        rows = [
-            {"name": name, **_UNUSED, **_GONE, **known.get(name, {}), **_counts(counted.get(name, {}))}
-            for name in [*known, *(name for name in counted if name not in known)]
+        at_work = {name: sender.state() for name, sender in self._senders().items()}
+        channels = [
+            _channel(name, at_work.get(name, _GONE), counted.get(name)) for name in dict.fromkeys((*at_work, *counted))
         ]
-        return {"problem": self._problem(), "channels": rows}
+        return {"problem": self._problem(), "channels": channels}
 
-    def _test(self, document: Document) -> dict[str, Any]:
-        """``{"channel", "author", "id"}`` → ``{"delivered", "lines"}``. `id`: the same when the same test is asked for again."""
+    def _test(self, document: Document) -> Tested:
+        """``{"channel", "author", "id"}``. `id`: the same when the same test is asked for again."""
         wanted, made = text(document, "channel"), text(document, "id")
         with self._lock:
             if made not in self._tests:
@@ -86,7 +112,7 @@ class ChannelActions:
                     self._tests.popitem(last=False)
             return self._tests[made]
 
-    def _tried(self, wanted: str, author: str) -> dict[str, Any]:
+    def _tried(self, wanted: str, author: str) -> Tested:
         """A test through a separate channel: the sender's belongs to the sender's thread."""
         settings = {
             name: each.model_copy(update={"timeout": min(each.timeout, _PATIENCE)})
@@ -99,15 +125,15 @@ class ChannelActions:
         self._note(author, "channel tested", wanted, outcome.lines[-1])
         return {"delivered": outcome.delivered, "lines": list(outcome.lines)}
 
-    def _again(self, document: Document) -> dict[str, Any]:
-        """``{"key", "channel", "author"}`` → ``{"status"}``: what became of it. What is on its way or has arrived stays so."""
+    def _again(self, document: Document) -> Abandoned:
+        """``{"key", "channel", "author"}``. What is on its way or has arrived stays so."""
         return self._handle(document, outbox.send_again, "sent again")
 
-    def _drop(self, document: Document) -> dict[str, Any]:
-        """``{"key", "channel", "author"}`` → ``{"status"}``."""
+    def _drop(self, document: Document) -> Abandoned:
+        """``{"key", "channel", "author"}``."""
         return self._handle(document, outbox.drop, "dropped")
 
-    def _handle(self, document: Document, change: Callable[..., None], done: str) -> dict[str, Any]:
+    def _handle(self, document: Document, change: Callable[..., None], done: str) -> Abandoned:
         key, channel, author = (text(document, name) for name in ("key", "channel", "author"))
         before = self._delivery(key, channel)
         if before["status"] == "dead":
@@ -128,9 +154,16 @@ class ChannelActions:
             audit.note(self._store, cursor, self._clock(), author=author, action=action, subject=subject, words=words)
 
 
-_UNUSED: Final[dict[str, Any]] = {"sent": 0, "waiting": 0, "dead": 0, "last_sent_at": None, "last_error": None}
-_GONE: Final[dict[str, Any]] = {"kind": None, "severities": [], "waits_until": None, "why": None, "limited": 0}
+_GONE: Final[Condition] = {"kind": None, "severities": [], "waits_until": None, "why": None, "limited": 0}
 
 
-def _counts(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in _UNUSED if name in row}
+def _channel(name: str, condition: Condition, counts: queries.OutboxChannels | None) -> Channel:
+    return {
+        "name": name,
+        **condition,
+        "sent": counts["sent"] if counts else 0,
+        "waiting": counts["waiting"] if counts else 0,
+        "dead": counts["dead"] if counts else 0,
+        "last_sent_at": counts["last_sent_at"] if counts else None,
+        "last_error": counts["last_error"] if counts else None,
+    }

@@ -10,8 +10,7 @@ import argparse
 import getpass
 import json
 import sys
-from dataclasses import asdict
-from typing import Any
+from typing import TypedDict
 
 from logprobe.alerts.acceptance.actions import ACCEPT, ACTIONS, WITHDRAW
 from logprobe.app.parsers.arguments import home_path, require_run
@@ -21,6 +20,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.accepted import accepted, expectation, explained
+from logprobe.monitor.diagnosis.document import AcceptanceDocument, DiagnosisDocument
 from logprobe.monitor.diagnosis.result import MARGIN
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
@@ -60,52 +60,108 @@ def _do(home: Home, arguments: argparse.Namespace) -> str:
 def _like(home: Home, arguments: argparse.Namespace) -> float:
     """The limit that another run lets expect. Raises `ConfigurationError` when its gap was not measured."""
     with open_reader(home) as reader:
-        found = expectation(reader, arguments.name, arguments.like)
-    if found is None:
+        expected = expectation(reader, arguments.name, arguments.like)
+    if expected is None:
         raise ConfigurationError(
             f"no K3 was measured in a run {arguments.like!r} of this home; `logprobe runs` lists them"
         )
-    return MARGIN * found.k3
+    return MARGIN * expected.k3
 
 
-def describe(home: Home, run: str, reference: str | None = None) -> dict[str, Any]:
+class Accepted(AcceptanceDocument):
+    """One acceptance with its cause."""
+
+    cause: str
+
+
+class Found(TypedDict):
+    """A finding. `k3`: what it explains now; None: not known."""
+
+    cause: str
+    k3: float | None
+    vetoes: bool | None
+
+
+class Expected(TypedDict):
+    """The K3 that another run lets expect."""
+
+    run: str
+    k3: float
+    steps: int
+    same_setup: bool
+    words: str
+
+
+class Acceptances(TypedDict):
+    """What is accepted of a run, what is found, and what another run lets expect (None: there is none)."""
+
+    run: str
+    accepted: list[Accepted]
+    findings: list[Found]
+    expectation: Expected | None
+
+
+def describe(home: Home, run: str, reference: str | None = None) -> Acceptances:
     """What is accepted of a run, what is found, and what another run lets expect. Raises `ConfigurationError` for an unknown run."""
     with open_reader(home) as reader:
         require_run(run, queries.app_runs(reader)["run"].to_pylist())
         rows = queries.diagnosis_latest(reader, run=run).to_pylist()
-        known = json.loads(rows[0]["document"]) if rows else {"findings": []}
         expected = expectation(reader, run, reference)
         accepted_now = accepted(reader, run)
+    diagnosis: DiagnosisDocument | None = json.loads(rows[0]["document"]) if rows else None
     return {
         "run": run,
-        "accepted": [{"cause": each.cause, **each.document()} for each in accepted_now],
-        "findings": [
-            {"cause": each["cause"], "k3": explained(known, each["cause"]), "vetoes": each.get("vetoes")}
-            for each in known["findings"]
-        ],
-        "expectation": None if expected is None else {**asdict(expected), "words": expected.words},
+        "accepted": [{"cause": acceptance.cause, **acceptance.document()} for acceptance in accepted_now],
+        "findings": [] if diagnosis is None else _findings(diagnosis),
+        "expectation": None
+        if expected is None
+        else {
+            "run": expected.run,
+            "k3": expected.k3,
+            "steps": expected.steps,
+            "same_setup": expected.same_setup,
+            "words": expected.words,
+        },
     }
 
 
-def words(document: dict[str, Any]) -> str:
+def _findings(diagnosis: DiagnosisDocument) -> list[Found]:
+    return [
+        {
+            "cause": finding["cause"],
+            "k3": explained(diagnosis, finding["cause"]),
+            "vetoes": finding.get("vetoes"),
+        }
+        for finding in diagnosis["findings"]
+    ]
+
+
+def words(document: Acceptances) -> str:
     """The document for people."""
-    found = {each["cause"]: each["k3"] for each in document["findings"]}
+    k3 = {finding["cause"]: finding["k3"] for finding in document["findings"]}
     rows = [
-        [each["cause"], number(found.get(each["cause"])), _limit(each), each["because"], each["by"], each["at"][:16]]
-        for each in document["accepted"]
+        [
+            accepted["cause"],
+            number(k3.get(accepted["cause"])),
+            _limit(accepted),
+            accepted["because"],
+            accepted["by"],
+            (accepted["at"] or "")[:16],
+        ]
+        for accepted in document["accepted"]
     ]
     head = ["accepted", "K3 now", "up to", "because", "by", "at (UTC)"]
     lines = [f"{tables.aligned(head, rows)}\n" if rows else f"no accepted findings in {harmless(document['run'])}\n"]
-    others = sorted(found.keys() - {each["cause"] for each in document["accepted"]})
+    others = sorted(k3.keys() - {accepted["cause"] for accepted in document["accepted"]})
     if others:
-        explains = ", ".join(f"{cause} (K3 {number(found[cause])})" for cause in others)
+        explains = ", ".join(f"{cause} (K3 {number(k3[cause])})" for cause in others)
         lines.append(f"found and not accepted: {explains}\n")
     if document["expectation"] is not None:
         lines.append(f"expectation: {harmless(document['expectation']['words'])}\n")
     return "".join(lines)
 
 
-def _limit(each: dict[str, Any]) -> str:
-    if each["up_to"] is not None:
-        return number(each["up_to"])
-    return f"{MARGIN:g} × first steps" if each["was"] is None else number(MARGIN * each["was"])
+def _limit(accepted: Accepted) -> str:
+    if accepted["up_to"] is not None:
+        return number(accepted["up_to"])
+    return f"{MARGIN:g} × first steps" if accepted["was"] is None else number(MARGIN * accepted["was"])

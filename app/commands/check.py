@@ -6,13 +6,12 @@ The JSON form: ``{"tables", "raw_files", "not_compared", "problems": [sentence]}
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.text import tables
 from logprobe.monitor.home import Home
-from logprobe.monitor.recovery.checking import check
+from logprobe.monitor.recovery.checking import Checked, check
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 2 if found["problems"] else 0
 
 
-def _words(found: Mapping[str, Any]) -> Iterator[str]:
+def _words(found: Checked) -> Iterator[str]:
     yield f"checked  {found['tables']:,} tables, {found['raw_files']:,} raw files"
     if found["not_compared"]:
         yield (

@@ -32,19 +32,19 @@ def run(arguments: argparse.Namespace) -> int:
         return _list(home, json=arguments.json)
     document = {"run": arguments.name, "author": arguments.author, "force": arguments.force}
     if arguments.release:
-        done = part.perform(home, part.RELEASE, document)
-        print(tables.dump(done) if arguments.json else f"{harmless(done['run'])}: the name may be used again")
+        released = part.release(home, document)
+        print(tables.dump(released) if arguments.json else f"{harmless(released['run'])}: the name may be used again")
         return 0
     if Tombstones(home).find(arguments.name) is None:
         _look(home, arguments.name, force=arguments.force)
     if not arguments.yes:
         _confirm(home, arguments.name)
-    done = _perform(home, document)
+    done = _delete(home, document)
     tables.show(done, lambda: words(done), as_json=arguments.json)
     return 0
 
 
-def words(done: Mapping[str, Any]) -> Iterator[str]:
+def words(done: part.Deleted) -> Iterator[str]:
     """What was removed, and what was not, for people."""
     rows, objects = done["rows"], done["objects"]
     yield f"{done['run']} is deleted"
@@ -80,10 +80,10 @@ def _look(home: Home, name: str, *, force: bool) -> None:
             part.refuse_recorded(reader, home, name, datetime.now(UTC))
 
 
-def _perform(home: Home, document: Mapping[str, Any]) -> dict[str, Any]:
+def _delete(home: Home, document: Mapping[str, Any]) -> part.Deleted:
     """Deletes; when the service does not answer in time, says what is known of it. Raises `ServiceUnavailableError`."""
     try:
-        return part.perform(home, part.DELETE, document)
+        return part.delete(home, document)
     except ServiceUnavailableError as error:
         found = Tombstones(home).find(str(document["run"]))
         begun = found is not None and found.released_at is None

@@ -28,6 +28,7 @@ from logprobe.app.text.judgement import as_document, line
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.diagnosis.leading import in_reading_order
 from logprobe.monitor.diagnosis.named import in_words
 from logprobe.monitor.judgement import Judgement
@@ -43,8 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
         found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
         standing = Standing.read(reader, arguments.name)
     judgement = as_a_whole if arguments.steps == (None, None) else None
-    document = found.document() | {"judgement": None if judgement is None else as_document(judgement)}
-    document["correction"] = in_force(document, standing)
+    diagnosis = found.document()
+    document = diagnosis | {
+        "judgement": None if judgement is None else as_document(judgement),
+        "correction": in_force(diagnosis, standing),
+    }
     tables.show(document, lambda: text(found, standing, judgement), as_json=arguments.json)
     return 0
 
@@ -87,7 +91,7 @@ def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
         yield "", f"`logprobe mis {harmless(found.run)}` shows what it did"
 
 
-def _finding(number: int, finding: Mapping[str, Any], document: Mapping[str, Any], standing: Standing) -> Iterator[str]:
+def _finding(number: int, finding: FindingDocument, document: DiagnosisDocument, standing: Standing) -> Iterator[str]:
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
     layer = finding["layer"].replace("_", " ")
     stated = "".join(f"; {harmless(words)}" for words in qualities(finding, document))

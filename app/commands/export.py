@@ -12,7 +12,7 @@ from logprobe.app.parsers.command_line import installed_version
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor.exporters.bundle import export_bundle
+from logprobe.monitor.exporters.bundle import Manifest, export_bundle
 from logprobe.monitor.exporters.table_files import export_table
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
@@ -39,9 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _words(path: Path, manifest: dict[str, object]) -> str:
+def _words(path: Path, manifest: Manifest) -> str:
     files, left_out = manifest["files"], manifest["left_out"]
-    assert isinstance(files, dict) and isinstance(left_out, dict)  # noqa: PT018, S101 - our own document
+    counts = (
+        ("training sequences", left_out["training_sequences"]),
+        ("rollout sequences", left_out["rollout_sequences"]),
+    )
     held = ", ".join(f"{entry['rows']:,} {Path(name).stem}" for name, entry in files.items() if entry["rows"])
-    lost = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in left_out.items() if count)
+    lost = ", ".join(f"{count:,} {name}" for name, count in counts if count)
     return f"{path}: {held}" + (f"\nnot included, because their raw tokens are not kept: {lost}" if lost else "")

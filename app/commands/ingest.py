@@ -12,7 +12,8 @@ from logprobe.app.text import tables
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
-from logprobe.monitor.service.pipeline import Pipeline, Report
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.service.status import Ingested
 from logprobe.monitor.store.store import Store
 
 _WORDS: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside\n"
@@ -25,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def take(home: Home) -> Report:
+def take(home: Home) -> Ingested:
     """Has the service ingest what lies in the spool, or does so itself where none runs."""
     try:
         with connect(home) as reader:
@@ -34,12 +35,12 @@ def take(home: Home) -> Report:
         return _alone(home)
 
 
-def _alone(home: Home) -> Report:
+def _alone(home: Home) -> Ingested:
     """Without a service: owns the home for the time it takes. Raises `HomeBusyError` when something else does."""
     with home.lock(), Store.open(home) as store:
         pipeline = Pipeline(store, threading.Event())
 
-        def follow_up(report: Report) -> None:
+        def follow_up(report: Ingested) -> None:
             _show(report)
             pipeline.join()
             pipeline.compute_steps()
@@ -51,7 +52,7 @@ def _alone(home: Home) -> Report:
     return report
 
 
-def _show(report: Report) -> None:
+def _show(report: Ingested) -> None:
     """Progress; nothing when no one is looking."""
     if sys.stderr.isatty():
         print("{segments} segments, {tokens:,} tokens, {remaining} to go …".format(**report), file=sys.stderr)

@@ -13,12 +13,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from logprobe.alerts.controller import policy_file, refusals
+from logprobe.alerts.controller.before_after import FigureDocument
 from logprobe.alerts.controller.effect import WORDS
 from logprobe.alerts.controller.gather import gather, judged
-from logprobe.alerts.controller.job import POLICY, perform, stated
+from logprobe.alerts.controller.job import POLICY, InForce, perform, stated
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import judgement
@@ -34,7 +35,7 @@ from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.judged import judged_as_of
+from logprobe.monitor.diagnosis.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader, Reader, open_reader
 
@@ -69,7 +70,57 @@ def _preview(home: Home, arguments: argparse.Namespace) -> int:
     return int(document["refusal"] is not None)
 
 
-def foresee(home: Home, run: str, name: str | None = None) -> dict[str, Any]:
+class Refused(TypedDict):
+    """What speaks against a correction, see `refusals.Refusal`."""
+
+    reason: str
+    words: str
+    about: str | None
+
+
+class Foreseen(TypedDict):
+    """What a correction would do to the recorded recent steps.
+
+    `preview`: None: no tokens are kept. `refusal`: None: nothing speaks against it. `instead`: a milder correction that would be taken.
+    """
+
+    run: str
+    step: int
+    config: Mapping[str, Any]
+    fingerprint: str
+    preview: Mapping[str, Any] | None
+    refusal: Refused | None
+    instead: Mapping[str, Any] | None
+
+
+class EffectWords(TypedDict):
+    """What came of a correction. `step`: of the judgement; None: the controller has not judged it yet."""
+
+    judgement: str
+    words: str
+    step: int | None
+
+
+class MisDocument(TypedDict):
+    """Where the correction of a run stands. `from_step`: None: none was ever switched on."""
+
+    run: str
+    judgement: Mapping[str, object]
+    mode: str
+    phase: str
+    waiting: str | None
+    stopped: bool
+    from_step: int | None
+    config: Mapping[str, Any]
+    effect_steps: int
+    problem: str | None
+    judged: JudgedDocument | None
+    effect: EffectWords | None
+    figures: list[FigureDocument]
+    actions: list[Mapping[str, Any]]
+
+
+def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
     """What the policy's correction, or the preset `name`, would do to the recorded recent steps, and what speaks against it.
 
     Raises `ConfigurationError` for an unknown run or preset.
@@ -98,9 +149,9 @@ def foresee(home: Home, run: str, name: str | None = None) -> dict[str, Any]:
     }
 
 
-def foreseen(document: dict[str, Any]) -> str:
+def foreseen(document: Foreseen) -> str:
     """The document of `foresee` for people."""
-    preview = document["preview"] or {}
+    preview: Mapping[str, Any] = document["preview"] or {}
     shares = ("masked_tokens", "masked_sequences", "masked_advantage", "weight_ess")
     facts = [
         ("run", f"{document['run']}, step {document['step']}"),
@@ -117,7 +168,7 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.2%}"
 
 
-def describe(home: Home, run: str) -> dict[str, Any]:
+def describe(home: Home, run: str) -> MisDocument:
     """Where the correction of a run stands. Raises `ConfigurationError` for an unknown run."""
     with open_reader(home) as reader:
         facts = run_of(reader, run, datetime.now(UTC))
@@ -125,7 +176,7 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         actions = queries.controller_actions(reader, run=run).to_pylist()
         control = json.loads(rows[0]["control"]) if rows else {}
         policy = _policy(home, reader, run)
-        effect = _effect(reader, run, control, policy["effect_steps"], actions)
+        effect, figures = _effect(reader, run, control, policy["effect_steps"], actions)
         judged = judged_as_of(reader, run, status=reader.status())
     return {
         "run": run,
@@ -139,36 +190,37 @@ def describe(home: Home, run: str) -> dict[str, Any]:
         "effect_steps": policy["effect_steps"],
         "problem": policy["problem"],
         "judged": None if judged is None else judged.document(),
-        "effect": effect and {name: effect[name] for name in ("judgement", "words", "step")},
-        "figures": effect["figures"] if effect else [],
+        "effect": effect,
+        "figures": figures,
         "actions": [{**action, "details": json.loads(action["details"])} for action in actions],
     }
 
 
-def _policy(home: Home, reader: Reader, run: str) -> dict[str, Any]:
+def _policy(home: Home, reader: Reader, run: str) -> InForce:
     """What the service goes by, which may be what the file said before; without one, what the file says. Raises `ConfigurationError`."""
     if isinstance(reader, FlightReader):
-        return reader.act(POLICY, {"run": run})
+        policy: InForce = reader.act(POLICY, {"run": run})
+        return policy
     return {**stated(policy_file.load(home.path)(run)), "problem": None}
 
 
 def _effect(
     reader: Reader, run: str, control: Mapping[str, Any], window: int, actions: Sequence[Mapping[str, Any]]
-) -> dict[str, Any] | None:
+) -> tuple[EffectWords | None, list[FigureDocument]]:
     """What came of the newest correction: as the controller judged it; until it has, the numbers so far. None: there was none."""
     if control.get("from_step") is None:
-        return None
+        return None, []
     said = judgement(actions, control["from_step"])
     if said is not None and "figures" in (stored := json.loads(said["details"])):
-        return {**stored, "words": said["words"], "step": said["step"]}
+        return {"judgement": stored["judgement"], "words": said["words"], "step": said["step"]}, stored["figures"]
     so_far = judged(reader, run, Control.parse(control), window, ())
     if said is not None:  # of an earlier version
-        return {**so_far, "judgement": said["reason"], "words": said["words"], "step": said["step"]}
+        return {"judgement": said["reason"], "words": said["words"], "step": said["step"]}, so_far["figures"]
     words = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"
-    return {**so_far, "judgement": "too_early", "words": words, "step": None}
+    return {"judgement": "too_early", "words": words, "step": None}, so_far["figures"]
 
 
-def words(document: dict[str, Any]) -> str:
+def words(document: MisDocument) -> str:
     """The document for people."""
     stated = {name: value for name, value in document["config"].items() if value is not None and value is not False}
     facts = [
@@ -184,7 +236,7 @@ def words(document: dict[str, Any]) -> str:
     ]
     lines = [f"{name:<12} {harmless(value)}" for name, value in facts]
     lines += [f"waiting      {harmless(document['waiting'])}"] if document["waiting"] else []
-    late = (document["judged"] or {}).get("sentence")
+    late = document["judged"] and document["judged"]["sentence"]
     lines += [f"judged       {late}"] if late else []
     lines += [f"policy       {harmless(document['problem'])}"] if document["problem"] else []
     lines += [f"effect       {harmless(document['effect']['words'])}"] if document["effect"] else []
@@ -196,7 +248,7 @@ def words(document: dict[str, Any]) -> str:
     return "\n".join([*lines, "", table]) + "\n"
 
 
-def _change(figure: dict[str, Any]) -> str:
+def _change(figure: FigureDocument) -> str:
     """One quantity before and after the switch, and whether that is a change."""
     sides = [number(None if side is None else side["value"]) for side in (figure["before"], figure["after"])]
     verdict = "" if figure["change"] is None else ", changed" if figure["sure"] else ", no significant change"

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.paired import Gap, gap
 from logprobe.monitor.proof.sample import TokenSequence
+from logprobe.monitor.proof.scorers.jobs import TrialAnswer, TrialJob
 from logprobe.monitor.proof.scorers.running import TINY, TRIAL, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Scorers, Setup, checked, settings_of
 from logprobe.monitor.reader import connect, open_reader
@@ -67,31 +68,31 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.usage_error(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
     recipe = parity_recipe.shipped() if arguments.recipe is None else parity_recipe.read(Path(arguments.recipe))
     with tempfile.TemporaryDirectory() as folder:
-        found = _tried(arguments, _checkpoint(arguments, Path(folder)))
+        trial = _tried(arguments, _checkpoint(arguments, Path(folder)))
     with open_reader(home.path) as reader:
-        diagnosis = diagnose(reader, found["run"], accepted=accepted(reader, found["run"]))
-        parity = compare(reader, found["run"], recipe=recipe, name=arguments.recipe or "the built-in recipe")
-    checks = list(judged(found, diagnosis, parity, strict=arguments.strict))
+        diagnosis = diagnose(reader, trial["run"], accepted=accepted(reader, trial["run"]))
+        parity = compare(reader, trial["run"], recipe=recipe, name=arguments.recipe or "the built-in recipe")
+    checks = list(judged(trial, diagnosis, parity, strict=arguments.strict))
     result = verdict(checks)
     document = {
         "result": result,
         "checks": [asdict(check) for check in checks],
-        **found,
+        **trial,
         "diagnosis": diagnosis.document(),
     }
-    tables.show(document, lambda: text(result, checks, found, diagnosis), as_json=arguments.json)
+    tables.show(document, lambda: text(result, checks, trial, diagnosis), as_json=arguments.json)
     sys.stdout.flush()
     try:
-        _remember(home, found["run"])
+        _remember(home, trial["run"])
     except Exception as error:  # noqa: BLE001 - the result stands, whatever becomes of its level
-        complain(f"the level of {found['run']} is not kept for later preflights: {error}")
+        complain(f"the level of {trial['run']} is not kept for later preflights: {error}")
     return EXIT[result]
 
 
-def judged(found: Mapping[str, Any], diagnosis: Diagnosis, parity: Parity, *, strict: bool = False) -> Iterator[Check]:
+def judged(trial: Trial, diagnosis: Diagnosis, parity: Parity, *, strict: bool = False) -> Iterator[Check]:
     """What was looked at, as the diagnosis and the comparison with the recipe have it. `strict`: every requirement of the recipe decides."""
-    stand_in = found["sampler"].startswith("transformers")
-    yield Check("engine", "unknown" if stand_in else "fine", found["sampler"])
+    stand_in = trial["sampler"].startswith("transformers")
+    yield Check("engine", "unknown" if stand_in else "fine", trial["sampler"])
     for each in parity.checks:
         if each.verdict == "at_parity":
             continue
@@ -148,15 +149,29 @@ def _checkpoint(arguments: argparse.Namespace, folder: Path) -> Path:
     return folder
 
 
-def _tried(arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
-    job = {
+class Trial(TypedDict):
+    """What was sampled and scored. `interval`: 95 % of `k3`; None: too few tokens."""
+
+    run: str
+    k3: float
+    interval: tuple[float, float] | None
+    abs_diff_mean: float
+    tokens: int
+    sequences: int
+    sampler: str
+    trainer: str
+    prompts: str
+
+
+def _tried(arguments: argparse.Namespace, model: Path) -> Trial:
+    job: TrialJob = {
         "model": str(model),
         "arguments": arguments.engine_args,
         "answers": arguments.answers,
         "tokens": arguments.tokens,
         "temperature": arguments.temperature,
     }
-    sampled = _answer(TRIAL, job, arguments)
+    sampled: TrialAnswer = _answer(TRIAL, job, arguments)
     sequences = [
         TokenSequence(
             f"answer-{number}",
@@ -183,7 +198,7 @@ def _tried(arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
     return _document(arguments, name, sampled, measured)
 
 
-def _answer(module: str, job: Mapping[str, Any], arguments: argparse.Namespace) -> Mapping[str, Any]:
+def _answer(module: str, job: Mapping[str, Any], arguments: argparse.Namespace) -> Any:
     outcome = run_scorer(module, job, seconds=60 * arguments.scorer_minutes)
     if outcome.answer is None:
         raise ConfigurationError(f"nothing could be sampled from {arguments.model}: {outcome.error}")
@@ -193,7 +208,7 @@ def _answer(module: str, job: Mapping[str, Any], arguments: argparse.Namespace) 
 def _record(
     arguments: argparse.Namespace,
     name: str,
-    sampled: Mapping[str, Any],
+    sampled: TrialAnswer,
     sequences: Sequence[TokenSequence],
     policy: Sequence[Any],
 ) -> None:
@@ -217,7 +232,7 @@ def _record(
         recorder.training(step=1, **sides, trainer_logprobs=[np.asarray(values, np.float32) for values in policy])
 
 
-def _trainer_document(arguments: argparse.Namespace) -> dict[str, Any]:
+def _trainer_document(arguments: argparse.Namespace) -> dict[str, object]:
     """What is known of the side in the trainer's place: of a user's function no more than it was given."""
     settings = settings_of(arguments.trainer_args)
     if arguments.trainer is None:
@@ -226,7 +241,7 @@ def _trainer_document(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"framework": arguments.trainer, **settings, "trial": True}
 
 
-def _document(arguments: argparse.Namespace, name: str, sampled: Mapping[str, Any], measured: Gap) -> dict[str, Any]:
+def _document(arguments: argparse.Namespace, name: str, sampled: TrialAnswer, measured: Gap) -> Trial:
     return {
         "run": name,
         "k3": measured.k3,
@@ -240,17 +255,17 @@ def _document(arguments: argparse.Namespace, name: str, sampled: Mapping[str, An
     }
 
 
-def text(result: str, checks: Sequence[Check], found: Mapping[str, Any], diagnosis: Diagnosis) -> str:
+def text(result: str, checks: Sequence[Check], trial: Trial, diagnosis: Diagnosis) -> str:
     """The outcome in a word, why, and the diagnosis below it."""
-    low_high = "" if found["interval"] is None else " (95 %: {:.2g} to {:.2g})".format(*found["interval"])
-    measured = f"K3 {found['k3']:.3g}{low_high}, mean |d| {found['abs_diff_mean']:.3g}"
+    low_high = "" if trial["interval"] is None else " (95 %: {:.2g} to {:.2g})".format(*trial["interval"])
+    measured = f"K3 {trial['k3']:.3g}{low_high}, mean |d| {trial['abs_diff_mean']:.3g}"
     lines = [
         f"preflight {result}",
         *(f"  {_MARKS[check.outcome]:<8} {check.check}: {harmless(check.words)}" for check in checks),
         "",
-        f"{measured}, {found['tokens']:,} tokens of {found['sequences']} answers to {found['prompts']}",
-        f"sampled by {found['sampler']}; scored by {harmless(found['trainer'])}",
-        f"run {harmless(found['run'])}: `logprobe up` shows it",
+        f"{measured}, {trial['tokens']:,} tokens of {trial['sequences']} answers to {trial['prompts']}",
+        f"sampled by {trial['sampler']}; scored by {harmless(trial['trainer'])}",
+        f"run {harmless(trial['run'])}: `logprobe up` shows it",
         "",
         diagnose_command.text(diagnosis),
     ]

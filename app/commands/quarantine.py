@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
@@ -23,7 +23,13 @@ _WIDEST: Final = 160  # characters of a cell: a path should fit
 _ASIDE: Final = ("path", "run", "reason", "bytes", "moved_at")
 _STUCK: Final = ("path", "run", "error", "attempts", "retry_seconds")
 
-Row = dict[str, Any]
+
+class Outcome(TypedDict):
+    """What became of a file. `error`: why it is ``unchanged``."""
+
+    file: str
+    status: str
+    error: str | None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,8 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     with open_reader(home_path(arguments)) as reader:
         files = queries.quarantine_list(reader, run=arguments.run).to_pylist()
-        stuck = reader.status().get("stuck", {}).get("files", [])
-    stuck = [each for each in stuck if arguments.run in {None, each["run"]}]
+        status = reader.status()
+    waiting = status["stuck"]["files"] if "stuck" in status else []
+    stuck = [file for file in waiting if arguments.run in {None, file["run"]}]
     if arguments.json:
         print(tables.dump({"files": files, "stuck": stuck}))
         return 0
@@ -105,11 +112,12 @@ def _change(arguments: argparse.Namespace, action: str) -> int:
     return 1 if any(each["error"] for each in done) else 0
 
 
-def _outcome(home: Home, action: str, file: str, author: str) -> Row:
+def _outcome(home: Home, action: str, file: str, author: str) -> Outcome:
     try:
-        return {**quarantine_actions.perform(home, action, {"file": file, "author": author}), "error": None}
+        handled = quarantine_actions.perform(home, action, {"file": file, "author": author})
     except LogprobeError as error:
         return {"file": file, "status": "unchanged", "error": str(error).partition("\n")[0]}
+    return {"file": handled["file"], "status": handled["status"], "error": None}
 
 
 def _files(home: Home, arguments: argparse.Namespace) -> list[str]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 from logprobe.app.commands import runs
 from logprobe.app.parsers.arguments import home_path
@@ -35,9 +36,10 @@ from logprobe.app.text.judgement import as_document
 from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.diagnosis.judged import judged_as_of
+from logprobe.monitor.diagnosis.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.judgement import FIRING
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.service.status import Backlog, Status, StuckFile
 
 _CRITICAL: Final = 2
 _MESSAGE: Final = 300  # characters; what went wrong is in the last column and is to be read to its end
@@ -57,7 +59,67 @@ def run(arguments: argparse.Namespace) -> int:
     return _CRITICAL if document["judgement"]["severity"] == "critical" else 0
 
 
-def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
+class Firing(TypedDict):
+    """An alert that fires."""
+
+    rule: str
+    slice: str | None
+    severity: str
+    started_step: int | None
+    value: float | None
+    words: str
+    acknowledged_by: str | None
+    muted: str | None
+
+
+class ServiceState(TypedDict):
+    """Whether a service runs, what waits for it (None: no service looks), and the jobs that fail, with why."""
+
+    running: bool
+    backlog: Backlog | None
+    jobs: dict[str, str]
+
+
+class StatusDocument(TypedDict):
+    """Everything that the command says of a run; what is None is not known, or there is none."""
+
+    run: str
+    state: str
+    reason: str
+    judgement: Mapping[str, object]
+    last_step: int | None
+    steps: int
+    tokens: int
+    sequences: int
+    last_record_at: datetime | None
+    measured: queries.CliGaps | None
+    sent: queries.CliSent
+    doubled: queries.CliDoubled | None
+    attempts: queries.CliAttempts | None
+    on_policy: Mapping[str, object]
+    alerts: list[Firing]
+    alerts_seen_step: int | None
+    judged: JudgedDocument | None
+    kept: queries.FoldKept
+    steps_to_compute: int
+    sudden_ends: list[queries.CliEnds]
+    name_clashes: list[queries.CliNameClashes]
+    stray_marks: list[queries.CliStrayMarks]
+    version_conflicts: list[queries.VersionConflicts]
+    quarantined: int
+    quarantine_reasons: list[str]
+    problems: list[queries.CliProblems]
+    collectors: list[queries.CliCollectors]
+    nodes: list[queries.RelayNodes]
+    stuck: list[StuckFile] | None
+    raw: Mapping[str, Any]  # a row of `cli_raw`; `object_store`: what of the home waits to be moved, as its job says
+    imports: list[Mapping[str, Any]]
+    store: Mapping[str, Any]
+    service: ServiceState
+    gone: NotRequired[str | None]
+
+
+def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
     """Everything the command says, as one document. Raises `ConfigurationError` for an unknown run."""
     facts = run_of(reader, run, now)
     behind = queries.cli_behind(reader, run=run).to_pylist()[0]
@@ -95,19 +157,30 @@ def describe(reader: Any, run: str, *, now: datetime) -> dict[str, Any]:
         "collectors": queries.cli_collectors(reader, run=run).to_pylist(),
         "nodes": queries.relay_nodes(reader, run=run, now=now).to_pylist(),
         "stuck": _stuck(service, run),
-        "raw": _raw(reader, service, run),
+        "raw": {**queries.cli_raw(reader, run=run).to_pylist()[0], "object_store": _progress(service, "object_store")},
         "imports": [each for each in imports_of(service) if each["run"] == run],
-        "store": (service.get("jobs", {}).get("store_budget") or {}).get("progress") or {},
+        "store": _progress(service, "store_budget"),
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
 
 
-def _firing(reader: queries.Source, run: str) -> list[dict[str, Any]]:
+def _firing(reader: queries.Source, run: str) -> list[Firing]:
     """Alerts that fire, silenced ones included: a silence makes nothing better."""
     rows = queries.alert_list(reader, run=run).to_pylist()
-    firing = [dict(row) for row in rows if row["phase"] in FIRING]
-    names = ("rule", "slice", "severity", "started_step", "value", "words", "acknowledged_by", "muted")
-    return [{name: row[name] for name in names} for row in firing]
+    return [
+        {
+            "rule": row["rule"],
+            "slice": row["slice"],
+            "severity": row["severity"],
+            "started_step": row["started_step"],
+            "value": row["value"],
+            "words": row["words"],
+            "acknowledged_by": row["acknowledged_by"],
+            "muted": row["muted"],
+        }
+        for row in rows
+        if row["phase"] in FIRING
+    ]
 
 
 def _seen_step(reader: queries.Source, run: str) -> int | None:
@@ -115,29 +188,28 @@ def _seen_step(reader: queries.Source, run: str) -> int | None:
     return next((row["cursor"] for row in queries.alert_runs(reader).to_pylist() if row["run"] == run), None)
 
 
-def _stuck(service: dict[str, Any], run: str) -> list[dict[str, Any]] | None:
+def _stuck(service: Status, run: str) -> list[StuckFile] | None:
     """Files and folders in the spool that cannot be read now, of this run or of none; None: no service looks."""
-    if not service["running"]:
+    if "stuck" not in service:
         return None
-    return [each for each in (service.get("stuck") or {}).get("files", []) if each["run"] in {None, run}]
+    return [file for file in service["stuck"]["files"] if file["run"] in {None, run}]
 
 
-def _raw(reader: Any, service: dict[str, Any], run: str) -> dict[str, Any]:
-    """Where the run's raw files lie, and what of the home waits to be moved to the object store."""
-    job = service.get("jobs", {}).get("object_store") or {}
-    return {**queries.cli_raw(reader, run=run).to_pylist()[0], "object_store": job.get("progress") or {}}
+def _progress(service: Status, name: str) -> Mapping[str, Any]:
+    """What a job did last; empty without a service, or before its first run."""
+    job = service.get("jobs", {}).get(name)
+    return {} if job is None else job["progress"]
 
 
-def _failing(service: dict[str, Any]) -> dict[str, str]:
+def _failing(service: Status) -> dict[str, str]:
     """Jobs whose failures someone should look at."""
-    found = {
-        name: (job["progress"] or {}).get("problem") or job["last_error"]
-        for name, job in service.get("jobs", {}).items()
+    errors = {
+        name: job["progress"].get("problem") or job["last_error"] for name, job in service.get("jobs", {}).items()
     }
-    return {name: error for name, error in found.items() if error}
+    return {name: error for name, error in errors.items() if error}
 
 
-def words(document: dict[str, Any]) -> str:
+def words(document: StatusDocument) -> str:
     """The document for people."""
     facts = [
         ("run", document["run"]),
@@ -178,13 +250,14 @@ def words(document: dict[str, Any]) -> str:
     facts += [("versions", version_conflict(row)) for row in document["version_conflicts"] if row["differing"]]
     facts += [("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items()]
     lines = [f"{name:<12} {tables.fact(value)}" for name, value in facts]
-    for title, rows in (
+    sections: Sequence[tuple[str, Sequence[Mapping[str, object]]]] = (
         ("alerts", document["alerts"]),
         ("collectors", document["collectors"]),
         *([("nodes", [_node(row) for row in document["nodes"]])] if document["nodes"] else []),
         ("problems", document["problems"]),
         ("stuck", document["stuck"] or []),
-    ):
+    )
+    for title, rows in sections:
         if rows:
             lines += [
                 "",
@@ -198,7 +271,7 @@ def words(document: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node(row: queries.RelayNodes) -> dict[str, Any]:
+def _node(row: queries.RelayNodes) -> dict[str, object]:
     return {
         "node": row["node"],
         "behind": nodes.behind(row),
@@ -209,7 +282,7 @@ def _node(row: queries.RelayNodes) -> dict[str, Any]:
     }
 
 
-def _none(title: str, document: dict[str, Any]) -> str:
+def _none(title: str, document: StatusDocument) -> str:
     if title == "stuck":
         return "unknown, no service is running" if document["stuck"] is None else "no file in the spool"
     if title != "alerts":
@@ -222,11 +295,11 @@ def _short(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 
-def _recorded(document: dict[str, Any]) -> str:
+def _recorded(document: StatusDocument) -> str:
     return "{steps:,} steps, {sequences:,} sequences, {tokens:,} tokens under the mask".format(**document)
 
 
-def _kept(kept: dict[str, Any]) -> str:
+def _kept(kept: queries.FoldKept) -> str:
     if not kept["folded"]:
         return "all sequences of every step"
     sample = (
@@ -241,22 +314,21 @@ def _kept(kept: dict[str, Any]) -> str:
     )
 
 
-def _behind(document: dict[str, Any]) -> str:
+def _behind(document: StatusDocument) -> str:
     dirty = f"{document['steps_to_compute']} steps to compute"
-    service = document["service"]
-    if not service["running"]:
+    waiting = document["service"]["backlog"]
+    if waiting is None:
         return f"{dirty}; no service is running, so the spool is not counted"
-    waiting = service["backlog"]
     return f"{dirty}; {waiting['segments']} segments ({waiting['bytes']:,} bytes) in the spool"
 
 
-def _judged(judged: dict[str, Any]) -> str:
+def _judged(judged: JudgedDocument) -> str:
     if judged["sentence"] is not None:
-        return str(judged["sentence"])
+        return judged["sentence"]
     return "not yet" if judged["judged_step"] is None else f"as of step {judged['judged_step']}"
 
 
-def _quarantined(document: dict[str, Any]) -> str:
+def _quarantined(document: StatusDocument) -> str:
     if not document["quarantined"]:
         return "none"
     return (

@@ -16,6 +16,7 @@ from logprobe.monitor.compare import Place
 from logprobe.monitor.compare.history import history
 from logprobe.monitor.diagnosis import culprit, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.document import DiagnosisDocument
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.proven import latest
 from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Growth, NotMeasured
@@ -69,14 +70,14 @@ def read(place: Place, opened: Row | None = None) -> Incident:
     return found if opened is None else _of(found, place, opened)
 
 
-def _kept(opened: Row | None) -> dict[str, Any] | None:
+def _kept(opened: Row | None) -> DiagnosisDocument | None:
     """The diagnosis that an incident holds; None: it holds none."""
     text = None if opened is None else opened["document"]
-    document: dict[str, Any] | None = None if text is None else json.loads(text)
+    document: DiagnosisDocument | None = None if text is None else json.loads(text)
     return document
 
 
-def _undiagnosed(run: str) -> dict[str, Any]:
+def _undiagnosed(run: str) -> DiagnosisDocument:
     """In the place of the diagnosis of an incident that was closed before there was one: that of today is not about it."""
     missing = NotMeasured("diagnosis", UNDIAGNOSED, "run `logprobe diagnose` while an incident is open")
     advice = Correction("do_not_enable", UNDIAGNOSED)

@@ -33,6 +33,7 @@ from logprobe.app.text.numbers import counted, duration, when
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare.history import History
 from logprobe.monitor.diagnosis.culprit import Picture
+from logprobe.monitor.diagnosis.document import DiagnosisDocument
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.growth.rule import K3, RULE
 from logprobe.monitor.diagnosis.leading import in_reading_order, leading
@@ -125,14 +126,14 @@ def _since(since: int | None, history: History) -> str:
     return f"step {since:,}{first}{after}{'' if at is None else f', {when(at)} UTC'}"
 
 
-def _extent(found: Mapping[str, Any], history: History) -> str:
+def _extent(found: DiagnosisDocument, history: History) -> str:
     words = extent(found, history.growth)
     doubling = history.growth.doubling_steps
     pace = "" if doubling is None else f"; it doubles every {doubling:.0f} steps"
     return words and f"K3 is {words}{pace}"
 
 
-def _correction(found: Mapping[str, Any], standing: Standing) -> str:
+def _correction(found: DiagnosisDocument, standing: Standing) -> str:
     correction = found["correction"]
     return advised(found, standing) or f"{ADVICE[correction['advice']]}: {correction['why']}"
 
@@ -169,7 +170,7 @@ def _remedy(incident: Incident) -> str:
     return "nothing" if found["verdict"] == "healthy" else ""
 
 
-def _setting(found: Mapping[str, Any], standing: Standing) -> str:
+def _setting(found: DiagnosisDocument, standing: Standing) -> str:
     """What the remedy is called in the run's framework."""
     first = leading(found)
     if first is None:
@@ -332,7 +333,7 @@ class Incident:
     `critical`: its critical alerts, rows of `incident_critical`.
     """
 
-    document: Mapping[str, Any]
+    document: DiagnosisDocument
     headline: str
     history: History
     current: Rows = ()
@@ -357,7 +358,7 @@ class Incident:
     @property
     def since(self) -> int | None:
         """First bad step, by the diagnosis or else by what opened the incident; None: not known."""
-        since: int | None = self.document["since_step"]
+        since = self.document["since_step"]
         return since if since is not None or self.opened is None else self.opened["since_step"]
 
     @property
@@ -380,7 +381,8 @@ class Incident:
 
 def report(incident: Incident) -> str:
     """The whole document, as one file."""
-    verdict, opened = incident.document["verdict"], incident.opened
+    verdict: str = incident.document["verdict"]
+    opened = incident.opened
     name = incident.history.label if opened is None else opened["id"]
     if opened is not None and incident.by_alert:
         verdict = "critical" if incident.fires else "open" if opened["closed_at"] is None else "closed"
@@ -474,7 +476,7 @@ def _worst(step: int | None) -> str:
     )
 
 
-def _findings(found: Mapping[str, Any], standing: Standing) -> Iterator[Markup]:
+def _findings(found: DiagnosisDocument, standing: Standing) -> Iterator[Markup]:
     """The leading one first."""
     if not found["findings"]:
         yield element("p", "No cause was found.")
@@ -524,7 +526,7 @@ def _experiment(document: Mapping[str, Any] | None) -> Iterator[Markup]:
         yield section("Proof by experiment", element("p", headline(document)), *arms)
 
 
-def _not_measured(found: Mapping[str, Any]) -> Iterator[Markup]:
+def _not_measured(found: DiagnosisDocument) -> Iterator[Markup]:
     if not found["not_measured"]:
         yield element("p", "All inputs of the diagnosis were measured.")
         return

@@ -13,12 +13,13 @@ from logprobe.alerts.controller.refusals import STOPPED
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
 from logprobe.monitor.diagnosis.causes import BY_NAME
+from logprobe.monitor.diagnosis.document import CorrectionDocument, DiagnosisDocument, FindingDocument, SettingDocument
 from logprobe.monitor.diagnosis.leading import alarms
 
 OFF: Final = Standing()
 
 
-def advised(document: Mapping[str, Any], standing: Standing = OFF) -> str:
+def advised(document: DiagnosisDocument, standing: Standing = OFF) -> str:
     """Advice about the correction of a run, given its diagnosis and where its correction stands; "": nothing to say."""
     if not standing.on:
         return _off(document, standing)
@@ -29,14 +30,14 @@ def advised(document: Mapping[str, Any], standing: Standing = OFF) -> str:
     return f"{said}{outcome and f'; {outcome}'}"
 
 
-def in_force(document: Mapping[str, Any], standing: Standing = OFF) -> dict[str, str]:
+def in_force(document: DiagnosisDocument, standing: Standing = OFF) -> CorrectionDocument:
     """The advice of a diagnosis, ``{"advice", "why"}``, or why the controller does not follow it: there is no second opinion."""
-    correction: Mapping[str, str] = document["correction"]
+    correction = document["correction"]
     held = correction["advice"] == "enable" and not standing.on and standing.objection not in {None, STOPPED}
-    return {"advice": "do_not_enable", "why": standing.waiting or ""} if held else dict(correction)
+    return {"advice": "do_not_enable", "why": standing.waiting or ""} if held else correction
 
 
-def _off(document: Mapping[str, Any], standing: Standing) -> str:
+def _off(document: DiagnosisDocument, standing: Standing) -> str:
     correction = in_force(document, standing)
     if correction["advice"] == "not_needed":
         return ""
@@ -75,13 +76,13 @@ def method(config: Mapping[str, Any] | None) -> str:
     return {"mask": "MIS", "truncate": "TIS"}.get(str(config.get("is_mode")), "clipped importance weights")
 
 
-def settings(finding: Mapping[str, Any], standing: Standing = OFF) -> list[Mapping[str, Any]]:
+def settings(finding: FindingDocument, standing: Standing = OFF) -> list[SettingDocument]:
     """What the remedy is called in the run's framework; where a correction was tried, without the settings that are one."""
     tried = standing.on or standing.ended is not None
     return [setting for setting in finding.get("settings", ()) if not (tried and setting["corrects"])]
 
 
-def unnamed(finding: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
     """Why an alarming finding of `document` names no setting; "": it names one, or a diagnosis of an earlier version could not."""
     if finding.get("settings", True) or not alarms(finding) or "framework" not in document:
         return ""
@@ -91,9 +92,8 @@ def unnamed(finding: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     return f"no setting of {document['framework']} is known to change it{also}"
 
 
-def remedy(finding: Mapping[str, Any], standing: Standing = OFF) -> str:
+def remedy(finding: FindingDocument, standing: Standing = OFF) -> str:
     """What to do about a finding; where a correction is on or has ended, without the advice to switch one on."""
     cause = BY_NAME.get(finding["cause"])
-    fix: str = finding["fix"]
     tried = standing.on or standing.ended is not None
-    return cause.fix_corrected if tried and cause is not None and cause.fix_corrected else fix
+    return cause.fix_corrected if tried and cause is not None and cause.fix_corrected else finding["fix"]

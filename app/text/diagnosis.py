@@ -9,8 +9,9 @@ from typing import Any, Final
 from logprobe.app.text.numbers import number
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis.causes import kind_of
+from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.diagnosis.growth.rule import RULE
-from logprobe.monitor.diagnosis.leading import share_of
+from logprobe.monitor.diagnosis.leading import highest_normal, share_of
 from logprobe.monitor.diagnosis.result import Growth
 
 LAYERS: Final = {
@@ -63,7 +64,7 @@ def evidence_name(evidence: str) -> str:
     return _EVIDENCE.get(evidence, re.sub(r"\bk3\b", "K3", evidence.replace("_", " ")))
 
 
-def verdict_line(document: Mapping[str, Any]) -> str:
+def verdict_line(document: DiagnosisDocument) -> str:
     """The verdict of a diagnosis in one line."""
     since, doubling = document["since_step"], document["doubling_steps"]
     words = f"{document['run']} {_VERDICTS[document['verdict']]}"
@@ -81,15 +82,15 @@ _VERDICTS: Final = {
 }
 
 
-def extent(document: Mapping[str, Any], growth: Growth) -> str:
+def extent(document: DiagnosisDocument, growth: Growth) -> str:
     """How large K3 is, in words; "": not known.
 
     Measured by the run's own normal. A run that is wrong without having grown was wrong from its first step: its own normal says
     nothing then, and K3 is measured by what such setups have.
     """
-    level = document.get("level") or {}
-    if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level.get("k3") is not None:
-        return _beside_setup(level["k3"], (level.get("expected") or {}).get("high"))
+    level = document.get("level")
+    if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level is not None:
+        return _beside_setup(level["k3"], highest_normal(level))
     if growth.ratio is None or growth.baseline is None:
         return ""
     if growth.baseline <= RULE.floor and growth.ratio <= 1:
@@ -97,11 +98,11 @@ def extent(document: Mapping[str, Any], growth: Growth) -> str:
     return f"{number(growth.ratio)}× its baseline of {number(growth.baseline)}"
 
 
-def multiple(document: Mapping[str, Any], growth: Growth) -> str:
+def multiple(document: DiagnosisDocument, growth: Growth) -> str:
     """How many times what it should be K3 is, in a word or two, by the same measure as `extent`; "": not known."""
-    level = document.get("level") or {}
-    high = (level.get("expected") or {}).get("high")
-    if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level.get("k3") is not None:
+    level = document.get("level")
+    if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level is not None:
+        high = highest_normal(level)
         return f"{number(level['k3'] / high)}× normal" if high and level["k3"] > high else ""
     return f"{number(growth.ratio)}× baseline" if growth.ratio is not None and growth.baseline else ""
 
@@ -114,12 +115,12 @@ def _beside_setup(k3: float, high: float | None) -> str:
     return f"{number(k3)}, {number(k3 / high)}× the most that is normal for this set-up ({_limit(high)})"
 
 
-def level_words(document: Mapping[str, Any]) -> str:
+def level_words(document: DiagnosisDocument) -> str:
     """How K3 compares with what the setup should have, for a run that is too short for more; "": not known."""
-    level = document.get("level") or {}
-    high, dtype = (level.get("expected") or {}).get("high"), (level.get("setup") or {}).get("engine_dtype")
-    if level.get("k3") is None:
+    level = document.get("level")
+    if level is None:
         return ""
+    high, dtype = highest_normal(level), level.get("setup", {}).get("engine_dtype")
     if high is None or dtype is None:
         return f"K3 was {number(level['k3'])}; no setup was recorded to compare it with."
     sort = str(dtype).replace("bfloat16", "bf16").replace("float16", "fp16").replace("float32", "fp32")
@@ -127,11 +128,11 @@ def level_words(document: Mapping[str, Any]) -> str:
     return f"Level {status} for {sort}: {number(level['k3'])}, at most {_limit(high)}." if status else ""
 
 
-def remembered(document: Mapping[str, Any]) -> str:
+def remembered(document: DiagnosisDocument) -> str:
     """What known-good runs of the setup had, while the run has no baseline yet; "": there are none, or it has one."""
-    level = document.get("level") or {}
-    memory = level.get("remembered")
-    if memory is None or (document.get("growth") or {}).get("verdict") != "calibrating":
+    level, growth = document.get("level"), document.get("growth")
+    memory = level and level.get("remembered")
+    if level is None or memory is None or growth is None or growth["verdict"] != "calibrating":
         return ""
     now = (
         "K3 at lag 0 was not measured here"
@@ -146,7 +147,7 @@ def _limit(value: float) -> str:
     return f"{value:g}".replace("e-0", "e-")
 
 
-def share(finding: Mapping[str, Any]) -> str:
+def share(finding: FindingDocument) -> str:
     """How much of today's K3 a finding explains, or of the tokens where these are in no mean; "": not known."""
     now = share_of(finding)
     if finding["cause"] in _UNCOUNTED and finding["evidence"].get("share") is not None:
@@ -156,7 +157,7 @@ def share(finding: Mapping[str, Any]) -> str:
     return f"{'under 1%' if 0 < now < _LEAST else f'{now:.0%}'} of K3"
 
 
-def informational(finding: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
     """Why an informational finding asks for nothing: only noise whose level was compared with a recorded setup is normal for it.
 
     >>> informational({"cause": "low_precision"}, {"level": {"status": "unknown set-up"}})
@@ -164,14 +165,15 @@ def informational(finding: Mapping[str, Any], document: Mapping[str, Any]) -> st
     """
     if kind_of(finding["cause"]) != "noise":
         return "needs no action"
-    return _INFORMATIONAL.get((document.get("level") or {}).get("status", ""), "not known whether normal")
+    level = document.get("level")
+    return _INFORMATIONAL.get("" if level is None else level.get("status", ""), "not known whether normal")
 
 
-def qualities(finding: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
+def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str]:
     """How much of K3 a finding of `document` explains, and whether it is accepted, informational, or forbids a correction."""
     said = [share(finding)]
-    if finding.get("accepted") is not None:
-        said.append(f"accepted: {finding['accepted']['because']}")
+    if (accepted := finding.get("accepted")) is not None:
+        said.append(f"accepted: {accepted['because']}")
     elif finding.get("urgency") == "informational":
         said.append(informational(finding, document))
     if finding.get("vetoes"):

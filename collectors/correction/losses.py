@@ -261,7 +261,7 @@ def unbiased_kl(
 
 
 def _prepared(
-    logprobs: dict[str, Any], mask: Any, advantages: Any, correction: Correction | None
+    logprobs: Mapping[str, Any], mask: Any, advantages: Any, correction: Correction | None
 ) -> tuple[Batch, Array, Array | None, Array]:
     """The batch, its sound tokens under the mask, the correction's weights and denominator, all padded alike."""
     if correction is None:
@@ -269,7 +269,7 @@ def _prepared(
         weights, denominator = None, batch.mask
     else:
         extra = {"correction.weights": correction.weights, "correction.denominator_mask": correction.denominator_mask}
-        batch = batch_of(logprobs | extra, correction.mask, advantages)
+        batch = batch_of({**logprobs, **extra}, correction.mask, advantages)
         weights = batch.logprobs["correction.weights"]
         denominator = batch.logprobs["correction.denominator_mask"] != 0
     sides = batch.logprobs["old_logprobs"], batch.logprobs["current_logprobs"]

@@ -18,7 +18,7 @@ vLLM's default, raw log-probs, are not scaled either.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -159,7 +159,7 @@ class _Watch:
         # Of the weights that sample; a batch keeps that of its own. A trainer that loads its engine at some generations only scores with newer ones.
         self._version = 0
         # The batch that TRL splits into the micro-batches of its updates, where they are corrected, and what is left of it by configuration.
-        self._whole: dict[str, Any] = {}
+        self._whole: Mapping[str, Any] = {}
         self._left: dict[CorrectionConfig, Any] = {}
 
     def attach(self) -> None:
@@ -201,7 +201,7 @@ class _Watch:
     def _computed(self, result: tuple[Any, ...], *_: Any, **__: Any) -> None:
         self._forwards.append((_detached(result[0]), _detached(result[1])))
 
-    def _generated(self, batch: dict[str, Any], inputs: Sequence[Any], *_: Any) -> None:
+    def _generated(self, batch: MutableMapping[str, Any], inputs: Sequence[Any], *_: Any) -> None:
         """Adds our columns to the batch of one generation."""
         passes, self._forwards = [logprobs for logprobs, _ in self._forwards], []
         if not self._trainer.model.training:
@@ -226,7 +226,7 @@ class _Watch:
         if self._rewards is not None:
             batch[_REWARDS] = self._rewards[rank * size : (rank + 1) * size]
         if "old_logps" in batch:  # RLOO scores the policy, then the reference, and keeps only sums
-            batch |= dict(zip((_OLD, _REFERENCE), passes, strict=False))
+            batch.update(zip((_OLD, _REFERENCE), passes, strict=False))
         if met is None and batch.get("sampling_per_token_logps") is not None:
             self._record_rollout(batch)
 
@@ -238,7 +238,7 @@ class _Watch:
         """Whether the engine's plugin records these samples, each by one request whose name is known here."""
         return bool(os.environ.get("LOGPROBE_HOME")) and [len(names) for names in self._requests] == [size]
 
-    def _record_rollout(self, batch: dict[str, Any]) -> None:
+    def _record_rollout(self, batch: Mapping[str, Any]) -> None:
         """The engine's side as TRL received it, where no plugin records it."""
         mask = _mask(batch)
         keep = [row.nonzero().flatten() for row in mask.bool()]
@@ -252,7 +252,7 @@ class _Watch:
 
     # --- One micro-batch ---
 
-    def _corrected(self, model: Any, inputs: dict[str, Any]) -> tuple[Any, Any] | None:
+    def _corrected(self, model: Any, inputs: Mapping[str, Any]) -> tuple[Any, Any] | None:
         """The same batch with logprobe's importance weights, while a correction is on."""
         self._forwards = []
         if self._corrector is None or not self._trainer.model.training:
@@ -262,11 +262,11 @@ class _Watch:
         )
         return None if weights is None else (model, {**inputs, _RATIO: weights})
 
-    def _weighted(self, config: CorrectionConfig, inputs: dict[str, Any]) -> tuple[Correction, Any]:
+    def _weighted(self, config: CorrectionConfig, inputs: Mapping[str, Any]) -> tuple[Correction, Any]:
         correction = _correction(config, inputs)
         return correction, weights_for(correction, _mask(inputs), _DIVISORS[self._loss], self._share_left(config))
 
-    def _impossible(self, config: CorrectionConfig, inputs: dict[str, Any]) -> str | None:
+    def _impossible(self, config: CorrectionConfig, inputs: Mapping[str, Any]) -> str | None:
         """Why TRL's loss cannot do what `config` states; None: it can."""
         loss, ranks = self._loss, int(self._trainer.accelerator.num_processes)
         if any(inputs.get(name) is None for name in (_RATIO, *_CORRECTED[:2])):
@@ -290,7 +290,7 @@ class _Watch:
     def _loss(self) -> str:
         return str(self._trainer.args.loss_type)
 
-    def _trained(self, _: Any, __: Any, inputs: dict[str, Any]) -> None:
+    def _trained(self, _: Any, __: Any, inputs: Mapping[str, Any]) -> None:
         forwards, self._forwards = self._forwards, []
         if not self._trainer.model.training or _NAMES not in inputs:
             return
@@ -347,17 +347,17 @@ class _Watch:
 
     # --- One logged step ---
 
-    def _logged(self, _: Any, logs: dict[str, Any], *__: Any, **___: Any) -> None:
+    def _logged(self, _: Any, logs: Mapping[str, Any], *__: Any, **___: Any) -> None:
         """TRL has added its metrics to `logs` by now."""
         record_logged(self._recorder, self._trainer, logs)
 
 
-def _correction(config: CorrectionConfig, batch: dict[str, Any]) -> Correction:
+def _correction(config: CorrectionConfig, batch: Mapping[str, Any]) -> Correction:
     rollout, trainer, advantages = (batch[name] for name in _CORRECTED[:3])
     return correct(config, rollout, trainer, _mask(batch), advantages=advantages)
 
 
-def _mask(batch: dict[str, Any]) -> Any:
+def _mask(batch: Mapping[str, Any]) -> Any:
     """[batch, time]: what the policy sampled, tools' output left out."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if batch.get("tool_mask") is not None else mask
@@ -446,5 +446,5 @@ class _OnlineDpoWatch:
         )
         self._begin()
 
-    def _logged(self, _: Any, logs: dict[str, Any], *__: Any, **___: Any) -> None:
+    def _logged(self, _: Any, logs: Mapping[str, Any], *__: Any, **___: Any) -> None:
         record_logged(self._recorder, self._trainer, logs)

@@ -57,7 +57,7 @@ class Connection:
             raise self.failed(error) from None
         return writer, answers
 
-    def ask(self, action: str, document: Mapping[str, Any], seconds: float = _CALL_SECONDS) -> dict[str, Any]:
+    def ask(self, action: str, document: Mapping[str, Any], seconds: float = _CALL_SECONDS) -> Mapping[str, Any]:
         """The answer to one `protocol` action; the call ends after `seconds`.
 
         Raises `ServiceUnavailableError` or `ConfigurationError`.
@@ -65,14 +65,14 @@ class Connection:
         call = flight.Action(action, json.dumps(document).encode())
         try:
             (answer,) = list(self._open().do_action(call, self._options(seconds)))
-            found = json.loads(answer.body.to_pybytes())
+            document = json.loads(answer.body.to_pybytes())
         except ConfigurationError:  # a ValueError
             raise
         except (pa.ArrowException, ValueError) as error:
             raise self.failed(error) from None
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise ServiceUnavailableError(f"{self._target.address}: the answer is no document")
-        return found
+        return document
 
     def failed(self, error: Exception) -> ServiceUnavailableError:
         """What a call failed with, as one line. The next call opens a new connection."""

@@ -72,7 +72,9 @@ _SAMPLING: Final = (
 )  # fmt: skip
 
 
-def engine_document(vllm_config: Any, *, injected: bool, effective: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def engine_document(
+    vllm_config: Any, *, injected: bool, effective: Mapping[str, Any] | None = None
+) -> Mapping[str, Any]:
     """The engine configuration as a JSON-ready document.
 
     Args:
@@ -97,7 +99,7 @@ def engine_document(vllm_config: Any, *, injected: bool, effective: Mapping[str,
     }
 
 
-def _arguments(vllm_config: Any) -> dict[str, Any] | None:
+def _arguments(vllm_config: Any) -> dict[str, object] | None:
     """What someone set, `hf_overrides` among it: unlike a model's own config, it does not come with the checkpoint."""
     given = arguments(vllm_config)
     return given and {name: _plain(value, 3) for name, value in given.items() if not _SECRET.search(name)}
@@ -117,7 +119,7 @@ def sampling_settings(params: Any) -> tuple[Any, ...]:
     return tuple([getattr(params, name, None) for name in _SAMPLING])
 
 
-def sampling_document(params: Any) -> dict[str, Any]:
+def sampling_document(params: Any) -> dict[str, object]:
     """The effective sampling params of a request, as far as they matter to a log-prob, as a JSON-ready document."""
     return {name: _plain(value, 3) for name, value in zip(_SAMPLING, sampling_settings(params), strict=True)}
 

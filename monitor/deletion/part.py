@@ -1,6 +1,6 @@
 """Deleting runs as a part of the service: people ask for it; what could not be removed, or comes late, is removed later.
 
-`perform` does it through the running service or directly, as other actions on a home.
+`delete` and `release` do it through the running service or directly, as other actions on a home.
 
 Deletes what a home holds of a run. Each step can be done again: killed anywhere, the next attempt finishes it.
 
@@ -23,7 +23,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
@@ -66,12 +66,45 @@ def part(store: Store, stopping: threading.Event) -> Part:
     return Part(jobs=[Job("deletions", SECONDS, sweeper.run_once)], actions=actions.offered(_ACTIONS, store))
 
 
-def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Does one, through the service if one runs, else with the home to ourselves.
+class Objects(TypedDict):
+    """Objects of a deleted run: how many were removed, how many wait for it, and why (None: there was no time)."""
+
+    removed: int
+    waiting: int
+    problem: str | None
+
+
+class Deleted(TypedDict):
+    """What was removed of a run. `rows`: by table."""
+
+    run: str
+    deleted_at: str
+    rows: dict[str, int]
+    files: int
+    bytes: int
+    objects: Objects
+
+
+class Released(TypedDict):
+    """A deleted run whose name may be used again."""
+
+    run: str
+    released_at: str | None
+
+
+def delete(home: Home, document: Mapping[str, Any]) -> Deleted:
+    """Deletes the run of ``{"run", "author", "force"}``, through the service if one runs, else with the home to ourselves.
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
     """
-    return actions.perform(_ACTIONS, home, name, document, seconds=_ANSWER_SECONDS)
+    deleted: Deleted = actions.perform(_ACTIONS, home, DELETE, document, seconds=_ANSWER_SECONDS)
+    return deleted
+
+
+def release(home: Home, document: Mapping[str, Any]) -> Released:
+    """Lets the name of ``{"run", "author"}`` be used again. Raises as `delete`."""
+    released: Released = actions.perform(_ACTIONS, home, RELEASE, document, seconds=_ANSWER_SECONDS)
+    return released
 
 
 def waits(home: Home, run: str) -> bool:
@@ -89,7 +122,7 @@ class Sweeper:
         self._quiet: dict[str, float] = {}  # deletion → when something of it was found last (monotonic)
         self._looked: float | None = None  # at all of them
 
-    def run_once(self) -> dict[str, Any]:
+    def run_once(self) -> dict[str, object]:
         """Counts of what was removed, and `left`: why not all of it was. Raises `StoreError`."""
         deleted = {each.run: each for each in self._tombstones.all().values() if each.released_at is None}
         left, rows, files = [], 0, 0
@@ -126,11 +159,8 @@ def _name(tombstone: Tombstone) -> str:
     return f"{tombstone.deleted_at} {tombstone.run}"
 
 
-def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Deletes a run.
-
-    ``{"run", "author", "force"}`` → ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes", "objects": {"removed", "waiting", "problem"}}``.
-    """
+def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> Deleted:
+    """``{"run", "author", "force"}``."""
     run, author = actions.run_of(document), actions.text(document, "author")
     tombstones = Tombstones(store.home)
     if (moved := MovedRuns(store.home).find(run)) is not None:
@@ -175,7 +205,7 @@ def _writers(store: Store, run: str) -> frozenset[str]:
     return frozenset(name for name in (*ingested, *waiting) if not name.startswith(IMPORTS))
 
 
-def _objects_removed(store: Store, done: Erased) -> dict[str, Any]:
+def _objects_removed(store: Store, done: Erased) -> Objects:
     """Removes objects for a while; the service's job removes what is left."""
     waiting, problem, deadline = set(done.objects), None, time.monotonic() + _OBJECTS_SECONDS
     try:
@@ -187,8 +217,8 @@ def _objects_removed(store: Store, done: Erased) -> dict[str, Any]:
     return {"removed": len(done.objects) - len(waiting), "waiting": len(waiting), "problem": problem}
 
 
-def _release(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"run", "author"}`` → ``{"run", "released_at"}``."""
+def _release(store: Store, document: Mapping[str, Any], now: datetime) -> Released:
+    """``{"run", "author"}``."""
     run, author = actions.run_of(document), actions.text(document, "author")
     tombstones = Tombstones(store.home)
     if tombstones.find(run) is None:

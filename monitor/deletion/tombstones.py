@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from types import MappingProxyType
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -76,7 +77,7 @@ class Tombstone:
         except (TypeError, ValueError):
             return True
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As JSON-like data."""
         return {**asdict(self), **{name: sorted(getattr(self, name)) for name in _SETS}}
 

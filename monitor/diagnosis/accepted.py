@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logprobe.monitor import queries
+from logprobe.monitor.diagnosis.document import DiagnosisDocument
+from logprobe.monitor.diagnosis.leading import share_of
 from logprobe.monitor.diagnosis.result import Acceptance
 from logprobe.monitor.queries import Source
 
@@ -60,11 +62,11 @@ def expectation(source: Source, run: str, reference: str | None = None) -> Expec
     return next((Expectation(row["run"], row["k3"], row["steps"], row["same_setup"]) for row in rows), None)
 
 
-def explained(document: Mapping[str, Any], cause: str) -> float | None:
+def explained(document: DiagnosisDocument, cause: str) -> float | None:
     """K3 that `cause` explains in a diagnosis; None: it is not found, or its share is not known. `document`: of `Diagnosis.document`."""
     level = document.get("level")
     finding = next((each for each in document["findings"] if each["cause"] == cause), None)
     if level is None or finding is None:
         return None
-    share = finding["share"]["now"]
-    return None if share is None else share * float(level["k3"])
+    share = share_of(finding)
+    return None if share is None else share * level["k3"]

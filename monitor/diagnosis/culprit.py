@@ -10,7 +10,8 @@ import numpy as np
 
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.causes import BY_NAME, kind_of
-from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.diagnosis.leading import highest_normal, leading
 from logprobe.monitor.queries import Source
 
 _STEPS: Final = 200  # that are read; of a longer run as many, evenly spaced
@@ -46,7 +47,7 @@ class Picture:
         return f"K3 by step of {' and of '.join(self.lines)}."
 
 
-def read(source: Source, run: str, document: Mapping[str, Any], steps: Sequence[int]) -> Picture | None:
+def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[int]) -> Picture | None:
     """The picture of the finding that people read first.
 
     Args:
@@ -78,7 +79,7 @@ def read(source: Source, run: str, document: Mapping[str, Any], steps: Sequence[
     )
 
 
-def _lines(finding: Row, rows: Sequence[Row], steps: Sequence[int]) -> dict[str, list[Point]]:
+def _lines(finding: FindingDocument, rows: Sequence[Row], steps: Sequence[int]) -> dict[str, list[Point]]:
     names, concerned = _split(finding)
     if concerned is None:
         return {"all tokens": _by_step(rows, steps)}
@@ -87,7 +88,7 @@ def _lines(finding: Row, rows: Sequence[Row], steps: Sequence[int]) -> dict[str,
     return lines if names[0] in lines else {"all tokens": _by_step(rows, steps)}
 
 
-def _split(finding: Row) -> tuple[tuple[str, str], Concerned | None]:
+def _split(finding: FindingDocument) -> tuple[tuple[str, str], Concerned | None]:
     """What the tokens concerned and the others are called, and which they are; no rule: the cause concerns all alike."""
     replica = finding["evidence"].get("replica")
     if finding["cause"] == "replica_divergence" and replica is not None:
@@ -117,7 +118,8 @@ def _by_step(rows: Sequence[Row], steps: Sequence[int]) -> list[Point]:
     return [(step, k3[step] / tokens[step] if tokens[step] else None) for step in steps]
 
 
-def _limit(cause: str, document: Row) -> tuple[float | None, str]:
+def _limit(cause: str, document: DiagnosisDocument) -> tuple[float | None, str]:
+    growth, level = document.get("growth"), document.get("level")
     if kind_of(cause) == "growth":
-        return (document.get("growth") or {}).get("baseline"), "baseline"
-    return ((document.get("level") or {}).get("expected") or {}).get("high"), "most that is normal"
+        return growth and growth["baseline"], "baseline"
+    return level and highest_normal(level), "most that is normal"

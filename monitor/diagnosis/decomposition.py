@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.monitor.diagnosis.document import ExplainedDocument, PartDocument
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.measures import Floats
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
@@ -86,7 +87,7 @@ class Decomposition:
         said = [f"{self.parts[name].share:.0%} {_WORDS[name]}" for name in most if self.parts[name].share >= 0.05]  # noqa: PLR2004 - worth a word
         return f"K3 grew from {self.k3[0]:.2g} to {self.k3[1]:.2g}: {', '.join(said)}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ExplainedDocument:
         """JSON-ready form."""
         return {
             "first": list(self.first),
@@ -97,7 +98,7 @@ class Decomposition:
         }
 
 
-def _document(part: Part) -> dict[str, Any]:
+def _document(part: Part) -> PartDocument:
     return {
         "k3": part.k3,
         "interval": list(part.interval),

@@ -15,6 +15,7 @@ from typing import Any, Final
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.diagnose import diagnose
+from logprobe.monitor.diagnosis.document import DiagnosisDocument
 from logprobe.monitor.diagnosis.leading import leading, share_of
 from logprobe.monitor.diagnosis.memory import known_level
 from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
@@ -89,7 +90,7 @@ class DiagnosisStage:
             if kept and kept["diagnosed_at"] != row["diagnosed_at"] and kept["revision"] >= row["revision"]:
                 return False  # the other thread has diagnosed it meanwhile, from no older data
             changed = not kept or essence(json.loads(kept["document"])) != essence(document)
-            self._store.execute(cursor, "diagnosis_write", **_columns(row, found, document, at))
+            self._write(cursor, row, found, document, at)
             if (level := known_level(found)) is None:
                 self._store.execute(cursor, "known_levels_forget", run=run)
             else:
@@ -98,30 +99,31 @@ class DiagnosisStage:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
         return changed
 
+    def _write(self, cursor: Any, row: Row, found: Diagnosis, document: DiagnosisDocument, at: datetime) -> None:
+        first = leading(document)
+        self._store.execute(
+            cursor,
+            "diagnosis_write",
+            run=row["run"],
+            step=row["step"],
+            revision=row["revision"],
+            verdict=found.verdict,
+            layer=found.layer,
+            since_step=found.since_step,
+            causes=[finding.cause for finding in found.findings],
+            document=encode(finite(document)).decode(),
+            diagnosed_at=at,
+            cause=None if first is None else first["cause"],
+            share=None if first is None else share_of(first),
+            urgency=None if first is None else first["urgency"],
+            advice=found.correction.advice,
+        )
+
     def _kept(self, run: str) -> Row | None:
         return next(iter(queries.diagnosis_kept(self._store, run=run).to_pylist()), None)
 
 
-def _columns(row: Row, found: Diagnosis, document: Mapping[str, Any], at: datetime) -> dict[str, Any]:
-    first = leading(document)
-    return {
-        "run": row["run"],
-        "step": row["step"],
-        "revision": row["revision"],
-        "verdict": found.verdict,
-        "layer": found.layer,
-        "since_step": found.since_step,
-        "causes": [finding.cause for finding in found.findings],
-        "document": encode(finite(document)).decode(),
-        "diagnosed_at": at,
-        "cause": None if first is None else first["cause"],
-        "share": None if first is None else share_of(first),
-        "urgency": None if first is None else first["urgency"],
-        "advice": found.correction.advice,
-    }
-
-
-def essence(document: Mapping[str, Any]) -> tuple[str, str, frozenset[tuple[str, bool]]]:
+def essence(document: DiagnosisDocument) -> tuple[str, str, frozenset[tuple[str, bool]]]:
     """What makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move with every step."""
     causes = ((f["cause"], f.get("accepted") is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
     return document["verdict"], document["layer"], frozenset(causes)

@@ -10,10 +10,10 @@ time either.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from logprobe.monitor import queries
 from logprobe.monitor.queries import Source
@@ -29,6 +29,21 @@ def is_in_time(steps: int, seconds: float) -> bool:
     Promised is that of live runs only; a run that is not live and behind is not judged either.
     """
     return steps <= STEPS or seconds <= SECONDS
+
+
+class JudgedDocument(TypedDict):
+    """A `JudgedAsOf` in JSON, with what it says."""
+
+    run: str
+    live: bool
+    newest_step: int
+    judged_step: int | None
+    diagnosed_step: int | None
+    steps_behind: int
+    seconds_behind: float
+    spooled_seconds: float
+    in_time: bool
+    sentence: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +85,20 @@ class JudgedAsOf:
             return f"{since}: newer records have waited in the spool for {self.spooled_seconds:,.0f} s"
         return f"{since}: {self.steps_behind:,} steps and {self.seconds_behind:,.0f} s behind step {self.newest_step}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JudgedDocument:
         """JSON-ready form."""
-        return {**asdict(self), "in_time": self.in_time, "sentence": self.sentence}
+        return {
+            "run": self.run,
+            "live": self.live,
+            "newest_step": self.newest_step,
+            "judged_step": self.judged_step,
+            "diagnosed_step": self.diagnosed_step,
+            "steps_behind": self.steps_behind,
+            "seconds_behind": self.seconds_behind,
+            "spooled_seconds": self.spooled_seconds,
+            "in_time": self.in_time,
+            "sentence": self.sentence,
+        }
 
 
 def judged_as_of(

@@ -5,18 +5,14 @@ Works on `Diagnosis.document`, also of earlier versions, whose findings have no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from logprobe.monitor.diagnosis.causes import kind_of
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument, LevelDocument
 from logprobe.monitor.diagnosis.result import LAYERS
 from logprobe.monitor.diagnosis.urgency import STANDARDS
 
-Found = Mapping[str, Any]  # a finding's document
 
-
-def foremost(document: Mapping[str, Any]) -> Found | None:
+def foremost(document: DiagnosisDocument) -> FindingDocument | None:
     """The finding that verdict, layer, onset and advice are about; None: none alarms or forbids a correction.
 
     What forbids a correction comes first, semantic before inference path; then, where a correction is advised, the objective's; then
@@ -26,15 +22,14 @@ def foremost(document: Mapping[str, Any]) -> Found | None:
         return None
     forbidding = [each for each in document["findings"] if each["confidence"] >= CREDIBLE and _forbids(each)]
     if forbidding:
-        worst: Found = min(forbidding, key=lambda each: LAYERS.index(each["layer"]))
-        return worst
+        return min(forbidding, key=lambda each: LAYERS.index(each["layer"]))
     alarming = [each for each in document["findings"] if alarms(each)]
     advised = document["correction"]["advice"] == "enable"
-    first: Found | None = next(iter(alarming), None)
+    first = next(iter(alarming), None)
     return next((each for each in alarming if advised and each["layer"] == "objective"), first)
 
 
-def leading(document: Mapping[str, Any]) -> Found | None:
+def leading(document: DiagnosisDocument) -> FindingDocument | None:
     """The finding whose name and remedy people read first: `foremost`, or what explains K3 where that one explains little of it."""
     first = foremost(document)
     if first is None or _explains(first):
@@ -43,30 +38,36 @@ def leading(document: Mapping[str, Any]) -> Found | None:
     return most if (share_of(most) or 0.0) >= STANDARDS.material else first
 
 
-def in_reading_order(document: Mapping[str, Any]) -> list[Found]:
+def in_reading_order(document: DiagnosisDocument) -> list[FindingDocument]:
     """All findings, the leading one first, then what must be ruled out first, the others in the order of the document."""
     first, second = leading(document), foremost(document)
     return sorted(document["findings"], key=lambda each: (each is not first, each is not second))
 
 
-def alarms(finding: Found) -> bool:
+def alarms(finding: FindingDocument) -> bool:
     """Whether a finding is credible, and neither as expected of the setup nor accepted."""
     urgent = finding.get("urgency", "act") != "informational" and finding.get("accepted") is None
     return bool(urgent and finding["confidence"] >= CREDIBLE)
 
 
-def share_of(finding: Found) -> float | None:
+def share_of(finding: FindingDocument) -> float | None:
     """The share of today's gap that it explains; None: not known."""
-    share: float | None = (finding.get("share") or {}).get("now")
-    return share
+    share = finding.get("share")
+    return None if share is None else share["now"]
 
 
-def _explains(finding: Found) -> bool:
+def highest_normal(level: LevelDocument) -> float | None:
+    """The most that others report of such a setup; None: not known."""
+    expected = level.get("expected")
+    return None if expected is None else expected["high"]
+
+
+def _explains(finding: FindingDocument) -> bool:
     """Whether it makes a material part of the gap, or that is not known; growth of an unknown share says how the gap goes, not why."""
     now = share_of(finding)
     return kind_of(finding["cause"]) != "growth" if now is None else now >= STANDARDS.material
 
 
-def _forbids(finding: Found) -> bool:
+def _forbids(finding: FindingDocument) -> bool:
     """Whether it forbids a correction; a diagnosis of an earlier version did not say, and went by layers."""
     return bool(finding.get("vetoes", finding["layer"] in LAYERS[:2]))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from logprobe.monitor import judgement, queries
 from logprobe.monitor.diagnosis.evidence.setup import flat, from_documents, parsed
@@ -70,10 +70,10 @@ def _engine(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "engine", row["fingerprint"]
         return
     document = parsed(row["deciding"])
-    summary = document.pop("summary")
+    summary = document["summary"]
     summary = summary if isinstance(summary, dict) else {"summary": summary}
     yield from ((name, value) for name, value in summary.items() if value is not None)
-    for name, value in flat(document):
+    for name, value in flat({name: part for name, part in document.items() if name != "summary"}):
         short = name.removeprefix("effective.")
         if value is not None and (short == name or summary.get(short) != value):
             yield name, value
@@ -133,7 +133,16 @@ def _digest(settings: Mapping[str, str]) -> str:
     return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def known_level(found: Diagnosis) -> dict[str, Any] | None:
+class KnownLevel(TypedDict):
+    """What a run with a known-good level adds to ``known_levels``."""
+
+    setup: str
+    settings: str
+    low: float
+    high: float
+
+
+def known_level(found: Diagnosis) -> KnownLevel | None:
     """The row of ``known_levels`` that follows from a diagnosis; None: it is not known to be good, or of which setup it is.
 
     Healthy by the run's own past, not by this memory, with a level that is not above what others report, and nothing found that asks for

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from logprobe.monitor.diagnosis.document import FindingDocument, SettingDocument
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.result import Diagnosis, Setting
 
@@ -69,17 +70,17 @@ def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> tuple[Set
     )
 
 
-def told(finding: Mapping[str, Any]) -> str:
+def told(finding: FindingDocument) -> str:
     """A finding's remedy with the settings that it names; `finding`: as `Finding.document` has it."""
     return " ".join([finding["fix"], *(f"{in_words(setting)}." for setting in finding.get("settings", ()))])
 
 
-def in_words(setting: Mapping[str, Any]) -> str:
+def in_words(setting: SettingDocument) -> str:
     """A setting as it is written down, whose it is, and what it is now; `setting`: as `Setting.document` has it."""
     return f"`{setting['copy']}` ({'; '.join((setting['framework'], *particulars(setting)))})"
 
 
-def particulars(setting: Mapping[str, Any]) -> tuple[str, ...]:
+def particulars(setting: SettingDocument) -> tuple[str, ...]:
     """Where a setting belongs, its value now, and what its value means."""
     now = "not recorded" if setting["now"] is None else ", ".join(map(_plain, setting["now"]))
     return tuple(filter(None, (setting["where"], f"now {now}", setting["words"])))

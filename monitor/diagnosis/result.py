@@ -1,6 +1,6 @@
 """What a diagnosis says: the data types that the command line, the store, alerts and the app share.
 
-`Diagnosis.document` is the one JSON form of it. Pure data: but for the limit of an acceptance, nothing here decides anything.
+`Diagnosis.document` is its JSON form (`document`). Pure data: but for the limit of an acceptance, nothing here decides anything.
 
 A cause that people have accepted stays visible, and neither alarms nor vetoes until it exceeds what was accepted. Where acceptances are
 kept, and who may add them, is decided elsewhere.
@@ -11,6 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, Self
+
+from logprobe.monitor.diagnosis.document import (
+    AcceptanceDocument,
+    CorrectionDocument,
+    DiagnosisDocument,
+    ExplainedDocument,
+    FindingDocument,
+    GrowthDocument,
+    LevelDocument,
+    NotMeasuredDocument,
+    RememberedDocument,
+    SettingDocument,
+)
 
 Layer = Literal["semantic", "inference_path", "objective"]
 Verdict = Literal["healthy", "growing", "critical", "calibrating", "no_data"]
@@ -53,9 +66,19 @@ class Setting:
     copy: str
     corrects: bool
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> SettingDocument:
         """JSON-ready form."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {
+            "framework": self.framework,
+            "where": self.where,
+            "name": self.name,
+            "now": self.now,
+            "suggested": self.suggested,
+            "known": self.known,
+            "words": self.words,
+            "copy": self.copy,
+            "corrects": self.corrects,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +124,7 @@ class Finding:
         """What findings are ordered by: confidence × effect."""
         return self.confidence * self.effect
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> FindingDocument:
         """JSON-ready form."""
         return {
             "cause": self.cause,
@@ -127,9 +150,13 @@ def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 4)
 
 
-def _significant(value: float | None) -> float | None:
+def _digits(value: float) -> float:
     """With the digits that sums over tokens keep, in whatever order a database adds them."""
-    return None if value is None else float(f"{value:.9g}")
+    return float(f"{value:.9g}")
+
+
+def _significant(value: float | None) -> float | None:
+    return None if value is None else _digits(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +181,7 @@ class Growth:
     doubling_interval: tuple[float, float | None] | None = None
     reasons: tuple[str, ...] = ()
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> GrowthDocument:
         """JSON-ready form."""
         interval = self.doubling_interval
         return {
@@ -168,11 +195,18 @@ class Growth:
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
+    def of(cls, document: GrowthDocument) -> Self:
         """From its JSON-ready form."""
         interval = document["doubling_interval"]
-        given = {**document, "doubling_interval": interval and tuple(interval), "reasons": tuple(document["reasons"])}
-        return cls(**given)
+        return cls(
+            verdict=document["verdict"],
+            since_step=document["since_step"],
+            baseline=document["baseline"],
+            ratio=document["ratio"],
+            doubling_steps=document["doubling_steps"],
+            doubling_interval=None if interval is None else (interval[0], interval[1]),
+            reasons=tuple(document["reasons"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +265,13 @@ class Remembered:
         low, high = (f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e") for value in (self.low, self.high))
         return low if low == high else f"{low} to {high}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> RememberedDocument:
         """JSON-ready form."""
         return {
             "runs": self.runs,
-            "low": _significant(self.low),
-            "high": _significant(self.high),
-            "median": _significant(self.median),
+            "low": _digits(self.low),
+            "high": _digits(self.high),
+            "median": _digits(self.median),
             "differs": [{"setting": each.setting, "then": each.then, "now": each.now} for each in self.differs],
             "words": self.words,
         }
@@ -273,10 +307,10 @@ class Level:
     remembered: Remembered | None = None
     settled: bool = False
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> LevelDocument:
         """JSON-ready form."""
         return {
-            "k3": _significant(self.k3),
+            "k3": _digits(self.k3),
             "numerics": _significant(self.numerics),
             "expected": {"low": self.low, "high": self.high},
             "setup": dict(self.setup),
@@ -296,7 +330,7 @@ class NotMeasured:
     why: str
     how: str
 
-    def document(self) -> dict[str, str]:
+    def document(self) -> NotMeasuredDocument:
         """JSON-ready form."""
         return {"what": self.what, "why": self.why, "how": self.how}
 
@@ -308,7 +342,7 @@ class Correction:
     advice: Advice
     why: str
 
-    def document(self) -> dict[str, str]:
+    def document(self) -> CorrectionDocument:
         """JSON-ready form."""
         return {"advice": self.advice, "why": self.why}
 
@@ -320,7 +354,7 @@ class Explained(Protocol):
     def words(self) -> str:
         """The answer in a sentence; "": nothing grew."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ExplainedDocument:
         """JSON-ready form."""
 
 
@@ -360,7 +394,7 @@ class Diagnosis:
     framework: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> DiagnosisDocument:
         """JSON-ready form: what ``logprobe diagnose --json`` prints and the store keeps."""
         return {
             "run": self.run,
@@ -415,7 +449,7 @@ class Acceptance:
         reference = self.was if self.was is not None else first
         return None if reference is None else MARGIN * reference
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> AcceptanceDocument:
         """JSON-ready form."""
         return {
             "because": self.because,

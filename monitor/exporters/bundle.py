@@ -16,10 +16,10 @@ import json
 import struct
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,31 +51,58 @@ _UNREADABLE: Final = (
 )
 
 
-def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> dict[str, Any]:
+class Member(TypedDict):
+    """A file in a bundle."""
+
+    sha256: str
+    bytes: int
+    rows: int
+
+
+class LeftOut(TypedDict):
+    """Sequences whose raw tokens are not kept any more, or never were: of these only the computed metrics travel."""
+
+    training_sequences: int
+    rollout_sequences: int
+
+
+class Manifest(TypedDict):
+    """What a bundle says of itself. `format`, `schema`: versions of the bundle and of the wire contract; `logprobe`: that wrote it."""
+
+    format: int
+    schema: int
+    run: str
+    logprobe: str
+    files: dict[str, Member]
+    left_out: LeftOut
+
+
+def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> Manifest:
     """Writes the bundle; returns its manifest. Raises `ConfigurationError` when the run is not known or `path` not writable."""
     steps = steps_of(reader, run)
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "schema": SCHEMA_VERSION,
-        "run": run,
-        "logprobe": version,
-        "files": {},
-    }
+    files: dict[str, Member] = {}
     with replaced(path) as file, zipfile.ZipFile(file, "w") as archive:
         for kind in ("training", "rollout"):
-            _add_parquet(archive, manifest, f"records/{kind}.parquet", SCHEMAS[kind], _raw(reader, run, kind))
+            _add_parquet(archive, files, f"records/{kind}.parquet", SCHEMAS[kind], _raw(reader, run, kind))
         for kind, table in _RECORDS.items():
             records = reader.read(f"export_{table}_records", run=run)
-            _add_parquet(archive, manifest, f"records/{kind}.parquet", SCHEMAS[kind], [records])
-        _add_parquet(archive, manifest, "metrics.parquet", steps.schema, [steps])
+            _add_parquet(archive, files, f"records/{kind}.parquet", SCHEMAS[kind], [records])
+        _add_parquet(archive, files, "metrics.parquet", steps.schema, [steps])
         for name, query in (
             ("diagnosis", "diagnosis_latest"),
             ("alerts", "alert_list"),
             ("actions", "controller_actions"),
         ):
             rows = [row for row in reader.read(query, run=run).to_pylist() if row.get("run", run) == run]
-            _add(archive, manifest, f"{name}.json", json.dumps(rows, default=str, indent=1).encode(), len(rows))
-        manifest["left_out"] = _left_out(reader, run, manifest)
+            _add(archive, files, f"{name}.json", json.dumps(rows, default=str, indent=1).encode(), len(rows))
+        manifest: Manifest = {
+            "format": FORMAT,
+            "schema": SCHEMA_VERSION,
+            "run": run,
+            "logprobe": version,
+            "files": files,
+            "left_out": _left_out(reader, run, files),
+        }
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
     return manifest
 
@@ -87,22 +114,21 @@ def _raw(reader: Reader, run: str, kind: str) -> Iterator[pa.Table]:
         yield reader.read(f"export_{kind}", run=run, segments=names[first : first + _SEGMENTS])
 
 
-def _left_out(reader: Reader, run: str, manifest: dict[str, Any]) -> dict[str, int]:
-    """Sequences whose raw tokens are not kept any more, or never were: of these only the computed metrics travel."""
+def _left_out(reader: Reader, run: str, files: Mapping[str, Member]) -> LeftOut:
     segments = queries.export_segments(reader, run=run).to_pylist()
-    known = {
+    ingested = {
         kind: sum(row["rows"] for row in segments if row["kind"] == kind)
         for kind in ("training", "rollout", "statistics")
     }
-    kept = {kind: manifest["files"][f"records/{kind}.parquet"]["rows"] for kind in ("training", "rollout")}
+    kept = {kind: files[f"records/{kind}.parquet"]["rows"] for kind in ("training", "rollout")}
     return {
-        "training_sequences": known["training"] + known["statistics"] - kept["training"],
-        "rollout_sequences": known["rollout"] - kept["rollout"],
+        "training_sequences": ingested["training"] + ingested["statistics"] - kept["training"],
+        "rollout_sequences": ingested["rollout"] - kept["rollout"],
     }
 
 
 def _add_parquet(
-    archive: zipfile.ZipFile, manifest: dict[str, Any], name: str, schema: pa.Schema, tables: Iterable[pa.Table]
+    archive: zipfile.ZipFile, files: dict[str, Member], name: str, schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> None:
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
         rows = 0
@@ -117,7 +143,7 @@ def _add_parquet(
                 member.write(block)
                 digest.update(block)
                 size += len(block)
-    manifest["files"][name] = {"sha256": digest.hexdigest(), "bytes": size, "rows": rows}
+    files[name] = {"sha256": digest.hexdigest(), "bytes": size, "rows": rows}
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -129,19 +155,19 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _add(archive: zipfile.ZipFile, manifest: dict[str, Any], name: str, content: bytes, rows: int) -> None:
+def _add(archive: zipfile.ZipFile, files: dict[str, Member], name: str, content: bytes, rows: int) -> None:
     archive.writestr(name, content)
-    manifest["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content), "rows": rows}
+    files[name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content), "rows": rows}
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Manifest:
     """What a bundle says of itself. Raises `ConfigurationError` when it is none, or of a newer logprobe."""
     try:
         with _opened(path) as archive:
             archive.getinfo(MANIFEST)
             with _member(path, archive, MANIFEST) as member:
                 content = member.read(_MANIFEST_BYTES)
-            manifest = dict(json.loads(content))
+            manifest: Manifest = json.loads(content)
             files, newer = dict(manifest["files"]), manifest["format"] > FORMAT or manifest["schema"] > SCHEMA_VERSION
             run = manifest["run"]
     except ConfigurationError:
@@ -172,7 +198,7 @@ def records(path: Path) -> Iterator[Unit]:
                     raise ConfigurationError(f"{path}: {name} cannot be read as Parquet ({error})") from error
 
 
-def record(value: tuple[str, dict[str, Any]], place: Place) -> Iterable[Row]:
+def record(value: Row, place: Place) -> Iterable[Row]:
     """The row as it stands."""
     del place
     yield value
@@ -235,7 +261,7 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str) -> _Part:
         raise ConfigurationError(f"{path}: {name} cannot be read ({error}); copy the file again") from error
 
 
-def _check(path: Path, name: str, stated: dict[str, Any], member: _Part) -> None:
+def _check(path: Path, name: str, stated: Member, member: _Part) -> None:
     digest = hashlib.sha256()
     while block := member.read(_BLOCK):
         digest.update(block)
@@ -243,7 +269,7 @@ def _check(path: Path, name: str, stated: dict[str, Any], member: _Part) -> None
         raise ConfigurationError(f"{path}: {name} does not match the manifest (SHA-256); copy the file again")
 
 
-def _rows(member: _Part, schema: pa.Schema) -> Iterator[dict[str, Any]]:
+def _rows(member: _Part, schema: pa.Schema) -> Iterator[dict[str, object]]:
     with pq.ParquetFile(member) as file:
         for batch in small_batches(file):
             yield from _conform(pa.Table.from_batches([batch]), schema).to_pylist()

@@ -324,9 +324,9 @@ class Snapshot:
         return {name for (name,) in rows}
 
 
-def _where(runs: Sequence[str | None] | None, steps: Sequence[int] | None) -> tuple[str, dict[str, Any]]:
+def _where(runs: Sequence[str | None] | None, steps: Sequence[int] | None) -> tuple[str, dict[str, object]]:
     conditions = ["true"]
-    params: dict[str, Any] = {}
+    params: dict[str, object] = {}
     if runs is not None:
         # One run, the usual case, lets DuckDB skip what others wrote.
         named = [run for run in runs if run is not None]

@@ -240,7 +240,7 @@ def _tables(batch: Batch) -> Iterator[tuple[str, pa.Table]]:
 def _bad_rows_record(part: Part) -> pa.Table:
     where, rows = part.segment.where, part.rows
     why = "; ".join(f"{reason} ({count})" for reason, count in rows.reasons.items())
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "time": datetime.now(UTC),
         "component": "ingest",
         "event": "bad_rows",
@@ -293,7 +293,7 @@ def _named(table: pa.Table, column: str, called: str) -> pa.Table:
 def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:
     places = {(raw.run, raw.kind): file.path for raw, file in zip(batch.raws, files, strict=True)}
 
-    def row(part: Part) -> dict[str, Any]:
+    def row(part: Part) -> dict[str, object]:
         where, rows = part.segment.where, part.rows
         return {
             "segment_id": part.segment.segment_id,

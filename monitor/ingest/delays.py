@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from logprobe.monitor.plain_text import printable
+from logprobe.monitor.service.status import StuckFile
 
 FIRST_PAUSE: Final = 1.0  # seconds; doubles with every failure
 LONGEST_PAUSE: Final = 60.0
@@ -82,7 +83,7 @@ class Delays:
         if self._delays:
             self._delays = {path: delay for path, delay in self._delays.items() if path in paths}
 
-    def document(self) -> list[dict[str, Any]]:
+    def document(self) -> list[StuckFile]:
         """Those that wait, the longest-waiting first, at most `SHOWN` of them, as JSON values."""
         longest = sorted(self._delays.copy().items(), key=lambda item: item[1].since)[:SHOWN]
         now = self._clock()

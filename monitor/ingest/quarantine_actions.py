@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreError
 from logprobe.collectors.files import fsync_folder, make_durable
@@ -41,12 +41,20 @@ def part(store: Store, _: threading.Event) -> Part:
     return Part(actions=actions.offered(_ACTIONS, store))
 
 
-def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+class Handled(TypedDict):
+    """What became of a file; `gone`: it was no longer there."""
+
+    file: str
+    status: Literal["returned", "dropped", "gone"]
+
+
+def perform(home: Home, name: str, document: Mapping[str, Any]) -> Handled:
     """Does one, through the service if one runs, else with the home to ourselves.
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
     """
-    return actions.perform(_ACTIONS, home, name, document)
+    handled: Handled = actions.perform(_ACTIONS, home, name, document)
+    return handled
 
 
 def full_name(file: str) -> str:
@@ -58,13 +66,13 @@ def full_name(file: str) -> str:
     return file if file.startswith(_PLACE) else _PLACE + file
 
 
-def _retry(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"file", "author"}`` → ``{"file", "status"}``: ``returned`` to the spool, or ``gone`` already."""
+def _retry(store: Store, document: Mapping[str, Any], now: datetime) -> Handled:
+    """``{"file", "author"}``."""
     return _handle(store, document, now, _put_back, ("returned", "moved back to the spool"))
 
 
-def _drop(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"file", "author"}`` → ``{"file", "status"}``: ``dropped``, or ``gone`` already."""
+def _drop(store: Store, document: Mapping[str, Any], now: datetime) -> Handled:
+    """``{"file", "author"}``."""
     return _handle(store, document, now, _remove, ("dropped", "dropped from quarantine"))
 
 
@@ -73,12 +81,13 @@ def _handle(
     document: Mapping[str, Any],
     now: datetime,
     do: Callable[[Home, Path, Row], None],
-    done: tuple[str, str],
-) -> dict[str, Any]:
+    done: tuple[Literal["returned", "dropped"], str],
+) -> Handled:
     name, author = full_name(actions.text(document, "file")), actions.text(document, "author")
     rows = [row for row in queries.quarantine_list(store, run=None).to_pylist() if row["path"] == name]
     if not rows:
         return {"file": name, "status": "gone"}
+    status: Literal["returned", "dropped", "gone"]
     status, words = done
     # Ingest may set the file aside again at once: its row must come after this one is gone.
     with store.transaction() as cursor:

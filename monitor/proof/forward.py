@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from logprobe.monitor.proof.scorers.jobs import Sampled
+
 
 def score(
     sequences: Sequence[Mapping[str, Any]],
@@ -64,10 +66,10 @@ def score(
 
 def sample(
     prompts: Sequence[Sequence[int]], model: Path, tokens: int, dtype: str = "bfloat16", temperature: float = 1.0
-) -> list[dict[str, Any]]:
+) -> list[Sampled]:
     """Answers of `tokens` tokens, token by token with a cache, as an engine decodes; each with its log-probs."""
     network = _network(model, dtype, "eager", 0.0)
-    answers = []
+    answers: list[Sampled] = []
     for prompt in prompts:
         inputs, cache = torch.tensor([list(prompt)], device=network.device), None
         ids: list[int] = []

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import ConfigurationError, MissingExtraError
 from logprobe.monitor.importers import torch_files
 from logprobe.monitor.proof.foreign_rows import columns
+from logprobe.monitor.proof.scorers.jobs import SequenceJob
 
 Floats = NDArray[np.float64]
 Scores = tuple[Floats | None, ...]  # log-probs per sequence [tokens]; None: not scored
@@ -98,14 +99,14 @@ class TokenSequence:
         """Weight versions that sampled it."""
         return {self.rollout_version, *(span.version for span in self.spans)}
 
-    def job(self) -> dict[str, Any]:
-        """What a scorer is given: no log-probs, so that no scorer can copy them."""
+    def job(self) -> SequenceJob:
+        """What a scorer is given."""
         return {
             "prompt_ids": list(self.prompt_ids),
             "response_ids": list(self.response_ids),
             "temperature": self.temperature,
             "sampling": dict(self.sampling),
-            "spans": [[span.start, span.end, span.version] for span in self.spans],
+            "spans": [(span.start, span.end, span.version) for span in self.spans],
         }
 
 
@@ -139,7 +140,7 @@ def _sequences(path: Path, rows: Sequence[Mapping[str, Any]]) -> Iterator[TokenS
             yield sequence_of(known, place)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[dict[str, object]]:
     if path.suffix == ".pt":
         yield from (unit.value for unit in torch_files.samples(path))
         return
@@ -280,7 +281,7 @@ class _Inert(pickle.Unpickler):
         return (lambda _class, state: state) if name == _REBUILD and module.startswith("skyrl") else _Nothing
 
 
-def pickled_rows(path: Path) -> Iterator[dict[str, Any]]:
+def pickled_rows(path: Path) -> Iterator[dict[str, object]]:
     """A row per sequence: all tokens, how many of them are the response, its mask and log-probs.
 
     Raises:

@@ -17,6 +17,7 @@ from logprobe.monitor.proof.departing import FLOOR, Decision, Departs, decide, p
 from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, gap, sums
 from logprobe.monitor.proof.recorded_sample import RecordedSample
 from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence, assumptions
+from logprobe.monitor.proof.scorers.jobs import EngineJob, SequenceJob
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer
 
 REFERENCE: Final = "logprobe.monitor.proof.forward:score"
@@ -111,7 +112,7 @@ class Score:
         """Whether r and t were compared, and are equal in every bit."""
         return any((pair.a, pair.b, pair.unequal) == ("r", "t", 0) for pair in self.pairs)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """JSON-ready form: what ``logprobe score --json`` prints."""
         return {
             "departs": self.decision.departs,
@@ -183,7 +184,7 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
 
 def _off(
     sequences: Sequence[TokenSequence], scores: Mapping[str, Scores], legs: Mapping[Departs, Gap | None]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """The sequences with a token that is off, with their engine and the K3 of each gap."""
     measured = {leg: found for leg, found in legs.items() if found is not None}
     of = {leg: sums(scores[found.a], scores[found.b]) for leg, found in measured.items()}
@@ -214,7 +215,7 @@ class Scorers:
 
     def __init__(self, sequences: Sequence[TokenSequence], setup: Setup, run: Run = run_scorer) -> None:
         self.problems: list[str] = []
-        self.settings: dict[str, Any] = {}
+        self.settings: dict[str, object] = {}
         self.speed: dict[str, float] = {}
         self._sequences = sequences
         self._setup = setup
@@ -242,8 +243,10 @@ class Scorers:
         """
         jobs = []
         for checkpoint, indices in self._by_checkpoint(lambda one: model or one.rollout_version, "engine"):
-            job = {
-                **self._job(checkpoint, overrides),
+            job: EngineJob = {
+                "model": str(checkpoint),
+                "arguments": self._setup.arguments,
+                "overrides": _merged(self._setup.overrides, overrides),
                 "sequences": [_sampled(self._sequences[index].job(), sampling or {}) for index in indices],
                 "paths": list(paths),
                 "replay": None,
@@ -261,34 +264,27 @@ class Scorers:
             prefix: weight version that computed the cached prefixes; None: nothing is cached.
             shared: cached is only what prompts have in common, not whole prompts.
         """
-        known = {version: str(path) for version in self._setup.models if (path := self._setup.checkpoint(version))}
+        models = self._setup.models
+        checkpoints = {version: str(path) for version in models if (path := self._setup.checkpoint(version))}
         jobs = []
-        indices = [at for at, one in enumerate(self._sequences) if one.versions() <= set(known)]
+        indices = [at for at, one in enumerate(self._sequences) if one.versions() <= set(checkpoints)]
         if indices:
             chosen = [self._sequences[at] for at in indices]
             used = {str(version) for one in chosen for version in one.versions()} | ({prefix} if prefix else set())
-            job = {
-                **self._job(Path(known[str(chosen[0].rollout_version)]), {"enable_prefix_caching": True}),
-                "sequences": [{**one.job(), "version": one.rollout_version} for one in chosen],
+            job: EngineJob = {
+                "model": checkpoints[str(chosen[0].rollout_version)],
+                "arguments": self._setup.arguments,
+                "overrides": _merged(self._setup.overrides, {"enable_prefix_caching": True}),
+                "sequences": [{**one.job(), "version": str(one.rollout_version)} for one in chosen],
                 "paths": ["decode"],
                 "replay": {"in_flight": in_flight, "prefix": prefix, "shared": shared},
-                "checkpoints": {version: known[version] for version in sorted(used)},
+                "checkpoints": {version: checkpoints[version] for version in sorted(used)},
                 "repeat": 0,
             }
             jobs.append((job, indices))
         return self._fresh(jobs, None)
 
-    def _job(self, checkpoint: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        setup = self._setup
-        return {
-            "model": str(checkpoint),
-            "arguments": setup.arguments,
-            "overrides": _merged(setup.overrides, overrides),
-        }
-
-    def _fresh(
-        self, jobs: Sequence[tuple[Mapping[str, Any], list[int]]], environment: Mapping[str, str] | None
-    ) -> Fresh:
+    def _fresh(self, jobs: Sequence[tuple[EngineJob, list[int]]], environment: Mapping[str, str] | None) -> Fresh:
         """Runs engines and puts their answers together."""
         answers: dict[str, list[Floats | None]] = {path: [None] * len(self._sequences) for path in PATHS}
         costs, errors = [], []
@@ -395,7 +391,7 @@ class Scorers:
         return list(found.items())
 
 
-def _merged(configured: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(configured: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, object]:
     """With the changes; what is configured of the model beside a change to it stays.
 
     >>> _merged({"hf_overrides": {"rope_theta": 5.0}}, {"hf_overrides": {"head_dtype": "float32"}, "dtype": "float32"})
@@ -413,16 +409,16 @@ def _cost(answers: Sequence[Mapping[str, Any]]) -> Cost:
     return Cost(rates, first.get("kv_tokens"))
 
 
-def _place(function: str) -> dict[str, Any]:
+def _place(function: str) -> dict[str, object]:
     """Where a trainer's function is imported from, and which state of its file: an edited one is scored again."""
     module = Path(*function.partition(":")[0].split(".")).with_suffix(".py")
     stat = module.stat() if module.is_file() else None
     return {"folder": str(Path.cwd()), "source": None if stat is None else [stat.st_size, stat.st_mtime_ns]}
 
 
-def _sampled(job: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _sampled(job: SequenceJob, changes: Mapping[str, Any]) -> SequenceJob:
     sampling = {name: value for name, value in job["sampling"].items() if name not in changes}
-    temperature = changes.get("temperature", job["temperature"])
+    temperature: float = changes.get("temperature", job["temperature"])
     return {**job, "sampling": sampling, "temperature": temperature}
 
 
@@ -478,7 +474,7 @@ def _mean(values: Scores | None) -> float | None:
     return float(flat.mean()) if len(flat) else None
 
 
-def settings_of(text: str | None) -> dict[str, Any]:
+def settings_of(text: str | None) -> dict[str, object]:
     """Keyword arguments of a trainer's function, as a JSON object. Raises `ConfigurationError`."""
     if text is None:
         return {}

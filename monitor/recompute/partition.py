@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -100,10 +100,10 @@ class _GoneError(Exception):
     """A file, or rows of it, are not there."""
 
 
-def _measured(partition: Partition, training: pa.Table) -> dict[str, Any]:
+def _measured(partition: Partition, training: pa.Table) -> dict[str, object]:
     lengths_S = ragged.lengths(training["token_ids"])
     offsets_S1 = offsets_of(lengths_S)
-    columns: dict[str, Any] = measured(training, ragged.flat_mask(training["mask"], lengths_S), offsets_S1)
+    columns: dict[str, object] = measured(training, ragged.flat_mask(training["mask"], lengths_S), offsets_S1)
     joined_S = np.flatnonzero(pc.equal(partition.records["rollout_source"], "joined"))
     if len(joined_S):
         joined = _joined(partition, training, joined_S)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import duckdb
 
@@ -41,15 +41,33 @@ def part(store: Store, _: threading.Event) -> Part:
     return Part(actions=actions.offered(_ACTIONS, store))
 
 
-def backup(home: Home, folder: Path, *, raw: bool) -> dict[str, Any]:
-    """Makes a backup in a new folder, through the service if one runs; → the manifest with ``bytes`` and ``files``.
+class Manifest(TypedDict):
+    """What a backup is of. `store`: when the store was made; `schema`: version of its tables."""
+
+    home: str
+    made_at: str
+    store: str
+    schema: int
+
+
+class Made(Manifest):
+    """A backup that was made: where, and how much it holds."""
+
+    folder: str
+    files: int
+    bytes: int
+
+
+def backup(home: Home, folder: Path, *, raw: bool) -> Made:
+    """Makes a backup in a new folder, through the service if one runs.
 
     Raises `ConfigurationError` when the folder exists, `StoreError` when it cannot be written.
     """
     document = {"to": str(folder.absolute()), "raw": raw}
     try:
         with connect(home) as reader:
-            return reader.act(BACKUP, document, seconds=_ANSWER_SECONDS)
+            made: Made = reader.act(BACKUP, document, seconds=_ANSWER_SECONDS)
+            return made
     except ServiceUnavailableError:
         if home.owner() is not None:
             raise
@@ -59,8 +77,8 @@ def backup(home: Home, folder: Path, *, raw: bool) -> dict[str, Any]:
         return _make(home, folder, nullcontext, nullcontext, raw=raw)
 
 
-def _act(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str, Any]:
-    """``{"to", "raw"}`` → the manifest."""
+def _act(store: Store, document: Mapping[str, Any], _: datetime) -> Made:
+    """``{"to", "raw"}``."""
     folder, raw = Path(actions.text(document, "to")), document.get("raw") is True
     return _make(store.home, folder, store.holding_files, store.standing_still, raw=raw)
 
@@ -68,7 +86,7 @@ def _act(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str, An
 _ACTIONS: Final[actions.Actions] = {BACKUP: ("copy the store and the settings to a folder", _act)}
 
 
-def _make(home: Home, folder: Path, holding: Pause, still: Pause, *, raw: bool) -> dict[str, Any]:
+def _make(home: Home, folder: Path, holding: Pause, still: Pause, *, raw: bool) -> Made:
     """Makes it beside `folder`, which is there once all of it is: what a kill leaves is not taken for a backup."""
     partial = folder.with_name(f".{folder.name}.partial")
     if folder.exists():
@@ -78,7 +96,8 @@ def _make(home: Home, folder: Path, holding: Pause, still: Pause, *, raw: bool) 
         partial.mkdir(parents=True, mode=0o700)
         with holding(), still():
             sizes = [_copy(path, partial / path.relative_to(home.path)) for path in _files(home)]
-        manifest = {"home": str(home.path), "made_at": utc_now(), **_proven(partial)}
+        store, schema = _proven(partial)
+        manifest: Manifest = {"home": str(home.path), "made_at": utc_now(), "store": store, "schema": schema}
         with holding():
             sizes += _copy_raw(home, partial) if raw else []
         (partial / MANIFEST).write_text(json.dumps(manifest))
@@ -128,13 +147,13 @@ def _copy(source: Path, target: Path) -> int:
     return target.stat().st_size
 
 
-def _proven(folder: Path) -> dict[str, Any]:
-    """Opens the copy: a backup that cannot be read is none. Its log becomes a part of it, so that one rename restores it. Raises `StoreError`."""
+def _proven(folder: Path) -> tuple[str, int]:
+    """Opens the copy; → when its store was made, and its schema: a backup that cannot be read is none. Its log becomes a part of it, so that one rename restores it. Raises `StoreError`."""
     try:
         with duckdb.connect(str(folder / "logprobe.duckdb")) as connection:
             connection.execute("CHECKPOINT")
             (made,) = connection.execute("SELECT epoch_us(min(applied_at)) FROM schema_versions").fetchall()[0]
-            return {"store": f"{made:x}", "schema": current_version(connection)}
+            return f"{made:x}", current_version(connection)
     except duckdb.Error as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise StoreError(f"the copy of the store cannot be read ({error}); run: logprobe check") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.collectors.files import is_gone
@@ -40,14 +40,21 @@ def part(store: Store, _: threading.Event) -> Part:
     return Part(actions=actions.offered(_ACTIONS, store))
 
 
-def check(home: Home) -> dict[str, Any]:
-    """``{"tables", "raw_files", "not_compared", "problems": […]}``, through the service if one runs; changes nothing.
+class Checked(TypedDict):
+    """What was compared. `not_compared`: raw files whose bytes may not be those that were written; it is unknown."""
 
-    `not_compared`: raw files whose bytes may not be those that were written; it is unknown. Raises as `reader_at` does.
-    """
+    tables: int
+    raw_files: int
+    not_compared: int
+    problems: list[str]
+
+
+def check(home: Home) -> Checked:
+    """Compares the store with its files, through the service if one runs; changes nothing. Raises as `reader_at` does."""
     try:
         with connect(home) as reader:
-            return reader.act(CHECK, {}, seconds=_ANSWER_SECONDS)
+            checked: Checked = reader.act(CHECK, {}, seconds=_ANSWER_SECONDS)
+            return checked
     except ServiceUnavailableError:
         if home.owner() is not None:
             raise
@@ -55,7 +62,7 @@ def check(home: Home) -> dict[str, Any]:
         return _check(store)
 
 
-def _check(store: Store) -> dict[str, Any]:
+def _check(store: Store) -> Checked:
     tables = store.query(_TABLES)["table_name"].to_pylist()
     with store.holding_files():
         files = queries.raw_files(store).to_pylist()

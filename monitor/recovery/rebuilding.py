@@ -22,7 +22,8 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.adopting import Adopter, Source
 from logprobe.monitor.recovery.backup import MANIFEST
 from logprobe.monitor.recovery.objects import claimed_objects, readable
-from logprobe.monitor.service.pipeline import Pipeline, Report
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.service.status import Ingested
 from logprobe.monitor.store.copies import copy_durably
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.raw_files import (
@@ -152,7 +153,7 @@ def _on_disk(home: Home, paths: list[str], done: Rebuilt) -> Iterator[Source]:
 def _ingest(store: Store) -> int:
     pipeline = Pipeline(store, threading.Event())
 
-    def follow_up(_: Report) -> None:
+    def follow_up(_: Ingested) -> None:
         pipeline.join()
         pipeline.compute_steps()
 

@@ -73,7 +73,7 @@ class Exchanges:
         released = None if found is None else found.released_at
         return None if released is None else datetime.fromisoformat(released).timestamp()
 
-    def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[dict[str, Any], list[str]]:
+    def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[dict[str, object], list[str]]:
         """Takes a node's marks of `run`; → what the node has to know, and what was refused. Raises `OSError`."""
         marks = [
             line for line in lines[: protocol.MARKS] if isinstance(line, str) and "\n" not in line and is_mark(line)
@@ -92,7 +92,7 @@ class Exchanges:
             words for words, happened in refused.items() if happened
         ]
 
-    def directives(self, run: str) -> dict[str, Any]:
+    def directives(self, run: str) -> dict[str, object]:
         """The content of a run's file, and whether the kill switch is set. Raises `OSError`."""
         file = DirectiveFile(self._home.path, run)
         content = file.content()

@@ -136,19 +136,21 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise self._refused(context, who.name, action.type, f"an invalid request ({error})") from error
             return iter([json.dumps(document).encode()])
 
-    def _directives(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _directives(
+        self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]
+    ) -> dict[str, object]:
         run = asked["run"]
         if not _is_own(run, who):
             raise self._refused(context, who.name, protocol.DIRECTIVES, f"run {run[:200]!r} is not one of its own")
         return self._exchanges.directives(run)
 
-    def _sync(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _sync(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, object]:
         now = time.time()
         node = str(asked["node"])[:_NAME]
         if self._observations.is_shared(node, str(asked.get("relay"))[:_NAME]):
             words = f"another relay also calls itself {node!r}; set {NODE_VARIABLE} on each"
             asked = {**asked, "problem": asked.get("problem") or words}
-        runs: dict[str, Any] = {}
+        runs: dict[str, object] = {}
         for run, said in list(asked["runs"].items())[: protocol.SYNC_RUNS]:
             if not _is_own(run, who):
                 self._observations.refused(
@@ -293,7 +295,7 @@ def _is_own(run: str, who: Writer) -> bool:
     return len(run.encode()) <= _RUN_BYTES and who.may_write(run)
 
 
-def _report(who: Writer, asked: Mapping[str, Any], queue: Mapping[str, Any], now: float) -> dict[str, Any]:
+def _report(who: Writer, asked: Mapping[str, Any], queue: Mapping[str, Any], now: float) -> dict[str, object]:
     """What is kept of a node's own account; numbers that are none are unknown."""
     version, problem = asked.get("version"), asked.get("problem")
     return {

@@ -16,4 +16,4 @@ class Action:
     """
 
     words: str
-    run: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    run: Callable[[Mapping[str, Any]], Mapping[str, object]]

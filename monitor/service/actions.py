@@ -15,7 +15,7 @@ from logprobe.monitor.reader import connect
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
 
-Do: TypeAlias = Callable[[Store, Mapping[str, Any], datetime], dict[str, Any]]
+Do: TypeAlias = Callable[[Store, Mapping[str, Any], datetime], Mapping[str, object]]
 Actions: TypeAlias = Mapping[str, tuple[str, Do]]
 
 
@@ -24,7 +24,7 @@ def offered(
 ) -> dict[str, Action]:
     """The actions on an open store, for the service's endpoint."""
 
-    def bound(do: Do) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    def bound(do: Do) -> Callable[[Mapping[str, Any]], Mapping[str, object]]:
         return lambda document: do(store, document, clock())
 
     return {name: Action(words, bound(do)) for name, (words, do) in actions.items()}
@@ -32,8 +32,10 @@ def offered(
 
 def perform(
     actions: Actions, home: Home, name: str, document: Mapping[str, Any], *, seconds: float | None = None
-) -> dict[str, Any]:
+) -> Any:
     """Does one of `actions`, through the service if one runs, else with the home to ourselves. `seconds`: to wait for its answer.
+
+    Returns the action's answer; through the service times in it are texts, as JSON has them.
 
     Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
     """

@@ -34,6 +34,7 @@ from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.monitor.free_sql.answer import Answer
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.callers import caller_of
+from logprobe.monitor.service.status import Status
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
@@ -60,11 +61,11 @@ class Endpoint(Protocol):
     def read(self, name: str, params: Mapping[str, Any]) -> pa.Table:
         """The rows of one stored query."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """The state of the service."""
 
-    def ingest(self) -> dict[str, Any]:
-        """Ingests now; the report."""
+    def ingest(self) -> Mapping[str, object]:
+        """Ingests now; the report: `Ingested`."""
 
     def shutdown(self) -> None:
         """Asks for the end; returns at once."""

@@ -57,7 +57,7 @@ def describe(
     named: bool = False,
     patience: float = PATIENCE,
     problems: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Whether jobs and ingest are well: ``{"healthy": …, "problems": […], "jobs": {name: {…}}, "ingest": {…}}``.
 
     A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its patience, in
@@ -67,25 +67,18 @@ def describe(
     what to do.
     """
     watched = {job.name: _job(job) for job in jobs}
-    document: dict[str, Any] = {
-        "healthy": not problems and all(job["healthy"] for job in watched.values()),
-        "problems": list(problems),
-        "jobs": watched,
-    }
-    if intake is not None:
-        document["ingest"] = _ingest(intake, patience)
-        document["healthy"] = document["healthy"] and document["ingest"]["healthy"]
-    document["judged"] = _judged(late, late_seconds, named=named)
-    document["healthy"] = document["healthy"] and document["judged"]["healthy"]
-    return document
+    others = {} if intake is None else {"ingest": _ingest(intake, patience)}
+    others["judged"] = _judged(late, late_seconds, named=named)
+    healthy = not problems and all(part["healthy"] for part in (*watched.values(), *others.values()))
+    return {"healthy": healthy, "problems": list(problems), "jobs": watched, **others}
 
 
-def _judged(late: Sequence[JudgedAsOf], seconds: float, *, named: bool) -> dict[str, Any]:
+def _judged(late: Sequence[JudgedAsOf], seconds: float, *, named: bool) -> dict[str, object]:
     sentences = [f"{run.run}: {run.sentence}" if named else str(run.sentence) for run in late[:_MOST_NAMED]]
     return {"healthy": seconds <= LATE_PATIENCE, "late_runs": len(late), "late": sentences}
 
 
-def _job(job: Job) -> dict[str, Any]:
+def _job(job: Job) -> dict[str, object]:
     silent = job.silent_seconds()
     return {
         "healthy": silent <= job.patience,
@@ -96,7 +89,7 @@ def _job(job: Job) -> dict[str, Any]:
     }
 
 
-def _ingest(intake: Intake, patience: float) -> dict[str, Any]:
+def _ingest(intake: Intake, patience: float) -> dict[str, object]:
     return {
         "healthy": (intake.stuck_seconds or 0.0) <= patience,
         "waiting_segments": intake.segments,

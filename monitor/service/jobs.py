@@ -18,9 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
@@ -31,11 +31,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor import queries
 from logprobe.monitor.service.action import Action
+from logprobe.monitor.service.status import JobAccount
 from logprobe.monitor.store.courtesy import Courtesy, Rank
 from logprobe.monitor.store.store import Store
 
 LOGGER: Final = logging.getLogger("logprobe.service")
-Progress = Mapping[str, Any]
+Progress = Mapping[str, object]  # what a job did, and how far behind it is, as JSON values
 
 PATIENCE: Final = 600.0  # seconds without a sign of progress after which a job counts as stuck or failing
 # In what a job did: something is left undone for a reason that only a person can remove.
@@ -58,11 +59,19 @@ class Account:
     runs: int = 0
     failures: int = 0
     last_error: str | None = None
-    progress: dict[str, Any] = field(default_factory=dict)
+    progress: Progress = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JobAccount:
         """The account as plain values, under the names of the columns of `job_runs`."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {
+            "job": self.job,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "runs": self.runs,
+            "failures": self.failures,
+            "last_error": self.last_error,
+            "progress": self.progress,
+        }
 
 
 class Job:
@@ -80,7 +89,7 @@ class Job:
         rank: Rank = Rank.OTHER,
         follows: bool = False,
     ) -> None:
-        """`work` returns what it did, and how far behind it is, as JSON values.
+        """`work` returns its `Progress`.
 
         `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times as long as
         a run took that no tick starts another, up to `most_rest` seconds: work that costs per run, not per item, then finds more at a time.
@@ -147,7 +156,7 @@ class Job:
 
     def account(self) -> Account:
         """A snapshot; safe from any thread."""
-        return Account(**self._account.document())
+        return replace(self._account)
 
     def unwell_seconds(self) -> float:
         """Since the last success, or since the job was made; safe from any thread."""

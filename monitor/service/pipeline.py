@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.analysis.step_job import STEPS_PER_BATCH, StepJob
@@ -28,13 +28,12 @@ from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.ingest.late_marks import LateMarks
 from logprobe.monitor.ingest.spool_scan import scan
 from logprobe.monitor.objects.moving import Mover
-from logprobe.monitor.service.jobs import INCOMPLETE
+from logprobe.monitor.service.jobs import INCOMPLETE, Progress
+from logprobe.monitor.service.status import Backlog, Ingested
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.folding import Folder, StoreBudget
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
-
-Report = dict[str, Any]
 
 _ROUND_BYTES: Final = 4 * BATCH_BYTES  # several batches in a row: the next is read while one is written
 _FOLLOW_EVERY: Final = 1.0  # seconds, while a backlog is worked off
@@ -86,14 +85,11 @@ class Pipeline:
         """What in the spool cannot be read now."""
         return self._ingester.delays
 
-    def ingest(self, follow_up: Callable[[Report], None], beat: Callable[[], None] = lambda: None) -> Report:
+    def ingest(self, follow_up: Callable[[Ingested], None], beat: Callable[[], None] = lambda: None) -> Ingested:
         """Works off the spool.
 
         `follow_up` is handed the report so far: after the last batch that brought something, about once per second before.
-        `beat` is called after every batch.
-        Returns counts (`segments, rows, tokens, bytes, duplicates, quarantined, late, bad_rows`) and how far behind the store is
-        (`remaining` segments, `lag_seconds` of the oldest when the run began, `stuck` files that cannot be read now, which wait for
-        another try). Raises `StoreError`.
+        `beat` is called after every batch. Raises `StoreError`.
         """
         counts: Counter[str] = Counter()
         first = last = IngestReport()
@@ -110,14 +106,14 @@ class Pipeline:
                 break
         return _report(counts, first, last)
 
-    def join(self) -> Report:
+    def join(self) -> Progress:
         """Joins what waits for its other side. Raises `StoreError`."""
         corrected = self._versions.run_once()  # first: the join of several requests carries their versions over
         joined = asdict(self._joiner.run_once())
         problems = list(filter(None, dict.fromkeys((self._versions.problem, joined["problem"]))))
         return _judged(joined | {"versions_corrected": corrected, "problem": "; ".join(problems) or None})
 
-    def compute_steps(self) -> Report:
+    def compute_steps(self) -> Progress:
         """Computes the steps that are dirty. Raises `StoreError`."""
         steps, remaining = 0, 1
         while remaining and not self._stopping.is_set():
@@ -125,7 +121,7 @@ class Pipeline:
             steps, remaining = steps + done.steps, done.remaining
         return {"steps": steps, "remaining": remaining}
 
-    def profile(self, beat: Callable[[], None] = lambda: None) -> Report:
+    def profile(self, beat: Callable[[], None] = lambda: None) -> Progress:
         """Profiles the tokens of the steps that were computed since; `beat` is called after every batch. Raises `StoreError`."""
         steps = tokens = 0
         problem = None
@@ -137,41 +133,48 @@ class Pipeline:
                 break
         return _judged({"steps": steps, "tokens": tokens, "problem": problem})
 
-    def judge_growth(self) -> Report:
+    def judge_growth(self) -> Progress:
         """Judges the growth of the runs that got new steps. Raises `StoreError` and `QueryError`."""
         return self._growth.run_once()
 
-    def diagnose(self) -> Report:
+    def diagnose(self) -> Progress:
         """Diagnoses the runs that got new steps, but for those of `diagnose_armed`. Raises `StoreError` and `QueryError`."""
         return self._diagnosis.run_once()
 
-    def diagnose_armed(self) -> Report:
+    def diagnose_armed(self) -> Progress:
         """Diagnoses the armed live runs whose growth began or ended since their diagnosis. Raises `StoreError` and `QueryError`."""
         return self._urgent_diagnosis.run_once()
 
-    def retain(self) -> Report:
+    def retain(self) -> Progress:
         """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""
         return asdict(self._retention.run_once(by_age=self.clock.is_steady()))
 
-    def move(self) -> Report:
+    def move(self) -> Progress:
         """Moves raw tokens to the object store, if the home has one. Raises `StoreError` and `ConfigurationError`."""
         return _judged(asdict(self._mover.run_once()))
 
-    def fold(self) -> Report:
+    def fold(self) -> Progress:
         """Keeps the store within its budget. Raises `StoreError` and `QueryError`."""
         return asdict(self._folder.run_once())
 
 
-def _judged(report: Report) -> Report:
+def _judged(report: Progress) -> Progress:
     """A run that cannot be worked on is no success of the job, though it holds up no other: see `jobs.INCOMPLETE`."""
     if report["problem"] is None:
         return {name: value for name, value in report.items() if name != "problem"}
     return {**report, INCOMPLETE: True}
 
 
-def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> Report:
+def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> Ingested:
     return {
-        **{name: counts[name] for name in _COUNTED},
+        "segments": counts["segments"],
+        "rows": counts["rows"],
+        "tokens": counts["tokens"],
+        "bytes": counts["bytes"],
+        "duplicates": counts["duplicates"],
+        "quarantined": counts["quarantined"],
+        "late": counts["late"],
+        "bad_rows": counts["bad_rows"],
         "remaining": last.remaining,
         "lag_seconds": first.lag_seconds,
         "stuck": last.stuck,
@@ -179,11 +182,8 @@ def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> Re
     }
 
 
-def backlog(home: Home) -> Report:
-    """What waits in the spool: `segments`, `bytes`, and the age of the oldest in seconds (None: nothing waits).
-
-    `waiting_seconds`: the same age of each run that has any. `unreadable`: folders and files that could not even be looked at, so that what is in them is not counted.
-    """
+def backlog(home: Home) -> Backlog:
+    """What waits in the spool now."""
     now = time.time()
     content = scan(home, now=now)
     waiting = content.segments

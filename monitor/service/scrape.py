@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
@@ -25,6 +25,7 @@ from logprobe.monitor.judgement import Judgement, Severity
 from logprobe.monitor.metrics.catalog import metric
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.pipeline import backlog
+from logprobe.monitor.service.status import Backlog
 from logprobe.monitor.store.store import Store
 
 MOST_RUNS: Final = 20
@@ -129,7 +130,7 @@ def _of_nodes(rows: Sequence[queries.RelayFurthest]) -> list[Family]:
     return [nodes, behind, silent, segments, size]
 
 
-def _of_ingest(waiting: dict[str, Any], quarantined: int, stuck: int) -> list[Family]:
+def _of_ingest(waiting: Backlog, quarantined: int, stuck: int) -> list[Family]:
     lag = Family(
         "logprobe_ingest_lag_seconds", "gauge", "Age of the oldest segment in the spool; 0: none waiting.", "seconds"
     )

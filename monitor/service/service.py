@@ -39,11 +39,13 @@ from logprobe.monitor.service.jobs import (
     Job,
     Part,
     PartMaker,
+    Progress,
     Schedule,
     restore_records,
     save_records,
 )
-from logprobe.monitor.service.pipeline import Pipeline, Report, backlog
+from logprobe.monitor.service.pipeline import Pipeline, backlog
+from logprobe.monitor.service.status import Backlog, Ingested, Status
 from logprobe.monitor.store.compaction import compact_at_start
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.folding import StoreBudget
@@ -123,7 +125,7 @@ class Service:
         self._queries: list[tuple[str | None, threading.Event]] = []  # those under way that can be stopped
         self._patience = patience
         # When the spool was looked at last (monotonic), and what waited.
-        self._waiting: tuple[float, Report] | None = None
+        self._waiting: tuple[float, Backlog] | None = None
         # Live runs that the health job found judged late, and the time from which on it has (monotonic).
         self._late: dict[str, tuple[JudgedAsOf, float]] = {}
         self._store: Store
@@ -179,14 +181,14 @@ class Service:
         step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps, rank=Rank.JUDGEMENT)
         growth = Job("growth", _DERIVE_SECONDS, pipeline.judge_growth, rank=Rank.JUDGEMENT)
 
-        def follow_up(_: Report) -> None:
+        def follow_up(_: Ingested) -> None:
             # Each has an account of its own: a join that fails keeps nobody from seeing metrics.
             join.run(wait=True)
             step_metrics.run(wait=True)
             growth.run(wait=True)
             self._ask_followers()
 
-        def told(work: Callable[[], Report]) -> Report:
+        def told(work: Callable[[], Progress]) -> Progress:
             done = work()
             if done["runs"]:
                 self._ask_followers()
@@ -277,17 +279,18 @@ class Service:
         )
         return server
 
-    def _beat(self) -> dict[str, Any]:
+    def _beat(self) -> Progress:
         """The health job: the account of the jobs, and how far behind the service is."""
         waiting = backlog(self._home)
         self._waiting = (time.monotonic(), waiting)
-        spooled, now = waiting.pop("waiting_seconds"), time.monotonic()
-        runs = judged_runs(self._store, spooled=spooled).values()
+        now = time.monotonic()
+        runs = judged_runs(self._store, spooled=waiting["waiting_seconds"]).values()
         late = [run for run in runs if run.live and not run.in_time]
         self._late = {run.run: (run, self._late.get(run.run, (run, now))[1]) for run in late}
         save_records(self._store, list(self._jobs.values()))
         heap.trim()
-        return {**waiting, "judged_late": len(late)}
+        account = {name: value for name, value in waiting.items() if name != "waiting_seconds"}
+        return {**account, "judged_late": len(late)}
 
     def _late_seconds(self) -> float:
         """For how long the run that has been judged late for longest has been."""
@@ -296,10 +299,10 @@ class Service:
     def _intake(self) -> healthz.Intake:
         """From what the health job saw last: the caller must not wait for a disk that hangs."""
         delays = self._pipeline.delays
-        seen, waiting = self._waiting or (time.monotonic(), {"segments": None, "oldest_seconds": None})
-        oldest = waiting["oldest_seconds"]
+        seen, waiting = self._waiting or (time.monotonic(), None)
+        oldest = waiting and waiting["oldest_seconds"]
         return healthz.Intake(
-            segments=waiting["segments"],
+            segments=waiting and waiting["segments"],
             lag_seconds=None if oldest is None else oldest + time.monotonic() - seen,
             stuck_files=len(delays),
             stuck_seconds=delays.longest_seconds(),
@@ -356,11 +359,11 @@ class Service:
         if self._stop.is_set():
             raise ServiceUnavailableError(f"the service of {self._home.path} is stopping")
 
-    def ingest(self) -> dict[str, Any]:
-        """Ingests what lies in the spool now, and returns when readers can see it."""
-        return dict(self._jobs["ingest"].run_now())
+    def ingest(self) -> Progress:
+        """Ingests what lies in the spool now, and returns when readers can see it: its `Ingested`."""
+        return self._jobs["ingest"].run_now()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """What the service says of itself: who, since what time, its jobs, its backlog, and what in the spool cannot be read now."""
         delays = self._pipeline.delays
         return {

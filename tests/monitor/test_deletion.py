@@ -29,7 +29,7 @@ from logprobe.collectors.errors import ConfigurationError, RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
 from logprobe.monitor.deletion import part
-from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, newest_sign, perform
+from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, newest_sign
 from logprobe.monitor.deletion.tombstones import FOLDER, Tombstone, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.formats import named
@@ -452,7 +452,7 @@ def test_through_a_service(home: Path) -> None:
     try:
         with connected(home) as reader:
             eventually(lambda: reader.query("SELECT 1 FROM step_metrics").num_rows, "the run is there")
-            done = perform(Home(home), DELETE, {"run": "run", "author": "ada"})
+            done = part.delete(Home(home), {"run": "run", "author": "ada"})
             assert done["rows"]["segments"] >= 1
             record(home, "run")
             eventually(lambda: not list((home / "spool").rglob("*.arrow")), "what comes late is removed")

@@ -17,12 +17,13 @@ from datetime import datetime
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 
 from logprobe.alerts import audit
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.editing import rule_text, trying
 from logprobe.alerts.rules.editing.rule_text import Edited
+from logprobe.alerts.rules.editing.trying import TrialDocument
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
 from logprobe.alerts.rules.step_conditions import Threshold
@@ -43,8 +44,67 @@ class Layer(NamedTuple):
     text: str
 
 
-def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> dict[str, Any]:
-    """A rule for a list. `below`: what `layers` say below the entry that is edited; `own`: that entry is the editor's."""
+class ListedRule(TypedDict):
+    """A rule for a list. `special`: another one is in force for the run. `below`: what files say below the entry; `own`: it is the editor's."""
+
+    name: str
+    severity: str
+    kind: str
+    metric: str | None
+    fires: str
+    slice: str | None
+    enabled: bool
+    special: bool
+    where: str
+    own: bool
+    text: str
+    below: list[Mapping[str, str]]
+    form: Mapping[str, object] | None
+
+
+class Listed(TypedDict):
+    """The rules of a home. `problem`: why what the files say is not in effect; `runs`: patterns of runs with rules of their own."""
+
+    file: str
+    fingerprint: str
+    problem: str | None
+    rules: list[ListedRule]
+    runs: list[str]
+
+
+class OtherTrial(TypedDict):
+    """How often a rule would have fired in another run."""
+
+    run: str
+    steps: int
+    fired: int
+    cut: bool
+
+
+class Tried(TypedDict):
+    """What came of trying a rule out.
+
+    `problems`: lines that say what is wrong, counted in the text. `untestable`: why it cannot be tried. `trial`: of the run that is open.
+    `others`: of as many of the newest other runs as there was time for. `lost`: what of the text does not stay.
+    """
+
+    problems: list[str]
+    form: Mapping[str, object] | None
+    untestable: str | None
+    trial: TrialDocument | None
+    others: list[OtherTrial]
+    lost: NotRequired[str]
+
+
+class Saved(TypedDict):
+    """A file that was written: its fingerprint, and what of it did not stay."""
+
+    fingerprint: str
+    lost: str
+
+
+def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> ListedRule:
+    """See `ListedRule`; `in_force`: the rules for the run, by name."""
     return {
         "name": rule.name,
         "severity": rule.severity,
@@ -63,7 +123,7 @@ def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> di
     }
 
 
-def form(rule: Rule, *, shipped: bool) -> dict[str, Any] | None:
+def form(rule: Rule, *, shipped: bool) -> Mapping[str, object] | None:
     """The fields of a guided form; None: the rule says more than the form has room for. What is `shipped` stays below an entry."""
     when, said = rule.when, rule.annotations
     if not isinstance(when, Threshold) or (when.above is not None and when.below is not None):
@@ -113,8 +173,8 @@ class Editor:
         self._problem = problem
         self._clock = clock
         self._lock = threading.Lock()
-        self._last: tuple[Document, dict[str, Any]] | None = None
-        self._listed: tuple[tuple[Texts, str, str | None], dict[str, Any]] | None = None
+        self._last: tuple[Document, Saved] | None = None
+        self._listed: tuple[tuple[Texts, str, str | None], Listed] | None = None
 
     def actions(self) -> dict[str, Action]:
         """For the service's endpoint."""
@@ -126,8 +186,8 @@ class Editor:
             DELETE: Action("delete a rule that was written here; what it changed applies again", self._saver(_deleted)),
         }
 
-    def _rules(self, document: Document) -> dict[str, Any]:
-        """``{"run"}`` → ``{"file", "fingerprint", "problem", "rules": […], "runs": […]}``; a rule as `row` has it."""
+    def _rules(self, document: Document) -> Listed:
+        """``{"run"}``."""
         texts, run = self._texts(), str(document.get("run") or "")
         asked = (texts, run, self._problem())
         known = self._listed  # once: another thread may put another list there
@@ -135,7 +195,7 @@ class Editor:
             known = self._listed = (asked, self._list(texts, run))
         return known[1]
 
-    def _list(self, texts: Texts, run: str) -> dict[str, Any]:
+    def _list(self, texts: Texts, run: str) -> Listed:
         try:
             book, problem, layers = rule_file.merge(texts), self._problem(), _layers(texts)
         except ConfigurationError as error:
@@ -150,44 +210,40 @@ class Editor:
             "runs": special,
         }
 
-    def _try(self, document: Document) -> dict[str, Any]:
-        """``{"text", "was", "run", "runs"}`` → ``{"problems", "form", "untestable", "trial", "others"}``.
-
-        `problems`: lines that say what is wrong, counted in `text`. `trial`: of `run`, as `Trial.document` has it. `others`: of as many of
-        the newest other runs as there was time for, ``{"run", "steps", "fired", "cut"}``.
-        """
-        answer: dict[str, Any] = {"problems": [], "form": None, "untestable": None, "trial": None, "others": []}
+    def _try(self, document: Document) -> Tried:
+        """``{"text", "was", "run", "runs"}``; `runs`: how many others."""
+        tried: Tried = {"problems": [], "form": None, "untestable": None, "trial": None, "others": []}
         try:
             edited, book, name = _checked(self._texts(), document)
         except RuleFileError as error:
-            return {**answer, "problems": list(error.problems)}
+            return {**tried, "problems": list(error.problems)}
         rule = next(rule for rule in (*book.for_run(str(document.get("run"))), *book.rules) if rule.name == name)
-        answer |= {"form": form(rule, shipped=name in _entries(_shipped_text())), "lost": edited.lost}
+        tried = {**tried, "form": form(rule, shipped=name in _entries(_shipped_text())), "lost": edited.lost}
         if isinstance(rule.when, PresentCondition):
             words = "it evaluates the present, which a recording does not have; save it to try it live"
-            return {**answer, "untestable": words}
-        return {**answer, **self._tried(rule, document)}
+            return {**tried, "untestable": words}
+        trial, others = self._tried(rule, document)
+        return {**tried, "trial": trial, "others": others}
 
-    def _tried(self, rule: Rule, document: Document) -> dict[str, Any]:
+    def _tried(self, rule: Rule, document: Document) -> tuple[TrialDocument | None, list[OtherTrial]]:
         until = time.monotonic() + _SECONDS
         run = str(document.get("run") or "")
-        known = [row["run"] for row in queries.app_runs(self._store).to_pylist()]
-        trial = trying.tried(self._store, run, rule, until=until) if run in known else None
-        others = []
+        names = [row["run"] for row in queries.app_runs(self._store).to_pylist()]
+        trial = trying.tried(self._store, run, rule, until=until) if run in names else None
+        others: list[OtherTrial] = []
         most = document.get("runs")
-        for other in [name for name in known if name != run][: min(most if isinstance(most, int) else 0, _MOST_RUNS)]:
+        for other in [name for name in names if name != run][: min(most if isinstance(most, int) else 0, _MOST_RUNS)]:
             if time.monotonic() > until:
                 break
-            found = trying.tried(self._store, other, rule, until=until, detailed=False)
-            others.append({"run": other, "steps": found.steps, "fired": len(found.fired), "cut": found.cut})
-        return {"trial": None if trial is None else trial.document(), "others": others}
+            elsewhere = trying.tried(self._store, other, rule, until=until, detailed=False)
+            fired = len(elsewhere.fired)
+            others.append({"run": other, "steps": elsewhere.steps, "fired": fired, "cut": elsewhere.cut})
+        return None if trial is None else trial.document(), others
 
-    def _saver(
-        self, change: Callable[[Texts, Document], tuple[Edited, str, str]]
-    ) -> Callable[[Document], dict[str, Any]]:
-        """An action that changes the file: ``{"based_on": fingerprint, "author": …, …}`` → ``{"fingerprint", "lost"}``."""
+    def _saver(self, change: Callable[[Texts, Document], tuple[Edited, str, str]]) -> Callable[[Document], Saved]:
+        """An action that changes the file: ``{"based_on": fingerprint, "author": …, …}``."""
 
-        def save(document: Document) -> dict[str, Any]:
+        def save(document: Document) -> Saved:
             with self._lock:
                 if self._last is not None and self._last[0] == document:
                     return self._last[1]  # asked again because a connection broke
@@ -198,7 +254,7 @@ class Editor:
                     )
                 edited, action, subject = change(texts, document)
                 self._write(edited, document, action, subject)
-                answer = {"fingerprint": _fingerprint({**texts, OVERLAY: edited.text}), "lost": edited.lost}
+                answer: Saved = {"fingerprint": _fingerprint({**texts, OVERLAY: edited.text}), "lost": edited.lost}
                 self._last = (dict(document), answer)
                 return answer
 

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from logprobe.alerts.rules import backtest
 from logprobe.alerts.rules.judging import evaluation
@@ -26,6 +26,26 @@ MOST_SERIES: Final = 4  # slices whose values are shown
 _QUIET: Final = {Phase.NORMAL, Phase.NO_DATA}
 
 Span = tuple[str, int, int]  # phase, first step, last step
+
+
+class Part(TypedDict):
+    """A slice of a trial (None: the whole step), with what `Trial` has of it."""
+
+    slice: str | None
+    values: list[tuple[int, float | None]]
+    spans: list[Span]
+
+
+class TrialDocument(TypedDict):
+    """A `Trial` in JSON. `more_parts`: slices that are left out."""
+
+    run: str
+    steps: int
+    cut: bool
+    fired: list[list[Any]]
+    parts: list[Part]
+    more_parts: int
+    limits: list[tuple[str, float]]
 
 
 @dataclass(slots=True)
@@ -50,14 +70,14 @@ class Trial:
     values: dict[str | None, list[tuple[int, float | None]]] = field(default_factory=dict)
     limits: list[tuple[str, float]] = field(default_factory=list)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> TrialDocument:
         """As JSON has it; slices as a list, those that fired first."""
         parts = sorted(self.values, key=lambda part: (part not in self.spans, str(part or "")))[:MOST_SERIES]
         return {
             "run": self.run,
             "steps": self.steps,
             "cut": self.cut,
-            "fired": [list(each) for each in self.fired],
+            "fired": [list(episode) for episode in self.fired],
             "parts": [
                 {"slice": part, "values": self.values[part], "spans": self.spans.get(part, [])} for part in parts
             ],

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.monitor import queries
+from logprobe.monitor.diagnosis.document import DiagnosisDocument
 from logprobe.monitor.diagnosis.growth.judging import growth_of
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.result import Growth
@@ -29,7 +28,7 @@ class LatestDiagnosis:
         standing: of the run's correction.
     """
 
-    document: Mapping[str, Any]
+    document: DiagnosisDocument
     step: int
     at: datetime
     growth: Growth
@@ -42,7 +41,7 @@ def read_latest_diagnosis(reader: Reader, series: RunSeries) -> LatestDiagnosis 
     if not rows:
         return None
     (row,) = rows
-    document = json.loads(row["document"])
+    document: DiagnosisDocument = json.loads(row["document"])
     return LatestDiagnosis(
         document=document,
         step=row["step"],

@@ -6,8 +6,7 @@ A verdict is an icon, a word and a colour. What is not known is said to be so; a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
@@ -21,11 +20,12 @@ from logprobe.app.text.judgement import Headline, headline, lateness
 from logprobe.app.text.numbers import number
 from logprobe.monitor.diagnosis.causes import kind_of
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.diagnosis.leading import foremost, leading
 from logprobe.monitor.diagnosis.named import particulars
 from logprobe.monitor.judgement import Judgement
 
-Block = dict[str, Any]
+Block = dict[str, object]
 
 LOADING: Final = Headline(
     "…", "Loading", "Recorded steps are still being loaded; the first diagnosis follows.", "unknown"
@@ -49,7 +49,7 @@ def banner(view: RunView) -> Block:
     return {**block, "facts": _facts(view, diagnosis), "do": _remedies(diagnosis), "note": _age(view, diagnosis)}
 
 
-def _words(shown: Headline, view: RunView, document: Mapping[str, Any]) -> str:
+def _words(shown: Headline, view: RunView, document: DiagnosisDocument) -> str:
     """What is wrong, in the words of the finding that leads, unless that only says that K3 grows; what is known of a run that was short."""
     first = leading(document)
     if first is not None and kind_of(first["cause"]) != "growth":
@@ -115,17 +115,16 @@ def _firing(judgement: Judgement) -> list[list[str]]:
     return [["alerts firing", ", ".join(rules)]] if rules else []
 
 
-def _since(document: Mapping[str, Any]) -> int | None:
+def _since(document: DiagnosisDocument) -> int | None:
     """Of the finding that the verdict is about; where that does not say, of the growth."""
     first = foremost(document)
-    step: int | None = None if first is None else first["since_step"]
+    step = None if first is None else first["since_step"]
     if step is not None or document["verdict"] == "healthy":
         return step
-    known: int | None = document["since_step"]
-    return known
+    return document["since_step"]
 
 
-def _layer(document: Mapping[str, Any]) -> str:
+def _layer(document: DiagnosisDocument) -> str:
     """Of the finding that the verdict is about; without one nothing is at fault, or it is not known what."""
     first = foremost(document)
     if first is not None:
@@ -133,18 +132,18 @@ def _layer(document: Mapping[str, Any]) -> str:
     return "unknown" if document["verdict"] in {"growing", "critical"} or document["layer"] == "unknown" else "none"
 
 
-def _cause(document: Mapping[str, Any]) -> str:
+def _cause(document: DiagnosisDocument) -> str:
     """What explains K3, and how much of it; "": no share is known."""
     first = leading(document)
     part = "" if first is None else share(first)
     return part and f"{_named(first)}, {part}"
 
 
-def _named(finding: Mapping[str, Any] | None) -> str:
+def _named(finding: FindingDocument | None) -> str:
     return "" if finding is None else str(finding["cause"]).replace("_", " ")
 
 
-def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
+def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
     """What else is credible, in words: why it is harmless, accepted, or worth a look; none of it decides anything here."""
     said: dict[str, list[str]] = {"normal for this set-up": [], "accepted": [], "also found": []}  # in this order
     first = leading(document)
@@ -152,8 +151,8 @@ def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
         name = _named(each)
         if each["confidence"] < CREDIBLE or (first is not None and each["cause"] == first["cause"]):
             continue
-        if each.get("accepted") is not None:
-            said["accepted"].append(f"{name} ({each['accepted']['because']})")
+        if (accepted := each.get("accepted")) is not None:
+            said["accepted"].append(f"{name} ({accepted['because']})")
         else:
             normal, part = each.get("urgency") == "informational", share(each)
             word = informational(each, document) if normal else "also found"
@@ -161,7 +160,7 @@ def _beside(document: Mapping[str, Any]) -> dict[str, list[str]]:
     return said
 
 
-def setting_lines(finding: Mapping[str, Any], standing: Standing) -> list[list[str]]:
+def setting_lines(finding: FindingDocument, standing: Standing) -> list[list[str]]:
     """The settings that a remedy names: whose, name with value, what to copy."""
     return [
         [setting["framework"], f"`{setting['copy']}` {'; '.join(particulars(setting))}", setting["copy"]]

@@ -13,7 +13,7 @@ import streamlit as st
 
 from logprobe.alerts.controller.job import ACTION
 from logprobe.alerts.rules.notification_builder import steps_around
-from logprobe.app.commands.mis import describe, foresee
+from logprobe.app.commands.mis import MisDocument, describe, foresee
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.scales import floor_of
 from logprobe.app.dashboard.data.feed import RunView
@@ -39,7 +39,7 @@ _ROWS: Final = (
 _OVER: Final = frozenset({"switched_off", "rolled_back"})
 
 
-def trend_data(trend: pa.Table, document: Mapping[str, Any]) -> dict[str, Any]:
+def trend_data(trend: pa.Table, document: Mapping[str, Any]) -> dict[str, object]:
     """Data of `browser/correction_trend.js`.
 
     Args:
@@ -61,12 +61,12 @@ def trend_data(trend: pa.Table, document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int) -> list[dict[str, Any]]:
+def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int) -> list[dict[str, object]]:
     """When a correction was announced and when it was on, by its audit: ``{"phase", "first", "last"}``.
 
     `since`: first step of the newest correction, for an audit that does not say it. It is on from the step that the directive names, until one that takes it back begins; announced from the decision up to then.
     """
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     begun: int | None = None
     for each in actions:
         if each["name"] == "switched_on":
@@ -82,7 +82,7 @@ def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int)
     return [span for span in found if span["last"] is not None and span["first"] is not None]
 
 
-def _row(trend: pa.Table, row: tuple[str, str, str, bool]) -> dict[str, Any] | None:
+def _row(trend: pa.Table, row: tuple[str, str, str, bool]) -> dict[str, object] | None:
     name, title, unit, log = row
     steps = trend["step"].to_numpy().astype(np.float64)
     values = floats(trend[name])
@@ -97,7 +97,7 @@ def _row(trend: pa.Table, row: tuple[str, str, str, bool]) -> dict[str, Any] | N
     return {"name": name, "title": title, "unit": unit, "log": log, "floor": floor, "below": below, "points": points}
 
 
-def _mark(action: Mapping[str, Any]) -> dict[str, Any]:
+def _mark(action: Mapping[str, Any]) -> dict[str, object]:
     return {
         "step": action["step"],
         "word": action["name"].replace("_", " "),
@@ -360,7 +360,7 @@ def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
         show("correction_trend", "trend", {"version": version, "run": run.name, **trend})
 
 
-def _read(run: str) -> dict[str, Any]:
+def _read(run: str) -> MisDocument:
     """Only through the service: a file held open by a page would keep the service from starting again."""
     if feed().snapshot(run).away_since is not None:
         raise ServiceUnavailableError("the monitor service is not responding")

@@ -31,6 +31,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.diagnosis import CAUSES, culprit
 from logprobe.monitor.diagnosis.accepted import Expectation, expectation, explained
 from logprobe.monitor.diagnosis.culprit import Picture
+from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.leading import alarms, in_reading_order
 from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
@@ -92,7 +93,7 @@ _MOST: Final = 4  # settings of a check that are shown
 
 def parity_data(
     found: Parity, *, reference: str | None, others: Sequence[str], notes: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What `browser/parity.js` draws.
 
     Args:
@@ -128,7 +129,7 @@ def _step(step: int | None) -> str:
     return "–" if step is None else f"{step:,}"
 
 
-def _check(check: Check, *, compared: bool) -> dict[str, Any]:
+def _check(check: Check, *, compared: bool) -> dict[str, object]:
     tone, verdict = _VERDICTS[check.verdict]
     met = check.verdict == "at_parity"
     return {
@@ -224,7 +225,7 @@ def _layers(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
 
 
 def _findings(
-    name: str, findings: Sequence[Mapping[str, Any]], diagnosis: LatestDiagnosis, known: Acceptances
+    name: str, findings: Sequence[FindingDocument], diagnosis: LatestDiagnosis, known: Acceptances
 ) -> Iterator[Block]:
     document = diagnosis.document
     rows = [
@@ -236,12 +237,12 @@ def _findings(
     yield from (text(finding["explanation"]) for finding in findings)
 
 
-def _quiet(finding: Mapping[str, Any]) -> bool:
+def _quiet(finding: FindingDocument) -> bool:
     """What needs no action: as it should be in this setup, or accepted."""
     return finding.get("urgency") == "informational" or finding.get("accepted") is not None
 
 
-def _nothing(document: Mapping[str, Any]) -> str:
+def _nothing(document: DiagnosisDocument) -> str:
     if document["verdict"] == "no_data":
         return "Nothing could be checked."
     return "No findings in what was measured." if document["not_measured"] else "No findings."
@@ -265,7 +266,7 @@ def _ruled_out(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block
 
 
 def _finding(
-    finding: Mapping[str, Any], document: Mapping[str, Any], standing: Standing, offer: Sequence[Block]
+    finding: FindingDocument, document: DiagnosisDocument, standing: Standing, offer: Sequence[Block]
 ) -> Iterator[Block]:
     """The cause with what was seen of it; below it the evidence of which can be said what it should be, number by number."""
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
@@ -284,14 +285,14 @@ def _finding(
             yield row([evidence_name(name), _value(value), should.words, held, ""])
 
 
-def _tone(finding: Mapping[str, Any]) -> str:
+def _tone(finding: FindingDocument) -> str:
     """What needs no action has no colour."""
     if finding.get("urgency") == "informational" or finding.get("accepted") is not None:
         return ""
     return "critical" if alarms(finding) else "warning"
 
 
-def _offer(document: Mapping[str, Any], finding: Mapping[str, Any], known: Acceptances) -> list[Block]:
+def _offer(document: DiagnosisDocument, finding: FindingDocument, known: Acceptances) -> list[Block]:
     """A button to accept it, with the limit that another run or its own size suggests; none where it is accepted."""
     if finding.get("accepted") is not None:
         return []
@@ -313,7 +314,7 @@ def _offer(document: Mapping[str, Any], finding: Mapping[str, Any], known: Accep
     return [action("accept", "Accept", words, known.blocked, args={"cause": cause}, fields=fields)]
 
 
-def _accepted(document: Mapping[str, Any], known: Acceptances) -> Iterator[Block]:
+def _accepted(document: DiagnosisDocument, known: Acceptances) -> Iterator[Block]:
     """What people live with, also what is not found now or has grown beyond its limit; nothing where nothing is accepted or expected."""
     if known.expected is not None:
         yield text(f"Expected: {known.expected.words}.")
@@ -326,7 +327,7 @@ def _accepted(document: Mapping[str, Any], known: Acceptances) -> Iterator[Block
 
 
 def _acceptance(
-    each: Mapping[str, Any], finding: Mapping[str, Any] | None, document: Mapping[str, Any], blocked: str
+    each: Mapping[str, Any], finding: FindingDocument | None, document: DiagnosisDocument, blocked: str
 ) -> Block:
     back = finding is not None and finding.get("accepted") is None
     limit = each["up_to"] if each["up_to"] is not None or each["was"] is None else MARGIN * each["was"]
@@ -362,7 +363,7 @@ def _correction(diagnosis: LatestDiagnosis) -> Iterator[Block]:
     yield text(f"{words[:1].upper()}{words[1:]}")
 
 
-def _not_measured(document: Mapping[str, Any]) -> Iterator[Block]:
+def _not_measured(document: DiagnosisDocument) -> Iterator[Block]:
     yield heading("Not measured", "and how to measure it")
     rows = [row([item["what"], item["why"], item["how"]]) for item in document["not_measured"]]
     empty = "All inputs of the diagnosis were measured."

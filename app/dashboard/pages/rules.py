@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import streamlit as st
 
-from logprobe.alerts.rules.editing.editor import DELETE, ENABLE, RULES, SAVE, TRY
+from logprobe.alerts.rules.editing.editor import DELETE, ENABLE, RULES, SAVE, TRY, Listed, OtherTrial, Tried
+from logprobe.alerts.rules.editing.trying import TrialDocument
 from logprobe.alerts.rules.rule_file import OVERLAY
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.scales import DECADES, floor_of
@@ -21,14 +22,12 @@ from logprobe.monitor.analysis.slices import DIMENSIONS
 from logprobe.monitor.metrics.catalog import KEYS, metric
 from logprobe.monitor.reader import connect
 
-Row = Mapping[str, Any]
-
 OTHERS: Final = 5  # newest other runs that a rule is tried on
 _POINTS: Final = 600  # of a line: the chart is a few hundred pixels wide
 _EPISODES: Final = 6  # that are named by their steps
 
 
-def rules_data(listed: Row, trial: Row | None, *, run: str, blocked: str) -> dict[str, Any]:
+def rules_data(listed: Listed, trial: TrialData | None, *, run: str, blocked: str) -> dict[str, object]:
     """Data of `browser/rules.js`, without what was said.
 
     Args:
@@ -47,21 +46,33 @@ def rules_data(listed: Row, trial: Row | None, *, run: str, blocked: str) -> dic
     }
 
 
-def trial_data(found: Row, at: Any) -> dict[str, Any]:
-    """What `browser/rules.js` shows of a trial. `found`: as the service answers; `at`: names the question."""
-    trial = found["trial"]
+class TrialData(TypedDict):
+    """What `browser/rules.js` shows of a trial. `at`: names the question; `answered`: whether the service answered it."""
+
+    at: Any
+    answered: bool
+    problems: list[str]
+    form: Mapping[str, object] | None
+    lost: str
+    words: list[str]
+    chart: Mapping[str, object] | None
+
+
+def trial_data(tried: Tried, at: Any) -> TrialData:
+    """Of a trial that the service made. `at`: names the question."""
+    trial = tried["trial"]
     return {
         "at": at,
         "answered": True,
-        "problems": found["problems"],
-        "form": found["form"],
-        "lost": found.get("lost", ""),
-        "words": [] if found["problems"] else [*_here(found, trial), *_elsewhere(found["others"])],
+        "problems": tried["problems"],
+        "form": tried["form"],
+        "lost": tried.get("lost", ""),
+        "words": [] if tried["problems"] else [*_here(tried, trial), *_elsewhere(tried["others"])],
         "chart": None if trial is None or not trial["parts"] else chart(trial),
     }
 
 
-def untried(why: str, at: Any) -> dict[str, Any]:
+def untried(why: str, at: Any) -> TrialData:
     """As `trial_data`, when nothing came back."""
     words = [f"Trial failed: {why}. Edit the text to try again."]
     return {"at": at, "answered": False, "problems": [], "form": None, "lost": "", "words": words, "chart": None}
@@ -72,9 +83,9 @@ def _metric(key: str) -> dict[str, str]:
     return {"key": key, "label": declared.label, "unit": declared.unit, "words": declared.words}
 
 
-def _here(found: Row, trial: Row | None) -> list[str]:
-    if found["untestable"]:
-        return [f"This rule cannot be tried: {found['untestable']}."]
+def _here(tried: Tried, trial: TrialDocument | None) -> list[str]:
+    if tried["untestable"]:
+        return [f"This rule cannot be tried: {tried['untestable']}."]
     if trial is None:
         return ["There is no run to try it on."]
     looked = (
@@ -102,44 +113,44 @@ def _ends(first: int, last: int) -> list[str]:
     return [f"{first:,}"] if first == last else [f"{first:,}", f"{last:,}"]
 
 
-def _elsewhere(others: Sequence[Row]) -> list[str]:
+def _elsewhere(others: Sequence[OtherTrial]) -> list[str]:
     if not others:
         return []
-    total = sum(each["fired"] for each in others)
+    total = sum(other["fired"] for other in others)
     often = _times(total) if total else "never"
     which = "the other run" if len(others) == 1 else f"the {len(others)} other newest runs"
-    named = ", ".join(f"`{each['run']}` {each['fired']:,}{_cut(each)}" for each in others)
+    named = ", ".join(f"`{other['run']}` {other['fired']:,}{_cut(other)}" for other in others)
     return [
         f"Fired {often} in {which}: {named}."
-        if total or any(each["cut"] for each in others)
+        if total or any(other["cut"] for other in others)
         else f"Never fired in {which}."
     ]
 
 
-def _cut(other: Row) -> str:
+def _cut(other: OtherTrial) -> str:
     return f" in its first {other['steps']:,} steps" if other["cut"] else ""
 
 
-def chart(trial: Row) -> dict[str, Any]:
+def chart(trial: TrialDocument) -> Mapping[str, object]:
     """Lines, limits and phases of a trial, for `browser/rule_chart.js`."""
-    lines = [{"slice": part["slice"], "points": _points(part["values"])} for part in trial["parts"]]
-    known = [value for line in lines for _, value in line["points"] if value is not None]
-    limits = [{"word": word, "value": value} for word, value in trial["limits"]]
-    log = _logarithmic([*known, *(each["value"] for each in limits)])
-    floor = floor_of(known, [each["value"] for each in limits]) if log else None
+    points = [_points(part["values"]) for part in trial["parts"]]
+    measured = [value for line in points for _, value in line if value is not None]
+    limits = [value for _, value in trial["limits"]]
+    log = _logarithmic([*measured, *limits])
+    floor = floor_of(measured, limits) if log else None
     return {
-        "lines": lines,
+        "lines": [{"slice": part["slice"], "points": line} for part, line in zip(trial["parts"], points, strict=True)],
         "spans": [
             {"phase": phase, "first": first, "last": last}
             for part in trial["parts"]
             for phase, first, last in part["spans"]
         ],
-        "limits": limits,
+        "limits": [{"word": word, "value": value} for word, value in trial["limits"]],
         "log": log,
         "floor": floor,
-        "below": 0 if floor is None else sum(value < floor for value in known),
+        "below": 0 if floor is None else sum(value < floor for value in measured),
         "more": trial["more_parts"],
-        "alt": _in_words(trial, known, limits),
+        "alt": _in_words(trial, measured),
     }
 
 
@@ -154,9 +165,9 @@ def _logarithmic(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) / min(values) > DECADES
 
 
-def _in_words(trial: Row, known: Sequence[float], limits: Sequence[Row]) -> str:
-    between = f"between {number(min(known))} and {number(max(known))}" if known else "never measured"
-    compared = ", ".join(f"{each['word']} {number(each['value'])}" for each in limits)
+def _in_words(trial: TrialDocument, measured: Sequence[float]) -> str:
+    between = f"between {number(min(measured))} and {number(max(measured))}" if measured else "never measured"
+    compared = ", ".join(f"{word} {number(value)}" for word, value in trial["limits"])
     return f"The rule's input over {trial['steps']:,} steps, {between}{f'; {compared}' if compared else ''}."
 
 
@@ -179,26 +190,27 @@ def rules(run: str) -> None:
         attempt(_KEY, wanted, _change)
 
 
-def rules_of(run: str) -> dict[str, Any] | None:
+def rules_of(run: str) -> Listed | None:
     """The rules as the service lists them for a run; None: it does not answer, and never did."""
-    return kept(f"{_KEY} {run}", lambda: consult(RULES, {"run": run}))
+    listed: Listed | None = kept(f"{_KEY} {run}", lambda: consult(RULES, {"run": run}))
+    return listed
 
 
-def consult(action: str, document: Mapping[str, Any]) -> dict[str, Any]:
+def consult(action: str, document: Mapping[str, Any]) -> Any:
     """Asks the service for something that changes nothing; anyone who sees the page may. Raises as `Reader.act` does."""
     with connect(home()) as reader:
         return reader.act(action, document)
 
 
-def _trial_of(run: str) -> dict[str, Any] | None:
+def _trial_of(run: str) -> TrialData | None:
     of, trial = st.session_state.get(_TRIAL, (None, None))
     return trial if of == run else None
 
 
 def _try(run: str, wanted: Mapping[str, Any]) -> None:
     """Tries a draft out, once, and redraws the page with what came of it."""
-    known = _trial_of(run)
-    if known is not None and known["at"] == wanted.get("at"):
+    shown = _trial_of(run)
+    if shown is not None and shown["at"] == wanted.get("at"):
         return
     draft = {"text": wanted.get("text"), "was": wanted.get("was"), "run": run, "runs": OTHERS}
     try:

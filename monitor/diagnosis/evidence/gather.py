@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,14 @@ _STRATA: Final = {
 }
 
 
+class Window(TypedDict):
+    """Steps of a run that statements read, both ends included; None: no bound."""
+
+    run: str
+    first: int | None
+    last: int | None
+
+
 def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence:
     """Everything known of a run in a window of steps.
 
@@ -64,7 +72,7 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    window: dict[str, Any] = {"run": run, "first": steps[0], "last": steps[1]}
+    window: Window = {"run": run, "first": steps[0], "last": steps[1]}
     series = Series(_columns(queries.diagnosis_steps(source, **window)))
     weights = queries.diagnosis_weights(source, run=run).to_pylist()
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
@@ -85,17 +93,17 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
         growth=growth_of(source, run, history.step.tolist(), history.k3.tolist()),
         tokens=None if recorded is None else recorded.valid,
         recorded=recorded,
-        update=_update(source, **window),
+        update=_update(source, window),
         history=history,
         strata=_strata(source, run, history),
-        probes=_probes(source, **window),
+        probes=_probes(source, window),
         replay=_replay(source, run, series) if joins.routed else Replay(),
         settings=settings,
         remembered=remembered(source, run, settings),
     )
 
 
-def _probes(source: Source, **window: Any) -> Probes:
+def _probes(source: Source, window: Window) -> Probes:
     looks = tuple(Probed(**row) for row in queries.diagnosis_probe(source, **window).to_pylist())
     noted = queries.diagnosis_probe_silence(source, run=window["run"]).to_pylist()
     silent = noted and (noted[0]["event"] == "probe_engine" if looks else noted[0]["event"] != "probe_works")
@@ -143,16 +151,16 @@ def _code(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return codes
 
 
-def _update(source: Source, **window: Any) -> dict[int, float]:
+def _update(source: Source, window: Window) -> dict[int, float]:
     rows = queries.diagnosis_update(source, **window).to_pylist()
     return {row["step"]: row["k3"] for row in rows}
 
 
 def _joins(rows: list[queries.DiagnosisJoins], stated: list[queries.VersionConflicts]) -> Joins:
-    known: list[dict[str, Any]] = [{**row} for row in rows if not row["pending"]]
+    joined: list[Mapping[str, Any]] = [row for row in rows if not row["pending"]]
 
     def count(column: str, **where: Any) -> int:
-        return sum(row[column] for row in known if all(row[key] == value for key, value in where.items()))
+        return sum(row[column] for row in joined if all(row[key] == value for key, value in where.items()))
 
     return Joins(
         sequences=count("sequences"),

@@ -133,7 +133,7 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
 
     Documents that no rollout names are left out where another of their kind is named: an engine may have been restarted.
     """
-    by_kind: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    by_kind: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     rows = list(rows)
     for kind in ("engine_config", "sampling_params", "trainer_config"):
         of_kind = [row for row in rows if row["kind"] == kind]
@@ -148,7 +148,7 @@ def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
     )
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parsed(text: str) -> Mapping[str, Any]:
     """A recorded configuration document; empty where the text holds none."""
     try:
         document = json.loads(text)

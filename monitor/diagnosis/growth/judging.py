@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import pyarrow as pa
 
@@ -92,9 +92,15 @@ def judged(
         run: (first, min(last, begun[run].last)) for run, (first, last) in spans.items() if begun[run].last >= first
     }
     for row in queries.growth_window(source, **columns(kept)).to_pylist() if kept else ():
-        facts: dict[str, Any] = {**row}
-        of_run = found[facts.pop("run")]
-        of_run[row["step"]] = Judged(**facts)
+        found[row["run"]][row["step"]] = Judged(
+            row["step"],
+            row["verdict"],
+            row["baseline"],
+            row["ratio"],
+            row["since_step"],
+            row["doubling_steps"],
+            row["reasons"],
+        )
     ahead = {run: (begun[run].last + 1, last) for run, (_, last) in spans.items() if begun[run].last < last}
     for run, judgements in _go_on(source, begun, ahead, keep).items():
         found[run] |= {each.step: each for each in judgements if each.step >= spans[run][0]}
@@ -212,7 +218,15 @@ def _know_set_ups(source: Source, begun: Mapping[str, _Begun], configs: Mapping[
         each.tracker.know(each.band, configs[run])
 
 
-def columns(spans: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+class Spans(TypedDict):
+    """A span of steps of each of several runs, as statements take it."""
+
+    runs: list[str]
+    first: list[int]
+    last: list[int]
+
+
+def columns(spans: Mapping[str, tuple[int, int]]) -> Spans:
     """The parameters of a statement about a span of steps of each of several runs."""
     return {
         "runs": list(spans),
@@ -244,7 +258,7 @@ def _go_on(
     return found
 
 
-def _state(run: str, begun: _Begun) -> dict[str, Any]:
+def _state(run: str, begun: _Begun) -> dict[str, object]:
     changes = [step for step, _ in begun.changes if step <= begun.last]
     state = json.dumps(begun.tracker.state())
     return {

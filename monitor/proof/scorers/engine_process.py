@@ -1,8 +1,6 @@
 """The process of one engine: ``python -m logprobe.monitor.proof.scorers.engine_process JOB.json ANSWER.json``.
 
-A job has `model`, `arguments` (as `vllm serve` takes them), `overrides` (fields of `EngineArgs`), `sequences`, `paths`
-("decode", "prefill", "alone") and optionally `replay`. The answer has log-probs per path and sequence, the engine's effective
-settings, its speed and room in its cache; or `error`, in one line.
+It takes an `EngineJob` and answers with an `EngineAnswer`.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from typing import Any
 
 from logprobe.monitor.proof.scorers.child import answer_job
 from logprobe.monitor.proof.scorers.forced import FORCED, KEY, READINGS, PromptTemperature
+from logprobe.monitor.proof.scorers.jobs import EngineAnswer, EngineJob, Replay, Sampled, SequenceJob
 
 _PROCESSOR = "logprobe.monitor.proof.scorers.forced:ForcedTokens"
 _FEWEST, _ROUNDS, _TIMED = 3, 8, 0.5  # rounds that are timed, and seconds after which no more begin
@@ -27,18 +26,19 @@ _ALONE = 4  # sequences that are scored with no other request beside them
 _WORKER = f"{PromptTemperature.__module__}.{PromptTemperature.__qualname__}"
 
 
-def main(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def main(job: EngineJob, folder: Path) -> EngineAnswer:
     """Starts the engine, scores, and returns the answer."""
     os.environ[READINGS] = str(folder / "readings.jsonl")
     began = time.monotonic()
     scorer = Scorer(job)
-    answer: dict[str, Any] = {"start_s": time.monotonic() - began, "settings": scorer.settings()}
+    answer: EngineAnswer = {"start_s": time.monotonic() - began, "settings": scorer.settings()}
     if "decode" in job["paths"]:
         began = time.monotonic()
         answer["decode"] = scorer.decode(job.get("replay"))
         answer["tokens_per_s"] = scorer.tokens / (time.monotonic() - began)
         timed = job["paths"] == ["decode"] and not job.get("replay")  # an arm of a bisection
-        answer |= {"rates": scorer.rates() if timed else [], "kv_tokens": scorer.room()}
+        answer["rates"] = scorer.rates() if timed else []
+        answer["kv_tokens"] = scorer.room()
     if "alone" in job["paths"]:
         answer["alone"] = scorer.alone()
     if "prefill" in job["paths"]:  # last: from then on the engine divides logits by a temperature
@@ -51,11 +51,11 @@ def main(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 class Scorer:
     """An engine that repeats given tokens."""
 
-    def __init__(self, job: Mapping[str, Any]) -> None:
+    def __init__(self, job: EngineJob) -> None:
         from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415 - after the environment is set
 
-        self._sequences: Sequence[Mapping[str, Any]] = job["sequences"]
-        self._checkpoints: Mapping[str, str] = job.get("checkpoints", {})
+        self._sequences = job["sequences"]
+        self._checkpoints = job.get("checkpoints", {})
         arguments = _arguments(job["model"], job["arguments"], job["overrides"])
         self._repeats = "decode" in job["paths"] and _repeats(arguments)
         if self._repeats:
@@ -75,19 +75,19 @@ class Scorer:
         processed = str(self._engine.vllm_config.model_config.logprobs_mode).startswith("processed")
         return processed and not self._repeats
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Mapping[str, Any]:
         """The engine's effective settings, as the plugin records them."""
         document = self.document()
         return {**document["summary"], "vllm": document["versions"]["vllm"]}
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Mapping[str, Any]:
         """The engine's configuration, as the plugin records it."""
         from logprobe.collectors.vllm.config import engine_document  # noqa: PLC0415
 
         chosen = self._engine.collective_rpc("logprobe_effective")[0]
         return engine_document(self._engine.vllm_config, injected=False, effective=chosen)
 
-    def sample(self, prompts: Sequence[Sequence[int]], tokens: int, temperature: float = 1.0) -> list[dict[str, Any]]:
+    def sample(self, prompts: Sequence[Sequence[int]], tokens: int, temperature: float = 1.0) -> list[Sampled]:
         """What the engine answers, at most `tokens` each, with the log-probs it reports."""
         from vllm import SamplingParams  # noqa: PLC0415
         from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
@@ -102,7 +102,7 @@ class Scorer:
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )
             self._engine.add_request(str(index), {"prompt_token_ids": list(prompt)}, params)
-        answers: dict[int, dict[str, Any]] = {}
+        answers: dict[int, Sampled] = {}
         while self._engine.has_unfinished_requests():
             for done in (output for output in self._engine.step() if output.finished):
                 ids = list(done.outputs[0].token_ids)
@@ -114,7 +114,7 @@ class Scorer:
                 }
         return [answers[index] for index in range(len(prompts))]
 
-    def decode(self, replay: Mapping[str, Any] | None) -> list[list[float | None]]:
+    def decode(self, replay: Replay | None) -> list[list[float | None]]:
         """Log-probs by decode kernels: the tokens are forced one after the other."""
         reported = self._replayed(replay) if replay else self._plainly()
         return self._values(reported, range(len(self._sequences)))
@@ -189,7 +189,7 @@ class Scorer:
                     found[index] = [row[token].logprob for row, token in zip(rows, tokens[start:], strict=True)]
         return found
 
-    def _replayed(self, replay: Mapping[str, Any]) -> dict[int, list[float]]:
+    def _replayed(self, replay: Replay) -> dict[int, list[float]]:
         """Repeats what the engine may have done: weight updates while requests ran, prefixes cached by older weights."""
         reported: dict[int, list[float]] = {}
         for history, indices in _by_history(self._sequences, in_flight=replay["in_flight"]).items():
@@ -212,11 +212,11 @@ class Scorer:
             group.append(index)
         yield group
 
-    def _warm(self, replay: Mapping[str, Any], indices: Sequence[int]) -> None:
+    def _warm(self, replay: Replay, indices: Sequence[int]) -> None:
         """Caches prompts, or what they share with other prompts, as the weights of another version computed them."""
         from vllm import SamplingParams  # noqa: PLC0415
 
-        self._load(replay["prefix"])
+        self._load(str(replay["prefix"]))
         prompts = [tuple(sequence["prompt_ids"]) for sequence in self._sequences]
         shared = shared_prefixes(prompts) if replay["shared"] else dict(zip(prompts, prompts, strict=True))
         for prefix in {shared[prompts[index]] for index in indices} - {()}:
@@ -281,9 +281,7 @@ def _reported(output: Any) -> list[float]:
     return [row[token].logprob for row, token in zip(completion.logprobs, completion.token_ids, strict=True)]
 
 
-def _by_history(
-    sequences: Sequence[Mapping[str, Any]], *, in_flight: bool
-) -> dict[tuple[tuple[int, str], ...], list[int]]:
+def _by_history(sequences: Sequence[SequenceJob], *, in_flight: bool) -> dict[tuple[tuple[int, str], ...], list[int]]:
     """Indices of sequences by the response tokens from which each weight version sampled; one version unless `in_flight`."""
     found: dict[tuple[tuple[int, str], ...], list[int]] = {}
     for index, sequence in enumerate(sequences):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -107,7 +108,7 @@ class PromptTemperature:
     model_runner: Any  # the worker's
     vllm_config: Any
 
-    def logprobe_effective(self) -> dict[str, Any]:
+    def logprobe_effective(self) -> Mapping[str, object]:
         """What the worker runs with where its configuration leaves that open, as the plugin records it."""
         return effective(self, self.vllm_config)
 

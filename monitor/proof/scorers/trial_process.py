@@ -1,8 +1,6 @@
 """The process that samples for `logprobe preflight`: ``python -m logprobe.monitor.proof.scorers.trial_process JOB.json ANSWER.json``.
 
-A job has `model`, `arguments` (of the engine, as `vllm serve` takes them), `answers`, `tokens` (of each) and `temperature` (1 where it is left out). The answer has `sequences` with
-`prompt_ids`, `response_ids` and `rollout_logprobs`, `sampler` (who sampled, in words), `config` (the engine's configuration; null: there is
-no engine) and `prompts` ("text", "scattered ids"); or `error`, in one line. Where vLLM is not installed, transformers in bfloat16 take its place.
+It takes a `TrialJob` and answers with a `TrialAnswer`. Where vLLM is not installed, transformers in bfloat16 take its place.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.monitor.proof.scorers.child import answer_job
+from logprobe.monitor.proof.scorers.jobs import Sampled, TrialAnswer, TrialJob
 
 _PROMPTS: Final = (
     "What is 17 times 23? Think step by step.",
@@ -26,16 +25,19 @@ _PROMPTS: Final = (
     "List three fruits and their colours:",
 )
 _SCATTERED: Final = 12  # ids of a prompt, where the checkpoint has no tokenizer
+_Samples = tuple[list[Sampled], Mapping[str, Any] | None, str]  # with the engine's configuration, and who sampled
 
 
-def main(job: Mapping[str, Any], _: Path) -> dict[str, Any]:
+def main(job: TrialJob, _: Path) -> TrialAnswer:
     """Samples `answers` sequences."""
     model = Path(job["model"])
     texts = _tokenized(model)
     prompts = texts or _random_prompts(model)
     asked = [prompts[number % len(prompts)] for number in range(job["answers"])]
     sample = _by_engine if has_engine() else _by_transformers
-    return {**sample(job, asked), "prompts": "text" if texts else "scattered ids"}
+    sequences, config, sampler = sample(job, asked)
+    words = "text" if texts else "scattered ids"
+    return {"sequences": sequences, "config": config, "sampler": sampler, "prompts": words}
 
 
 def has_engine() -> bool:
@@ -62,28 +64,23 @@ def _random_prompts(model: Path) -> list[list[int]]:
     return [[7919 * (_SCATTERED * at + place) % size for place in range(_SCATTERED)] for at in range(len(_PROMPTS))]
 
 
-def _by_engine(job: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _by_engine(job: TrialJob, prompts: Sequence[Sequence[int]]) -> _Samples:
     from logprobe.monitor.proof.scorers.engine_process import Scorer  # noqa: PLC0415 - after the environment is set
 
-    scorer = Scorer({**job, "overrides": {}, "sequences": [], "paths": []})
+    scorer = Scorer(
+        {"model": job["model"], "arguments": job["arguments"], "overrides": {}, "sequences": [], "paths": []}
+    )
     config = scorer.document()
     dtype = str(config["summary"].get("dtype")).removeprefix("torch.")
     sampler = f"vLLM {config['versions']['vllm']}, {dtype}"
-    return {
-        "sequences": scorer.sample(prompts, job["tokens"], job.get("temperature", 1.0)),
-        "config": config,
-        "sampler": sampler,
-    }
+    return scorer.sample(prompts, job["tokens"], job.get("temperature", 1.0)), config, sampler
 
 
-def _by_transformers(job: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _by_transformers(job: TrialJob, prompts: Sequence[Sequence[int]]) -> _Samples:
     from logprobe.monitor.proof.forward import sample  # noqa: PLC0415 - heavy
 
-    return {
-        "sequences": sample(prompts, Path(job["model"]), job["tokens"], temperature=job.get("temperature", 1.0)),
-        "config": None,
-        "sampler": "transformers in bfloat16 (a stand-in: vLLM is not installed here)",
-    }
+    sequences = sample(prompts, Path(job["model"]), job["tokens"], temperature=job.get("temperature", 1.0))
+    return sequences, None, "transformers in bfloat16 (a stand-in: vLLM is not installed here)"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""What the processes of scorers are given, and what they answer; in JSON, with null for what is not finite.
+
+Any of them may answer ``{"error": words}`` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
+
+
+class SequenceJob(TypedDict):
+    """A sequence to score, without log-probs, so that no scorer can copy them.
+
+    `sampling`: params that are not neutral. `spans`: (first token, token after the last, weight version). `version`: that sampled it, where
+    the engine is brought into a state.
+    """
+
+    prompt_ids: list[int]
+    response_ids: list[int]
+    temperature: float
+    sampling: Mapping[str, float]
+    spans: list[tuple[int, int, str]]
+    version: NotRequired[str]
+
+
+class Replay(TypedDict):
+    """A state to bring an engine into, see `Scorers.replayed`."""
+
+    in_flight: bool
+    prefix: str | None
+    shared: bool
+
+
+class EngineJob(TypedDict):
+    """Of one engine.
+
+    `arguments`: as `vllm serve` takes them. `overrides`: fields of `EngineArgs`. `paths`: "decode", "prefill", "alone". `checkpoints`: by
+    weight version, for a replay. `repeat`: numbers jobs that are otherwise the same.
+    """
+
+    model: str
+    arguments: str
+    overrides: Mapping[str, Any]
+    sequences: list[SequenceJob]
+    paths: list[str]
+    replay: NotRequired[Replay | None]
+    checkpoints: NotRequired[Mapping[str, str]]
+    repeat: NotRequired[int]
+
+
+Logprobs = list[float | None]
+
+
+class EngineAnswer(TypedDict):
+    """Log-probs per path and sequence, the engine's effective settings, its speed, and room in its KV cache (None: it does not say)."""
+
+    start_s: float
+    settings: Mapping[str, Any]
+    decode: NotRequired[list[Logprobs]]
+    tokens_per_s: NotRequired[float]
+    rates: NotRequired[list[float]]
+    kv_tokens: NotRequired[int | None]
+    alone: NotRequired[list[Logprobs | None]]
+    prefill: NotRequired[list[Logprobs | None]]
+    prefill_tokens_per_s: NotRequired[float]
+
+
+class Sampled(TypedDict):
+    """One answer to a prompt, with the log-prob of each of its tokens."""
+
+    prompt_ids: list[int]
+    response_ids: list[int]
+    rollout_logprobs: list[float]
+
+
+class TrialJob(TypedDict):
+    """Of `logprobe preflight`: how many answers, of how many tokens each."""
+
+    model: str
+    arguments: str
+    answers: int
+    tokens: int
+    temperature: NotRequired[float]
+
+
+class TrialAnswer(TypedDict):
+    """`sampler`: who sampled, in words. `config`: the engine's, as the plugin records it; None: there is no engine. `prompts`: what they are."""
+
+    sequences: list[Sampled]
+    sampler: str
+    config: Mapping[str, Any] | None
+    prompts: str
