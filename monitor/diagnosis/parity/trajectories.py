@@ -9,8 +9,8 @@ differ. A run leaves the reference where two blocks in a row are outside on the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,10 +65,6 @@ class Trajectory:
     back_step: int | None = None
     side: Literal["above", "below"] | None = None
     blocks: tuple[Block, ...] = ()
-
-    def document(self) -> dict[str, Any]:
-        """JSON-ready form."""
-        return asdict(self)
 
 
 def follow(band: Band, run: Trend, reference: Trend) -> Trajectory:
