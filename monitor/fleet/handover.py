@@ -58,7 +58,8 @@ def part(store: Store, _: threading.Event) -> Part:
 
 def perform(home: Home, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Does one, through the home's service if one runs, else directly. Raises as `actions.perform`."""
-    return actions.perform(_ACTIONS, home, name, document, seconds=_ANSWER_SECONDS)
+    answer: dict[str, Any] = actions.perform(_ACTIONS, home, name, document, seconds=_ANSWER_SECONDS)
+    return answer
 
 
 def leaving(home: Home, run: str) -> Path:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.relay import protocol
@@ -19,6 +19,20 @@ from logprobe.monitor.home import Home
 _MOST_BYTES: Final = 64 << 20  # of one run's marks: some 400,000
 _RUNS: Final = 4096  # remembered at a time
 _ANSWER_BYTES: Final = 128 << 10  # of marks, for one run
+
+
+class Directives(TypedDict):
+    """The content of a run's file (None: it has none), and whether the kill switch is set."""
+
+    directives: str | None
+    stopped: bool
+
+
+class Answer(Directives):
+    """What a node has to know of a run: marks that it does not have, up to which byte of the file, and directives."""
+
+    marks: list[str]
+    cursor: int
 
 
 class _RunMarks:
@@ -73,7 +87,7 @@ class Exchanges:
         released = None if found is None else found.released_at
         return None if released is None else datetime.fromisoformat(released).timestamp()
 
-    def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[dict[str, object], list[str]]:
+    def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[Answer, list[str]]:
         """Takes a node's marks of `run`; → what the node has to know, and what was refused. Raises `OSError`."""
         marks = [
             line for line in lines[: protocol.MARKS] if isinstance(line, str) and "\n" not in line and is_mark(line)
@@ -92,8 +106,8 @@ class Exchanges:
             words for words, happened in refused.items() if happened
         ]
 
-    def directives(self, run: str) -> dict[str, object]:
-        """The content of a run's file, and whether the kill switch is set. Raises `OSError`."""
+    def directives(self, run: str) -> Directives:
+        """Of a run. Raises `OSError`."""
         file = DirectiveFile(self._home.path, run)
         content = file.content()
         return {

@@ -52,6 +52,7 @@ class ListedRule(TypedDict):
     kind: str
     metric: str | None
     fires: str
+    about: Mapping[str, str | None]
     slice: str | None
     enabled: bool
     special: bool
