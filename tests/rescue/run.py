@@ -4,7 +4,7 @@ python -m rescue.run                 # with PYTHONPATH=tests; make rescue: all a
 python -m rescue.run --seeds 1 --arm armed --detail
 python -m rescue.run --seeds 10 --arm mis --arm armed --load 4   # … on a machine with four busy loops for each core
 python -m rescue.run --failure temperature                       # another failure: see FAILURES
-python -m rescue.run --healthy 5 --steps 3000                    # healthy armed live runs: which of them were switched on
+python -m rescue.run --healthy 5 --steps 3000                    # healthy armed live runs: switched on? alerts?
 
 From step `ONSET` on something is wrong with the engine (`FAILURES`), at first that batches are one version older every `EVERY` steps, as
 when sampling falls behind training. The arms differ in what multiplies the loss: nothing, masked or truncated importance
@@ -39,6 +39,7 @@ from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.judged import judged_runs
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
@@ -205,9 +206,15 @@ def healthy(runs: int, seed: int, steps: int, pace: float) -> list[str]:
             known = judged_runs(reader)
             return [
                 f"{run}: recorded to {known[run].newest_step}, judged to {known[run].judged_step}, "
-                f"switched on: {'; '.join(_switched_on(reader, run)) or 'never'}"
+                f"switched on: {'; '.join(_switched_on(reader, run)) or 'never'}, "
+                f"alerts fired: {'; '.join(_fired(reader, run)) or 'none'}"
                 for run in names
             ]
+
+
+def _fired(reader: Reader, run: str) -> list[str]:
+    rows = queries.alert_history(reader, run=run).to_pylist()
+    return [f"{row['rule']} ({row['severity']}) at {row['step']}" for row in rows if row["after"] == "firing"]
 
 
 @contextmanager
