@@ -59,6 +59,7 @@ def judge(
     last_record: datetime | None,
     median_step_seconds: float | None = None,
     writers: Sequence[Writer] = (),
+    spooled_at: datetime | None = None,
 ) -> Liveness:
     """Judges a run.
 
@@ -67,17 +68,22 @@ def judge(
         last_record: time of the newest step, training or rollout record; None when there is none yet.
         median_step_seconds: the usual time between steps of this run; None when fewer than two steps are known.
         writers: the run's collectors; a heartbeat counts as a sign that it is alive, though not as data.
+        spooled_at: when the newest of the records was written that wait in the spool, so that nobody knows what they say; None: none has
+            waited for long.
 
     Returns:
         ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every writer closed
         (one that had long been silent when the last record came was replaced, and has no say; where trainers are known, only they
-        have: engines outlive a run, or are killed at its end); ``live`` while data comes in as often as is usual for the run; ``idle`` when
+        have: engines outlive a run, or are killed at its end); ``live`` while data comes in, or waits in the spool, as often as is usual for the
+        run; ``idle`` when
         data is late but a collector still sends heartbeats, or it is not late enough to worry; ``stale`` when neither
         data nor heartbeats came for long; ``no_data`` when nothing was ever recorded.
     """
     if last_record is None:
         return Liveness(State.NO_DATA, _no_data(writers))
     late, lost = _limits(median_step_seconds)
+    if spooled_at is not None and now - spooled_at <= late:
+        return Liveness(State.LIVE, f"newer records wait in the spool, the newest written {_ago(now, spooled_at)}")
     present = [writer for writer in _deciding(writers) if not _replaced(writer, last_record - lost)]
     if present and all(writer.closed for writer in present):
         return _over(present, now, last_record, late)
@@ -88,9 +94,8 @@ def judge(
     sign = _newest_sign(writers)
     if sign is not None and now - sign <= late:
         return Liveness(State.IDLE, f"{words}, but a collector sent a heartbeat {_ago(now, sign)}")
-    if data_age <= lost:
-        return Liveness(State.IDLE, words)
-    return Liveness(State.STALE, f"{words}, and no collector closed: the process may have been killed or may hang")
+    silent = f"{words}, and no collector closed: the process may have been killed or may hang"
+    return Liveness(State.IDLE, words) if data_age <= lost else Liveness(State.STALE, silent)
 
 
 def _over(writers: Sequence[Writer], now: datetime, last_record: datetime, late: timedelta) -> Liveness:

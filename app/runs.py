@@ -46,7 +46,11 @@ def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
 def _run(row: queries.AppRuns, now: datetime) -> Run:
     writers = [Writer(**writer) for writer in row["writers"]]
     liveness = judge(
-        now=now, last_record=row["last_record_at"], median_step_seconds=row["step_seconds"], writers=writers
+        now=now,
+        last_record=row["last_record_at"],
+        median_step_seconds=row["step_seconds"],
+        writers=writers,
+        spooled_at=row.get("spooled_at"),  # a service of an earlier version does not say
     )
     # A service of an earlier version says nothing of a judgement.
     ended_after = row["steps"] if liveness.state.over else None

@@ -26,7 +26,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, Self
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.judged import is_in_time
+from logprobe.monitor.diagnosis.judged import SECONDS, is_in_time
 from logprobe.monitor.diagnosis.result import Advice, Urgency, Verdict
 from logprobe.monitor.queries import Source
 
@@ -80,6 +80,7 @@ class Judgement:
         newest: newest step of the run.
         behind: steps that are newer than what is judged.
         waiting: seconds for which the first of them has waited; None: none waits.
+        spooled: seconds for which records have waited in the spool, unread; None: none has for long.
         alerts: those that fire, the worst first.
         ended_after: how many steps it had when it ended; None: it continues.
         by_growth: whether the verdict is of growth since the diagnosis; that, which says why, is still to come.
@@ -96,6 +97,7 @@ class Judgement:
     newest: int | None = None
     behind: int = 0
     waiting: float | None = field(default=None, compare=False)  # grows while nothing happens
+    spooled: float | None = field(default=None, compare=False)
     alerts: tuple[Firing, ...] = ()
     ended_after: int | None = None
     by_growth: bool = False
@@ -106,16 +108,16 @@ class Judgement:
         if row is None:
             return cls(ended_after=ended_after)
         same = {name: row[name] for name in _SAME}
-        waiting = None if row["unjudged_at"] is None else max(0.0, (now - row["unjudged_at"]).total_seconds())
+        waiting, spooled = (_seconds(since, now) for since in (row["unjudged_at"], row.get("spooled_at")))
         alerts = tuple(Firing(**alert) for alert in row["alerts"] or ())
         steps = {"step": row["judged_step"], "newest": row["newest_step"], "behind": row["steps_behind"] or 0}
         steps["by_growth"] = row.get("by_growth") or False  # a service of an earlier version does not say
-        return cls(**same, **steps, ended_after=ended_after, waiting=waiting, alerts=alerts)
+        return cls(**same, **steps, ended_after=ended_after, waiting=waiting, spooled=spooled, alerts=alerts)
 
     @property
     def overdue(self) -> bool:
         """Whether the verdict is older than it should be."""
-        return not is_in_time(self.behind, self.waiting or 0.0)
+        return not is_in_time(self.behind, self.waiting or 0.0) or (self.spooled or 0.0) > SECONDS
 
     @property
     def outdated(self) -> bool:
@@ -161,6 +163,10 @@ class Judgement:
     def document(self) -> dict[str, object]:
         """JSON-ready form, but for times."""
         return {"severity": self.severity, "since": self.since, "overdue": self.overdue, **asdict(self)}
+
+
+def _seconds(since: datetime | None, now: datetime) -> float | None:
+    return None if since is None else max(0.0, (now - since).total_seconds())
 
 
 _SAME: Final = ("verdict", "since_step", "cause", "share", "urgency", "advice", "diagnosed_at")

@@ -145,6 +145,7 @@ class AlertPulse(TypedDict):
     writers: Any  # STRUCT("name" VARCHAR, component VARCHAR, first_seen TIMESTAMP WITH TIME ZONE, last_seen TIMESTAMP WITH TIME ZONE, closed BOOLEAN, failed VARCHAR, trains BOOLEAN)[]
     doubled: Any  # BIGINT
     doubled_since: Any  # BIGINT
+    spooled_at: Any  # TIMESTAMP WITH TIME ZONE
 
 def alert_pulse(source: Source, /, *, runs: Any) -> Rows[AlertPulse]: ...
 
@@ -386,9 +387,10 @@ class AppRuns(TypedDict):
     sequences: Any  # BIGINT
     revision: Any  # BIGINT
     news: Any  # VARCHAR
-    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, alerts STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
+    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, spooled_at TIMESTAMP WITH TIME ZONE, alerts STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
     owner: Any  # VARCHAR
     tags: Any  # VARCHAR[]
+    spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     last_record_at: Any  # TIMESTAMP WITH TIME ZONE
 
 def app_runs(source: Source, /) -> Rows[AppRuns]: ...
@@ -1612,6 +1614,7 @@ class JudgedAsOf(TypedDict):
     judged_step: Any  # BIGINT
     live: Any  # BOOLEAN
     seconds_behind: Any  # DOUBLE
+    spooled_seconds: Any  # DOUBLE
 
 def judged_as_of(source: Source, /, *, now: Any, run: Any) -> Rows[JudgedAsOf]: ...
 
@@ -1629,6 +1632,7 @@ class Judgements(TypedDict):
     urgency: Any  # VARCHAR
     advice: Any  # VARCHAR
     by_growth: Any  # BOOLEAN
+    spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     alerts: Any  # STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[]
 
 def judgements(source: Source, /, *, runs: Any) -> Rows[Judgements]: ...

@@ -45,6 +45,7 @@ class Pulse:
         training_since: when the first record of a training step came; None: none yet.
         doubled: sequences, of trainer and engine, that are in the store once more than they should be.
         doubled_since: the first step of these; None: none, or only the engine's.
+        spooled_at: when the newest of the records was written that wait in the spool; None: none has waited for long.
     """
 
     last_step: int | None
@@ -57,6 +58,7 @@ class Pulse:
     training_since: datetime | None = None
     doubled: int = 0
     doubled_since: int | None = None
+    spooled_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,11 @@ class DeadMan(OnPresent):
         return _EVENTS[self.event].format(times=self.times, steps=self.steps)
 
     def observe(self, present: RunStatus, now: datetime) -> Observation:
+        waits = present.pulse.spooled_at
+        if (
+            waits is not None and now - waits <= self.floor and self.event != "host_failed"
+        ):  # what is missing may be there
+            return Observation("missing", f"records wait in the spool, the newest for {span_words(now - waits)}")
         return _SEEN[self.event](self, present.pulse, now)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from datetime import UTC, datetime
 from typing import Final
 
 from logprobe.app.parsers.arguments import home_path
@@ -12,7 +13,7 @@ from logprobe.app.text import tables
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
-from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.service.pipeline import Pipeline, backlog, note_spooled
 from logprobe.monitor.service.status import Ingested
 from logprobe.monitor.store.store import Store
 
@@ -49,6 +50,7 @@ def _alone(home: Home) -> Ingested:
         pipeline.join()  # what an earlier, interrupted ingest left undone
         pipeline.compute_steps()
         pipeline.profile()
+        note_spooled(store, backlog(home), datetime.now(UTC))
     return report
 
 

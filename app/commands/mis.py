@@ -177,7 +177,7 @@ def describe(home: Home, run: str) -> MisDocument:
         control = json.loads(rows[0]["control"]) if rows else {}
         policy = _policy(home, reader, run)
         effect, figures = _effect(reader, run, control, policy["effect_steps"], actions)
-        judged = judged_as_of(reader, run, status=reader.status())
+        judged = judged_as_of(reader, run)
     return {
         "run": run,
         "judgement": as_document(facts.judgement),

@@ -124,7 +124,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
     facts = run_of(reader, run, now)
     behind = queries.cli_behind(reader, run=run).to_pylist()[0]
     service = reader.status()
-    judged = judged_as_of(reader, run, status=service)
+    judged = judged_as_of(reader, run)
     return {
         "run": run,
         "state": facts.liveness.state.value,

@@ -20,6 +20,7 @@ VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "no_data": ("?", "No data", "There is nothing to compare."),
 }
 WAITING: Final = ("…", "Not diagnosed yet", "The first diagnosis follows shortly.")
+_WAS: Final = {"healthy": "The verdict was healthy", "no_data": "There was nothing to compare"}
 SIGNS: Final[Mapping[Severity, tuple[str, str]]] = {
     "critical": ("✕", "Critical"),
     "warning": ("▲", "Warning"),
@@ -51,13 +52,22 @@ def headline(judgement: Judgement) -> Headline:
     icon, word, words = VERDICTS[judgement.verdict]
     if judgement.by_growth:
         return Headline(icon, word, "K3 has begun to grow; the diagnosis, which says why, follows.", judgement.verdict)
-    if judgement.verdict == "healthy" and judgement.severity != "ok":
-        since = (
-            f"The verdict was healthy as of step {judgement.step:,}" if judgement.step is not None else "It was healthy"
-        )
-        reason = "newer steps wait for a diagnosis" if judgement.overdue else "an alert has begun to fire since"
+    if (
+        judgement.verdict in _WAS
+        and judgement.severity == "unknown"
+        and (judgement.outdated or judgement.verdict == "healthy")
+    ):
+        since = _WAS[judgement.verdict] + (f" as of step {judgement.step:,}" if judgement.step is not None else "")
+        reason = _unjudged(judgement)
         return Headline(SIGNS["unknown"][0], "Not judged", f"{since}; {reason}.", "unknown")
     return Headline(icon, word, words, judgement.verdict)
+
+
+def _unjudged(judgement: Judgement) -> str:
+    """Why a healthy verdict does not stand."""
+    if judgement.spooled and not judgement.behind:
+        return f"newer records have waited in the spool for {judgement.spooled:,.0f} s"
+    return "newer steps wait for a diagnosis" if judgement.overdue else "an alert has begun to fire since"
 
 
 def _by_alert(judgement: Judgement) -> str:

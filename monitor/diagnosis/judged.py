@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 from logprobe.monitor import queries
 from logprobe.monitor.queries import Source
 
 STEPS: Final = 10
 SECONDS: Final = 2.0
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def is_in_time(steps: int, seconds: float) -> bool:
@@ -58,7 +56,7 @@ class JudgedAsOf:
         diagnosed_step: newest step that the full diagnosis has seen; None: there is none yet.
         steps_behind: steps after `judged_step`.
         seconds_behind: since the first of these was recorded: its way through spool and ingest counts; 0: there is none.
-        spooled_seconds: for how long the oldest of its records has waited in the spool; 0: none does, or that is not known.
+        spooled_seconds: for how long the oldest of its records has waited in the spool; 0: none does for more than `SECONDS`.
     """
 
     run: str
@@ -101,20 +99,12 @@ class JudgedAsOf:
         }
 
 
-def judged_as_of(
-    source: Source, run: str, *, now: datetime | None = None, status: Mapping[str, Any] = _NOTHING
-) -> JudgedAsOf | None:
-    """How far `run` is judged; None: it has no computed step.
-
-    `now`: None: by the service's clock. `status`: of the service, which knows what waits in the spool. Raises `QueryError`.
-    """
-    waiting = (status.get("backlog") or {}).get("waiting_seconds") or {}
-    return judged_runs(source, run, now=now, spooled=waiting).get(run)
+def judged_as_of(source: Source, run: str, *, now: datetime | None = None) -> JudgedAsOf | None:
+    """How far `run` is judged; None: it has no computed step. `now`: None: by the service's clock. Raises `QueryError`."""
+    return judged_runs(source, run, now=now).get(run)
 
 
-def judged_runs(
-    source: Source, run: str | None = None, *, now: datetime | None = None, spooled: Mapping[str, float] = _NOTHING
-) -> Mapping[str, JudgedAsOf]:
-    """The same of all runs, or of `run`, by name. `spooled`: see `JudgedAsOf.spooled_seconds`. Raises `QueryError`."""
+def judged_runs(source: Source, run: str | None = None, *, now: datetime | None = None) -> Mapping[str, JudgedAsOf]:
+    """The same of all runs, or of `run`, by name. Raises `QueryError`."""
     rows = queries.judged_as_of(source, run=run, now=None if now is None else now.isoformat()).to_pylist()
-    return {row["run"]: JudgedAsOf(**row, spooled_seconds=spooled.get(row["run"], 0.0)) for row in rows}
+    return {row["run"]: JudgedAsOf(**row) for row in rows}

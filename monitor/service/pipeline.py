@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Final
 
 from logprobe.monitor.analysis.profile_job import ProfileJob
@@ -21,6 +22,7 @@ from logprobe.monitor.analysis.step_job import STEPS_PER_BATCH, StepJob
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
 from logprobe.monitor.diagnosis.job import PACES, DiagnosisStage
+from logprobe.monitor.diagnosis.judged import SECONDS
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
@@ -187,14 +189,31 @@ def backlog(home: Home) -> Backlog:
     now = time.time()
     content = scan(home, now=now)
     waiting = content.segments
-    oldest = {segment.where.run: max(0.0, now - segment.modified) for segment in reversed(waiting)}
+    ages = [(segment.where.run, max(0.0, now - segment.modified)) for segment in waiting]  # the oldest first
     return {
         "segments": len(waiting),
         "bytes": sum(segment.nbytes for segment in waiting),
         "oldest_seconds": max(0.0, now - waiting[0].modified) if waiting else None,
-        "waiting_seconds": oldest,
+        "waiting_seconds": dict(reversed(ages)),
+        "newest_seconds": dict(ages),
         "unreadable": len(content.refused),
     }
+
+
+def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
+    """Keeps in the store of which runs records wait for too long, so that whoever reads a judgement knows; → how many. Raises `StoreError`."""
+    rows = [
+        (run, now - timedelta(seconds=oldest), now - timedelta(seconds=waiting["newest_seconds"][run]))
+        for run, oldest in waiting["waiting_seconds"].items()
+        if oldest > SECONDS
+    ]
+    if not rows and not store.query("SELECT 1 FROM spooled LIMIT 1").num_rows:
+        return 0
+    with store.transaction() as cursor:
+        cursor.execute("DELETE FROM spooled")
+        if rows:
+            cursor.executemany("INSERT INTO spooled VALUES (?, ?, ?)", rows)
+    return len(rows)
 
 
 class SteadyClock:

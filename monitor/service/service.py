@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -44,7 +45,7 @@ from logprobe.monitor.service.jobs import (
     restore_records,
     save_records,
 )
-from logprobe.monitor.service.pipeline import Pipeline, backlog
+from logprobe.monitor.service.pipeline import Pipeline, backlog, note_spooled
 from logprobe.monitor.service.status import Backlog, Ingested, Status
 from logprobe.monitor.store.compaction import compact_at_start
 from logprobe.monitor.store.courtesy import Rank
@@ -284,12 +285,15 @@ class Service:
         waiting = backlog(self._home)
         self._waiting = (time.monotonic(), waiting)
         now = time.monotonic()
-        runs = judged_runs(self._store, spooled=waiting["waiting_seconds"]).values()
+        note_spooled(self._store, waiting, datetime.now(UTC))
+        runs = judged_runs(self._store).values()
         late = [run for run in runs if run.live and not run.in_time]
         self._late = {run.run: (run, self._late.get(run.run, (run, now))[1]) for run in late}
         save_records(self._store, list(self._jobs.values()))
         heap.trim()
-        account = {name: value for name, value in waiting.items() if name != "waiting_seconds"}
+        account = {
+            name: value for name, value in waiting.items() if not name.endswith("_seconds") or name == "oldest_seconds"
+        }
         return {**account, "judged_late": len(late)}
 
     def _late_seconds(self) -> float:

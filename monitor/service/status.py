@@ -31,7 +31,8 @@ class Ingested(TypedDict):
 class Backlog(TypedDict):
     """What waits in the spool.
 
-    `oldest_seconds`: age of the oldest segment; None: nothing waits. `waiting_seconds`: the same of each run that has any.
+    `oldest_seconds`: age of the oldest segment; None: nothing waits. `waiting_seconds`: the same of each run that has any;
+    `newest_seconds`: age of its newest.
     `unreadable`: folders and files that could not even be looked at, so that what is in them is not counted.
     """
 
@@ -39,6 +40,7 @@ class Backlog(TypedDict):
     bytes: int
     oldest_seconds: float | None
     waiting_seconds: dict[str, float]
+    newest_seconds: dict[str, float]
     unreadable: int
 
 

@@ -1,6 +1,6 @@
 -- heartbeats of $runs (a list), for the dead-man's rules. Grain: run. Inputs: step_summaries, segments, health_records,
--- training_sequences, folded_joins, doubled. Times are of arrival where a clock of another machine could mislead.
--- `writers`: the run's collectors. `relies_on_engine`: trained steps whose sequences came without r as the trainer received it.
+-- training_sequences, folded_joins, doubled, spooled. Times are of arrival where a clock of another machine could mislead.
+-- `writers`: the run's collectors. `spooled_at`: when the newest record was written that waits in the spool. `relies_on_engine`: trained steps whose sequences came without r as the trainer received it.
 WITH asked AS (
     SELECT unnest($runs::VARCHAR[]) AS run
 ), arrivals AS (
@@ -40,9 +40,11 @@ WITH asked AS (
     SELECT run, sum(sequences)::BIGINT AS doubled, min(first_step) AS doubled_since FROM doubled SEMI JOIN asked USING (run) GROUP BY run
 )
 SELECT run, last_step, last_step_at, last_record_at, step_seconds, coalesce(relies_on_engine, 0) AS relies_on_engine, training_since,
-       coalesce(rollout_segments, 0) AS rollout_segments, writers, coalesce(doubled, 0) AS doubled, doubled_since
+       coalesce(rollout_segments, 0) AS rollout_segments, writers, coalesce(doubled, 0) AS doubled, doubled_since,
+       spooled.newest_at AS spooled_at
 FROM asked
 LEFT JOIN collectors USING (run)
 LEFT JOIN pace USING (run)
 LEFT JOIN unreceived USING (run)
 LEFT JOIN twice USING (run)
+LEFT JOIN spooled USING (run)

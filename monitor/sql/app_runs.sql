@@ -1,9 +1,10 @@
 -- Runs a dashboard can show, newest first (of those that arrived together, the one whose first step is newer), with what is needed to judge whether they live.
 -- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records, diagnoses, alert_transitions, controller_actions,
--- judgements.
+-- judgements, spooled.
 -- Parameters: none.
 -- `revision` grows whenever a step of the run was recomputed; `writers` are its collectors. `news` becomes another text whenever
 -- the run is diagnosed, one of its alerts moves or its correction is acted upon, or somebody notes something; null: nothing of the kind has happened. `judgement`: how the run stands.
+-- `spooled_at`: when the newest of the records was written that wait in the spool; null: none has waited for long.
 -- A collector's clock may run ahead of ours: nothing it recorded is newer than its arrival here, and a heartbeat is seen when
 -- it arrives.
 WITH arrivals AS (
@@ -42,9 +43,9 @@ WITH arrivals AS (
     SELECT run, string_agg(what, ', ' ORDER BY what) AS news FROM happened GROUP BY run
 )
 SELECT run, first_at, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
-       coalesce(revision, 0) AS revision, news, judgements AS judgement, owner, tags,
+       coalesce(revision, 0) AS revision, news, judgements AS judgement, owner, tags, spooled.newest_at AS spooled_at,
        if(greatest(steps.last_at, rollouts.last_at) IS NULL, NULL,
           least(greatest(steps.last_at, rollouts.last_at), last_data_at)) AS last_record_at
 FROM writers LEFT JOIN steps USING (run) LEFT JOIN paced USING (run) LEFT JOIN rollouts USING (run) LEFT JOIN news USING (run)
-LEFT JOIN judgements USING (run) LEFT JOIN noted USING (run)
+LEFT JOIN judgements USING (run) LEFT JOIN noted USING (run) LEFT JOIN spooled USING (run)
 ORDER BY first_at DESC, begun_at DESC NULLS FIRST, run

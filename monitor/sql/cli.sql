@@ -28,7 +28,8 @@ SELECT run, coalesce(sum(sequences) FILTER (kind <> 'rollout'), 0)::BIGINT AS se
 FROM doubled WHERE run = $run GROUP BY run
 
 -- cli_ends: Collectors that ended without closing, and what that may have cost. Grain: run and writer. Inputs: health_records, segments,
--- training_sequences. Parameters: $run (null: all), $now, $silent (seconds without a heartbeat after which a writer has ended).
+-- training_sequences, spooled. Parameters: $run (null: all), $now, $silent (seconds without a heartbeat, and without a record in the
+-- spool, after which a writer has ended).
 -- `sequences`, `tokens`: what an engine had not written (tokens null: a request had no limit); null for others. `last_step`: the newest that
 -- a trainer recorded; `absent_steps`: later steps of the run without any sequence of its rank; `flush_seconds`: what it wrote at once.
 WITH signs AS (
@@ -39,8 +40,9 @@ WITH signs AS (
 ), ended AS (
     SELECT run, writer, component, last_sign, (said ->> '$.sequences')::BIGINT AS sequences, (said ->> '$.tokens')::BIGINT AS tokens,
            try_cast(began ->> '$.rank' AS INTEGER) AS rank, try_cast(began ->> '$.flush_interval' AS DOUBLE) AS flush_seconds
-    FROM signs
-    WHERE NOT closed AND coalesce(said, began) IS NOT NULL AND epoch($now::TIMESTAMPTZ) - epoch(last_sign) > $silent
+    FROM signs LEFT JOIN spooled USING (run)
+    WHERE NOT closed AND coalesce(said, began) IS NOT NULL
+        AND epoch($now::TIMESTAMPTZ) - epoch(greatest(last_sign, newest_at)) > $silent
 ), trained AS (
     SELECT ended.run, ended.writer, max(step) AS last_step
     FROM ended JOIN segments USING (run, writer) JOIN training_sequences USING (segment_id)

@@ -11,7 +11,7 @@ CASE WHEN stated IS NULL THEN spans ELSE list_transform(
 
 -- macro_live_runs: Runs with computed steps at time `looked_at`: the newest step, the newest revision, when a step was last computed, and whether the run
 -- is `live`: no more than ten seconds, and five times as long as its last steps took, have passed since then, and its records are of the
--- last day: an import is not live. Grain: run. Inputs: step_summaries.
+-- last day: an import is not live. A run whose records wait in the spool is as live as they are new. Grain: run. Inputs: step_summaries, spooled.
 WITH newest AS (
     SELECT run, max(step) AS step, max(revision) AS revision, max(computed_at) AS computed_at, max(time) AS time
     FROM step_summaries GROUP BY run
@@ -21,9 +21,9 @@ WITH newest AS (
     GROUP BY n.run
 )
 SELECT n.run, n.step, n.revision, n.computed_at, n.time,
-       epoch(looked_at::TIMESTAMPTZ - n.computed_at) <= greatest(10, 5 * p.seconds)
+       epoch(looked_at::TIMESTAMPTZ - greatest(n.computed_at, w.newest_at)) <= greatest(10, 5 * p.seconds)
            AND coalesce(epoch(n.computed_at - n.time) <= 86400, true) AS live
-FROM newest AS n JOIN pace AS p ON p.run = n.run
+FROM newest AS n JOIN pace AS p ON p.run = n.run LEFT JOIN spooled AS w ON w.run = n.run
 
 -- macro_raw_in: Raw records of one kind in given files. Grain: one row per sequence, token-level data as lists. Inputs: `files`, as the ledger names them.
 SELECT * FROM read_parquet(files, union_by_name = true, hive_partitioning = false)

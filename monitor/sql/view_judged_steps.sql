@@ -1,14 +1,15 @@
 -- How far each run is judged. Growth is judged at every step: what it finds worse than the diagnosis is the judgement at once (`grown`, the verdict,
--- since `grown_step`), what it finds no longer to grow once the diagnosis knows it. So `judged_step` is the newest step that growth was judged at, unless
+-- since `grown_step`), what it finds no longer to grow, or to compare, once the diagnosis knows it. So `judged_step` is the newest step that growth was judged at, unless
 -- the diagnosis does not know that: then the diagnosis's own step; null: not judged yet. `steps_behind`: steps after it, computed or
 -- still to be; `unjudged_at`: when the first of these was recorded, or, as long as it is not computed, when the run's last step was computed.
 -- Grain: run. Inputs: step_summaries, dirty_steps, diagnoses, growth_now.
 WITH news AS (
     SELECT d.run, d.step AS diagnosed_step, greatest(g.step, d.step) AS newest, g.verdict, g.changed_step, coalesce(d.step < g.changed_step, false) AS is_new,
+           coalesce(d.verdict = 'no_data' AND g.verdict <> 'no_data', false) AS has_come,
            coalesce(list_position(['growing', 'critical'], g.verdict), 0) AS now, coalesce(list_position(['growing', 'critical'], d.verdict), 0) AS before
     FROM diagnoses AS d LEFT JOIN growth_now AS g USING (run)
 ), judged AS (
-    SELECT run, diagnosed_step, if(is_new AND now < before, diagnosed_step, newest) AS judged_step,
+    SELECT run, diagnosed_step, if((is_new AND now < before) OR has_come, diagnosed_step, newest) AS judged_step,
            if(is_new AND now > before, verdict, NULL) AS grown, if(is_new AND now > before, changed_step, NULL) AS grown_step
     FROM news
 ), computed AS (

@@ -74,6 +74,16 @@ def test_judgement(name, age, median, writers, expected) -> None:
     assert verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("newest", "closed", "expected"),
+    [(2, False, State.LIVE), (2, True, State.LIVE), (700, False, State.STALE), (700, True, State.ENDED)],
+)
+def test_records_in_the_spool_are_signs_of_life_while_they_are_new(newest, closed, expected) -> None:
+    found = judge(now=NOW, last_record=ago(900), writers=[writer(900, closed=closed)], spooled_at=ago(newest))
+    assert found.state is expected
+    assert ("wait in the spool, the newest written 2.0 s ago" in found.reason) == (expected is State.LIVE)
+
+
 def test_reasons_name_the_facts() -> None:
     stale = judge(now=NOW, last_record=ago(7200), median_step_seconds=90.0, writers=[writer(7200)])
     assert stale.reason == (

@@ -48,7 +48,7 @@ ALERTS = (
     ("critical", "silenced by ann: known"),
     ("critical", "accepted: by choice"),
 )
-AGES = ("in time", "before the alert", "overdue")
+AGES = ("in time", "before the alert", "overdue", "in the spool")
 LAST = 99
 GREEN, GREY, AMBER, RED = "ok", "unknown", "warning", "critical"
 
@@ -60,7 +60,7 @@ def expected(verdict: str | None, alert: tuple[str, str | None] | None, age: str
         return RED
     if fires == "warning" or verdict == "growing":
         return AMBER
-    if verdict != "healthy" or age == "overdue":
+    if verdict != "healthy" or age in {"overdue", "in the spool"}:
         return GREY
     return GREY if fires == "info" and age == "before the alert" else GREEN
 
@@ -72,12 +72,14 @@ def fill(store: Store, name: str, verdict: str | None, alert: tuple[str, str | N
     """A run that stands like that: its newest step is `LAST`."""
     put(store, name, {step: {} for step in range(LAST - 60, LAST + 1, 5)})
     now = datetime.now(UTC)
-    judged_step = LAST - 60 if age != "in time" else LAST
+    judged_step = LAST - 60 if age in {"before the alert", "overdue"} else LAST
     began = judged_step + 1 if age == "before the alert" else judged_step
     waits = now + timedelta(hours=-1 if age == "overdue" else 1)  # the walk takes a while
     with store.transaction() as cursor:
         cursor.execute("UPDATE step_summaries SET time = ?, computed_at = ? WHERE run = ?", [waits, waits, name])
         cursor.execute("UPDATE segments SET ingested_at = ? WHERE run = ?", [now, name])
+        if age == "in the spool":
+            cursor.execute("INSERT INTO spooled VALUES (?, ?, ?)", [name, now - timedelta(minutes=1), now])
         if verdict is not None:
             document = {"run": name, "verdict": verdict, "since_step": 5, "doubling_steps": None, "layer": "none", "findings": [],
                         "not_measured": [], "correction": {"advice": "not_needed", "why": ""}}  # fmt: skip
@@ -242,7 +244,7 @@ def check_lateness(reader: StoreReader) -> None:
     stated, judgements = judged_runs(reader, now=now), judged.read(reader, list(CASES), now)
     late = {name for name, run in stated.items() if not run.in_time}
     assert late == {name for name, judgement in judgements.items() if judgement.overdue}
-    assert late >= {name for name, (_, _, age) in CASES.items() if age == "overdue"}
+    assert late >= {name for name, (_, _, age) in CASES.items() if age in {"overdue", "in the spool"}}
     said = healthz.describe([], late=[stated[name] for name in sorted(late)], named=True)["judged"]
     assert said["late_runs"] == len(late) > 0
     assert all("not judged" in sentence for sentence in said["late"])

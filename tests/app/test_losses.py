@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +22,7 @@ from logprobe.collectors import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.service.pipeline import backlog, note_spooled
 from logprobe.monitor.store.store import Store
 
 
@@ -69,6 +74,33 @@ def test_what_waits_in_the_spool_is_not_lost(home: Path, capsys: pytest.CaptureF
     assert not [each.text for each in examine(str(home)) if "neither stored" in each.text]
     _, status = said(home, capsys)
     assert "neither stored" not in status
+
+
+def test_a_trainer_whose_records_nobody_reads_is_neither_dead_nor_judged(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that is too busy for the service: what is not read yet is not known, and nothing else is said of it."""
+    with Recorder(home, RUN, rank=0) as recorder:
+        train(recorder, 1)
+        main(["ingest", "--once", "--home", str(home)])
+        with Store.open(Home(home)) as store, store.transaction() as cursor:
+            for table, column in (("health_records", "time"), ("segments", "ingested_at"), ("step_summaries", "time")):
+                cursor.execute(f"UPDATE {table} SET {column} = {column} - INTERVAL 1 HOUR")
+        train(recorder, 2)
+        waiting = sorted(spool_dir(home).rglob("*.training.*"))
+        os.utime(waiting[0], (time.time() - 20,) * 2)
+        with Store.open(Home(home)) as store:
+            assert note_spooled(store, backlog(Home(home)), datetime.now(UTC)) == 1
+        capsys.readouterr()
+        main(["status", RUN, "--home", str(home)])
+        status = capsys.readouterr().out
+        assert re.search(r"state +live: newer records wait in the spool, the newest written", status)
+        assert re.search(r"judged +not judged yet: newer records have waited in the spool for 2\d s", status)
+        assert "without closing" not in status
+        main(["ingest", "--once", "--home", str(home)])
+        capsys.readouterr()
+        main(["status", RUN, "--home", str(home)])
+        assert "in the spool for" not in capsys.readouterr().out
 
 
 def test_dropped_tokens(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,7 @@ def test_status_tells_jobs_and_backlog(served) -> None:
         "bytes": 0,
         "oldest_seconds": None,
         "waiting_seconds": {},
+        "newest_seconds": {},
         "unreadable": 0,
     }
     assert status["stuck"] == {"number": 0, "seconds": None, "files": []}

@@ -99,6 +99,25 @@ def test_dead_man(event, signs: Pulse, verdict: str) -> None:
     assert seen.words
 
 
+@pytest.mark.parametrize(
+    ("event", "verdict"),
+    [
+        ("no_new_step", "missing"),
+        ("ended_silently", "missing"),
+        ("collector_stopped", "missing"),
+        ("plugin_missing", "missing"),
+        ("host_failed", "bad"),
+    ],
+)
+def test_what_waits_in_the_spool_may_be_what_is_missing(event: str, verdict: str) -> None:
+    """As long as it is new: a file that cannot be read for hours says nothing of its run."""
+    silent = pulse(3000, writers=[writer(3000, failed="died"), writer(3000, name="v")])
+    waits = replace(silent, spooled_at=ago(30))
+    when = DeadMan(kind="dead_man", event=event)
+    assert observe(when, waits, NOW).verdict == verdict
+    assert observe(when, replace(silent, spooled_at=ago(700)), NOW) == observe(when, silent, NOW)
+
+
 def test_words_say_whether_it_hangs_or_was_killed() -> None:
     when = DeadMan(kind="dead_man", event="no_new_step")
     hangs = observe(when, pulse(7200, writers=[writer(1)]), NOW).words

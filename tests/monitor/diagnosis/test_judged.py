@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -15,7 +16,8 @@ from logprobe.alerts.controller.situation import Phase
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.commands import mis, status
 from logprobe.app.text.correction import in_force
-from logprobe.app.text.judgement import line
+from logprobe.app.text.judgement import headline, line
+from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
 from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.diagnosis.judged import JudgedAsOf, judged_as_of
@@ -57,9 +59,29 @@ def test_steps_that_wait_to_be_computed_or_in_the_spool_count(store: Store) -> N
     assert read(store, [RUN], datetime.now(UTC))[RUN].overdue
     with store.transaction() as cursor:
         cursor.execute("DELETE FROM dirty_steps")
-    found = judged_as_of(store, RUN, status={"backlog": {"waiting_seconds": {RUN: 7.0}}})
-    assert found is not None
-    assert found.sentence == "not judged since step 59: newer records have waited in the spool for 7 s"
+        since = datetime.now(UTC) - timedelta(seconds=70)
+        cursor.execute("INSERT INTO spooled VALUES (?, ?, ?)", [RUN, since, datetime.now(UTC)])
+        cursor.execute("UPDATE diagnoses SET verdict = 'healthy'")
+    assert re.fullmatch(
+        r"not judged since step 59: newer records have waited in the spool for 7\d s", judged(store).sentence or ""
+    )
+    assert judged(store).live, "its records are new, although none was read for long"
+    found = read(store, [RUN], datetime.now(UTC))[RUN]
+    assert (found.overdue, found.severity) == (True, "unknown")
+    assert "newer records have waited in the spool for" in line(found)
+
+
+def test_a_diagnosis_from_before_there_was_anything_to_compare_stands_for_its_own_step(store: Store) -> None:
+    Turns(GrowthStage(store)).run_once()
+    Turns(DiagnosisStage(store)).run_once()
+    with store.transaction() as cursor:
+        cursor.execute("UPDATE diagnoses SET step = 20, verdict = 'no_data'")
+    live(store)
+    assert judged(store).judged_step == 20
+    found = read(store, [RUN], datetime.now(UTC) + timedelta(minutes=1))[RUN]
+    assert headline(found).words == "There was nothing to compare as of step 20; newer steps wait for a diagnosis."
+    [due] = queries.diagnosis_due(store, now=datetime.now(UTC)).to_pylist()
+    assert due["changed"], "so it is diagnosed next"
 
 
 def judged(store: Store) -> JudgedAsOf:
