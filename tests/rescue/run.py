@@ -59,6 +59,7 @@ NEIGHBOURS: Final = ("neighbour-0", "neighbour-1")
 _ALWAYS: Final = {"mis": DEFAULT_CORRECTION, "tis": preset("tis")}
 _SIDE: Final = 40  # steps that a reward in the table is the mean of
 _START: Final = 120.0
+_END: Final = 1800.0  # seconds in which the service has to judge what was recorded
 _LOOK: Final = 5.0  # seconds between two looks at the judgement: each costs the service some milliseconds
 _ENGINE: Final = {"dtype": "bfloat16", "logprobs_mode": "processed_logprobs"}
 
@@ -203,10 +204,17 @@ def healthy(runs: int, seed: int, steps: int, pace: float) -> list[str]:
             if training.wait() != 0:
                 raise SystemExit("a healthy run ended with an error")
         with connect(Home(home)) as reader:
+            deadline = time.monotonic() + _END
+            while reader.status()["backlog"]["segments"] or any(
+                run.steps_behind for run in judged_runs(reader).values()
+            ):
+                if time.monotonic() > deadline:
+                    raise SystemExit("the service did not catch up with what was recorded")
+                time.sleep(_LOOK)
             known = judged_runs(reader)
             return [
                 f"{run}: recorded to {known[run].newest_step}, judged to {known[run].judged_step}, "
-                f"switched on: {'; '.join(_switched_on(reader, run)) or 'never'}, "
+                f"diagnosed to {known[run].diagnosed_step}, switched on: {'; '.join(_switched_on(reader, run)) or 'never'}, "
                 f"alerts fired: {'; '.join(_fired(reader, run)) or 'none'}"
                 for run in names
             ]
