@@ -79,11 +79,6 @@ class Column:
         return np.dtype(np.int64 if self.count else np.float64)
 
     @property
-    def sql_type(self) -> str:
-        """Type of the column in the store."""
-        return "BIGINT" if self.count else "DOUBLE"
-
-    @property
     def identity(self) -> float:
         """Value of the column when there is no token: merging it changes nothing."""
         return {"sum": 0, "min": np.inf, "max": -np.inf}[self.reduction]
@@ -167,12 +162,6 @@ COLUMN_SPECS: Final[tuple[Column, ...]] = (
     ),
 )
 COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in COLUMN_SPECS)
-
-
-def sql_columns() -> str:
-    """Column definitions of the store's ``statistics`` table, one per line, without a trailing comma."""
-    width = max(len(name) for name in COLUMNS)
-    return ",\n    ".join(f"{c.name:<{width}} {c.sql_type} NOT NULL" for c in COLUMN_SPECS)
 
 
 def sequence_statistics(

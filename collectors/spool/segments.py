@@ -167,19 +167,41 @@ def _identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> tuple[str, st
 
 
 def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
-    """The columns of the kind; one that an older version did not write is null."""
+    """The columns of the kind; one, or a field of one, that an older version did not write is null."""
     schema = SCHEMAS.get(where.kind)
     if schema is None:
         raise SegmentError("foreign", f"{where.path}: no record kind {where.kind!r}")
     there = dict(zip(table.column_names, table.columns, strict=True))
     columns = []
     for field in schema:
-        found = there[field.name] if field.name in there else pa.nulls(table.num_rows, field.type)
+        found = _widened(there[field.name], field.type) if field.name in there else pa.nulls(table.num_rows, field.type)
         if found.type != field.type:
             text = f"{where.path}: column {field.name!r} is {found.type}, not {field.type}; another program wrote it"
             raise SegmentError("columns", text)
         columns.append(found)
     return pa.Table.from_arrays(columns, schema=schema.with_metadata(table.schema.metadata))
+
+
+def _widened(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """The column with null in the fields of `wanted`, a struct, that it lacks; as it is where it differs in anything else."""
+    if column.type == wanted or not (pa.types.is_struct(column.type) and pa.types.is_struct(wanted)):
+        return column
+    if not {(field.name, field.type) for field in column.type} < {(field.name, field.type) for field in wanted}:
+        return column
+    chunks = [
+        pa.StructArray.from_arrays(
+            [
+                chunk.field(field.name)
+                if column.type.get_field_index(field.name) >= 0
+                else pa.nulls(len(chunk), field.type)
+                for field in wanted
+            ],
+            fields=list(wanted),
+            mask=chunk.is_null(),
+        )
+        for chunk in column.chunks
+    ]
+    return pa.chunked_array(chunks, wanted)
 
 
 def _verify_identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> None:

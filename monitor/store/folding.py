@@ -288,7 +288,7 @@ def _rows_of_pair(run: str, steps: NDArray[np.int64], pair: str, sums: PairSums)
     present = sums.measured
     ledger = sums.sequences.ledger
     after: Mapping[str, Floats] = {} if ledger is None else ledger.after
-    columns = {c.name: sums.tokens[c.name][present].astype(c.dtype) for c in COLUMN_SPECS}
+    columns = {c.name: _column(sums.tokens[c.name][present], c.dtype) for c in COLUMN_SPECS}
     return pa.table(
         {
             "run": pa.repeat(run, int(present.sum())),
@@ -299,6 +299,12 @@ def _rows_of_pair(run: str, steps: NDArray[np.int64], pair: str, sums: PairSums)
             "sums": _maps({name: values for name, values in after.items() if name not in columns}, present),
         }
     )
+
+
+def _column(values: Floats, kind: type[np.generic]) -> pa.Array:
+    """Sums as they are stored; one that is not known, as what was recorded before it existed has none, is null."""
+    unknown = np.isnan(values)
+    return pa.array(np.where(unknown, 0, values).astype(kind), mask=unknown)
 
 
 def _no_pairs() -> pa.Table:

@@ -12,7 +12,6 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 from logprobe.collectors.errors import QueryError
-from logprobe.collectors.kernel.statistics import sql_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def migrations() -> tuple[Migration, ...]:
 
 def _migration(file: Traversable) -> Migration:
     number, _, name = file.name.removesuffix(".sql").partition("_")
-    sql = file.read_text(encoding="utf-8").replace("{statistics_columns}", sql_columns())
+    sql = file.read_text(encoding="utf-8")
     return Migration(version=int(number), name=name, sql=sql)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.spool import segments as spool
-from logprobe.collectors.spool.schema import SCHEMA_VERSION, STEP
+from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, STEP
 from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter, is_temporary, read_segment, run_dir, run_name
 
 
@@ -150,6 +150,18 @@ def test_a_column_that_an_older_version_did_not_write_is_null(segment: SegmentPa
     path = rewritten(segment, arrow_file(steps(7).select(["step", "scalars"]), metadata))
     (row,) = read_segment(SegmentPath.parse(path)).table.to_pylist()
     assert row == {"time": None, "step": 7, "rank": None, "scalars": [("loss", 3.5)], "correction": None}
+
+
+def test_a_field_that_an_older_version_did_not_write_is_null(segment: SegmentPath):
+    """A sum that came later: what was recorded before is not refused, and says nothing of it."""
+    kind = SCHEMAS["statistics"].field("backend").type
+    older = pa.struct([field for field in kind if field.name != "n_above"])
+    sums = pa.array([None, dict.fromkeys(older.names, 2), None], older)[1:]
+    metadata = {b"logprobe.schema": b"1", b"logprobe.kind": b"statistics", b"logprobe.run": b"run"}
+    data = arrow_file(pa.table({"step": [1, 2], "backend": sums}), metadata)
+    path = rewritten(segment, data, f"{segment.sequence:08d}.statistics.{zlib.crc32(data):08x}.arrow")
+    found = read_segment(SegmentPath.parse(path)).table["backend"].to_pylist()
+    assert found == [{**dict.fromkeys(kind.names, 2), "n_above": None}, None]
 
 
 def test_a_write_that_fails_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch):

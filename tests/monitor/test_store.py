@@ -10,6 +10,7 @@ import pytest
 from segments import on_small_disk, records, trained
 
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
@@ -50,6 +51,14 @@ def test_a_new_store_has_the_newest_schema_and_stays_as_it_is(home: Path):
             assert values(store, "SELECT max(version), count(*) FROM schema_versions") == [
                 (migrations()[-1].version,) * 2
             ]
+
+
+@pytest.mark.parametrize("table", ["statistics", "older_statistics", "folded_pairs"])
+def test_every_sum_has_its_column(store: Store, table: str):
+    there = {row["column_name"]: row["column_type"] for row in store.query(f"DESCRIBE {table}").to_pylist()}
+    assert {c.name: there.get(c.name) for c in COLUMN_SPECS} == {
+        c.name: "BIGINT" if c.count else "DOUBLE" for c in COLUMN_SPECS
+    }
 
 
 def test_migrations_are_numbered_without_gaps():
