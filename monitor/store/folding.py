@@ -301,7 +301,7 @@ def _rows_of_pair(run: str, steps: NDArray[np.int64], pair: str, sums: PairSums)
     )
 
 
-def _column(values: Floats, kind: type[np.generic]) -> pa.Array:
+def _column(values: Floats, kind: np.dtype[np.generic]) -> pa.Array:
     """Sums as they are stored; one that is not known, as what was recorded before it existed has none, is null."""
     unknown = np.isnan(values)
     return pa.array(np.where(unknown, 0, values).astype(kind), mask=unknown)
