@@ -256,7 +256,7 @@ $(patsubst %,.venv-%/.logprobe-ready,trl ms_swift ray): .venv-%/.logprobe-ready:
 .PHONY: test-frameworks $(FRAMEWORKS:%=test-%)
 test-frameworks: $(FRAMEWORKS:%=test-%)
 $(FRAMEWORKS:%=test-%): test-%: .venv-%/.logprobe-ready
-	@.venv-$*/bin/python -m pytest --timeout=900 tests/frameworks/$*_cases.py $(ARGS)
+	@.venv-$*/bin/python -m pytest --timeout=7200 tests/frameworks/$*_cases.py $(ARGS)
 
 # What each framework's tests have seen recorded (tests/frameworks/features.json, written by LOGPROBE_WRITE_TABLES=1), as the table of docs/frameworks.md.
 .PHONY: features

@@ -367,9 +367,8 @@ def _loss_mode(trainer: Any) -> str:
 
 
 def _divisor(trainer: Any) -> Divisor:
-    """GSPO's loss has its own way, whatever the configuration says."""
-    stated = setting_of(trainer.config, "actor_rollout_ref.actor.loss_agg_mode") or "token-mean"
-    return _DIVISORS.get("seq-mean-token-mean" if _loss_mode(trainer) == "gspo" else stated)
+    """Of what the configuration states. SAPO takes the mean of each sequence whatever is stated, which a mask that is replaced gives, too."""
+    return _DIVISORS.get(setting_of(trainer.config, "actor_rollout_ref.actor.loss_agg_mode") or "token-mean")
 
 
 def _spans(first: Any, last: Any, count: int) -> list[int | None]:

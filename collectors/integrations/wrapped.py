@@ -52,11 +52,12 @@ class Watch:
             self._say(f"{self._name} is recorded")
         return self.process.recorder
 
-    def has(self, batch: Any, expected: Sequence[str], step: int, rows: int) -> bool:
-        """Whether a batch has all that a record needs; what it lacks is named, and its rows are counted as lost."""
+    def has(self, batch: Any, expected: Sequence[str], step: int, lost: int | None = None) -> bool:
+        """Whether a batch has all that a record needs; what it lacks is named, and what is lost is counted (default: its rows)."""
         missing, recorder = missing_keys(batch, expected), self.begin()
         if missing and recorder is not None:
-            report_missing(recorder, self.framework, missing, step=step, lost=rows)
+            lost = rows_of(batch) if lost is None else lost
+            report_missing(recorder, self.framework, missing, step=step, lost=lost)
         return not missing
 
     def record(self, step: int, version: int | None, rows: Mapping[str, Any], sampled_by: Any = None) -> None:
@@ -111,7 +112,7 @@ def _openrlhf_batches(experiences: Sequence[Any], *_: Any, **__: Any) -> None:
     start = 0
     for one in experiences:
         needed = ("sequences", "action_mask", "action_log_probs", "rollout_log_probs", "advantages")
-        if not _OPENRLHF.has(one, needed, step, 1):
+        if not _OPENRLHF.has(one, needed, step):
             continue
         count = len(one.sequences)
         rows = {
@@ -142,7 +143,7 @@ def roll(module: ModuleType) -> None:
 
 def _roll_batch(_: Any, batch: Any, stat_mask_key: str = "response_mask", *__: Any, **___: Any) -> None:
     columns, step = batch.batch, int(batch.meta_info["global_step"])
-    if not _ROLL.has(columns, ("input_ids", stat_mask_key, "old_log_probs", "infer_logprobs"), step, rows_of(columns)):
+    if not _ROLL.has(columns, ("input_ids", stat_mask_key, "old_log_probs", "infer_logprobs"), step):
         return
     rows = {
         "sample_ids": _named("roll", step, len(columns["input_ids"])),
@@ -174,7 +175,7 @@ def _areal_batch(actor: Any, data: Sequence[Mapping[str, Any]]) -> None:
     version = int(actor.engine.get_version())
     rank, start = int(getattr(actor.engine, "data_parallel_rank", 0)), 0
     for group, one in enumerate(data):
-        if not _AREAL.has(one, ("input_ids", "loss_mask", "logprobs"), version, 1):
+        if not _AREAL.has(one, ("input_ids", "loss_mask", "logprobs"), version):
             continue
         count, mask, prox = len(one["input_ids"]), one["loss_mask"], one.get("prox_logp")
         rows = {
@@ -220,7 +221,9 @@ def rllm(module: ModuleType) -> None:
 def _rllm_batch(state: Any) -> None:
     batch, step = state.backend_batch, int(state.global_step)
     columns, padded = batch.batch, batch.non_tensor_batch.get("is_pad_step")
-    keep = [place for place in range(len(columns["responses"])) if padded is None or not padded[place]]
+    keep = [place for place in range(rows_of(columns)) if padded is None or not padded[place]]
+    if not _RLLM.has(columns, ("responses", "response_mask", "old_log_probs"), step, len(keep)):
+        return
     rows: dict[str, Any] = {
         "token_ids": columns["responses"][keep],
         "mask": columns["response_mask"][keep],

@@ -52,8 +52,9 @@ def missing_keys(batch: Any, expected: Sequence[str]) -> list[str]:
 
 
 def rows_of(batch: Any) -> int:
-    """Sequences in a batch of columns."""
-    return len(next(iter(batch.values()), ()))
+    """Sequences in a batch of columns, keys or attributes of it; 0 where it has none."""
+    columns = batch.values() if callable(getattr(batch, "values", None)) else vars(batch).values()
+    return next((len(c) for c in columns if isinstance(c, list) or getattr(c, "ndim", None)), 0)
 
 
 def report_missing(

@@ -87,7 +87,7 @@ def start(
     if ranks > 1:
         launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
     command = [sys.executable, *launcher, str(program), document]
-    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=900)
+    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=3600)
 
 
 class Agreement:

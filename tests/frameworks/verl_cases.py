@@ -6,10 +6,14 @@ Ray, the TransferQueue, data loading, advantages, losses and logging are verl's;
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from correction_cases import CASES, factors
 from training import Trained, agree, train
 
 from logprobe.app.commands.run import environment
@@ -146,3 +150,58 @@ def test_the_switch_sets_the_weights_of_verl(
     plain = trained(tmp_path, model, "plain", trainer)
     assert plain["history"][0]["actor/pg_loss"] == seen["history"][0]["actor/pg_loss"]
     assert plain["history"][1]["actor/pg_loss"] != seen["history"][1]["actor/pg_loss"]
+
+
+def _token_losses(loss: str, arrays: Mapping[str, Any], mask: Any) -> Any:
+    """[batch, time], before weights; verl's formulas, in float64. `mask`: verl's own, which a rejection shortens."""
+    advantages, ratio = arrays["advantages"], np.exp(arrays["current"] - arrays["old"])
+    if loss == "gspo":
+        means = ((arrays["current"] - arrays["old"]) * mask).sum(1, keepdims=True) / np.maximum(
+            mask.sum(1, keepdims=True), 1
+        )
+        ratio = np.broadcast_to(np.exp(means), mask.shape)
+        return np.maximum(-ratio * advantages, -np.clip(ratio, 0.8, 1.28) * advantages)
+    if loss == "cispo":
+        return -np.clip(ratio, 0.8, 1.28) * advantages * arrays["current"]
+    if loss == "sapo":
+        tau = np.where(advantages > 0, 1.0, 1.05)
+        return -4 / (1 + np.exp(-tau * (ratio - 1))) / tau * advantages
+    clipped = -np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.28) * advantages)
+    return np.where(advantages < 0, np.minimum(clipped, -3 * advantages), clipped)
+
+
+def _reduced(mode: str, terms: Any, kept: Any) -> float:
+    """verl's ways to a mean, over the tokens that count; every sequence of the batch counts."""
+    if mode == "token-mean":
+        return float(terms.sum() / kept.sum())
+    if mode == "seq-mean-token-mean":
+        return float((terms.sum(1) / np.maximum(kept.sum(1), 1)).mean())
+    return float(terms.sum(1).mean() / (terms.shape[1] if mode.endswith("norm") else 1))
+
+
+def test_every_correction_gives_the_loss_of_a_hand_computation(model: Path, tmp_path: Path) -> None:
+    """Or is refused, and then verl's loss is its own and nothing is acknowledged."""
+    result = train(PROGRAM.with_name("verl_losses.py"), tmp_path, model, "losses")
+    with np.load(tmp_path / "losses" / "arrays.npz") as stored:
+        arrays = {name: stored[name].astype(float) for name in stored.files}
+    mask = arrays["mask"].astype(bool)
+    applied, dropped = 0, set()
+    for key, name in product(result["losses"], CASES):
+        loss, stated = key.split()
+        mode = "seq-mean-token-mean" if loss == "sapo" else stated  # whatever is stated
+        config, found, plain = CASES[name], result["losses"][key][name], result["losses"][key]["none"]
+        assert plain == pytest.approx(
+            _reduced(mode, mask * _token_losses(loss, arrays, mask), mask), rel=1e-6, abs=1e-6
+        ), key
+        if name == "off-policy sequences" or (config.denominator == "renormalize" and "token-sum" in stated):
+            assert (found, result["events"][key][name]) == (plain, ["correction_impossible"]), (key, name)
+            continue
+        assert result["events"][key][name] == ["acknowledged"], (key, name)
+        weights, keep = factors(config, arrays["rollout"], arrays["old"], mask, arrays["advantages"][:, 0])
+        kept = keep if config.denominator == "renormalize" else mask
+        expected = _reduced(mode, weights * _token_losses(loss, arrays, kept), kept)
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), (key, name)
+        applied += 1
+        dropped |= {name} if 0 < keep.sum() < mask.sum() else set()
+    assert applied > 250
+    assert len(dropped) > 20  # of these, some tokens are left and some are not

@@ -190,3 +190,16 @@ def test_another_signature_is_left_alone_and_said(home: Path) -> None:
     closed()
     (report,) = health_events(home)["self_test"]
     assert "rl_step has no parameter current_step" in report["message"]
+
+
+def test_without_a_home_a_training_goes_on_and_one_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("LOGPROBE_HOME")
+    trainer = Trainer()
+    for step in (0, 1):
+        trainer.micro_batch(packed(), step)
+        trainer.send(step)
+        trainer.log(step + 1, loss=0.5)
+    (warning,) = caplog.messages
+    assert warning.startswith("logprobe: pipelinerl: nothing is recorded: no home")

@@ -120,6 +120,31 @@ def test_a_step_without_logprobs_says_which_option_is_missing(home: Path, adapte
     assert "--get-mismatch-metrics" in health_events(home)["no_logprobs"][0]["message"]
 
 
+@pytest.mark.parametrize("key", ["tokens", "response_lengths", "loss_masks", "sample_indices"])
+def test_a_renamed_key_is_named_and_what_is_lost_is_counted(home: Path, adapter: Any, key: str) -> None:
+    data = train_data()
+    data["new_name"] = data.pop(key)
+    slime.train(ARGS, 3, data)
+    adapter._process.recorder.close()
+    assert not rows(home, "training")
+    (report,) = health_events(home)["missing_key"]
+    assert f"the batch has no {key}," in report["message"]
+    assert (report["severity"], report["sequences"]) == ("warning", 4)
+
+
+@pytest.mark.parametrize("framework", ["slime", "miles", "vime"])
+def test_without_a_home_a_training_goes_on_and_one_warning_says_so(
+    framework: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("LOGPROBE_HOME", raising=False)
+    made = slime.Adapter(framework)
+    for step in (3, 4):
+        assert not made.rollout(step, ARGS, samples())
+        made.train(ARGS, step, train_data(), slime.Place(records=True, pieces=1))
+    (warning,) = caplog.messages
+    assert warning.startswith(f"logprobe: {framework}: nothing is recorded: no home")
+
+
 def test_broken_data_never_reach_slime(home: Path, adapter: Any) -> None:
     slime.train(ARGS, 3, {**train_data(), "response_lengths": None})
     adapter.rollout(3, ARGS, [SimpleNamespace()])

@@ -229,6 +229,29 @@ def test_without_a_home_a_training_goes_on_and_one_warning_says_so(
     assert warning.startswith("logprobe: verl: nothing is recorded: no home")
 
 
+@pytest.mark.parametrize("trainer", ["v0", "v1"])
+@pytest.mark.parametrize("key", ["responses", "response_mask", "old_log_probs"])
+def test_a_renamed_key_is_named_and_what_is_lost_is_counted(home: Path, watched: Any, trainer: str, key: str) -> None:
+    """In a later verl, under which its own loop goes on."""
+    if trainer == "v0":
+        begun = watched.v0()
+        begun.checkpoint_manager.update_weights(0)
+        begun.batch.batch["new_name"] = begun.batch.batch.pop(key)
+        assert begun._update_actor(begun.batch) == "metrics"
+    else:
+        watched.queue.tensors["new_name"] = watched.queue.tensors.pop(key)
+        labels = stored("v1")[1]
+        batch = SimpleNamespace(keys=labels["keys"], tags=labels["tags"], partition_id="train")
+        begun = watched.v1()
+        begun._setup()
+        assert begun._compute_advantage(batch, {}) is batch
+    finish()
+    assert not rows(home, "training")
+    (report,) = health_events(home)["missing_key"]
+    assert f"the batch has no {key}," in report["message"]
+    assert (report["severity"], report["sequences"]) == ("warning", 16)
+
+
 @pytest.mark.parametrize(
     ("trainer", "actor", "config", "words"),
     [
@@ -236,6 +259,12 @@ def test_without_a_home_a_training_goes_on_and_one_warning_says_so(
         ("v0", {}, preset("prime-rl/dppo"), None),
         ("v0", {"loss_agg_mode": "seq-mean-token-sum"}, preset("mis"), "denominator=renormalize"),
         ("v0", {"policy_loss": Config(loss_mode="geo_mean")}, preset("tis"), "geo_mean"),
+        (
+            "v0",
+            {"policy_loss": Config(loss_mode="gspo"), "loss_agg_mode": "seq-mean-token-sum"},
+            preset("mis"),
+            "denominator=renormalize",
+        ),
         ("v0", {}, CorrectionConfig(sequence_mask_delta=0.1), "sequence_mask_delta"),
         ("v1", {}, preset("mis"), "denominator=renormalize"),
     ],

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spool_contents import health_events
+import torch
+from spool_contents import health_events, rows
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.integrations import ms_swift
@@ -88,6 +89,48 @@ def test_ms_swift_without_a_home_goes_on_and_one_warning_says_so(
     assert not recorder.checkpoint(1)
     (warning,) = caplog.messages
     assert warning.startswith("logprobe: ms_swift.watch: nothing is recorded: no home")
+
+
+@pytest.mark.parametrize("key", ["completion_mask", "old_per_token_logps", "advantages"])
+def test_ms_swifts_renamed_key_is_named_and_what_is_lost_is_counted(
+    home: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """What is needed costs the sequences; what is not costs itself only."""
+    monkeypatch.delenv("LOGPROBE_HOME", raising=False)  # the engine's plugin is not there
+    ones = torch.ones(4, 3)
+    fields = dict.fromkeys(
+        ("completion_mask", "old_per_token_logps", "rollout_per_token_logps", "ref_per_token_logps", "advantages"), ones
+    )
+    fields["new_name"] = fields.pop(key)
+    trainer = SimpleNamespace(
+        template=SimpleNamespace(padding_free=False, sequence_parallel_size=1),
+        args=SimpleNamespace(output_dir="/runs/stand-in", use_vllm=False),
+        accelerator=SimpleNamespace(process_index=0),
+        state=SimpleNamespace(global_step=6),
+        model=SimpleNamespace(training=True),
+        reward_weights=torch.ones(1),
+        _rewards_per_func=ones[:, :1],
+        _prepare_batch_inputs=lambda samples: [
+            {
+                "grpo_batch": SimpleNamespace(**fields),
+                "model_inputs": {"input_ids": torch.ones(4, 5, dtype=torch.int64)},
+            }
+        ],
+        _score_completions=lambda samples: None,
+        _compute_loss_and_metrics=lambda model, model_inputs, grpo_batch: None,
+        _get_per_token_logps_and_entropies=lambda model, model_inputs, grpo_batch: (-ones, None),
+        log=lambda logs, start_time=None: None,
+    )
+    recorder = ms_swift.watch(trainer, home=home, run="run")
+    (batch,) = trainer._prepare_batch_inputs([SimpleNamespace(prompt_id="p")] * 4)
+    trainer._get_per_token_logps_and_entropies(trainer.model, batch["model_inputs"], batch["grpo_batch"])
+    trainer._compute_loss_and_metrics(trainer.model, batch["model_inputs"], batch["grpo_batch"])
+    recorder.close()
+    needed = key != "advantages"
+    assert len(rows(home, "training")) == (0 if needed else 4)
+    (report,) = health_events(home)["missing_key"]
+    assert f"the batch has no {key}," in report["message"]
+    assert (report["severity"], report.get("sequences", 0)) == ("warning", 4 if needed else 0)
 
 
 def test_an_unknown_signature_is_named() -> None:
