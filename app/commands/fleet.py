@@ -15,15 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
 from logprobe.app.runs import runs_of
 from logprobe.app.text import tables
-from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import complain, harmless
-from logprobe.monitor import queries
-from logprobe.monitor.fleet.table import Fleet
-from logprobe.monitor.reader import open_reader
+from logprobe.monitor.fleet.table import VARIABLE, Fleet, Standing
 
-VARIABLE: Final = "LOGPROBE_FLEET"
 _COLUMNS: Final = ("service", "state", "runs", "live", "waiting", "home", "problem")
 
 
@@ -36,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(fleet: Fleet, arguments: argparse.Namespace) -> int:
-    services = [_standing(fleet, name) for name in fleet.services]
+    services = [_row(fleet, name, each) for name, each in fleet.standings(_live).items()]
     moves = [{"run": name, "from": row.service, "to": row.to} for name, row in sorted(fleet.rows().items()) if row.to]
     tables.show({"services": services, "moves": moves}, lambda: _words(services, moves), as_json=arguments.json)
     return int(any(each["state"] == "away" for each in services))
@@ -49,44 +48,37 @@ def _words(services: list[dict[str, Any]], moves: list[dict[str, Any]]) -> Itera
         yield f"{name} is on its way from {each['from']} to {each['to']}: logprobe fleet move {name} {each['to']}, or: logprobe fleet undo {name}"
 
 
-def _standing(fleet: Fleet, name: str) -> dict[str, Any]:
+def _row(fleet: Fleet, name: str, standing: Standing) -> dict[str, Any]:
     """A row of the list: of a service that is away, too."""
-    row: dict[str, Any] = {
+    known = standing.runs is not None
+    return {
         "service": name,
         "home": fleet.services[name].home,
-        **dict.fromkeys(("runs", "live", "waiting", "problem")),
-    }
-    try:
-        home = fleet.home(name)
-        with open_reader(home) as reader:
-            known = runs_of(queries.app_runs(reader), datetime.now(UTC))
-            running = bool(reader.status().get("running", True))
-    except LogprobeError as error:
-        return row | {"state": "away", "problem": str(error)}
-    return row | {
-        "state": "running" if running else "stopped",
-        "runs": len(known),
-        "live": sum(not each.liveness.state.over for each in known),
-        "waiting": sum(1 for path in home.spool.glob("*/*/*.arrow") if not path.name.startswith(".")),
-        "problem": None if running else "no service runs here: nothing is ingested",
+        "state": "away" if not known else "stopped" if standing.problem else "running",
+        "runs": len(standing.runs) if standing.runs is not None else None,
+        "live": standing.live if known else None,
+        "waiting": standing.waiting if known else None,
+        "problem": standing.problem,
     }
 
 
-def _loads(fleet: Fleet, *, without: str | None = None) -> dict[str, int]:
-    """Live runs of every service that answers; stderr names the others, whose runs are unknown."""
-    loads = {}
-    for row in (_standing(fleet, name) for name in fleet.services if name != without):
-        if row["state"] == "running":
-            loads[row["service"]] = row["live"]
-        else:
-            complain(f"service {row['service']} gets no run: {row['problem']}")
-    return loads
+def _live(rows: pa.Table) -> int:
+    return sum(not each.liveness.state.over for each in runs_of(rows, datetime.now(UTC)))
+
+
+def _standings(fleet: Fleet, *, without: str | None = None) -> dict[str, Standing]:
+    """Every service; stderr names those that get no run."""
+    found = fleet.standings(_live)
+    for name, each in found.items():
+        if each.problem is not None and name != without:
+            complain(f"service {name} gets no run: {each.problem}")
+    return found
 
 
 def _assign(fleet: Fleet, arguments: argparse.Namespace) -> int:
     name = arguments.name
     row = fleet.rows().get(name)
-    service = row.service if row else fleet.assign(name, _loads(fleet))
+    service = row.service if row else fleet.assign(name, _standings(fleet))
     if service not in fleet.services:
         raise ConfigurationError(
             f"run {name!r} belongs to service {service!r}, which fleet.yaml does not have any more"
@@ -124,15 +116,15 @@ def _undo(fleet: Fleet, arguments: argparse.Namespace) -> int:
 
 def _takeover(fleet: Fleet, arguments: argparse.Namespace) -> int:
     done = []
-    for each in fleet.takeover(arguments.service, _loads(fleet, without=arguments.service), arguments.author):
+    for each in fleet.takeover(arguments.service, _standings(fleet, without=arguments.service), arguments.author):
         done.append(each)
         print(harmless(_moved(each)), end="", file=sys.stderr if arguments.json else sys.stdout)
     if arguments.json:
         print(tables.dump(done))
     else:
         print(
-            f"{len(done):,} runs taken over. Relays that sent to {arguments.service} keep what it has not acknowledged: give them the address and a "
-            "token of the new service (docs/scaling.md)"
+            f"{len(done):,} runs taken over. Relays of a fleet with addresses follow by themselves (docs/scaling.md); give others the address and a token "
+            "of the new service"
         )
     return 0
 

@@ -1,14 +1,17 @@
-"""`logprobe relay-token`: who may send which runs to this home's service."""
+"""`logprobe relay-token`: who may send which runs to this home's service, or to every service of a fleet."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.text import tables
 from logprobe.collectors.plain_text import complain
+from logprobe.monitor.fleet.table import Fleet
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import tokens
 from logprobe.monitor.relay.files import RelayFiles
@@ -17,31 +20,48 @@ from logprobe.monitor.relay.tokens import Writers
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints a new token, alone on its line; without a name, or of a writer that has one, what there is."""
-    place = RelayFiles.of(Home(home_path(arguments)).create()).create()
-    writers, now = tokens.load(place.tokens), datetime.now(UTC)
-    if arguments.name is None:
-        _list(writers, now, as_json=arguments.json)
+    places = [RelayFiles.of(home.create()).create() for home in _homes(arguments)]
+    known, now, name = {place: tokens.load(place.tokens) for place in places}, datetime.now(UTC), arguments.name
+    of_name = {
+        place: Writers({name: writers.by_name[name]}) for place, writers in known.items() if name in writers.by_name
+    }
+    if name is None:
+        _list(known, now, as_json=arguments.json)
     elif arguments.revoke:
-        tokens.save(place.tokens, writers.revoke(arguments.name))
-    elif arguments.name in writers.by_name and not (arguments.run or arguments.rotate):
-        _list(Writers({arguments.name: writers.by_name[arguments.name]}), now, as_json=arguments.json)
-        complain(f"{arguments.name} has a token; --rotate makes another one")
+        for place in of_name or places:
+            tokens.save(place.tokens, known[place].revoke(name))
+    elif of_name and not (arguments.run or arguments.rotate):
+        _list(of_name, now, as_json=arguments.json)
+        complain(f"{name} has a token; --rotate makes another one")
     else:
-        overlap = timedelta(hours=arguments.overlap)
-        changed, token = writers.grant(arguments.name, arguments.run or (), now, overlap=overlap)
-        tokens.save(place.tokens, changed)
-        print(token)
+        overlap, secret = timedelta(hours=arguments.overlap), tokens.new_secret()
+        runs = arguments.run or [run for writers in of_name.values() for run in writers.by_name[name].runs]
+        changed = {
+            place: writers.grant(name, runs, now, overlap=overlap, secret=secret) for place, writers in known.items()
+        }
+        for place, (writers, _) in changed.items():
+            tokens.save(place.tokens, writers)
+        print(changed[places[0]][1])
     return 0
 
 
-def _list(writers: Writers, now: datetime, *, as_json: bool) -> None:
+def _homes(arguments: argparse.Namespace) -> list[Home]:
+    if arguments.fleet is None:
+        return [Home(home_path(arguments))]
+    fleet = Fleet(Path(arguments.fleet).expanduser())
+    return [fleet.home(name) for name in fleet.services]
+
+
+def _list(known: Mapping[RelayFiles, Writers], now: datetime, *, as_json: bool) -> None:
     rows = [
         {
+            **({"home": str(place.folder.parent)} if len(known) > 1 else {}),
             "name": writer.name,
             "runs": ", ".join(writer.runs),
             "tokens": sum(secret.counts(now) for secret in writer.secrets),
             "newest": max((secret.created for secret in writer.secrets), default=None),
         }
+        for place, writers in known.items()
         for writer in writers.by_name.values()
     ]
     if as_json:

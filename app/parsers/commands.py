@@ -285,6 +285,7 @@ COMMANDS: Final[Commands] = {
         ),
         arg("--rotate", "make another token for a writer that has one"),
         arg("--revoke", "remove the writer and all its tokens"),
+        arg("--fleet DIR", "the same token for every service of a fleet, so that relays can follow their runs"),
         arg("--json", "list as JSON"),
     ),
     "token": (

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -81,7 +81,10 @@ class RunSync(TypedDict):
 
 
 class Sync(TypedDict):
-    """What a node tells the service and asks it about. `time`: of its clock. `sent`: counts of what it sent."""
+    """What a node tells the service and asks it about. `time`: of its clock. `sent`: counts of what it sent.
+
+    `where`: runs of which it asks which service of the fleet has them.
+    """
 
     protocol: int
     node: str
@@ -91,13 +94,27 @@ class Sync(TypedDict):
     problem: str | None
     sent: dict[str, Any]
     runs: dict[str, RunSync]
+    where: list[str]
 
 
 class Exchange:
-    """Makes the documents of ``sync`` and follows the answers. Used by one thread."""
+    """Makes the documents of ``sync`` with one service and follows the answers. Used by one thread."""
 
-    def __init__(self, home: Path, relay: str, version: str | None, runs: frozenset[str] = frozenset()) -> None:
-        """`runs`: to be kept up to date besides those that have a folder in the spool or marks."""
+    def __init__(
+        self,
+        home: Path,
+        relay: str,
+        version: str | None,
+        runs: frozenset[str] = frozenset(),
+        *,
+        asks: Callable[[str], bool] = lambda _: True,
+        only: bool = False,
+    ) -> None:
+        """`runs`: to be kept up to date besides those that have a folder in the spool or marks.
+
+        `asks`: whether marks and directives of a run are exchanged with this service now; `only`: no others are mentioned either.
+        """
+        self._asks, self._only = asks, only
         self._home = home
         self._relay = relay
         self._version = version
@@ -118,6 +135,8 @@ class Exchange:
         for run, modified in _marked_runs(self._home):
             touched[run] = max(touched.get(run, 0.0), modified)
         touched.update(dict.fromkeys(self._runs, math.inf))
+        if self._only:
+            touched = {run: when for run, when in touched.items() if self._asks(run)}
         self._known = frozenset(touched)
         since = time.time() - LIVE_SECONDS
         live = sorted((run for run, when in touched.items() if when >= since), key=lambda run: (-touched[run], run))
@@ -133,6 +152,9 @@ class Exchange:
         now, room = time.time(), _MARKS_BYTES
         runs: dict[str, RunSync] = {}
         for name in names:
+            if not self._asks(name):
+                self._marks.pop(name, None)  # the next service has another file of them
+                continue
             runs[name] = self._of_run(name, lengths.get(name, Length()), now, room)
             room -= sum(len(line.encode()) for line in runs[name]["marks"])
         return {
@@ -144,6 +166,7 @@ class Exchange:
             "problem": problem,
             "sent": dict(sent),
             "runs": runs,
+            "where": list(names),
         }
 
     def _of_run(self, run: str, length: Length, now: float, room: int) -> RunSync:
@@ -153,7 +176,7 @@ class Exchange:
     def follow(self, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
         """Takes over what the service says; → seconds until the next call. Raises `OSError`, `ValueError`, `TypeError` or `KeyError`."""
         for run, found in dict(answer["runs"]).items():
-            if run not in asked["runs"]:
+            if run not in asked["runs"] or not self._asks(run):
                 continue
             self._marks[run].acknowledged(len(asked["runs"][run]["marks"]))
             self._marks[run].take([str(line) for line in found["marks"]], int(found["cursor"]))

@@ -5,7 +5,7 @@ node runs any more and the spool is empty. Killed at any moment it loses nothing
 
 It writes health records into the runs that it ships: how much waits, since what time, and what the service refused.
 
-Segments are sent oldest first.
+Segments are sent oldest first. In a fleet, runs that another service has go there (see `routes`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from logprobe.collectors.recorder.runtime import new_writer_id
 from logprobe.collectors.recorder.writer import rows_table
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.connection import Connection, Target
-from logprobe.collectors.relay.exchange import Exchange, Length, QueueLength, SpoolQueue, Waiting
+from logprobe.collectors.relay.exchange import Exchange, Length, QueueLength, SpoolQueue, Sync, Waiting
 from logprobe.collectors.relay.pacing import Backoff, Bandwidth, Compression
 from logprobe.collectors.relay.protocol import Outcome
+from logprobe.collectors.relay.routes import Routes
 from logprobe.collectors.spool.safe_read import read_regular
 from logprobe.collectors.spool.segments import SpoolWriter
 
@@ -52,6 +53,8 @@ _SHORT: Final = 1.0  # seconds; a note of ours that waits for less is no reason 
 _LATE: Final = 60.0  # seconds; a segment that waits for longer is worth a warning
 _LEAST_SECONDS: Final = 30.0  # for one upload
 _SLOWEST: Final = 64 << 10  # bytes per second: an upload that is slower is cut off and tried again
+_LAST_WORDS_SECONDS: Final = 5.0
+_PATIENT_SECONDS: Final = 2.0  # another service may have become free to take something
 _DENIED_SECONDS: Final = 30.0  # before a run is tried again whose segments the token may not write
 
 
@@ -75,8 +78,11 @@ class Relay:
         self._stop = stop
         self._id = new_writer_id("relay")
         self._queue = SpoolQueue(options.home)
-        self._shipper = Shipper(self._queue, Connection(options.target), Bandwidth(options.rate))
-        self._exchange = Exchange(options.home, self._id, _own_version(), options.runs)
+        self._routes = Routes(options.home, options.target.address)
+        self._bandwidth = Bandwidth(options.rate)
+        self._counts = Counts()
+        self._lanes: dict[str, _Lane] = {}  # by address; of the thread that ships
+        self._exchanging: dict[str, threading.Thread] = {}  # with other services of the fleet, by address
         self._notes = RunNotes(options.home, self._id)
         self._problem: str | None = None
         self._logged: dict[str, float] = {}
@@ -88,47 +94,75 @@ class Relay:
         """Raises `HomeBusyError` when another relay, or a service, works in this home."""
         with ExitStack() as stack:
             stack.enter_context(self._lock())
-            syncing = threading.Thread(target=self._keep_in_step, name="logprobe-relay-sync", daemon=True)
+            own = self._options.target.address
+            syncing = threading.Thread(target=self._keep_in_step, args=(own,), name="logprobe-relay-sync", daemon=True)
             syncing.start()
             try:
                 self._ship()
             finally:
                 self._stop.set()
-                syncing.join(5)
+                deadline = time.monotonic() + _LAST_WORDS_SECONDS
+                for thread in (syncing, *self._exchanging.copy().values()):
+                    thread.join(max(0.0, deadline - time.monotonic()))
                 self.left = len(self._queue.waiting())
                 self.unread = self._queue.unread
 
     # --- the spool ---
 
     def _ship(self) -> None:
-        backoff = Backoff(Random())  # noqa: S311 - jitter
         quiet_since: float | None = None
         while not self._stop.is_set():
-            waiting = self._shipper.due()
+            waiting = self._queue.waiting()
             if self._queue.unread is not None:
                 self._log("unread", self._queue.unread)
-            if not waiting:
+            due = self._due(waiting)
+            if not due:
                 quiet_since = quiet_since or time.monotonic()
                 if self._is_done(time.monotonic() - quiet_since):
                     return
                 self._stop.wait(LOOK_SECONDS)
                 continue
             quiet_since = None
-            pause = self._attempt(waiting, backoff)
-            self._stop.wait(pause)
+            now = time.monotonic()
+            ready = [(lane, found) for lane, found in due if lane.next <= now]
+            for lane, found in ready:
+                lane.next = time.monotonic() + self._attempt(lane, found)
+            pause = max(min(lane.next for lane, _ in due) - time.monotonic(), 0.0)
+            self._stop.wait(min(pause, _PATIENT_SECONDS) if self._routes.elsewhere() else pause)
 
-    def _attempt(self, waiting: list[Any], backoff: Backoff) -> float:
+    def _due(self, waiting: Sequence[Waiting]) -> list[tuple[_Lane, list[Waiting]]]:
+        """What may be sent, by the service that it goes to, each oldest first."""
+        found: dict[str, list[Waiting]] = {}
+        for each in waiting:
+            address = self._routes.of(each.where.run)
+            if not self._lane(address).shipper.is_denied(each.where.run):
+                found.setdefault(address, []).append(each)
+        return [(self._lane(address), segments) for address, segments in found.items()]
+
+    def _lane(self, address: str) -> _Lane:
+        if address not in self._lanes:
+            shipper = Shipper(self._queue, self._connection(address), self._bandwidth, self._counts)
+            self._lanes[address] = _Lane(address, shipper, Backoff(Random()))  # noqa: S311 - jitter
+        return self._lanes[address]
+
+    def _connection(self, address: str) -> Connection:
+        return Connection(replace(self._options.target, address=address))
+
+    def _attempt(self, lane: _Lane, waiting: list[Waiting]) -> float:
         """Ships a batch; → seconds to wait before the next."""
         try:
-            shipped = self._shipper.ship(waiting)
+            shipped = lane.shipper.ship(waiting)
         except (ServiceUnavailableError, ConfigurationError) as error:
-            return self._trouble("unreachable", str(error), backoff.failed())
+            self._routes.failed(lane.address)
+            return self._trouble("unreachable", str(error), lane.backoff.failed())
         self._settle(shipped)
+        for run in {each.where.run for each, _ in shipped.denied}:
+            self._routes.denied(run, lane.address)
         if shipped.later is not None:
-            return self._trouble("later", f"the service takes nothing now: {shipped.later}", backoff.failed())
+            return self._trouble("later", f"the service takes nothing now: {shipped.later}", lane.backoff.failed())
         if shipped.stored:
             self._problem = None
-            backoff.succeeded()
+            lane.backoff.succeeded()
             return 0.0
         return LOOK_SECONDS
 
@@ -173,31 +207,73 @@ class Relay:
 
     # --- marks, directives, the queue's length ---
 
-    def _keep_in_step(self) -> None:
-        backoff = Backoff(Random())  # noqa: S311 - jitter
-        connection = Connection(self._options.target)
-        while not self._stop.is_set():
-            pause = self._sync(connection, backoff)
-            self._synced.set()
-            self._note()
+    def _keep_in_step(self, address: str) -> None:
+        """With the relay's own service until the end; with another one for as long as it has runs of this node."""
+        own = address == self._routes.own
+        backoff, connection = Backoff(Random()), self._connection(address)  # noqa: S311 - jitter
+        exchange = Exchange(
+            self._options.home,
+            self._id,
+            _own_version(),
+            self._options.runs,
+            asks=lambda run: self._routes.asks(address, run),
+            only=not own,
+        )
+        while not self._stop.is_set() and (own or address in self._routes.elsewhere()):
+            pause = self._sync(exchange, connection, backoff, address)
+            if own:
+                self._synced.set()
+                self._note()
+                self._exchange_with_others()
             self._stop.wait(pause)
-        if not self._options.drain and not self._options.tethered:
-            return
-        self._sync(connection, backoff)  # the last word: nothing waits here
+        if self._stop.is_set() and (self._options.drain or self._options.tethered):
+            self._sync(exchange, connection, backoff, address)  # the last word: nothing waits here
 
-    def _sync(self, connection: Connection, backoff: Backoff) -> float:
+    def _exchange_with_others(self) -> None:
+        for address in self._routes.elsewhere():
+            known = self._exchanging.get(address)
+            if known is None or not known.is_alive():
+                thread = threading.Thread(
+                    target=self._keep_in_step, args=(address,), name="logprobe-relay-sync", daemon=True
+                )
+                self._exchanging[address] = thread
+                thread.start()
+
+    def _sync(self, exchange: Exchange, connection: Connection, backoff: Backoff, address: str) -> float:
+        documents: list[Sync] = []
         try:
-            pause, sent = 0.0, asdict(self._shipper.counts)
-            for asked in self._exchange.documents(self._queue.lengths(), self._trouble_now, sent):
-                pause = self._exchange.follow(asked, connection.ask(protocol.SYNC, asked))
+            pause, sent = 0.0, asdict(self._counts)
+            documents += exchange.documents(self._queue.lengths(), self._trouble_now, sent)
+            for asked in documents:
+                answer = connection.ask(protocol.SYNC, asked)
+                self._routes.take(answer, address)
+                pause = exchange.follow(asked, answer)
+                self._routes.answered(address, asked["runs"], answer["runs"])
         except (ServiceUnavailableError, ConfigurationError) as error:
             self._log("sync", f"marks and directives are not exchanged: {error}")
+            self._routes.failed(address)
+            if address == self._routes.own:
+                self._ask_others(documents)
             return backoff.failed()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             self._log("sync", f"marks and directives are not exchanged: {type(error).__name__}: {error}")
             return backoff.failed()
         backoff.succeeded()
         return pause
+
+    def _ask_others(self, documents: Sequence[Sync]) -> None:
+        """The relay's own service is away: any other one of its fleet knows which of them has its runs now."""
+        for address in self._routes.others():
+            connection = self._connection(address)
+            try:
+                for asked in documents:
+                    self._routes.take(connection.ask(protocol.SYNC, {**asked, "runs": {}}), address)
+            except (ServiceUnavailableError, ConfigurationError, OSError) as error:
+                self._log(address, f"{address} does not say which service has the runs of this node: {error}")
+            else:
+                return
+            finally:
+                connection.close()
 
     def _note(self) -> None:
         try:
@@ -225,6 +301,16 @@ class Relay:
         if now - self._logged.get(key, -_LOG_SECONDS) >= _LOG_SECONDS:
             self._logged[key] = now
             LOGGER.warning("%s", words)
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The way to one service. `next`: when to try again, on the monotonic clock."""
+
+    address: str
+    shipper: Shipper
+    backoff: Backoff
+    next: float = 0.0
 
 
 def _own_version() -> str | None:
@@ -315,21 +401,18 @@ class Shipped:
 class Shipper:
     """One thread's way from the spool to the service."""
 
-    def __init__(
-        self, queue: SpoolQueue, connection: Connection, bandwidth: Bandwidth, compression: Compression | None = None
-    ) -> None:
-        self.counts = Counts()
+    def __init__(self, queue: SpoolQueue, connection: Connection, bandwidth: Bandwidth, counts: Counts) -> None:
+        """`counts`: of all that is sent, also to others."""
+        self.counts = counts
         self._queue = queue
         self._connection = connection
         self._bandwidth = bandwidth
-        self._compression = compression or Compression()
+        self._compression = Compression()
         self._denied_until: dict[str, float] = {}  # run → on the monotonic clock
 
-    def due(self) -> list[Waiting]:
-        """What may be sent now, oldest first."""
-        now = time.monotonic()
-        self._denied_until = {run: until for run, until in self._denied_until.items() if until > now}
-        return [waiting for waiting in self._queue.waiting() if waiting.where.run not in self._denied_until]
+    def is_denied(self, run: str) -> bool:
+        """Whether the service did not take segments of a run a short while ago."""
+        return self._denied_until.get(run, 0.0) > time.monotonic()
 
     def ship(self, waiting: Sequence[Waiting]) -> Shipped:
         """Sends the first ones, as many as make one upload, and waits for the answer.

@@ -14,16 +14,17 @@ import json
 import secrets
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pydantic import TypeAdapter
 
-from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, StoreError
 from logprobe.collectors.files import replace_file
 from logprobe.collectors.locks import FileLock
 from logprobe.collectors.spool.segments import run_name
@@ -36,6 +37,7 @@ from logprobe.monitor.settings_file import Settings, checked
 
 FILE: Final = "fleet.yaml"
 TABLE: Final = "runs.json"
+VARIABLE: Final = "LOGPROBE_FLEET"
 _LOCK: Final = "runs.lock"
 _LOCK_SECONDS: Final = 30.0
 _PAUSE: Final = 0.05
@@ -60,6 +62,20 @@ class Row:
     since: str
     to: str | None = None
     move: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A service, as one look at its home found it. `problem`: why it gets no run; None: it runs and answers.
+
+    `runs`: those with records or waiting segments; None: unknown, the home cannot be read. `moved`: those it has handed over.
+    """
+
+    problem: str | None
+    runs: AbstractSet[str] | None = None
+    moved: AbstractSet[str] = frozenset()
+    live: int = 0
+    waiting: int = 0
 
 
 class Fleet:
@@ -113,41 +129,69 @@ class Fleet:
                 document = {"runs": {run: asdict(row) for run, row in sorted(rows.items())}}
                 replace_file(self.folder / TABLE, json.dumps(document, indent=1).encode(), mode=0o644)
 
-    def holder(self, run: str) -> str | None:
-        """The service that has records of a run; None: none of them. Raises what keeps one from being read: then it is not known."""
-        found = [name for name in self.services if run in self.runs_of(name)]
+    def standings(self, live: Callable[[pa.Table], int] = lambda _: 0) -> dict[str, Standing]:
+        """Every service as it is now; each home is opened once. `live`: how many of the rows of `app_runs` are live runs."""
+        return {name: self._look(name, live) for name in self.services}
+
+    def _look(self, name: str, live: Callable[[pa.Table], int]) -> Standing:
+        try:
+            home = self.home(name)
+            with open_reader(home) as reader:
+                rows, running = queries.app_runs(reader), bool(reader.status().get("running", True))
+            waiting = [run_name(path.parent.parent.name) for path in home.spool.glob("*/*/[!.]*.arrow")]
+            moved = MovedRuns(home).all().keys()
+        except (LogprobeError, OSError) as error:
+            return Standing(str(error))
+        runs = {*map(str, rows["run"].to_pylist()), *waiting} - moved
+        return Standing(
+            None if running else "no service runs here: nothing is ingested", runs, moved, live(rows), len(waiting)
+        )
+
+    def holder(self, run: str, standings: Mapping[str, Standing]) -> str | None:
+        """The service that has records of a run; None: none of them.
+
+        Raises `ConfigurationError` when several have, or one that cannot be read may have: then it is not known.
+        """
+        found = [name for name, each in standings.items() if each.runs is not None and run in each.runs]
         if len(found) > 1:
             raise ConfigurationError(
                 f"run {run!r} has records at {' and at '.join(found)}: which of them are one run, only you know"
             )
+        unread = {name: each.problem for name, each in standings.items() if each.runs is None}
+        if not found and unread:
+            said = "; ".join(f"{name}: {problem}" for name, problem in unread.items())
+            raise ConfigurationError(
+                f"which service has run {run!r} is unknown: no table names it, and not every service can be read ({said}); "
+                f"bring it back, or take it out of {self.folder / FILE} if its home is lost for good"
+            )
+        handed = [name for name, each in standings.items() if run in each.moved]
+        if not found and handed:
+            raise ConfigurationError(
+                f"run {run!r} was handed over by {' and '.join(handed)}, and no service has records of it: it was deleted since, "
+                f"or {self.folder / TABLE}, which would say where it is on its way to, was lost"
+            )
         return found[0] if found else None
 
-    def runs_of(self, name: str) -> list[str]:
-        """Runs that a service has. Raises as `home` and `open_reader` do."""
-        with open_reader(self.home(name)) as reader:
-            return [str(run) for run in queries.app_runs(reader)["run"].to_pylist()]
+    def assign(self, run: str, standings: Mapping[str, Standing]) -> str:
+        """The service of a run; a new one gets that with the least load, and it stays. `standings`: of all services.
 
-    def assign(self, run: str, loads: Mapping[str, int]) -> str:
-        """The service of a run; a new one gets that with the least load, and it stays. `loads`: of those that answer, by name.
-
-        Raises `ConfigurationError` when none answers, and as `changing` does.
+        Raises `ConfigurationError` when none answers, and as `holder` and `changing` do.
         """
         with self.changing() as rows:
             if run not in rows:
-                known = next((name for name in loads if run in self.runs_of(name)), None)
-                rows[run] = Row(known or self.least(run, loads, rows), utc_now())
+                rows[run] = Row(self.holder(run, standings) or self.least(run, standings, rows), utc_now())
             return rows[run].service
 
-    def least(self, run: str, loads: Mapping[str, int], rows: Mapping[str, Row]) -> str:
+    def least(self, run: str, standings: Mapping[str, Standing], rows: Mapping[str, Row]) -> str:
         """The service with the least load; of several, by the run's name. Runs of the table that no home has yet count, too."""
-        if not loads:
+        usable = {name: each for name, each in standings.items() if each.problem is None}
+        if not usable:
             raise ConfigurationError(f"no service of {self.folder / FILE} answers; `logprobe fleet` says why")
-        recorded = {name: set(self.runs_of(name)) for name in loads}
-        coming = {
-            name: sum(row.service == name and each not in recorded[name] for each, row in rows.items())
-            for name in loads
+        loads = {
+            name: each.live + sum(row.service == name and known not in (each.runs or ()) for known, row in rows.items())
+            for name, each in usable.items()
         }
-        return min(loads, key=lambda name: (loads[name] + coming[name], zlib.crc32(f"{run}\0{name}".encode())))
+        return min(loads, key=lambda name: (loads[name], zlib.crc32(f"{run}\0{name}".encode())))
 
     def move(self, run: str, to: str, author: str) -> dict[str, Any]:
         """Moves a run, or ends a move that was interrupted; → ``{"run", "from", "to", "rows", "files"}``, None where nothing was to do.
@@ -177,7 +221,7 @@ class Fleet:
     def _begin(self, run: str, to: str) -> Row:
         """Notes a move, unless it has begun already; without a move: the run is there."""
         known = self.rows().get(run)
-        holder = known.service if known else self.holder(run)
+        holder = known.service if known else self.holder(run, self.standings())
         if holder is None:
             raise ConfigurationError(
                 f"no run {run!r} at any service of {self.folder / FILE}; `logprobe runs` lists them"
@@ -210,24 +254,25 @@ class Fleet:
             rows[run] = Row(row.service, utc_now())
         return row.service
 
-    def takeover(self, lost: str, loads: Mapping[str, int], author: str) -> Iterator[dict[str, Any]]:
+    def takeover(self, lost: str, standings: Mapping[str, Standing], author: str) -> Iterator[dict[str, Any]]:
         """Moves every run of a service whose process has ended to the others; → what `move` says of each.
 
-        `loads`: of the others. Raises as `move` does; `ConfigurationError` while the service runs, `StoreError` when its home is gone.
+        `standings`: of all services. Raises as `move` does; `ConfigurationError` while it runs, `StoreError` when its home cannot be read.
         """
         home = self.home(lost)
         if (owner := home.owner()) is not None:
             raise ConfigurationError(
                 f"service {lost!r} runs ({owner}); stop it first, or move single runs: logprobe fleet move"
             )
-        waiting = {run_name(path.parent.parent.name) for path in home.spool.glob("*/*/*.arrow")}
-        there = {*self.runs_of(lost), *waiting} - MovedRuns(home).all().keys()
+        there, others = standings[lost].runs, {name: each for name, each in standings.items() if name != lost}
+        if there is None:
+            raise StoreError(f"{home.path}, the home of service {lost!r}: {standings[lost].problem}")
         for run in sorted(there | {run for run, row in self.rows().items() if lost in {row.service, row.to}}):
-            yield self._taken_over(run, lost, there, loads, author)
+            yield self._taken_over(run, lost, there, others, author)
         handover.perform(home, handover.FORWARD, {})
 
     def _taken_over(
-        self, run: str, lost: str, there: AbstractSet[str], loads: Mapping[str, int], author: str
+        self, run: str, lost: str, there: AbstractSet[str], others: Mapping[str, Standing], author: str
     ) -> dict[str, Any]:
         row = self.rows().get(run)
         if row is not None and row.to is not None:
@@ -239,6 +284,17 @@ class Fleet:
                 rows.setdefault(run, Row(lost, utc_now()))
         else:  # assigned, and nothing has come yet
             with self.changing() as rows:
-                rows[run] = Row(self.least(run, loads, rows), utc_now())
+                rows[run] = Row(self.least(run, others, rows), utc_now())
                 return {"run": run, "from": lost, "to": rows[run].service, "rows": 0, "files": 0}
-        return self.move(run, self.least(run, loads, self.rows()), author)
+        return self.move(run, self.least(run, others, self.rows()), author)
+
+
+def other_homes(home: Home | None, environment: Mapping[str, str]) -> list[str]:
+    """Homes of the fleet that ``LOGPROBE_FLEET`` names, other than `home`; none where `home` is not one of them. Raises `ConfigurationError`."""
+    folder = environment.get(VARIABLE)
+    if not folder:
+        return []
+    found = [str(Path(each.home).expanduser().resolve()) for each in Fleet(Path(folder).expanduser()).services.values()]
+    if home is None:
+        return found
+    return [where for where in found if where != str(home.path)] if str(home.path) in found else []

@@ -18,6 +18,7 @@ from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import stamp_of
+from logprobe.monitor.fleet.whereabouts import Whereabouts
 from logprobe.monitor.limits import RELAY_SEGMENT, RELAY_SPOOL
 from logprobe.monitor.relay import tokens
 from logprobe.monitor.relay.incoming import Intake
@@ -44,6 +45,7 @@ class Receiver(Listener):
         self._writers = _Writers(self._files.tokens)
         self._writers.current()  # a mistake has to show now
         self._intake = Intake(settings.home, most=RELAY_SEGMENT.value, spool_most=RELAY_SPOOL.value)
+        self._whereabouts = Whereabouts(settings.home, os.environ)
         self._looks = 0
 
     def _server(self, tls: Tls, port: int) -> RelayServer:
@@ -54,6 +56,7 @@ class Receiver(Listener):
             self._writers.current,
             self._observations,
             self._connections,
+            whereabouts=self._whereabouts,
             url=settings.url(port),
             tls=tls,
         )

@@ -22,6 +22,7 @@ from logprobe.collectors.relay.exchange import NODE_VARIABLE
 from logprobe.collectors.relay.protocol import Outcome
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.deletion.tombstones import Tombstones
+from logprobe.monitor.fleet.whereabouts import Whereabouts
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay.exchanges import Directives, Exchanges
 from logprobe.monitor.relay.incoming import BusyError, Incoming, Intake, place_of, quietly_closed, raw_bytes
@@ -67,6 +68,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         observations: Observations,
         connections: Connections,
         *,
+        whereabouts: Whereabouts,
         url: str,
         tls: Tls,
     ) -> None:
@@ -78,6 +80,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         self._observations = observations
         self._connections = connections
         self._exchanges = Exchanges(home)
+        self._whereabouts = whereabouts
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
 
@@ -94,7 +97,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._call(context) as who:
             if descriptor.path[:1] != [protocol.UPLOAD.encode()]:
                 raise self._refused(context, who.name, "upload", "not an upload of segments")
-            upload = _Upload(self._intake, self._home, lambda: self._caller(context))
+            upload = _Upload(self._intake, self._home, lambda: self._caller(context), self._whereabouts)
             try:
                 outcomes = self._received(upload, reader)
             except flight.FlightUnauthenticatedError:
@@ -140,7 +143,8 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         run = asked["run"]
         if not _is_own(run, who):
             raise self._refused(context, who.name, protocol.DIRECTIVES, f"run {run[:200]!r} is not one of its own")
-        return self._exchanges.directives(run)
+        fleet = self._whereabouts.of([run])
+        return self._exchanges.directives(run) | ({} if fleet is None else {"fleet": fleet})
 
     def _sync(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, object]:
         now = time.time()
@@ -155,7 +159,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                     who.name, "marks", context.peer(), f"run {run[:200]!r} is not one of its own"
                 )
                 continue
-            if self._exchanges.is_deleted(run):
+            if self._exchanges.is_deleted(run) or self._whereabouts.elsewhere(run) is not None:
                 continue
             runs[run], refused = self._exchanges.answer(run, said["marks"], int(said["cursor"]))
             for words in refused:
@@ -163,7 +167,10 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
             self._observations.node(run, node, _report(who, asked, said["queue"], now))
         stopped = [run for run in stopped_runs(self._home.path) if _is_own(run, who)]
         pause = self._observations.nodes_heard(_HEARD_SECONDS) * _PER_NODE
-        return {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs, "stopped": stopped}
+        asked_for = [str(run) for run in list(asked.get("where", ()))[: protocol.SYNC_RUNS]]
+        fleet = self._whereabouts.of([run for run in asked_for if _is_own(run, who)])
+        found = {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs, "stopped": stopped}
+        return found if fleet is None else {**found, "fleet": fleet}
 
     # --- who may call, and how often ---
 
@@ -202,8 +209,9 @@ class _Upload:
     A call may last for long: whether its token still counts is asked for every segment, and before any of them count.
     """
 
-    def __init__(self, intake: Intake, home: Home, caller: Callable[[], Writer]) -> None:
+    def __init__(self, intake: Intake, home: Home, caller: Callable[[], Writer], whereabouts: Whereabouts) -> None:
         """`caller`: who calls; raises once the token does not count any more."""
+        self._whereabouts = whereabouts
         self._intake = intake
         self._home = home
         self._caller = caller
@@ -251,6 +259,8 @@ class _Upload:
         if not self._caller().may_write(place.run):
             words = f"this token may not write run {place.run!r}"
             self._outcomes[name] = Outcome(name, "denied", words)
+        elif (elsewhere := self._whereabouts.elsewhere(place.run)) is not None:
+            self._outcomes[name] = Outcome(name, "denied", elsewhere)
         else:
             self._open = (name, self._intake.begin(place, size if isinstance(size, int) else -1))
 

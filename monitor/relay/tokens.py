@@ -67,10 +67,12 @@ class Writers:
         matches = [hmac.compare_digest(given, known.sha256) and known.counts(now) for known in writer.secrets]
         return writer if any(matches) else None
 
-    def grant(self, name: str, runs: Sequence[str], now: datetime, *, overlap: timedelta) -> tuple[Self, str]:
+    def grant(
+        self, name: str, runs: Sequence[str], now: datetime, *, overlap: timedelta, secret: str | None = None
+    ) -> tuple[Self, str]:
         """With another token for `name`, and that token. Those it has count until `overlap` is over; `runs`: empty: as they are.
 
-        Raises `ConfigurationError`.
+        `secret`: None: a new one. Raises `ConfigurationError`.
         """
         known = self.by_name.get(name)
         patterns = tuple(runs) or (known.runs if known else ())
@@ -78,7 +80,7 @@ class Writers:
             raise ConfigurationError(f"{name!r} is not a valid writer name: use 1 to 40 letters, digits, - and _")
         if not patterns:
             raise ConfigurationError(f"no runs for {name!r}: pass --run PATTERN, e.g. --run 'team-a-*'")
-        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        secret = secret or new_secret()
         ending = [_ending(each, now + overlap) for each in (known.secrets if known else ()) if each.counts(now)]
         added = Secret(_hash(secret), now.isoformat(timespec="seconds"))
         writer = Writer(name, patterns, (*(ending if overlap else []), added))
@@ -89,6 +91,11 @@ class Writers:
         if name not in self.by_name:
             raise ConfigurationError(f"no writer {name!r}; there are {', '.join(self.by_name) or 'none'}")
         return replace(self, by_name={key: writer for key, writer in self.by_name.items() if key != name})
+
+
+def new_secret() -> str:
+    """A random one."""
+    return secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def load(path: Path) -> Writers:

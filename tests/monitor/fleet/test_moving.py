@@ -9,11 +9,12 @@ import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import logprobe, record
+from processes import logprobe, record, service
 from store_work import METRICS, bring_in
 
 from logprobe.app import cli
@@ -25,7 +26,7 @@ from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.fleet import handover, package
 from logprobe.monitor.fleet.forwarding import Forwarder
 from logprobe.monitor.fleet.moved import Moved, MovedRuns
-from logprobe.monitor.fleet.table import Fleet, Row
+from logprobe.monitor.fleet.table import Fleet, Row, Standing
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.recovery.checking import check
@@ -254,27 +255,67 @@ def test_a_home_that_has_records_of_the_run_refuses_it(fleet: Fleet, tmp_path: P
     assert len(contents(tmp_path / "a")) > 5
 
 
+def standing(**live: int) -> dict[str, Standing]:
+    """Services that run, with so many live runs; `a` has those of the fixture."""
+    recorded = {"a": {RUN, OTHER}}
+    return {name: Standing(None, recorded.get(name, set()), live=number) for name, number in live.items()}
+
+
 def test_a_run_stays_where_it_was_assigned(fleet: Fleet, tmp_path: Path) -> None:
-    assert fleet.assign("new", {"a": 3, "b": 1}) == "b"
-    assert fleet.assign("new", {"a": 0, "b": 9}) == "b"
-    assert fleet.assign(RUN, {"a": 9, "b": 0}) == "a", "it is recorded there"
-    spread = [fleet.assign(f"run-{number}", {"a": 0, "b": 0}) for number in range(20)]
+    assert fleet.assign("new", standing(a=3, b=1)) == "b"
+    assert fleet.assign("new", standing(a=0, b=9)) == "b"
+    assert fleet.assign(RUN, standing(a=9, b=0)) == "a", "it is recorded there"
+    spread = [fleet.assign(f"run-{number}", standing(a=0, b=0)) for number in range(20)]
     assert spread.count("a") in {10, 11}, "assigned runs count before they record"
     with pytest.raises(ConfigurationError, match="no service"):
         fleet.assign("one more", {})
     (tmp_path / "runs.json").write_text("{")
     with pytest.raises(ConfigurationError, match="is not a table of runs"):
-        fleet.assign("new", {"a": 0})
+        fleet.assign("new", standing(a=0))
+
+
+def test_a_run_that_a_service_out_of_sight_may_have_gets_no_second_home(
+    fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "a", "waits", steps=range(1))  # in the spool alone
+    with Home(tmp_path / "b").lock():  # so that it is in use, and answers nobody
+        assert cli.main(["fleet", "assign", RUN, "--fleet", str(tmp_path), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["service"] == "a", "its records are seen, whoever else is away"
+    (tmp_path / "a").rename(tmp_path / "unmounted")
+    for run in (OTHER, "waits", "new"):
+        with service(tmp_path / "b"):
+            assert cli.main(["fleet", "assign", run, "--fleet", str(tmp_path)]) == 1
+        words = capsys.readouterr().err
+        assert f"which service has run {run!r} is unknown" in words
+        assert "no store that can be seen" in words
+    assert fleet.rows().keys() == {RUN}
+    (tmp_path / "unmounted").rename(tmp_path / "a")
+    found = fleet.standings()
+    assert {run: fleet.holder(run, found) for run in (OTHER, "waits", "new")} == {OTHER: "a", "waits": "a", "new": None}
+
+
+def test_a_run_on_its_way_that_the_table_has_lost_is_not_assigned(fleet: Fleet, tmp_path: Path) -> None:
+    row = fleet._begin(RUN, "b")
+    asked = {"run": RUN, "move": row.move, "to": "b", "home": str(tmp_path / "b"), "author": "ada"}
+    handover.perform(fleet.home("a"), handover.PACK, asked)
+    (tmp_path / "runs.json").unlink()
+    with pytest.raises(ConfigurationError, match="was handed over by a, and no service has records"):
+        fleet.assign(RUN, fleet.standings())
+
+
+def running(fleet: Fleet) -> dict[str, Standing]:
+    """As the services are, as if all of them ran."""
+    return {name: replace(each, problem=None) for name, each in fleet.standings().items()}
 
 
 @pytest.mark.long
 def test_a_lost_service_is_taken_over_from_its_home(fleet: Fleet, tmp_path: Path) -> None:
     before = contents(tmp_path / "a"), contents(tmp_path / "a", OTHER)
-    fleet.assign("soon", {"a": 0})
+    fleet.assign("soon", standing(a=0))
     record(tmp_path / "a", "acknowledged", steps=range(1))  # in the spool alone
     with Home(tmp_path / "a").lock(), pytest.raises(ConfigurationError, match="runs"):
-        list(fleet.takeover("a", {"b": 0}, "ada"))
-    done = [each["run"] for each in fleet.takeover("a", {"b": 0}, "ada")]
+        list(fleet.takeover("a", running(fleet), "ada"))
+    done = [each["run"] for each in fleet.takeover("a", running(fleet), "ada")]
     assert sorted(done) == sorted([RUN, OTHER, "acknowledged", "soon"])
     assert (contents(tmp_path / "b"), contents(tmp_path / "b", OTHER)) == before
     with Store.open(fleet.home("b")) as store:
@@ -283,7 +324,7 @@ def test_a_lost_service_is_taken_over_from_its_home(fleet: Fleet, tmp_path: Path
     assert {row.service for row in fleet.rows().values()} == {"b"}
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(StoreError, match="no store that can be seen"):
-        list(fleet.takeover("a", {"b": 0}, "ada"))
+        list(fleet.takeover("a", running(fleet), "ada"))
 
 
 def test_a_service_that_is_away_is_a_row_that_says_so(
