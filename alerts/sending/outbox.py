@@ -77,7 +77,8 @@ _ROUTED: Final = pa.schema([("key", pa.string()), ("channel", pa.string())])
 
 def due(store: Store, channel: str, now: datetime) -> Delivery | None:
     """The delivery of `channel` to be tried next, if one is due."""
-    rows = queries.outbox_due(store, channel=channel, now=now).to_pylist()
+    leaving = list(store.moved.all())  # these take their messages along
+    rows = queries.outbox_due(store, channel=channel, now=now, leaving=leaving).to_pylist()
     return _delivery(channel, rows[0]) if rows else None
 
 

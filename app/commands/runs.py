@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -20,9 +22,9 @@ from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.fleet.moved import MovedRuns
+from logprobe.monitor.fleet.table import other_homes
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
-from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.raw_files import has_files
 
 _COLUMNS: Final = (
@@ -44,29 +46,32 @@ _COLUMNS: Final = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line per run, the worst first; with --also those of each other place after them, and where they are.
+    """Prints one line per run, the worst first; with --also or in a fleet those of each other place after them, and where they are.
 
     Exit code 1 when a place could not be read, which stderr names.
     """
-    home = Home(home_path(arguments))
-    also = checked(arguments.also, home, arguments.ca)
-    with open_reader(home) as reader:
-        lines = lines_of(reader)
-    lines = [known | {"where": str(home.path)} for known in lines] if also else lines
+    fleet = other_homes(None, os.environ)
+    home = Home(home_path(arguments)) if arguments.home or not fleet else None
+    also = [*checked(arguments.also, home, arguments.ca), *other_homes(home, os.environ)]
+    places = dict.fromkeys([*([] if home is None else [str(home.path)]), *also])
+    lines: list[dict[str, Any]] = []
     failed = 0
-    for where in also:
-        try:
-            elsewhere = lines_of(Briefly(where, arguments.ca))
-        except LogprobeError as error:
-            complain(str(error))
-            failed = 1
-            continue
-        lines += [known | {"where": where} for known in elsewhere]
+    with ThreadPoolExecutor(len(places)) as pool:
+        found = {where: pool.submit(lines_of, Briefly(where, arguments.ca)) for where in places}
+        for where, asked in found.items():
+            try:
+                lines += [known | {"where": where} if also else known for known in asked.result()]
+            except LogprobeError as error:
+                if home is not None and where == str(home.path):
+                    raise
+                complain(str(error))
+                failed = 1
     show(lines, as_json=arguments.json)
-    if not lines:
-        _say_unlisted(home)
-    _say_deleted(home)
-    _say_moved(home)
+    if home is not None:
+        if not lines:
+            _say_unlisted(home)
+        _say_deleted(home)
+        _say_moved(home)
     return failed
 
 

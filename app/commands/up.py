@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from logprobe.app.dashboard.access.settings import Access, checked_url
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes.stack import Stack, say
 from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.monitor.elsewhere import checked
+from logprobe.monitor.fleet.table import other_homes
 from logprobe.monitor.home import Home
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays and readers are on other machines, and show a token over TLS
@@ -25,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         options=_service_options(arguments),
         receive=_listening(arguments.relay_address, arguments.relay_port),
         readers=_listening(arguments.reader_address, arguments.reader_port),
-        also=checked(arguments.also, home, arguments.ca),
+        also=[*checked(arguments.also, home, arguments.ca), *other_homes(home, os.environ)],
         ca=arguments.ca,
     )
     with stop_on_signals() as stop:

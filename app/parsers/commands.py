@@ -259,7 +259,9 @@ COMMANDS: Final[Commands] = {
             type=port,
         ),
         arg("--reader-address ADDRESS", "address to bind for --reader-port (default: 0.0.0.0)"),
-        *also("the Compare page also offers the runs of this home or service (may be repeated; docs/scaling.md)"),
+        *also(
+            "the pages Runs and Compare also show the runs of this home or service (may be repeated; docs/scaling.md)"
+        ),
     ),
     "run": (
         "start a training command with hooks for every framework that logprobe knows",

@@ -28,7 +28,7 @@ from logprobe.monitor.deletion.part import delete_rows, in_tables, is_there
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.fleet import package
 from logprobe.monitor.fleet.forwarding import Forwarder
-from logprobe.monitor.fleet.moved import Moved, MovedRuns
+from logprobe.monitor.fleet.moved import Moved
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part
@@ -74,7 +74,7 @@ def _arriving(home: Home, run: str) -> Path:
 def _pack(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """``{"run", "move", "to", "author"}`` → ``{"package", "sha256", "settled"}``."""
     run, move, to = actions.run_of(document), actions.text(document, "move"), actions.text(document, "to")
-    home, moved = store.home, MovedRuns(store.home)
+    home, moved = store.home, store.moved
     with _TURN:
         found, folder = moved.find(run), leaving(home, run)
         if found is not None and found.move != move:
@@ -90,7 +90,7 @@ def _pack(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str,
         if not gone and not is_there(store, run):
             raise ConfigurationError(f"no run {run!r} in {home.path}; `logprobe runs` lists them")
         store.raw.require()
-        moved.write(Moved(run, move, to, None, now.isoformat(timespec="seconds")))
+        moved.leave(Moved(run, move, to, None, now.isoformat(timespec="seconds")))
         if not gone:
             _leave(store, run, move, folder, author=actions.text(document, "author"), to=to, now=now)
         manifest = package.read_manifest(folder)
@@ -155,7 +155,7 @@ def _unpack(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
                 raise ConfigurationError(f"this move of {run!r} was undone; begin another one")
             source = Path(actions.text(document, "package"))
             _bring(store, run, move, source, _ARRIVED, author=actions.text(document, "author"), now=now)
-        MovedRuns(store.home).remove(run)  # of an earlier move away from here
+        store.moved.remove(run)  # of an earlier move away from here
         shutil.rmtree(_arriving(store.home, run), ignore_errors=True)
         (words,) = _noted(store, run, _ARRIVED, move)
         _, sums, rows, files = words.split(" ")[:4]
@@ -200,7 +200,7 @@ def _settle(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str,
     """``{"run", "move", "home", "sha256"}`` → ``{"run"}``; `sha256`: of the package, as the new home proved it."""
     run, move, to = actions.run_of(document), actions.text(document, "move"), actions.text(document, "home")
     with _TURN:
-        moved, folder = MovedRuns(store.home), leaving(store.home, run)
+        moved, folder = store.moved, leaving(store.home, run)
         found = moved.find(run)
         if found is None or found.move != move:
             raise ConfigurationError(f"run {run!r} is not on its way by this move")
@@ -237,7 +237,7 @@ def _take_back(store: Store, document: Mapping[str, Any], now: datetime) -> dict
     """``{"run", "move", "author"}`` → ``{"run"}``."""
     run, move = actions.run_of(document), actions.text(document, "move")
     with _TURN:
-        moved, folder = MovedRuns(store.home), leaving(store.home, run)
+        moved, folder = store.moved, leaving(store.home, run)
         found = moved.find(run)
         if found is not None and (found.move != move or found.home is not None):
             raise ConfigurationError(

@@ -8,6 +8,10 @@ While there is one, nothing of the run is stored here: its segments stay in the 
 from __future__ import annotations
 
 import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +23,7 @@ from logprobe.monitor.home import Home, own_text
 from logprobe.monitor.run_files import SUFFIX, RunFiles
 
 FOLDER: Final = "moved"
+_TOLD_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,34 @@ class MovedRuns:
         self._files = RunFiles(home, FOLDER, self._read, "which runs belong to other services is unknown")
         self.all = self._files.all
         self.find = self._files.find
+        self._busy: Counter[str] = Counter()  # runs about which something is being told
+        self._ended = threading.Condition()
 
     def refuse(self, run: str) -> None:
         """Raises `RunDeletedError` when nothing may be stored of a run here."""
         found = self.find(run)
         if found is not None:
             raise RunDeletedError(f"run {run!r} belongs to service {found.to!r} since {found.at}; use its home")
+
+    @contextmanager
+    def staying(self, run: str) -> Iterator[bool]:
+        """Whether a run is here; while the block lasts it does not leave, see `leave`. Raises `StoreError` when that is unknown."""
+        with self._ended:
+            self._busy[run] += 1
+        try:
+            yield self.find(run) is None
+        finally:
+            with self._ended:
+                self._busy[run] -= 1
+                self._busy += Counter()  # without those that are done
+                self._ended.notify_all()
+
+    def leave(self, moved: Moved) -> None:
+        """Writes down that a run leaves, and waits for what is being told of it. Raises `StoreError`; then the action can be repeated."""
+        self.write(moved)
+        with self._ended:
+            if not self._ended.wait_for(lambda: not self._busy[moved.run], _TOLD_SECONDS):
+                raise StoreError(f"a message about {moved.run!r} is still being sent; repeat the command")
 
     def write(self, moved: Moved) -> None:
         """Durably. Raises `StoreError`."""

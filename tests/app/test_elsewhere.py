@@ -17,7 +17,7 @@ from logprobe.app import cli
 from logprobe.app.commands.ingest import take
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.data.comparing import Comparer
-from logprobe.app.dashboard.pages.compare import OtherPlaces
+from logprobe.app.dashboard.data.other_places import Known, OtherPlaces
 from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -106,12 +106,12 @@ def test_a_place_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -
     answered = threading.Event()
     rows = pa.table({"run": pa.array([], pa.string())})
 
-    def read(where: str) -> pa.Table:
+    def read(where: str) -> Known:
         if where == "slow":
             answered.wait(60)
-        return rows
+        return rows, {}
 
-    monkeypatch.setattr("logprobe.app.dashboard.pages.compare._PATIENCE", 0.01)
+    monkeypatch.setattr("logprobe.app.dashboard.data.other_places._PATIENCE", 0.01)
     places = OtherPlaces(["slow", "fast"], read=read)
     try:
         while "fast" not in places._known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 from alert_homes import K3, put
 from dashboard_process import Watched, dashboard
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
+from processes import logprobe, service
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
@@ -120,3 +122,36 @@ def test_dark_and_narrow(seen: Watched, address: str, artifacts: Path) -> None:
     expect(seen.page.locator(".lp-runs-table tr[data-run]")).to_have_count(50)
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
     seen.shot(artifacts, "runs-390-dark")
+
+
+def test_runs_of_a_fleet_are_one_list_and_a_service_that_is_away_says_so(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifacts: Path
+) -> None:
+    homes = {name: tmp_path / name for name in "abc"}
+    for name, run in (("a", "mine"), ("b", "theirs")):
+        homes[name].mkdir()
+        fill(homes[name], (run,), "theirs")
+    services = {name: {"home": str(home)} for name, home in homes.items()}
+    (tmp_path / "fleet.yaml").write_text(json.dumps({"services": services}))
+    monkeypatch.setenv("LOGPROBE_FLEET", str(tmp_path))
+    theirs = f"{homes['b'].resolve()}:theirs"
+    with service(homes["b"]), dashboard("up", "--home", str(homes["a"]), "--port", "0") as address:
+        seen = Watched(browser, address)
+        page = seen.page
+        page.goto(address)
+        expect(page.locator(".lp-runs-table .lp-name")).to_have_text([theirs, "mine"], timeout=60_000)
+        expect(page.locator(".lp-runs-table tr[data-run]").first).to_contain_text("too-high", timeout=60_000)
+        expect(page.locator(".lp-runs .lp-note")).to_contain_text(str(homes["c"].resolve()))
+        expect(page.locator(".lp-runs-table .lp-runs-spark")).to_have_count(2)
+        seen.shot(artifacts, "runs-fleet")
+        page.get_by_role("link", name=theirs).click()
+        page.wait_for_url("**page=compare**")
+        expect(page.locator("body")).to_contain_text(theirs)
+        listed = logprobe("runs", "--home", homes["a"], "--json", code=1)
+        assert {(each["run"], each["where"]) for each in json.loads(listed.stdout)} == {
+            ("mine", str(homes["a"].resolve())),
+            ("theirs", str(homes["b"].resolve())),
+        }
+        assert str(homes["c"].resolve()) in listed.stderr
+        assert seen.complaints == []
+        seen.close()

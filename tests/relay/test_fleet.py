@@ -1,4 +1,4 @@
-"""Three services, nodes that send to the first of them, and a run that is moved round while all of it is killed."""
+"""Three services, nodes that were given the first of them, and a run that is moved round while all of it is killed and two of them are lost."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from processes import connected, end, eventually, logprobe, start_service
-from relay_processes import port_of, prepare, receiver, relay, stored, waiting
+from relay_processes import Process, port_of, prepare, receiver, relay, stored, waiting
 from store_work import bring_in
 
 from logprobe.collectors import Recorder
@@ -25,12 +26,14 @@ from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
+from logprobe.monitor.relay.files import RelayFiles
 from logprobe.monitor.store.store import Store
 
 RUN, NODES, STEPS, SEQUENCES, TOKENS = "r/1", 3, 12, 4, 24
 NAMES = ("a", "b", "c")
 METRICS = "SELECT step, metric, value FROM step_metrics WHERE run = 'r/1' ORDER BY ALL"
 PATIENCE = 600.0
+SECONDS_BETWEEN = 2.0  # segments of a node
 
 
 def recorded(folder: Path, node: int) -> list[Path]:
@@ -73,19 +76,50 @@ def bits(rows: list[dict[str, Any]]) -> list[Any]:
     return [(row["step"], row["metric"], None if row["value"] is None else row["value"].hex()) for row in rows]
 
 
+RULES = """
+alerts:
+  defaults: false
+  rules:
+  - {{name: any-gap, severity: critical, metric: k3_kl, when: {{kind: threshold, above: 1.0e-12}}}}
+channels:
+  shared: {{kind: file, path: "{messages}"}}
+"""
+
+
 class Fleet:
-    """The services, with a receiver at the first, and what kills them."""
+    """The services, each with a receiver, and what kills them."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.folder, self.chance, self.killed = folder, chance, 0
         self.homes = {name: folder / name / "home" for name in NAMES}
-        services = {name: {"home": str(home)} for name, home in self.homes.items()}
-        (folder / "fleet.yaml").write_text(json.dumps({"services": services}))
-        self.key = prepare(self.homes["a"])
+        self.messages = folder / "messages.jsonl"
+        for home in self.homes.values():
+            prepare(home)
+            (home / "logprobe.yaml").write_text(RULES.format(messages=self.messages))
+        self.describe(dict.fromkeys(NAMES))
         self.services = {name: self.service(name) for name in NAMES}
-        self.receiver = receiver(self.homes["a"]).start()
-        self.port = port_of(self.receiver)
-        self.receiver.command[-1] = str(self.port)
+        self.receivers = {name: receiver(home).start() for name, home in self.homes.items()}
+        self.ports = {name: port_of(each) for name, each in self.receivers.items()}
+        self.describe({name: f"grpc+tls://localhost:{port}" for name, port in self.ports.items()})
+        for name, each in self.receivers.items():
+            each.command[-1] = str(self.ports[name])
+            each.environment["LOGPROBE_FLEET"] = str(folder)
+            each.end()
+            each.start()
+        self.ca, self.token = folder / "ca.pem", folder / "token"
+        self.ca.write_bytes(b"".join(RelayFiles.of(Home(home)).authority.read_bytes() for home in self.homes.values()))
+        self.token.write_text(logprobe("relay-token", "nodes", "--run", "*", "--fleet", folder).stdout)
+        self.token.chmod(0o600)
+
+    def describe(self, addresses: Mapping[str, str | None]) -> None:
+        services = {name: {"home": str(self.homes[name]), "address": address} for name, address in addresses.items()}
+        (self.folder / "fleet.yaml").write_text(json.dumps({"services": services}))
+
+    def relay(self, node: Path) -> Process:
+        """Of a node that was given the first service."""
+        made = relay(node, self.ports["a"], self.homes["a"], self.token)
+        made.command[made.command.index("--ca") + 1] = str(self.ca)
+        return made.start()
 
     def service(self, name: str) -> subprocess.Popen[bytes]:
         """One that answers."""
@@ -94,8 +128,11 @@ class Fleet:
         return process
 
     def move(self, to: str) -> None:
+        self.insist("move", RUN, to)
+
+    def insist(self, *words: str) -> None:
         """As an operator would who is interrupted, with something killed meanwhile; repeated until it has worked."""
-        command = [sys.executable, "-m", "logprobe.app.cli", "fleet", "move", RUN, to, "--fleet", str(self.folder)]
+        command = [sys.executable, "-m", "logprobe.app.cli", "fleet", *words, "--fleet", str(self.folder)]
         asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         time.sleep(self.chance.uniform(0.5, 6))
         self.hurt()
@@ -103,23 +140,36 @@ class Fleet:
         asked.communicate(timeout=PATIENCE)
         eventually(
             lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0,
-            f"moved to {to}",
+            f"{words} has worked",
             PATIENCE,
         )
 
     def hurt(self) -> None:
-        name = self.chance.choice([*NAMES, "receiver"])
+        name = self.chance.choice([*self.services])
         self.killed += 1
-        if name == "receiver":
-            self.receiver.kill()
-            self.receiver.start()
+        if self.chance.random() < 0.5:
+            self.receivers[name].kill()
+            self.receivers[name].start()
         else:
             self.services[name].kill()
             self.services[name].communicate()
             self.services[name] = self.service(name)
 
+    def lose(self, name: str) -> None:
+        """A service and its receiver, for good; the others take over."""
+        self.receivers.pop(name).kill()
+        lost = self.services.pop(name)
+        lost.kill()
+        lost.communicate()
+        self.insist("takeover", name)
+
+    def holder(self) -> str:
+        table = json.loads((self.folder / "runs.json").read_text())
+        return str(table["runs"][RUN]["service"])
+
     def stop(self) -> None:
-        self.receiver.end()
+        for each in self.receivers.values():
+            each.end()
         for service in self.services.values():
             end(service)
 
@@ -131,13 +181,13 @@ def place(segments: list[Path], prepared: Path, node: Path, done: threading.Even
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(segment, target.with_name(f".{target.name}"))
         target.with_name(f".{target.name}").rename(target)
-        done.wait(0.3)
+        done.wait(SECONDS_BETWEEN)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [int(os.environ.get("LOGPROBE_FLEET_SEED", "1"))])
-def test_a_run_that_is_moved_while_it_is_recorded_and_things_are_killed_has_the_numbers_of_one_machine(
+def test_a_run_that_is_moved_and_taken_over_while_it_is_recorded_and_things_are_killed_has_the_numbers_of_one_machine(
     tmp_path: Path, seed: int
 ) -> None:
     prepared = [tmp_path / f"prepared{node}" for node in range(NODES)]
@@ -159,27 +209,36 @@ def test_a_run_that_is_moved_while_it_is_recorded_and_things_are_killed_has_the_
             thread.start()
         for node in nodes:
             (node / "spool").mkdir(parents=True, exist_ok=True)
-        relays = [relay(node, fleet.port, fleet.homes["a"], fleet.key).start() for node in nodes]
+        relays = [fleet.relay(node) for node in nodes]
         with connected(fleet.homes["a"]) as reader:
             eventually(lambda: stored(reader, RUN), "the first service has the run", PATIENCE)
-        for to in ("b", "c", "a", "b"):
+        for to in ("b", "c", "b"):
             fleet.move(to)
             print(f"moved to {to}", flush=True)
+        fleet.lose("a")  # to which the relays were sent
+        fleet.lose("b")  # which has the run
+        print(f"taken over by {fleet.holder()}", flush=True)
+        assert fleet.holder() == "c"
         for thread in writing:
             thread.join()
-        eventually(lambda: not any(map(waiting, [*nodes, *fleet.homes.values()])), "all spools are empty", PATIENCE)
-        with connected(fleet.homes["b"]) as reader:
+        eventually(lambda: not any(map(waiting, [*nodes, fleet.homes["c"]])), "all spools are empty", PATIENCE)
+        assert not any(map(waiting, fleet.homes.values())), "what the lost services had acknowledged was taken over"
+        with connected(fleet.homes["c"]) as reader:
+            eventually(lambda: len(stored(reader, RUN)) >= NODES * STEPS * SEQUENCES, "all of it is stored", PATIENCE)
             found = stored(reader, RUN)
             assert (len(found), len(set(found))) == (NODES * STEPS * SEQUENCES, len(found)), "none lost, none twice"
             eventually(
                 lambda: bits(reader.query(METRICS).to_pylist()) == expected, "the numbers of one machine", PATIENCE
             )
-        for name in ("a", "c"):
-            with connected(fleet.homes[name]) as reader:
-                assert stored(reader, RUN) == []
+        told = [json.loads(line) for line in fleet.messages.read_text().splitlines()]
+        firing = [each["key"] for each in told if each["rule"] == "any-gap" and each["state"] == "firing"]
+        assert (len(firing), len({each["key"] for each in told})) == (1, len(told)), "one message of the incident"
         listed = json.loads(logprobe("fleet", "list", "--fleet", tmp_path, "--json").stdout)
-        assert [each["runs"] for each in listed["services"]] == [0, 1, 0]
-        print(f"seed {seed}: {fleet.killed} killed, {len(found)} sequences, {len(expected)} numbers equal in every bit")
+        assert [each["runs"] for each in listed["services"]] == [0, 0, 1]
+        print(
+            f"seed {seed}: {fleet.killed} killed, 2 lost, {len(found)} sequences, {len(expected)} numbers equal in every bit, "
+            f"{len(told)} messages"
+        )
     finally:
         done.set()
         for each in relays:

@@ -12,14 +12,14 @@ const HEAD = ["run", "since step", "cause", "K3", "alerts", "lag", "correction",
 
 export function update(root, view) {
   if (!view.parts) build(root, view);
-  const { groups, asked, summary, found, of, more, next, severities } = view.data;
+  const { groups, asked, summary, found, of, more, next, severities, problems } = view.data;
   choose(view, asked, severities);
   view.parts.summary.textContent = found === of ? summary : `${integer(found)} of ${integer(of)} runs: ${summary || "none fits"}`;
-  const text = JSON.stringify([groups, more]);
+  const text = JSON.stringify([groups, more, problems]);
   if (view.text === text || root.querySelector("a:active, button:active")) return; // what is pressed keeps its click
   view.text = text;
   const focused = document.activeElement?.closest?.("[data-run]")?.getAttribute("data-run");
-  view.parts.rows.replaceChildren(table(groups, view), ...(more ? [node("button", { class: "lp-button lp-more", type: "button", text: `${integer(more)} more`, onclick: () => view.send("set", { rows: next }) })] : []));
+  view.parts.rows.replaceChildren(...problems.map((text) => node("p", { class: "lp-note lp-tone-warning", role: "status", text })), table(groups, view), ...(more ? [node("button", { class: "lp-button lp-more", type: "button", text: `${integer(more)} more`, onclick: () => view.send("set", { rows: next }) })] : []));
   if (focused) view.parts.rows.querySelector(`[data-run="${CSS.escape(focused)}"] a`)?.focus();
 }
 
@@ -59,7 +59,7 @@ function table(groups, view) {
 }
 
 function line(row, view) {
-  const path = `?${new URLSearchParams({ run: row.run })}`;
+  const path = row.elsewhere ? row.href.slice(2) : `?${new URLSearchParams({ run: row.run })}`;
   const cells = [
     [sign(row.severity), node("a", { class: "lp-name", href: row.href, text: row.run, onclick: (event) => follow(event, view, path) }),
       node("span", { class: `lp-badge lp-is-${row.state}`, title: row.reason }, node("i", { "aria-hidden": "true" }), row.state.replace("_", " ")), ...row.tags.map((text) => node("span", { class: "lp-runs-tag", text }))],

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, cast
 
@@ -16,102 +11,30 @@ import numpy as np
 import pyarrow as pa
 import streamlit as st
 
-from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.packing import packed
 from logprobe.app.dashboard.charts.panels import why_missing
 from logprobe.app.dashboard.charts.scales import wants_log
 from logprobe.app.dashboard.data.comparing import Comparer
 from logprobe.app.dashboard.data.feed import RunView
+from logprobe.app.dashboard.data.other_places import other_places
 from logprobe.app.dashboard.data.stale_cache import Cached, StaleCache
 from logprobe.app.dashboard.elements.links import from_address
 from logprobe.app.dashboard.theme import RUN_DASHES, Theme
 from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, is_new, kept, theme
 from logprobe.app.report import comparison as html
-from logprobe.app.runs import Run, runs_of
+from logprobe.app.runs import Run
 from logprobe.app.text import tables
 from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_bad, numbers, onset_rows, outcome
 from logprobe.app.text.numbers import number
-from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.monitor import queries
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing, Place
 from logprobe.monitor.compare.comparison import AXES, METRICS, Axis, positions
 from logprobe.monitor.compare.ratio import ratios
 from logprobe.monitor.diagnosis.parity import Setting
-from logprobe.monitor.elsewhere import Briefly, name_at
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.metrics.catalog import metric as declared
-
-_FRESH_SECONDS: Final = 5.0
-_PATIENCE: Final = 2.0  # for the first look; later ones are waited for by nobody
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """Runs by the name that they have here, and one line for each place that could not be read."""
-
-    runs: Mapping[str, Run]
-    problems: tuple[str, ...]
-
-
-class OtherPlaces:
-    """Homes and services besides the dashboard's own. Thread-safe."""
-
-    def __init__(
-        self, places: Sequence[str], *, read: Callable[[str], pa.Table] = lambda where: queries.app_runs(Briefly(where))
-    ) -> None:
-        """`read`: rows of `app_runs` of a place."""
-        self._places = tuple(places)
-        self._read = read
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(max(1, len(places)), thread_name_prefix="elsewhere")
-        self._looks: dict[str, tuple[float, Future[pa.Table]]] = {}  # under way, or the last
-        self._known: dict[str, pa.Table] = {}
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> OtherPlaces:
-        """Those that `logprobe up --also` was given."""
-        return cls(Access.of(environment).also)
-
-    def look(self) -> Elsewhere:
-        """What is known now; waits a moment for places that were never read."""
-        with self._lock:
-            looks = {where: self._look(where) for where in self._places}
-        wait([look for where, look in looks.items() if where not in self._known], timeout=_PATIENCE)
-        problems = []
-        for where, look in looks.items():
-            if not look.done():
-                problems += [] if where in self._known else [f"{where} has not answered yet"]
-                continue
-            try:
-                self._known[where] = look.result()
-            except LogprobeError as error:
-                problems.append(str(error).partition("\n")[0])
-        return Elsewhere(self._runs(), tuple(problems))
-
-    def place(self, name: str) -> Place | None:
-        """Where to read a run from, by its name here; None: it is not one of these."""
-        for where, rows in self._known.items():
-            for run in rows["run"].to_pylist():
-                if name_at(where, run) == name:
-                    return Place(name, run, Briefly(where))
-        return None
-
-    def _look(self, where: str) -> Future[pa.Table]:
-        begun, look = self._looks.get(where, (0.0, None))
-        if look is None or (look.done() and time.monotonic() - begun >= _FRESH_SECONDS):
-            look = self._pool.submit(self._read, where)
-            self._looks[where] = (time.monotonic(), look)
-        return look
-
-    def _runs(self) -> dict[str, Run]:
-        return {
-            name_at(where, run.name): replace(run, name=name_at(where, run.name))
-            for where, rows in self._known.items()
-            for run in runs_of(rows, datetime.now(UTC))
-        }
-
 
 _MOST_POINTS: Final = 800  # of a line on a small chart
 
@@ -384,12 +307,7 @@ _FILE: Final = "compare file"
 
 @cache
 def _comparer(_: str) -> Comparer:
-    return Comparer(lambda name: _others().place(name) or Place(name, name, feed()))
-
-
-@cache
-def _others() -> OtherPlaces:
-    return OtherPlaces.of(os.environ)
+    return Comparer(lambda name: other_places().place(name) or Place(name, name, feed()))
 
 
 @cache
@@ -400,7 +318,7 @@ def _drawn() -> StaleCache:
 def draw(run: Run, _: RunView) -> None:
     """Draws the page."""
     with guarded("comparison"):
-        others = _others().look()
+        others = other_places().look()
         runs = {each.name: each for each in feed().snapshot(run.name).runs or ()} | dict(others.runs)
         choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
         found, problem = _found(choice, runs)

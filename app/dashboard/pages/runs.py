@@ -1,4 +1,4 @@
-"""Runs: all runs of the home at a glance, the worst first; what of them is shown is in the address."""
+"""Runs: all runs of the home and of its fleet at a glance, the worst first; what of them is shown is in the address."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
+from urllib.parse import quote
 
 from logprobe.app.dashboard.data.feed import Snapshot
-from logprobe.app.dashboard.elements.links import link
+from logprobe.app.dashboard.data.other_places import Elsewhere, other_places
+from logprobe.app.dashboard.elements.links import in_address, link
 from logprobe.app.dashboard.views.empty_states import no_service, recording_snippet
 from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, read_once
@@ -21,6 +23,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.judgement import SEVERITIES
 
 GROUPS: Final = ("prefix", "tag")
+_NOWHERE: Final = Elsewhere({}, ())
 MOST: Final = 50  # rows of a screen; the search finds the others
 
 
@@ -65,8 +68,8 @@ def group_of(run: Run, by: str) -> str:
     return prefix(run.name) if by == "prefix" else ""
 
 
-def table_of(found: Listed, glances: Mapping[str, Glance]) -> dict[str, Any]:
-    """Data of `browser/runs.js`. `glances`: rows of `app_runs_glance` by run, of those that are shown."""
+def table_of(found: Listed, glances: Mapping[str, Glance], elsewhere: Elsewhere = _NOWHERE) -> dict[str, Any]:
+    """Data of `browser/runs.js`. `glances`: rows of `app_runs_glance` by run, of those that are shown; `elsewhere`: which are of other places."""
     counts = Counter(run.judgement.severity for run in found.runs)
     by = found.asked.group
     groups = Counter(group_of(run, by) for run in found.runs)
@@ -80,17 +83,25 @@ def table_of(found: Listed, glances: Mapping[str, Glance]) -> dict[str, Any]:
         "more": max(0, len(found.runs) - len(found.shown)),
         "next": found.asked.most + MOST,
         "groups": [
-            {"name": name, "runs": groups[name], "rows": [_row(run, glances.get(run.name)) for run in part]}
+            {
+                "name": name,
+                "runs": groups[name],
+                "rows": [_row(run, glances.get(run.name), elsewhere=run.name in elsewhere.runs) for run in part],
+            }
             for name, part in parts
         ],
+        "problems": list(elsewhere.problems),
     }
 
 
-def _row(run: Run, glance: Glance | None) -> dict[str, Any]:
+def _row(run: Run, glance: Glance | None, *, elsewhere: bool) -> dict[str, Any]:
     known, shown = line(run, glance), headline(run.judgement)
     return {
         "run": run.name,
-        "href": link("", run),
+        "href": f"{link('compare', None)}&runs={quote(in_address([run.name]), safe='')}"
+        if elsewhere
+        else link("", run),
+        "elsewhere": elsewhere,
         "severity": known["severity"],
         "word": shown.word,
         "words": " ".join(part for part in (shown.words, lateness(run.judgement)) if part),
@@ -101,7 +112,7 @@ def _row(run: Run, glance: Glance | None) -> dict[str, Any]:
         "k3": number(known["k3"]),
         "line": list((glance or {}).get("k3") or []),
         "lag": number(known["lag"]),
-        "correction": known["correction"],
+        "correction": "–" if glance is None else known["correction"],
         "owner": known["owner"],
         "tags": known["tags"],
         "state": known["state"],
@@ -112,19 +123,25 @@ def _row(run: Run, glance: Glance | None) -> dict[str, Any]:
 
 def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- it is about all of them
     """Draws the page."""
-    if not snapshot.runs:
+    elsewhere = other_places().look()
+    if not snapshot.runs and not elsewhere.runs:
         (no_service if snapshot.runs is None else recording_snippet)(home())
         return
     with guarded("table of runs"):
-        found = listed(snapshot.runs, _asked())
-        shown = [(each.name, each.revision, each.news) for each in found.shown]
-        names = [each.name for each in found.shown]
+        found = listed([*(snapshot.runs or ()), *elsewhere.runs.values()], _asked())
+        own = [each for each in found.shown if each.name not in elsewhere.runs]
+        names = [each.name for each in own]
         glances = (
-            read_once("glances", tuple(shown), lambda: queries.app_runs_glance(feed(), runs=names).to_pylist())
+            read_once(
+                "glances",
+                tuple((each.name, each.revision, each.news) for each in own),
+                lambda: queries.app_runs_glance(feed(), runs=names).to_pylist(),
+            )
             if names
             else None
         )
-        show("runs", "runs", table_of(found, {row["run"]: row for row in glances or ()}))
+        rows = {row["run"]: row for row in glances or ()} | dict(elsewhere.glances)
+        show("runs", "runs", table_of(found, rows, elsewhere))
 
 
 def _asked() -> Asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -10,6 +11,7 @@ from urllib.parse import parse_qsl
 
 import streamlit as st
 
+from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.data.feed import RunView, Snapshot
 from logprobe.app.dashboard.elements.bar import bar_of
@@ -42,9 +44,12 @@ def live(path: str, draw: Callable[..., None]) -> None:
 
 
 def current() -> str:
-    """Path of the page that the address names; for one that names neither page nor run the first, from two runs on that of all runs."""
+    """Path of the page that the address names; for one that names neither page nor run the first, or that of all runs where there are two.
+
+    Runs of other places count, too.
+    """
     path = asked("page") or ""
-    if not path and asked("run") is None and len(feed().snapshot(None).runs or ()) > 1:
+    if not path and asked("run") is None and (Access.of(os.environ).also or len(feed().snapshot(None).runs or ()) > 1):
         put({"page": _ALL})
         return _ALL
     return path if path in BY_PATH else ""

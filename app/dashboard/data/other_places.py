@@ -1,0 +1,114 @@
+"""Runs of other homes and services, as `logprobe up --also` and a fleet name them: read in the background, so that none holds up a page."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import Final
+
+import pyarrow as pa
+
+from logprobe.app.dashboard.access.settings import Access
+from logprobe.app.runs import Run, runs_of
+from logprobe.app.text.runs import Glance, worst_first
+from logprobe.collectors.errors import LogprobeError
+from logprobe.monitor import queries
+from logprobe.monitor.compare import Place
+from logprobe.monitor.elsewhere import Briefly, name_at
+
+_FRESH_SECONDS: Final = 5.0
+_PATIENCE: Final = 2.0  # for the first look; later ones are waited for by nobody
+
+
+MOST: Final = 50  # runs of a place, the worst first, that are looked at more closely
+Known = tuple[pa.Table, Mapping[str, Glance]]  # rows of `app_runs`; rows of `app_runs_glance` by run
+
+
+def known(where: str) -> Known:
+    """Reads a place. Raises `LogprobeError`."""
+    source = Briefly(where)
+    rows = queries.app_runs(source)
+    names = [run.name for run in worst_first(runs_of(rows, datetime.now(UTC)))[:MOST]]
+    glances = queries.app_runs_glance(source, runs=names).to_pylist() if names else []
+    return rows, {row["run"]: row for row in glances}
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Runs by the name that they have here, what is said of the worst ones, and one line for each place that could not be read.
+
+    `glances`: rows of `app_runs_glance`, of at most `MOST` runs of each place.
+    """
+
+    runs: Mapping[str, Run]
+    problems: tuple[str, ...]
+    glances: Mapping[str, Glance] = field(default_factory=dict)
+
+
+class OtherPlaces:
+    """Homes and services besides the dashboard's own. Thread-safe."""
+
+    def __init__(self, places: Sequence[str], *, read: Callable[[str], Known] | None = None) -> None:
+        """`read`: a place."""
+        self._places = tuple(places)
+        self._read = read or known
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(max(1, len(places)), thread_name_prefix="elsewhere")
+        self._looks: dict[str, tuple[float, Future[Known]]] = {}  # under way, or the last
+        self._known: dict[str, Known] = {}
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> OtherPlaces:
+        """Those that `logprobe up --also` was given."""
+        return cls(Access.of(environment).also)
+
+    def look(self) -> Elsewhere:
+        """What is known now; waits a moment for places that were never read."""
+        with self._lock:
+            looks = {where: self._look(where) for where in self._places}
+        wait([look for where, look in looks.items() if where not in self._known], timeout=_PATIENCE)
+        problems = []
+        for where, look in looks.items():
+            if not look.done():
+                problems += [] if where in self._known else [f"{where} has not answered yet"]
+                continue
+            try:
+                self._known[where] = look.result()
+            except LogprobeError as error:
+                problems.append(str(error).partition("\n")[0])
+        glances = {name_at(where, run): row for where, (_, rows) in self._known.items() for run, row in rows.items()}
+        return Elsewhere(self._runs(), tuple(problems), glances)
+
+    def place(self, name: str) -> Place | None:
+        """Where to read a run from, by its name here; None: it is not one of these."""
+        for where, (rows, _) in self._known.items():
+            for run in rows["run"].to_pylist():
+                if name_at(where, run) == name:
+                    return Place(name, run, Briefly(where))
+        return None
+
+    def _look(self, where: str) -> Future[Known]:
+        begun, look = self._looks.get(where, (0.0, None))
+        if look is None or (look.done() and time.monotonic() - begun >= _FRESH_SECONDS):
+            look = self._pool.submit(self._read, where)
+            self._looks[where] = (time.monotonic(), look)
+        return look
+
+    def _runs(self) -> dict[str, Run]:
+        return {
+            name_at(where, run.name): replace(run, name=name_at(where, run.name))
+            for where, (rows, _) in self._known.items()
+            for run in runs_of(rows, datetime.now(UTC))
+        }
+
+
+@cache
+def other_places() -> OtherPlaces:
+    """Those of this process's dashboard."""
+    return OtherPlaces.of(os.environ)
