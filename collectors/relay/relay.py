@@ -83,6 +83,7 @@ class Relay:
         self._counts = Counts()
         self._lanes: dict[str, _Lane] = {}  # by address; of the thread that ships
         self._exchanging: dict[str, threading.Thread] = {}  # with other services of the fleet, by address
+        self._starting = threading.Lock()
         self._notes = RunNotes(options.home, self._id)
         self._problem: str | None = None
         self._logged: dict[str, float] = {}
@@ -224,15 +225,16 @@ class Relay:
             if own:
                 self._synced.set()
                 self._note()
-                self._exchange_with_others()
+            self._exchange_with_others()
             self._stop.wait(pause)
         if self._stop.is_set() and (self._options.drain or self._options.tethered):
             self._sync(exchange, connection, backoff, address)  # the last word: nothing waits here
 
     def _exchange_with_others(self) -> None:
-        for address in self._routes.elsewhere():
-            known = self._exchanging.get(address)
-            if known is None or not known.is_alive():
+        with self._starting:
+            for address in self._routes.elsewhere() - {
+                each for each, thread in self._exchanging.items() if thread.is_alive()
+            }:
                 thread = threading.Thread(
                     target=self._keep_in_step, args=(address,), name="logprobe-relay-sync", daemon=True
                 )

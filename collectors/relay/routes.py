@@ -81,7 +81,7 @@ class Routes:
         with self._lock:
             self._resting.pop(address, None)
             for run in asked:
-                if run in runs:
+                if run in runs and self._said.get(run) == address:
                     self._taken[run] = address
                 elif self._taken.get(run) == address:
                     del self._taken[run]

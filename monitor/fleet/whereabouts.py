@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +19,11 @@ from logprobe.monitor.fleet.table import FILE, TABLE, VARIABLE, Fleet, Row
 from logprobe.monitor.home import Home
 
 LOGGER: Final = logging.getLogger("logprobe.receiver")
+_LOOK_SECONDS: Final = 0.5
 
 
 class Whereabouts:
-    """As one service of a fleet knows them. Looking costs two `stat`. Safe from any thread."""
+    """As one service of a fleet knows them, at most half a second ago. Safe from any thread."""
 
     def __init__(self, home: Home, environment: Mapping[str, str]) -> None:
         """Touches nothing."""
@@ -31,6 +33,7 @@ class Whereabouts:
         self._moved = MovedRuns(home)
         self._lock = threading.Lock()
         self._seen: object = None
+        self._next = 0.0  # look, on the monotonic clock: the folder may be on another machine
         self._addresses: Mapping[str, str | None] = {}
         self._own: str | None = None  # the service's name in the fleet
         self._rows: Mapping[str, Row] = {}
@@ -66,8 +69,9 @@ class Whereabouts:
 
     def _look(self) -> bool:
         """Whether this service is in a fleet whose table could be read."""
-        if self._folder is None:
-            return False
+        if self._folder is None or time.monotonic() < self._next:
+            return self._own is not None
+        self._next = time.monotonic() + _LOOK_SECONDS
         stamps = [stamp_of(self._folder / name) for name in (FILE, TABLE)]
         if stamps != self._seen:
             self._seen = stamps

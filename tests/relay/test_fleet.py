@@ -122,9 +122,17 @@ class Fleet:
         return made.start()
 
     def service(self, name: str) -> subprocess.Popen[bytes]:
-        """One that answers."""
+        """One that answers; started again, as `logprobe up` does it, where a command has the home at that moment."""
         process = start_service(self.homes[name])
-        eventually(lambda: answers(self.homes[name]), f"service {name} answers", PATIENCE)
+
+        def answered() -> bool:
+            nonlocal process
+            if process.poll() is not None:
+                process.communicate()
+                process = start_service(self.homes[name])
+            return answers(self.homes[name])
+
+        eventually(answered, f"service {name} answers", PATIENCE)
         return process
 
     def move(self, to: str) -> None:
