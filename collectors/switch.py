@@ -314,7 +314,7 @@ class _Receiver:
             return Directives(self._run)
         return decode(str(content).encode("utf-8", "replace"), self._run, self._key)
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> Mapping[str, Any]:
         """Of the service that has the run now, as its own one says, or while that is away another one of the fleet."""
         address = self._address
         try:
@@ -332,7 +332,7 @@ class _Receiver:
                 return answer
             raise
 
-    def _of_another(self, error: ServiceUnavailableError) -> tuple[dict[str, Any], str]:
+    def _of_another(self, error: ServiceUnavailableError) -> tuple[Mapping[str, Any], str]:
         for address in self._services:
             if address != self._address:
                 with suppress(ServiceUnavailableError):
@@ -341,7 +341,7 @@ class _Receiver:
                         return answer, address
         raise error
 
-    def _ask(self, address: str) -> dict[str, Any]:
+    def _ask(self, address: str) -> Mapping[str, Any]:
         from logprobe.collectors.relay import connection, protocol  # noqa: PLC0415 - as above
 
         opened = self._connections.get((os.getpid(), address))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.files import stamp_of
@@ -20,6 +20,13 @@ from logprobe.monitor.home import Home
 
 LOGGER: Final = logging.getLogger("logprobe.receiver")
 _LOOK_SECONDS: Final = 0.5
+
+
+class Said(TypedDict):
+    """What relays are told: addresses of all services, and of those that have the runs that were asked about; None: it is here."""
+
+    services: list[str]
+    runs: dict[str, str | None]
 
 
 class Whereabouts:
@@ -38,8 +45,8 @@ class Whereabouts:
         self._own: str | None = None  # the service's name in the fleet
         self._rows: Mapping[str, Row] = {}
 
-    def of(self, runs: Iterable[str]) -> dict[str, Any] | None:
-        """``{"services": addresses, "runs": {run: address}}``, None for a run that is here; None: this service is in no fleet."""
+    def of(self, runs: Iterable[str]) -> Said | None:
+        """What is known of some runs; None: this service is in no fleet."""
         with self._lock:
             if not self._look():
                 return None

@@ -24,7 +24,7 @@ from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.fleet.whereabouts import Whereabouts
 from logprobe.monitor.home import Home
-from logprobe.monitor.relay.exchanges import Directives, Exchanges
+from logprobe.monitor.relay.exchanges import Exchanges
 from logprobe.monitor.relay.incoming import BusyError, Incoming, Intake, place_of, quietly_closed, raw_bytes
 from logprobe.monitor.relay.listening import Connections, Observations, Tls
 from logprobe.monitor.relay.tokens import Writer, Writers
@@ -139,12 +139,14 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise self._refused(context, who.name, action.type, f"an invalid request ({error})") from error
             return iter([json.dumps(document).encode()])
 
-    def _directives(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> Directives:
+    def _directives(
+        self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]
+    ) -> dict[str, object]:
         run = asked["run"]
         if not _is_own(run, who):
             raise self._refused(context, who.name, protocol.DIRECTIVES, f"run {run[:200]!r} is not one of its own")
         fleet = self._whereabouts.of([run])
-        return self._exchanges.directives(run) | ({} if fleet is None else {"fleet": fleet})
+        return {**self._exchanges.directives(run), **({} if fleet is None else {"fleet": fleet})}
 
     def _sync(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, object]:
         now = time.time()
