@@ -9,7 +9,7 @@ The JSON form is public API, one document, unknown is null; arms are sorted by t
                "speed": [ratio to the baseline, low, high], "kv_tokens", "leaves_open"}],
      "smallest_set": [knob …], "level": K3 up to which such setups are reported, "within_level": whether the engine's part is below it,
      "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave},
-     "layers": [[name, relative error of the trainer's hidden states] …], "drifts_at": [name …], "not_measured": [...]}
+     "layers": {side: [[name, relative error of its hidden states] …]}, "drifts_at": {side: [name …]}, "not_measured": [...]}
 
 With ``--at``: ``{"steps": [{"step", …}, …]}``, each with all of the above.
 """
@@ -126,9 +126,10 @@ def text(found: Bisection) -> str:
     elif found.arms:
         lines.append("change    no setting that was tried removes the mismatch")
     lines += [f"left      {side}: {words}" for side, words in found.residual.items()]
-    errors = dict(found.layers)
-    at = [f"{name} (relative error {errors[name]:.2g})" for name in jumps(found.layers)]
-    lines += [f"layers    the trainer's hidden states drift at {', then at '.join(at)}"] if at else []
+    for side, layers in found.layers.items():
+        at = [f"{name} (relative error {dict(layers)[name]:.2g})" for name in jumps(layers)]
+        words = f"drift at {', then at '.join(at)}" if at else "drift at no layer"
+        lines.append(f"layers    hidden states of the {side} {words}")
     if found.arms:
         header = [
             "knob",

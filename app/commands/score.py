@@ -8,7 +8,9 @@ The JSON form is public API, one document, unknown is null:
                 "off", "tail", "sequences_off": [place in the sample …], "unequal", "first_unequal": [place, token of the response]}],
      "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off,
      "dtypes": [{"engine", "trainer", "k3", "interval", "abs_diff_mean", "tokens_per_s"}], empty without --dtypes,
-     "path": "decode|prefill", "exact": whether r and t are equal in every bit, "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
+     "path": "decode|prefill", "exact": whether r and t are equal in every bit,
+     "breaks": {"a", "b", "sequence", "operation", "token": place in prompt and response, "after", "equal"}, null without --exact,
+     "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     task = task_of(arguments)
     grid: tuple[DtypePair, ...] = ()
     with Nursery() as executor:
-        found = score(task.sequences, task.setup, floor=arguments.floor, run=executor)
+        found = score(task.sequences, task.setup, floor=arguments.floor, exact=arguments.exact, run=executor)
         if arguments.dtypes:
             grid, problems = dtype_grid(task.sequences, task.setup, arguments.dtypes, run=executor)
             found = replace(found, not_measured=(*found.not_measured, *problems))
@@ -112,7 +114,20 @@ def _bits(found: Score) -> list[str]:
         lines.append(
             f"  {NAMES[pair.a]}, {NAMES[pair.b]}: {pair.unequal} unequal, first in {name}, token {token}: {values}"
         )
-    return lines
+    return lines + _operation(found)
+
+
+def _operation(found: Score) -> list[str]:
+    """Where a fresh engine and the trainer stop to compute the same numbers."""
+    if found.breaks is None:
+        return []
+    at = found.breaks
+    who = f"  {NAMES[at['a']]}, {NAMES[at['b']]}, in {harmless(found.names[at['sequence']])}"
+    if at["operation"] is None:
+        rest = "what differs is the head, the temperature or log-softmax, or comes of other requests beside it"
+        return [f"{who}: {at['equal']} operations are equal in every bit; {rest}"]
+    before = f"equal in every bit until {at['after']}" if at["after"] else "nothing before it was compared"
+    return [f"{who}: differ from {at['operation']} on, first at token {at['token']} of prompt and response; {before}"]
 
 
 def _sequences(found: Score) -> list[str]:

@@ -374,7 +374,10 @@ COMMANDS: Final[Commands] = {
             type=dtype_list,
             default=[],
         ),
-        arg("--exact", "exit code 1 unless r and t are equal in every bit; names the first token that is not"),
+        arg(
+            "--exact",
+            "exit code 1 unless r and t are equal in every bit; names the first token and operation that are not",
+        ),
         JSON_OR_NULL,
     ),
     "bisect": (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -33,6 +33,7 @@ _WATCHED: Final = 4  # sequences whose hidden states are compared, or that a tra
 _EIGHT: Final = 8  # sequences that a trainer is given at a time, as another micro-batch
 COLD: Final = {"enable_prefix_caching": False}
 Run = Callable[..., Outcome]
+Compared = Literal["reference", "trainer", "engine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class Score:
     floor: float
     sequences: tuple[Mapping[str, Any], ...] = ()
     names: tuple[str, ...] = ()
+    breaks: Mapping[str, Any] | None = None
 
     @property
     def exact(self) -> bool:
@@ -123,6 +125,7 @@ class Score:
             "sequences": [dict(one) for one in self.sequences],
             "path": self.path,
             "exact": self.exact,
+            "breaks": self.breaks,
             "noise_floor": self.floor,
             "not_measured": list(self.not_measured),
             "engine": dict(self.settings),
@@ -140,8 +143,22 @@ def checked(models: Mapping[str, Path]) -> Mapping[str, Path]:
     return models
 
 
-def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FLOOR, run: Run = run_scorer) -> Score:
+def score(
+    sequences: Sequence[TokenSequence],
+    setup: Setup,
+    *,
+    floor: float = FLOOR,
+    exact: bool = False,
+    run: Run = run_scorer,
+) -> Score:
     """Scores `sequences` by every scorer there is and says which side deviates.
+
+    Args:
+        sequences: what is scored.
+        setup: with what.
+        floor: K3 that counts as agreement.
+        exact: whether to look for the operation at which bit equality ends.
+        run: starts a process; as `run_scorer`.
 
     Raises:
         ConfigurationError: neither engine nor reference could score anything.
@@ -166,9 +183,11 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
         scores |= {"t_fresh": trainer(), "t_fresh_again": trainer(repeat=1), "t_fresh_alone": trainer(at_once=1)}
         scores |= {"t_fresh_eights": trainer(at_once=_EIGHT)} if len(sequences) > _EIGHT else {}
     path = "decode" if any(values is not None for values in fresh.decode) else "prefill"
-    gaps += [*scorers.problems, *_missing(scores, setup), *assumptions(sequences)]
     pairs = _pairs(scores, path)
     whole = pairs.get(("r", "t"))
+    unequal = next((pair.first_unequal for pair in pairs.values() if pair and pair.first_unequal), None)
+    breaks = scorers.breaks(unequal[0]) if exact and unequal is not None else None
+    gaps += [*scorers.problems, *_missing(scores, setup), *assumptions(sequences)]
     fresh_name, sampled_name = _names(scores, path)
     state = pattern(scores["r"], scores[fresh_name], sequences)
     legs = _legs(pairs, fresh_name, sampled_name)
@@ -179,7 +198,9 @@ def score(sequences: Sequence[TokenSequence], setup: Setup, *, floor: float = FL
     found = tuple(pair for pair in pairs.values() if pair is not None)
     off = tuple(_off(sequences, scores, legs))
     names = tuple(one.sample_id for one in sequences)
-    return Score(scores, found, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor, off, names)
+    return Score(
+        scores, found, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor, off, names, breaks
+    )
 
 
 def _off(
@@ -356,26 +377,57 @@ class Scorers:
             _put(values, indices, outcome.answer["values"])
         return tuple(values)
 
-    def layers(self) -> tuple[tuple[str, float], ...]:
-        """Relative error of the trainer's hidden states by layer, on a few sequences; empty: they could not be compared."""
-        setup = self._setup
-        found = self._by_checkpoint(lambda one: one.trainer_version, "trainer")
-        if setup.trainer is None or not found:
+    def layers(self, side: Compared) -> tuple[tuple[str, float], ...]:
+        """Relative error of a side's hidden states by layer, on a few sequences; empty: they could not be compared."""
+        found = self._by_checkpoint(lambda one: _version(one, side), side)
+        if not found or (side == "trainer" and self._setup.trainer is None):
             return ()
         checkpoint, indices = found[0]
+        answer = self._compared(checkpoint, indices[:_WATCHED], [self._side("reference"), self._side(side)])
+        return () if answer is None else tuple((str(name), float(error)) for name, error in answer["layers"])
+
+    def breaks(self, at: int) -> Mapping[str, Any] | None:
+        """The first operation of a sequence that differs in a bit between the trainer and a fresh engine; None: not compared.
+
+        Without the trainer's function the reference stands for it.
+        """
+        one = self._sequences[at]
+        ours: Compared = "reference" if self._setup.trainer is None else "trainer"
+        checkpoint = self._setup.checkpoint(one.trainer_version)
+        if checkpoint is None or checkpoint != self._setup.checkpoint(one.rollout_version):
+            self.problems.append(f"operations: {one.sample_id} has no checkpoint that both sides have")
+            return None
+        answer = self._compared(checkpoint, [at], [self._side(ours), self._side("engine")], operations=True)
+        scores = {"reference": "q", "trainer": "t_fresh"}
+        return answer and {"a": scores[ours], "b": "r_fresh", "sequence": at, **answer["breaks"]}
+
+    def _side(self, side: Compared) -> dict[str, Any]:
+        setup = self._setup
+        if side == "reference":
+            return {"function": REFERENCE, "settings": {"dtype": setup.dtype}}
+        return {} if side == "engine" else {"function": setup.trainer, "settings": dict(setup.trainer_settings)}
+
+    def _compared(
+        self, checkpoint: Path, indices: Sequence[int], sides: Sequence[Mapping[str, Any]], *, operations: bool = False
+    ) -> Mapping[str, Any] | None:
+        """What the process says that runs both sides on these sequences; an engine runs eagerly, where its network can be watched."""
+        setup = self._setup
+        engine = {
+            "arguments": setup.arguments,
+            "overrides": _merged(setup.overrides, {**COLD, "enforce_eager": True}),
+        }
         job = {
             "model": str(checkpoint),
-            "function": setup.trainer,
-            "settings": dict(setup.trainer_settings),
-            "reference": {"dtype": setup.dtype},
-            **_place(setup.trainer),
-            "sequences": [self._sequences[index].job() for index in indices[:_WATCHED]],
+            "sides": sides,
+            "operations": operations,
+            "sequences": [self._sequences[index].job() for index in indices],
+            **({} if setup.trainer is None else _place(setup.trainer)),
+            **(engine if {} in sides else {}),
         }
-        outcome = self._run(LAYERS, job, seconds=setup.seconds)
+        outcome = self._run(LAYERS, job, seconds=setup.seconds, environment=setup.environment)
         if outcome.answer is None:
-            self.problems.append(f"layers: {outcome.error}")
-            return ()
-        return tuple((str(name), float(error)) for name, error in outcome.answer["layers"])
+            self.problems.append(f"{'operations' if operations else 'layers'}: {outcome.error}")
+        return outcome.answer
 
     def _by_checkpoint(self, version: Callable[[TokenSequence], str | None], who: str) -> list[tuple[Path, list[int]]]:
         found: dict[Path, list[int]] = {}
@@ -389,6 +441,10 @@ class Scorers:
                 found.setdefault(checkpoint, []).append(index)
         self.problems = list(dict.fromkeys(self.problems))
         return list(found.items())
+
+
+def _version(one: TokenSequence, side: Compared) -> str | None:
+    return one.rollout_version if side == "engine" else one.trainer_version
 
 
 def _merged(configured: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, object]:

@@ -10,12 +10,13 @@ from typing import Final
 
 from marked_page import write_between
 
+RULES: Final = ("monitor/proof", "monitor/diagnosis/causes/scale.py")
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
 
 
 def ran() -> dict[str, str]:
-    """Today, and the commit that last changed what is proved here."""
-    command = ["git", "log", "-1", "--format=%h", "--", "monitor/proof"]
+    """Today, and the commit that last changed what a proof rests on."""
+    command = ["git", "log", "-1", "--format=%h", "--", *RULES]
     done = subprocess.run(command, cwd=PAGE.parents[1], check=False, capture_output=True, text=True)
     return {"on": f"{datetime.now(UTC):%Y-%m-%d}", "rules": done.stdout.strip()}
 

@@ -135,7 +135,7 @@ class Bisection:
     level: float | None = None  # K3 up to which other set-ups of this kind are reported; None: not known
     cost: Cost = UNMEASURED
     residual: Mapping[Side, str] = field(default_factory=dict)
-    layers: tuple[tuple[str, float], ...] = ()
+    layers: Mapping[Side, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     not_measured: tuple[str, ...] = ()
 
     @property
@@ -182,8 +182,8 @@ class Bisection:
             "cheapest": self.cheapest and f"{self.cheapest.knob} = {self.cheapest.setting}",
             "parity": self.parity,
             "residual": dict(self.residual),
-            "layers": [list(layer) for layer in self.layers],
-            "drifts_at": jumps(self.layers),
+            "layers": {side: [list(layer) for layer in errors] for side, errors in self.layers.items()},
+            "drifts_at": {side: jumps(errors) for side, errors in self.layers.items()},
             "not_measured": list(self.not_measured),
         }
 

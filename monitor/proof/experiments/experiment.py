@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from logprobe.monitor.diagnosis.evidence.setup import Setup as SetupOfRun
 from logprobe.monitor.diagnosis.levels import band_of
@@ -21,6 +21,10 @@ from logprobe.monitor.proof.scorers.running import Place, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup
 
 Against = Literal["reference", "trainer"]
+COMPARED: Final[tuple[Literal["engine", "trainer"], ...]] = (
+    "engine",
+    "trainer",
+)  # sides whose hidden states can be watched
 
 
 def bisect(
@@ -75,13 +79,13 @@ def bisect(
         countdown=countdown,
         at_once=place.arms,
     )
-    layers = lab.layers() if "trainer" in found.residual else ()
+    layers = {side: lab.layers(side) for side in COMPARED if side in found.residual}
     lost = [f"not repeated of the engine's settings: {', '.join(unlike)}"] if unlike else []
     return replace(
         found,
         cost=lab.fresh.cost,
         level=lab.level(),
-        layers=layers,
+        layers={side: errors for side, errors in layers.items() if errors},
         not_measured=(*lab.problems(), *lost, *assumptions(sequences)),
     )
 
@@ -142,12 +146,10 @@ class _Laboratory:
         """What could not be measured of the baselines; of arms, the arms say it."""
         return list(dict.fromkeys(self._baselines.problems))
 
-    def layers(self) -> tuple[tuple[str, float], ...]:
-        """Relative error of the trainer's hidden states by layer, where its function is known."""
-        if self._setup.trainer is None:
-            return ()
-        with self._countdown.arm("hidden states by layer"):
-            return self._baselines.layers()
+    def layers(self, side: Literal["engine", "trainer"]) -> tuple[tuple[str, float], ...]:
+        """Relative error of a side's hidden states by layer; of the trainer's, where its function is known."""
+        with self._countdown.arm(f"hidden states of the {side} by layer"):
+            return self._baselines.layers(side)
 
     def unlike(self) -> tuple[str, ...]:
         """Settings of the recorded engine that the baseline does not have."""

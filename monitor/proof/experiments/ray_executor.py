@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.parallel.ray_cluster import connected, words
 from logprobe.monitor.proof.experiments.arm_cache import library_versions, weights_of
-from logprobe.monitor.proof.scorers.running import ENGINE, Outcome, Place, run_scorer
+from logprobe.monitor.proof.scorers.running import Outcome, Place, run_scorer
 
 _RETRIES: Final = 5  # workers or nodes that an arm may lose
 _END: Final = 30.0  # seconds in which cancelled tasks return
@@ -70,7 +70,7 @@ class RayExecutor:
         self, module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
     ) -> Outcome:
         """Runs `module` on `job` on some node."""
-        degree = world_size(job) if module == ENGINE else 1
+        degree = world_size(job) if "arguments" in job else 1
         if any(self._gpus) and degree > max(self._gpus):
             return Outcome(
                 None, f"needs {degree} GPUs on one node; the largest of the cluster has {max(self._gpus)}", 0.0

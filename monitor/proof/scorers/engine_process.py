@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from logprobe.monitor.proof.scorers.child import answer_job
-from logprobe.monitor.proof.scorers.forced import FORCED, KEY, READINGS, PromptTemperature
+from logprobe.monitor.proof.scorers.forced import FORCED, KEY, READINGS, WorkerCalls
 from logprobe.monitor.proof.scorers.jobs import EngineAnswer, EngineJob, Replay, Sampled, SequenceJob
+from logprobe.monitor.proof.scorers.watching import Outputs
 
 _PROCESSOR = "logprobe.monitor.proof.scorers.forced:ForcedTokens"
 _FEWEST, _ROUNDS, _TIMED = 3, 8, 0.5  # rounds that are timed, and seconds after which no more begin
 _ALONE = 4  # sequences that are scored with no other request beside them
-_WORKER = f"{PromptTemperature.__module__}.{PromptTemperature.__qualname__}"
+_WORKER = f"{WorkerCalls.__module__}.{WorkerCalls.__qualname__}"
 
 
 def main(job: EngineJob, folder: Path) -> EngineAnswer:
@@ -128,6 +129,15 @@ class Scorer:
             self._submit([index])
             reported.update(self._finish())
         return [*self._values(reported, few), *[None] * (len(self._sequences) - len(few))]
+
+    def watched(self, *, operations: bool) -> Iterator[Outputs]:
+        """What the network computes for each sequence, with no other request in the engine; see `watching`."""
+        for index in range(len(self._sequences)):
+            self._engine.reset_prefix_cache()
+            self._engine.collective_rpc("logprobe_watch", args=(operations,))
+            self._submit([index])
+            self._finish()
+            yield self._engine.collective_rpc("logprobe_watched")[0]
 
     def _values(self, reported: Mapping[int, list[float]], indices: Iterable[int]) -> list[list[float | None]]:
         if not self._read:

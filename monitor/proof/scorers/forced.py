@@ -19,6 +19,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDi
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
 from logprobe.collectors.vllm.effective import effective
+from logprobe.monitor.proof.scorers.watching import Outputs, Watch
 
 FORCED: Final = "logprobe_forced"  # in `SamplingParams.extra_args`: the token ids to repeat
 KEY: Final = "logprobe_key"  # and the name of the sequence in the file of readings
@@ -102,8 +103,8 @@ def _write(key: str, readings: list[float]) -> None:
         os.close(descriptor)
 
 
-class PromptTemperature:
-    """Mixed into vLLM's workers: prompts are scored at a temperature, which vLLM itself never applies to them; and what was chosen."""
+class WorkerCalls:
+    """Mixed into vLLM's workers: what they run with, what their network computes, and a temperature for prompts, which vLLM itself never applies."""
 
     model_runner: Any  # the worker's
     vllm_config: Any
@@ -111,6 +112,15 @@ class PromptTemperature:
     def logprobe_effective(self) -> Mapping[str, object]:
         """What the worker runs with where its configuration leaves that open, as the plugin records it."""
         return effective(self, self.vllm_config)
+
+    def logprobe_watch(self, operations: bool) -> None:  # noqa: FBT001 - vLLM passes places
+        """From now on what the network computes is kept."""
+        self._logprobe_watch = Watch(operations=operations, every=True).__enter__()
+
+    def logprobe_watched(self) -> Outputs:
+        """What was kept; nothing is from now on."""
+        self._logprobe_watch.__exit__()
+        return self._logprobe_watch.outputs
 
     def logprobe_prompt_temperature(self, temperature: float) -> None:
         """From now on logits are divided by `temperature`; call it while only prompts are scored."""

@@ -1,101 +1,69 @@
-"""The process that compares hidden states: ``python -m logprobe.monitor.proof.scorers.layers_process JOB.json ANSWER.json``.
+"""The process that compares what two networks compute: ``python -m logprobe.monitor.proof.scorers.layers_process JOB.json ANSWER.json``.
 
-A job has `model`, `function` (``module:function``), `settings`, `reference` (settings of the reference) and `sequences`. The answer has
-`layers`: name and relative error of the trainer's hidden states, in the order of the reference's forward pass; or `error`, in one line.
+A job has `model`, `sequences`, and two `sides`: each a `function` (``module:function``) with its `settings`, or empty, the engine of
+`arguments` and `overrides`. The answer has `layers`: name and relative error of the second side's hidden states, in the order of the
+first's forward pass; with `operations` instead `breaks`, the first operation that differs in a bit; or `error`, in one line.
 """
 
 from __future__ import annotations
 
-import re
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.modules import module as hooks
 
-from logprobe.monitor.proof import forward
 from logprobe.monitor.proof.scorers.child import answer_job
 from logprobe.monitor.proof.scorers.forward_process import function_of
-
-_LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks)\.(\d+)$")
-_EMBEDDING: Final = "embedding"
-_States = dict[str, Tensor]  # by layer, in the order in which they ran: [tokens, width]
+from logprobe.monitor.proof.scorers.jobs import EngineJob
+from logprobe.monitor.proof.scorers.watching import Outputs, Watch, errors, first_break
 
 
-def main(job: Mapping[str, Any], _: Path) -> Mapping[str, object]:
+def main(job: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
     """Runs both on one sequence after the other, so that nothing is padded, and compares."""
     sys.path.insert(0, job.get("folder", "."))
-    trainer, model = function_of(job["function"]), Path(job["model"])
-    differences: dict[str, list[tuple[float, float]]] = {}
+    ours, theirs = ([*(_by_function(job, side) if side else _by_engine(job, folder))] for side in job["sides"])
+    if job.get("operations"):
+        return {"breaks": asdict(first_break(ours[0], theirs[0]))}
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for right, other in zip(ours, theirs, strict=True):
+        for name, pair in errors(right, other):
+            pairs.setdefault(name, []).append(pair)
+    if not pairs:
+        who = job["sides"][1].get("function", "the engine")
+        raise ValueError(f"{who} runs no torch module whose layers are named as the checkpoint's")
+    return {"layers": [(name, _relative(each)) for name, each in pairs.items()]}
+
+
+def _relative(pairs: list[tuple[float, float]]) -> float:
+    return float((sum(off for off, _ in pairs) / max(sum(size for _, size in pairs), 1e-30)) ** 0.5)
+
+
+def _by_function(job: Mapping[str, Any], side: Mapping[str, Any]) -> Iterator[Outputs]:
+    function = function_of(side["function"])
     for sequence in job["sequences"]:
-        ours = states(partial(forward.score, [sequence], model, **job["reference"]))
-        theirs = states(partial(trainer, [sequence], model, **job["settings"]))
-        for name, pair in _compared(ours, theirs):
-            differences.setdefault(name, []).append(pair)
-    if not differences:
-        raise ValueError(f"{job['function']} runs no torch module whose layers are named as the checkpoint's")
-    errors = {
-        name: (sum(off for off, _ in pairs) / max(sum(size for _, size in pairs), 1e-30)) ** 0.5
-        for name, pairs in differences.items()
+        with Watch(operations=job.get("operations", False)) as watch:
+            function([sequence], Path(job["model"]), **side["settings"])
+        yield watch.outputs
+
+
+def _by_engine(job: Mapping[str, Any], folder: Path) -> Iterator[Outputs]:
+    from logprobe.monitor.proof.scorers import engine_process  # noqa: PLC0415 - vLLM
+    from logprobe.monitor.proof.scorers.forced import READINGS  # noqa: PLC0415
+
+    torch.cuda.empty_cache()  # of the other side; nothing without CUDA
+    os.environ[READINGS] = str(folder / "readings.jsonl")
+    engine: EngineJob = {
+        "model": job["model"],
+        "arguments": job["arguments"],
+        "overrides": job["overrides"],
+        "sequences": job["sequences"],
+        "paths": ["decode"],
     }
-    return {"layers": list(errors.items())}
-
-
-def states(run: Callable[[], Any]) -> _States:
-    """Outputs of the embedding and of each layer while something runs; of a module that ran twice, the first."""
-    found: _States = {}
-    with _watched(found):
-        run()
-    return found
-
-
-@contextmanager
-def _watched(found: _States) -> Iterator[None]:
-    names: dict[int, str] = {}
-
-    def before(module: Any, _: Any) -> None:
-        if id(module) not in names:  # a model that runs for the first time: it names all of its parts
-            names.update({id(part): name for name, part in module.named_modules()})
-
-    def after(module: Any, _: Any, output: Any) -> None:
-        name = names.get(id(module), "")
-        matched = _LAYER.search(name)
-        key = _EMBEDDING if isinstance(module, torch.nn.Embedding) else f"layer {matched[2]}" if matched else None
-        values = output[0] if isinstance(output, tuple) else output
-        if key is not None and key not in found and isinstance(values, Tensor):
-            found[key] = values.detach().double().cpu().reshape(-1, values.shape[-1])
-
-    handles = [hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _compared(ours: _States, theirs: _States) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Squared size of the difference and of the reference, by layer; over the tokens that both have."""
-    begin = None
-    for name, right in ours.items():
-        if name not in theirs or theirs[name].shape[1] != right.shape[1]:
-            continue
-        begin = _begin(right, theirs[name]) if begin is None else begin
-        tokens = min(len(right), len(theirs[name]) - begin)
-        other = theirs[name][begin : begin + tokens]
-        yield name, (float(((other - right[:tokens]) ** 2).sum()), float((right[:tokens] ** 2).sum()))
-
-
-def _begin(right: Tensor, other: Tensor) -> int:
-    """How many tokens the other put before the first: padding, a BOS."""
-    longer = len(other) - len(right)
-    if longer <= 0:
-        return 0
-    return min(range(longer + 1), key=lambda at: float(((other[at : at + len(right)] - right) ** 2).sum()))
+    yield from engine_process.Scorer(engine).watched(operations=job.get("operations", False))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from logprobe.app.commands.bisect import drift, text
 from logprobe.collectors.errors import StoreError
+from logprobe.monitor.proof.departing import FOREIGN
 from logprobe.monitor.proof.experiments.bisecting import Bench, Change, Measured, Search, judged, leg, search_all
 from logprobe.monitor.proof.experiments.knobs import KNOBS
 from logprobe.monitor.proof.paired import Cost, speed
@@ -87,6 +88,34 @@ def test_a_gap_that_no_setting_makes_has_no_smallest_set():
     arms, smallest, parity = side.search().run()
     assert (smallest, parity) == ((), False)
     assert {arm.verdict for arm in arms} == {"innocent"}
+
+
+@pytest.mark.parametrize(("opposite", "named"), [(False, ("trainer.shift",)), (True, ())])
+def test_a_setting_whose_opposite_does_it_too_is_not_named(opposite, named):
+    """A reproduction: the reference is made faulty until it gives t; where +1 and −1 both do, what they share does it."""
+    side = Side({"trainer.shift": 0.3})
+    (knob,) = (knob for knob in KNOBS if knob.name == "trainer.shift")
+    changes = tuple(Change(knob, f"{value} gives t", {"shift": value}) for value in (1, -1))
+
+    def measure(tried):
+        works = any(change.value == {"shift": 1} or opposite for change in tried)
+        return Measured(side._of(frozenset(side.noise) if works else frozenset()), side.target)
+
+    bench = Bench("trainer", (side._of(frozenset()), side.target), changes, measure, reproduces=True)
+    arms, smallest, parity = Search(bench, 3e-6).run()
+    assert (smallest, parity) == (named, bool(named))
+    assert [arm.verdict for arm in arms] == (["unproven"] * 2 if opposite else ["this is it", "innocent"])
+
+
+def test_of_a_sample_that_is_not_the_runs_nothing_is_searched():
+    """R is t in every bit: both sides depart from what scores them, and no arm runs."""
+    side = Side({"dtype": 0.3})
+    r, fresh = side._of(frozenset()), side.target
+    benches = [Bench(name, (fresh, r), side.changes, side.measure) for name in ("engine", "trainer")]
+    legs = {"engine_state": leg(r, fresh, ("r", "r_fresh")), "trainer": leg(fresh, r, ("q", "t"))}
+    found = search_all(benches, legs, leg(r, r, ("r", "t")), look=lambda *_: None, noise_floor=0.0)
+    assert (found.decision.departs, found.decision.departs_all, found.decision.why) == ("unknown", (), FOREIGN)
+    assert (found.arms, found.smallest_set, side.runs) == ((), (), 0)
 
 
 def test_out_of_time_no_arm_starts_and_the_rest_is_kept():

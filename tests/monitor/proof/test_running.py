@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from segments import on_small_disk
 
+from logprobe.app.commands.score import text
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.sample import TokenSequence
-from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Outcome, run_scorer
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Setup, score
 
 SEQUENCE = TokenSequence("a", (1,), (2, 3))
@@ -89,6 +90,43 @@ def test_a_trainer_whose_answer_depends_on_its_batch_shows_by_how_much(tmp_path:
         "t_fresh_eights": (round((8 * 0.04 + 4 * 0.08) / 12, 6), 24),
         "t_fresh_alone": (0.11, 8),
     }
+
+
+def test_the_sequences_that_depart_are_named_with_their_engine_and_the_operation_where_bits_part(tmp_path: Path):
+    """Half come from a replica whose r is rounded otherwise: which ones, and by how much."""
+    (tmp_path / "config.json").write_text("{}")
+    breaks = {"operation": "layer 0 mlp", "token": 3, "after": "embedding", "equal": 1}
+    asked: list[dict] = []
+
+    def run(module: str, job: dict, **_: object) -> Outcome:
+        if module == LAYERS:
+            asked.append(job)
+            return Outcome({"breaks": breaks}, None, 0.0, answered=True)
+        values = [[-1.0] * len(one["response_ids"]) for one in job["sequences"]]
+        paths = dict.fromkeys(job.get("paths", ()), values)
+        answer = {**paths, "values": values, "settings": {"dtype": "float32"}, "tokens_per_s": 1.0}
+        return Outcome(answer, None, 0.0, answered=True)
+
+    right, off = np.full(4, -1.0), np.array([-1.0, -1.05, -0.95, -1.0])
+    sequences = [
+        TokenSequence(f"s{at}", (1,), (2, 3, 4, 5), off if at % 2 else right, right, replica="ba"[at % 2])
+        for at in range(12)
+    ]
+    found = score(sequences, Setup({"": tmp_path}), exact=True, run=run)
+    named = {one["sample_id"]: one["replica"] for one in found.document()["sequences"]}
+    assert named == {f"s{at}": "a" for at in range(1, 12, 2)}
+    assert all(one["engine_state"] > 1e-4 > one["trainer"] for one in found.document()["sequences"])
+    (job,) = asked
+    assert (job["sequences"], job["sides"][1], job["overrides"]["enforce_eager"]) == ([sequences[1].job()], {}, True)
+    assert found.document()["breaks"] == {"a": "q", "b": "r_fresh", "sequence": 1, **breaks}
+    printed = text(found, exact=True)
+    assert "off: 6 of 12 sequences (engines: a 6): s1, s3" in printed
+    assert (
+        "in s1: differ from layer 0 mlp on, first at token 3 of prompt and response; equal in every bit until embedding"
+        in printed
+    )
+    assert score(sequences, Setup({"": tmp_path}), run=run).breaks is None
+    assert len(asked) == 1
 
 
 def test_an_engine_that_does_not_start_is_tried_eagerly_and_all_arms_with_it(tmp_path: Path):

@@ -1,0 +1,169 @@
+"""What the modules of a network compute, as hooks see it while the network runs: the trainer's, the reference's, and a vLLM engine's.
+
+Hidden states are the outputs of the embedding and of each layer. Operations are all that modules compute, by the names that both
+networks give them: the engine's fused products are put beside the products that they are made of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import torch
+from torch import Tensor
+from torch.nn.modules import module as hooks
+
+_PLACE: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)(?:\.(.+))?$")
+_EMBEDDING: Final = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embed_in)$")
+_LAST: Final = re.compile(r"(?:^|\.)(?:norm|ln_f|final_layernorm)$")
+_PRODUCT: Final = re.compile(r"(?:proj|dense|fc\d?)$")
+# Modules of one name that compute the same in each implementation; an activation or a router does not.
+_OPERATION: Final = re.compile(r"(?:proj|dense|fc\d?|norm|ln_\d|attn|attention|mlp)$")
+_FUSED: Final = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+Outputs = dict[str, Tensor]  # by name, in the order in which they were computed: [tokens, width]
+
+
+class Watch:
+    """Keeps what modules compute from `__enter__` to `__exit__`.
+
+    Args:
+        operations: all of it, and what matrix products are given; else hidden states.
+        every: calls of a module follow each other, as in an engine that decodes; else the first is kept.
+    """
+
+    def __init__(self, *, operations: bool = False, every: bool = False) -> None:
+        self._operations, self._every = operations, every
+        self._names: dict[int, str] = {}
+        self._found: dict[str, list[Tensor]] = {}
+        self._tokens: int | None = None  # of the call
+
+    def __enter__(self) -> Self:
+        """Begins."""
+        before, after = hooks.register_module_forward_pre_hook, hooks.register_module_forward_hook
+        self._handles = [before(self._before), after(self._after)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends."""
+        for handle in self._handles:
+            handle.remove()
+
+    @property
+    def outputs(self) -> Outputs:
+        """What was kept."""
+        return {
+            key: torch.cat(calls) for key, calls in self._found.items() if len({call.shape[1] for call in calls}) == 1
+        }
+
+    def _before(self, module: Any, _: Any) -> None:
+        if id(module) not in self._names:  # a network that runs for the first time: it names all of its parts
+            self._names.update({id(part): name for name, part in module.named_modules()})
+
+    def _after(self, module: Any, given: Any, output: Any) -> None:
+        name = self._names.get(id(module), "")
+        for key, values in self._named(name, given, output):
+            if isinstance(values, Tensor) and values.dim() > 1 and (self._every or key not in self._found):
+                self._found.setdefault(key, []).append(self._by_token(values))
+
+    def _named(self, name: str, given: Any, output: Any) -> Iterator[tuple[str, Any]]:
+        first = output[0] if isinstance(output, tuple) else output
+        place = _PLACE.search(name)
+        if _EMBEDDING.search(name):
+            self._tokens = first.numel() // first.shape[-1]
+            yield "embedding", first
+        elif place and place[2] is None and not self._operations:
+            yield f"layer {place[1]}", _stream(output)
+        elif place and place[2] is not None and self._operations and _OPERATION.search(name):
+            key = f"layer {place[1]} {place[2]}"
+            if given and _PRODUCT.search(key):
+                yield f"what {key} is given", given[0]
+            yield key, first
+        elif _LAST.search(name) and self._operations:
+            yield "last norm", first
+
+    def _by_token(self, values: Tensor) -> Tensor:
+        """A copy: [tokens, width]; engines add in place."""
+        rows = self._tokens if self._tokens and values.numel() % self._tokens == 0 else values.shape[:-1].numel()
+        return values.detach().reshape(rows, -1).cpu().clone()
+
+
+def _stream(output: Any) -> Any:
+    """The hidden states after a layer; vLLM's layers leave the last sum to the next norm."""
+    if isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], Tensor):
+        hidden, residual = output[:2]
+        return hidden + residual if hidden.shape == residual.shape else hidden
+    return output[0] if isinstance(output, tuple) else output
+
+
+def errors(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Squared size of the difference and of `ours`, by name; over the tokens that both have."""
+    for name, right, other in _common(ours, theirs):
+        yield name, (float(((other - right) ** 2).sum()), float((right**2).sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Where two networks stop to compute the same numbers; None: all operations that both have are equal in every bit.
+
+    Attributes:
+        operation: the first that differs, in the order in which the first of the two computes them.
+        token: the first of prompt and response at which it does.
+        after: the last operation before it; it is equal. None: there is none before it.
+        equal: operations that are equal before it.
+    """
+
+    operation: str | None
+    token: int | None
+    after: str | None
+    equal: int
+
+
+def first_break(ours: Outputs, theirs: Outputs) -> Break:
+    """The first operation that differs in a bit. Raises `ValueError` where no operation has a name and a width that both have."""
+    after, equal = None, 0
+    for name, right, other in _common(_fused(ours, theirs), _fused(theirs, ours)):
+        unequal = ((right != other) & ~(right.isnan() & other.isnan())).any(dim=1)
+        if unequal.any():
+            return Break(name, int(unequal.nonzero()[0]), after, equal)
+        after, equal = name, equal + 1
+    if after is None:
+        raise ValueError("no operation has a name and a width that both sides give it")
+    return Break(None, None, after, equal)
+
+
+def _fused(parts: Outputs, others: Mapping[str, Tensor]) -> Outputs:
+    """With the products that only `others` have fused, at the place of the last part."""
+    made: dict[str, tuple[str, Tensor]] = {}
+    for name in others:
+        stem, _, last = name.rpartition(".")
+        of = [f"{stem}.{part}" for part in _FUSED.get(last, ())]
+        if of and name not in parts and all(part in parts for part in of):
+            made[of[-1]] = (name, torch.cat([parts[part] for part in of], dim=1))
+    found: Outputs = {}
+    for name, values in parts.items():
+        found[name] = values
+        if name in made:
+            found[made[name][0]] = made[name][1]
+    return found
+
+
+def _common(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """What both have, in the order of `ours`; in double precision, which holds each smaller one."""
+    begin = None
+    for name in ours:
+        if name not in theirs or theirs[name].shape[1] != ours[name].shape[1]:
+            continue
+        right, other = ours[name].double(), theirs[name].double()
+        begin = _begin(right, other) if begin is None else begin
+        tokens = min(len(right), len(other) - begin)
+        yield name, right[:tokens], other[begin : begin + tokens]
+
+
+def _begin(right: Tensor, other: Tensor) -> int:
+    """How many tokens the other put before the first: padding, a BOS."""
+    longer = len(other) - len(right)
+    if longer <= 0:
+        return 0
+    return min(range(longer + 1), key=lambda at: float(((other[at : at + len(right)] - right) ** 2).sum()))
