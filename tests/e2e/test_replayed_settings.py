@@ -19,23 +19,15 @@ RUN = "overridden"
 OVERRIDE = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
 
 
-LOGPROBE = [sys.executable, "-m", "logprobe.app.cli"]
-
-
 @pytest.fixture(scope="module")
-def home(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose engine had another rope_theta than the checkpoint."""
+def scored(models: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `logprobe score` says of a run whose engine had another rope_theta than the checkpoint."""
     home = tmp_path_factory.mktemp("replayed") / "home"
     settings = json.dumps({"hf_overrides": OVERRIDE})
     _run([sys.executable, str(RECORD), str(models / "new"), str(home), RUN, settings])
-    _run([*LOGPROBE, "ingest", "--once", f"--home={home}"])
-    return home
-
-
-@pytest.fixture(scope="module")
-def scored(models: Path, home: Path) -> dict[str, Any]:
-    """What `logprobe score` says of it."""
-    return json.loads(_run([*LOGPROBE, "score", RUN, f"--home={home}", f"--model=7={models / 'new'}", "--json"]))
+    logprobe = [sys.executable, "-m", "logprobe.app.cli"]
+    _run([*logprobe, "ingest", "--once", f"--home={home}"])
+    return json.loads(_run([*logprobe, "score", RUN, f"--home={home}", f"--model=7={models / 'new'}", "--json"]))
 
 
 def _run(command: list[str]) -> str:
@@ -53,8 +45,3 @@ def test_a_fresh_engine_with_the_override_reports_what_was_recorded(scored):
 
 def test_nothing_is_said_to_be_otherwise_than_recorded(scored):
     assert not [words for words in scored["not_measured"] if "not repeated" in words]
-
-
-def test_the_diagnosis_does_not_call_it_a_quantization(home, scored):
-    found = json.loads(_run([*LOGPROBE, "diagnose", RUN, f"--home={home}", "--json"]))
-    assert "quantized_rollout" not in {finding["cause"] for finding in found["findings"]}
