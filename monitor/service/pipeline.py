@@ -213,7 +213,8 @@ def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
         cursor.execute("DELETE FROM spooled")
         if rows:
             cursor.executemany("INSERT INTO spooled VALUES (?, ?, ?)", rows)
-    return len(rows)
+            cursor.execute("DELETE FROM spooled WHERE run NOT IN (SELECT run FROM segments)")  # deleted, or not here
+        return int(cursor.execute("SELECT count(*) FROM spooled").fetchall()[0][0])
 
 
 class SteadyClock:
