@@ -26,7 +26,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, Self
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.judged import SECONDS, is_in_time
+from logprobe.monitor.diagnosis.judged import is_in_time
 from logprobe.monitor.diagnosis.result import Advice, Urgency, Verdict
 from logprobe.monitor.queries import Source
 
@@ -117,7 +117,7 @@ class Judgement:
     @property
     def overdue(self) -> bool:
         """Whether the verdict is older than it should be."""
-        return not is_in_time(self.behind, self.waiting or 0.0) or (self.spooled or 0.0) > SECONDS
+        return not is_in_time(self.behind, self.waiting or 0.0, self.spooled or 0.0)
 
     @property
     def outdated(self) -> bool:

@@ -21,12 +21,12 @@ STEPS: Final = 10
 SECONDS: Final = 2.0
 
 
-def is_in_time(steps: int, seconds: float) -> bool:
+def is_in_time(steps: int, seconds: float, spooled: float) -> bool:
     """Whether a judgement with `steps` recorded after it, the first of them `seconds` ago, still speaks for its run.
 
-    Promised is that of live runs only; a run that is not live and behind is not judged either.
+    `spooled`: seconds for which records have waited in the spool, 0: none has. Promised is that of live runs only; a run that is not live and behind is not judged either.
     """
-    return steps <= STEPS or seconds <= SECONDS
+    return (steps <= STEPS or seconds <= SECONDS) and spooled <= SECONDS
 
 
 class JudgedDocument(TypedDict):
@@ -71,7 +71,7 @@ class JudgedAsOf:
     @property
     def in_time(self) -> bool:
         """See `is_in_time`."""
-        return is_in_time(self.steps_behind, self.seconds_behind) and self.spooled_seconds <= SECONDS
+        return is_in_time(self.steps_behind, self.seconds_behind, self.spooled_seconds)
 
     @property
     def sentence(self) -> str | None:
@@ -79,7 +79,7 @@ class JudgedAsOf:
         if self.in_time:
             return None
         since = "not judged yet" if self.judged_step is None else f"not judged since step {self.judged_step}"
-        if is_in_time(self.steps_behind, self.seconds_behind):
+        if is_in_time(self.steps_behind, self.seconds_behind, 0.0):
             return f"{since}: newer records have waited in the spool for {self.spooled_seconds:,.0f} s"
         return f"{since}: {self.steps_behind:,} steps and {self.seconds_behind:,.0f} s behind step {self.newest_step}"
 

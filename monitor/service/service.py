@@ -69,6 +69,7 @@ _RETENTION_SECONDS: Final = 60.0
 _OBJECTS_SECONDS: Final = 10.0
 _FOLD_SECONDS: Final = 20.0
 _HEALTH_SECONDS: Final = 5.0
+_OF_EACH_RUN: Final = frozenset({"waiting_seconds", "newest_seconds"})  # of the backlog: too long for the account
 _HEALTH_PATIENCE: Final = 60.0
 _INGEST_PATIENCE: Final = 300.0  # for one batch, and for the join and the steps that follow
 _SIGNAL_SECONDS: Final = 0.25
@@ -291,9 +292,7 @@ class Service:
         self._late = {run.run: (run, self._late.get(run.run, (run, now))[1]) for run in late}
         save_records(self._store, list(self._jobs.values()))
         heap.trim()
-        account = {
-            name: value for name, value in waiting.items() if not name.endswith("_seconds") or name == "oldest_seconds"
-        }
+        account = {name: value for name, value in waiting.items() if name not in _OF_EACH_RUN}
         return {**account, "judged_late": len(late)}
 
     def _late_seconds(self) -> float:
