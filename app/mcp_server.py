@@ -96,12 +96,12 @@ def clean(value: Any) -> Any:
 
 
 def _reading(home: Home) -> tuple[Tool, ...]:
-    def runs() -> list[dict[str, Any]]:
+    def runs() -> list[dict[str, object]]:
         """All runs of the home, the worst first: severity, since which step, cause, alerts, K3, weight lag, correction."""
         with open_reader(home.path) as reader:
             return lines_of(reader)
 
-    def status(run: str) -> dict[str, Any]:
+    def status(run: str) -> dict[str, object]:
         """How a run stands: severity, verdict, cause, firing alerts with their episodes, last step, whether it is live."""
         with open_reader(home.path) as reader:
             known = run_of(reader, run, datetime.now(UTC))
@@ -114,7 +114,7 @@ def _reading(home: Home) -> tuple[Tool, ...]:
             "alerts": [row for row in alerts if row["phase"] in FIRING],
         }
 
-    def diagnosis(run: str) -> dict[str, Any]:
+    def diagnosis(run: str) -> dict[str, object]:
         """Verdict, onset, layer at fault, causes with evidence and remedy, what was not measured, and whether to correct."""
         with open_reader(home.path) as reader:
             judgement = run_of(reader, run, datetime.now(UTC)).judgement
@@ -127,7 +127,7 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         step: int | None = None,
         count: int = 20,
         pair: Literal["backend", "update", "total"] = "backend",
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The tokens with the largest K3 in the worst sequence of a step (default: the worst recent step), with text where it is known."""
         with open_reader(home.path) as reader:
             run_of(reader, run, datetime.now(UTC))
@@ -135,7 +135,7 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         worst = sorted(found.pop("tokens"), key=_rank)[: max(1, min(count, _MOST_TOKENS))]
         return {**found, "worst": worst}
 
-    def compare(run: str, baseline: str) -> dict[str, Any]:
+    def compare(run: str, baseline: str) -> dict[str, object]:
         """Metric by metric whether a run is the same as, better or worse than a baseline, and which settings differ; both of this home."""
         with open_reader(home.path) as reader:
             places = [Place(name, name, reader) for name in (baseline, run)]  # no address or path opens anything
@@ -144,7 +144,7 @@ def _reading(home: Home) -> tuple[Tool, ...]:
             reference, other = (history(place, METRICS) for place in places)
             return compared([other], reference, metrics=METRICS).document()
 
-    def sql(query: str) -> dict[str, Any]:
+    def sql(query: str) -> dict[str, object]:
         """One read-only statement over the views runs, steps, metrics, sequences, tokens, rollouts, weights, events; `SHOW TABLES` lists them. At most 200 rows are given."""
         with open_reader(home.path) as reader:
             found = reader.query(query)
@@ -162,12 +162,12 @@ def _rank(token: Mapping[str, Any]) -> tuple[bool, float]:
 def _acting(home: Home) -> tuple[Tool, ...]:
     author = f"{login()} (mcp)"
 
-    def acknowledge(episode: str, reason: str) -> dict[str, Any]:
+    def acknowledge(episode: str, reason: str) -> dict[str, object]:
         """Acknowledges an alert. `episode`: from `status`; RUN or RUN/RULE: everything that fires there."""
         document = {"episode": episode, "author": author, "reason": reason, "for": None}
         return dict(perform(actions.ACTIONS, home, actions.ACKNOWLEDGE, document))
 
-    def correction_mode(run: str, mode: Literal["suggest", "armed"]) -> dict[str, Any]:
+    def correction_mode(run: str, mode: Literal["suggest", "armed"]) -> dict[str, object]:
         """What the controller may do by itself: suggest a correction, or (armed) switch it on when its own checks allow it."""
         with open_reader(home.path) as reader:
             run_of(reader, run, datetime.now(UTC))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from html import escape
 from os import PathLike
@@ -73,7 +74,7 @@ def _figure(view: RunView, theme: Theme) -> go.Figure:
     return result.update_traces(hoverinfo="x+y+name", selector=lambda trace: "line" in (trace.meta or {}))
 
 
-def _heading(row: Row, layout: dict[str, Any], theme: Theme) -> dict[str, Any]:
+def _heading(row: Row, layout: Mapping[str, Any], theme: Theme) -> dict[str, object]:
     """Title of a row and, where it has several lines, which is which."""
     dashes = {"solid": "━", "dot": "┈", "dash": "╍", "dashdot": "╌"}
     several = len(row.panel.lines) > 1

@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
@@ -22,6 +22,26 @@ from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.recompute.recomputing import Progress, recompute, writer_of
 
 _WIDTH: Final = 20
+
+
+class Kept(TypedDict):
+    """Consecutive steps that kept their metrics, and why."""
+
+    first: int
+    last: int
+    why: str
+
+
+class Document(TypedDict):
+    """The JSON form."""
+
+    run: str
+    steps: int
+    sequences: int
+    tokens: int
+    seconds: float
+    workers: int
+    kept: list[Kept]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,7 +71,7 @@ def _show(progress: Progress, began: float) -> None:
     )
 
 
-def _document(run: str, progress: Progress, seconds: float, workers: int) -> dict[str, Any]:
+def _document(run: str, progress: Progress, seconds: float, workers: int) -> Document:
     return {
         "run": run,
         "steps": progress.steps,
@@ -63,13 +83,13 @@ def _document(run: str, progress: Progress, seconds: float, workers: int) -> dic
     }
 
 
-def _ranges(kept: dict[int, str]) -> list[dict[str, Any]]:
+def _ranges(kept: dict[int, str]) -> list[Kept]:
     """Consecutive entries with the same reason as one.
 
     >>> _ranges({1: "gone", 2: "gone", 7: "folded"})
     [{'first': 1, 'last': 2, 'why': 'gone'}, {'first': 7, 'last': 7, 'why': 'folded'}]
     """
-    found: list[dict[str, Any]] = []
+    found: list[Kept] = []
     for step, why in sorted(kept.items()):
         if found and found[-1]["why"] == why and found[-1]["last"] == step - 1:
             found[-1]["last"] = step
@@ -78,7 +98,7 @@ def _ranges(kept: dict[int, str]) -> list[dict[str, Any]]:
     return found
 
 
-def _words(document: dict[str, Any]) -> Iterator[str]:
+def _words(document: Document) -> Iterator[str]:
     words = "{steps:,} steps of {run} recomputed from {tokens:,} tokens of {sequences:,} sequences in {seconds:.1f} s"
     yield words.format(**document)
     for kept in document["kept"]:

@@ -267,7 +267,7 @@ def quantiles(
     return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
 
-def _quantiles(sums: pa.Table, q: Sequence[float]) -> dict[str, Any]:
+def _quantiles(sums: pa.Table, q: Sequence[float]) -> dict[str, object]:
     """One row of `quantiles`: the token of rank floor(q (n − 1)), counted from 0, as numpy's method "lower" picks it."""
     size = bin_value(sums["bucket"].to_numpy())
     order = np.argsort(size, kind="stable")

@@ -104,7 +104,7 @@ class Worker:
         except duckdb.Error:
             return  # a statement that failed has ended it
 
-    def _refusal(self, error: Exception) -> dict[str, Any]:
+    def _refusal(self, error: Exception) -> dict[str, object]:
         if self._asking.refusal is not None:
             return {"words": self._asking.refusal}
         # In the middle of a result DuckDB's errors arrive as Arrow's: what they are is in their text only.
@@ -157,7 +157,7 @@ class Worker:
 
 def _connect(setting: Setting, compared: Compared) -> duckdb.DuckDBPyConnection:
     """An instance in memory; it reads what the kernel says of the machine, which a confined process may not."""
-    config: dict[str, Any] = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{setting.duckdb_memory // 1024}KiB",
         "threads": 1,
         "async_threads": 0,  # no thread yet: rights are taken from the one that asks

@@ -168,11 +168,9 @@ def _copied(connection: duckdb.DuckDBPyConnection, copy: Path) -> int:
     return len(expected) - len(_CATALOG)
 
 
-def _content(connection: duckdb.DuckDBPyConnection, database: str) -> dict[str, Any]:
+def _content(connection: duckdb.DuckDBPyConnection, database: str) -> dict[str, list[tuple[Any, ...]]]:
     """What a database holds, by name: its catalog, and of each table the number of rows and two checksums of them."""
-    found: dict[str, Any] = {
-        name: sorted(connection.execute(sql, [database]).fetchall(), key=repr) for name, sql in _CATALOG.items()
-    }
+    found = {name: sorted(connection.execute(sql, [database]).fetchall(), key=repr) for name, sql in _CATALOG.items()}
     for (table,) in found["tables"]:
         found[f"table {table}"] = connection.execute(_CONTENT.format(place=f'"{database}"', table=table)).fetchall()
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ def files_of(
     names: Iterable[str],
     params: Mapping[str, Any],
     damaged: DamagedFiles,
-) -> dict[str, Any]:
+) -> dict[str, list[str] | datetime | None]:
     """Values of the parameters `names`: the files that may hold what `params` ask for, by the ledger; and times, if there are objects.
 
     A view over all runs opens every file of the home; an object that is not needed costs a round trip, and is not opened. Raises `QueryError`
@@ -40,7 +41,7 @@ def files_of(
     """
     asked = {"run": params["run"], "segments": params.get("segments"), **_steps(params)}
     places = cursor.execute(statement("raw_places"), asked).fetchall()
-    files: dict[str, Any] = {name: list(_empty(home, name)) for name in names if name not in _TIMES}
+    files = {name: list(_empty(home, name)) for name in names if name not in _TIMES}
     for kind, path, location in places:
         if location is None and is_gone(home.path / path):
             continue  # somebody has removed it: retention strikes it out of the ledger
@@ -49,12 +50,13 @@ def files_of(
             damaged.require([path])
         for name in needed:
             files[name].append(place(home, path, location))
+    times: dict[str, datetime | None] = {}
     if set(_TIMES) & set(names):
-        files |= _times(cursor, asked) if objects_in([files.get("rollout_files")]) else dict.fromkeys(_TIMES)
-    return files
+        times = _times(cursor, asked) if objects_in([files.get("rollout_files")]) else dict.fromkeys(_TIMES)
+    return {**files, **times}
 
 
-def _times(cursor: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _times(cursor: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> dict[str, datetime | None]:
     """Between which times the engine sampled what these steps trained on: of a merged file, only rows of that time are read."""
     if asked["first"] is None or asked["last"] is None:
         return dict.fromkeys(_TIMES)

@@ -13,7 +13,7 @@ from logprobe.alerts.notification import CLOSED, Notification
 from logprobe.alerts.sending import messages
 from logprobe.collectors.plain_text import harmless, steerless
 
-Block = dict[str, Any]
+Block = dict[str, object]
 
 HEADER: Final = 150
 SECTION: Final = 3000
@@ -54,7 +54,7 @@ def message(notification: Notification, *, repeat: bool = False) -> dict[str, An
     }
 
 
-def reply(notification: Notification) -> dict[str, Any]:
+def reply(notification: Notification) -> dict[str, object]:
     """Arguments of ``chat.postMessage`` for the episode's thread: short, the first message shows the details."""
     lead = f"{_sign(notification)} *{escape(messages.heading(notification))}*\n"
     verdict = _section(lead + fit(notification.summary, SECTION - len(lead)))

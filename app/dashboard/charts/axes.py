@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ _NO_ONSET: Final = "the diagnosis has found no onset"
 
 def places_of(
     run: RunSeries, since: int | None, drawn: Iterable[Floats], window: Window | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Places of the steps of a run; of a long run only of those that are `drawn` (x values of traces), and of all in `window` if they are few.
 
     Each of `tokens` (trained on, cumulative), `time` (seconds since the first step) and `onset` (the step the diagnosis names) is null

@@ -49,7 +49,7 @@ def steps_figure(
     return {"data": [*lines, *event_traces(events, theme)], "layout": layout}
 
 
-def _layout(runs: Sequence[RunSeries], height: int, theme: Theme) -> dict[str, Any]:
+def _layout(runs: Sequence[RunSeries], height: int, theme: Theme) -> dict[str, object]:
     return {
         "height": _TOP + height + _BOTTOM,
         "margin": {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM, "pad": 0},
@@ -80,7 +80,7 @@ def _layout(runs: Sequence[RunSeries], height: int, theme: Theme) -> dict[str, A
     }
 
 
-def _y_axis(row: Row, height: int, theme: Theme) -> dict[str, Any]:
+def _y_axis(row: Row, height: int, theme: Theme) -> dict[str, object]:
     return {
         "domain": [max(0.0, 1 - row.bottom / height), 1 - row.top / height],
         "anchor": "x",
@@ -106,9 +106,9 @@ def _x_range(runs: Sequence[RunSeries]) -> list[float]:
     return [first - room, last + room]
 
 
-def _scaled(row: Row) -> dict[str, Any]:
+def _scaled(row: Row) -> dict[str, object]:
     """The kind of y axis; `browser/plot.js` chooses ticks by the same rule when the reader zooms."""
     if not row.scale.log:
         return {"type": "linear"}
-    axis: dict[str, Any] = {"type": "log", "tickformat": ".2~e", "dtick": log_ticks(row.scale.decades)}
+    axis: dict[str, object] = {"type": "log", "tickformat": ".2~e", "dtick": log_ticks(row.scale.decades)}
     return axis if row.scale.range is None else axis | {"range": list(row.scale.range)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -51,16 +51,16 @@ class Trend:
     since: int | None = None
 
 
-def event_traces(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:
+def event_traces(events: Sequence[Event], theme: Theme) -> list[dict[str, object]]:
     """Weight updates as ticks, everything else as symbols, one kind each; `meta` says which."""
     updates = _bars([event.step for event in events if event.kind == "weights" and event.step is not None])
-    base: dict[str, Any] = {"type": "scatter", "yaxis": "y", "hoverinfo": "skip"}
+    base: dict[str, object] = {"type": "scatter", "yaxis": "y", "hoverinfo": "skip"}
     ticks = base | {"mode": "lines", "name": KINDS["weights"].name, "x": updates[0], "y": updates[1]}
     ticks |= {"line": {"color": theme.muted, "width": 1}, "meta": {"kind": "weights"}}
     return [ticks, *(base | _symbols(events, kind, theme) for kind in KINDS if kind != "weights")]
 
 
-def _symbols(events: Sequence[Event], kind: str, theme: Theme) -> dict[str, Any]:
+def _symbols(events: Sequence[Event], kind: str, theme: Theme) -> dict[str, object]:
     steps = [float(event.step) for event in events if event.kind == kind and event.step is not None]
     return {
         "mode": "markers", "name": KINDS[kind].name, "x": steps, "y": [0.5] * len(steps), "cliponaxis": False,
@@ -97,7 +97,7 @@ def _spread(steps: Steps, room: int) -> Steps:
     return steps[np.unique(parts, return_index=True)[1]]
 
 
-def event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:
+def event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, object]]:
     """Hairlines through all rows: what people did always, weight updates while they can be told apart, alerts never."""
     placed = [event for event in events if event.step is not None]
     updates = [event for event in placed if event.kind == "weights"]
@@ -114,7 +114,7 @@ def event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def trend_shapes(trend: Trend | None, rows: Sequence[Row], theme: Theme) -> Iterator[dict[str, Any]]:
+def trend_shapes(trend: Trend | None, rows: Sequence[Row], theme: Theme) -> Iterator[dict[str, object]]:
     """The run's own normal as a dashed line in a band, and a line through all rows from the step on which it is left."""
     if trend is None:
         return
@@ -130,17 +130,17 @@ def trend_shapes(trend: Trend | None, rows: Sequence[Row], theme: Theme) -> Iter
         }  # fmt: skip
 
 
-def _baseline(value: float, row: Row, theme: Theme) -> dict[str, Any]:
+def _baseline(value: float, row: Row, theme: Theme) -> dict[str, object]:
     line = {"width": 1, "dash": "dash", "color": theme.neutral}
     return {"xref": "x domain", "yref": row.axis, "x0": 0, "x1": 1, "y0": value, "layer": "below", "line": line}
 
 
-def _band(low: float, high: float, row: Row, theme: Theme) -> dict[str, Any]:
+def _band(low: float, high: float, row: Row, theme: Theme) -> dict[str, object]:
     base = _baseline(low, row, theme)
     return base | {"type": "rect", "y1": high, "line": {"width": 0}, "fillcolor": transparent(theme.neutral, 0.12)}
 
 
-def onset_label(trend: Trend | None, theme: Theme) -> list[dict[str, Any]]:
+def onset_label(trend: Trend | None, theme: Theme) -> list[dict[str, object]]:
     """The words beside the line since which the normal is left."""
     if trend is None or trend.since is None:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.theme import DASHES
@@ -140,7 +140,7 @@ def chosen(asked: str | None) -> tuple[Panel, ...]:
     return tuple(panel for name, panel in OFFERED.items() if name in names) or OVERVIEW
 
 
-def offered(shown: Sequence[Panel]) -> list[dict[str, Any]]:
+def offered(shown: Sequence[Panel]) -> list[dict[str, object]]:
     """What the reader can choose from, for `browser/picker.js`."""
     return [
         {"key": name, "label": panel.title, "help": panel.words, "shown": panel in shown, "usual": panel in OVERVIEW}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,7 @@ def chart_of(
     beside: Sequence[RunView] = (),
     legend: Sequence[Key] = PAIR_KEYS,
     detail: Detail = WHOLE,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Data of `browser/chart.js`. Panels without any value are named below the figure instead of drawn empty."""
     views = [view, *beside]
     runs, events = [each.series for each in views], view.marked
@@ -94,7 +94,7 @@ def trend_of(view: RunView) -> Trend | None:
     return Trend(K3, judged.growth.baseline, RULE.growing.short_ratio, since)
 
 
-def _places(view: RunView, at: int, figure: Figure, detail: Detail) -> dict[str, Any]:
+def _places(view: RunView, at: int, figure: Figure, detail: Detail) -> dict[str, object]:
     """Where the steps of a run stand; of a long one those that its first row is drawn by: each line of each row has others."""
     lines = [trace for trace in figure["data"] if trace["meta"].get("run") == at and "line" in trace["meta"]]
     drawn = [unpacked(trace["x"]) for trace in lines if trace["meta"]["row"] == lines[0]["meta"]["row"]]
@@ -108,7 +108,7 @@ def _without_steps(trace: Trace, runs: Sequence[RunSeries]) -> Trace:
     return trace if run is None or too_long(runs[run]) else {name: trace[name] for name in trace if name != "x"}
 
 
-def _row(view: RunView, runs: Sequence[RunSeries], panel: Panel, axis: int, theme: Theme) -> dict[str, Any]:
+def _row(view: RunView, runs: Sequence[RunSeries], panel: Panel, axis: int, theme: Theme) -> dict[str, object]:
     scale, baseline = scale_of(runs, panel), _baseline(view, panel)
     return {
         "axis": f"y{axis}",
@@ -126,7 +126,7 @@ def _row(view: RunView, runs: Sequence[RunSeries], panel: Panel, axis: int, them
     }
 
 
-def _line(runs: Sequence[RunSeries], line: Line, at: int, theme: Theme) -> dict[str, Any]:
+def _line(runs: Sequence[RunSeries], line: Line, at: int, theme: Theme) -> dict[str, object]:
     latest = runs[line.run].latest(line.metric)
     return {
         "line": at,
@@ -206,7 +206,7 @@ def _kinds(events: Sequence[Event], theme: Theme) -> list[dict[str, str]]:
     ]
 
 
-def _events(events: Sequence[Event]) -> list[dict[str, Any]]:
+def _events(events: Sequence[Event]) -> list[dict[str, object]]:
     placed = [event for event in events if event.step is not None][-_MARKED_EVENTS:]
     return [{"kind": event.kind, "step": event.step, "words": event.words} for event in placed]
 

@@ -54,7 +54,7 @@ def _add(kind: str, blocked: str) -> Block:
     )
 
 
-def document(wanted: Mapping[str, Any], run: str) -> dict[str, Any]:
+def document(wanted: Mapping[str, Any], run: str) -> dict[str, object]:
     """What was confirmed, as the service takes it. Raises `ConfigurationError` for a step that is none."""
     step, words = wanted.get("step"), wanted.get("words", "")
     removes = wanted["id"] == "remove"
