@@ -1,12 +1,14 @@
-"""``python tests/released_home.py``: a small home as today's code writes it, with its numbers, for `tests/monitor/test_store_upgrade.py`.
+"""``python tests/released_home.py [COMMIT]``: a small home as that commit's code writes it, for `tests/monitor/test_store_upgrade.py`.
 
-It becomes ``tests/data/home-COMMIT.tar.gz``. For a schema whose commit is older: with that commit's folders on ``PYTHONPATH``.
+It becomes ``tests/data/home-COMMIT.tar.gz``, with the numbers of that code. Without a commit: of the files as they are.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -18,12 +20,28 @@ from logprobe.monitor.store.store import Store
 
 DATA = Path(__file__).parent / "data"
 SECONDS = 600.0
+PARTS = ("app", "alerts", "monitor", "collectors")
 JUDGED = "SELECT (SELECT count(*) FROM diagnoses) AS diagnoses, (SELECT count(*) FROM growth_now) AS growth"
 
 
-def main() -> None:
+def of(commit: str) -> None:
+    """Runs this module on the product of a commit, in a process of its own."""
+    root = DATA.parents[1]
+    with tempfile.TemporaryDirectory() as folder:
+        archive, links = Path(folder, "source.tar"), Path(folder, "links", "logprobe")
+        subprocess.run(["git", "archive", "-o", archive, commit, *PARTS], cwd=root, check=True)
+        with tarfile.open(archive) as files:
+            files.extractall(folder, filter="data")
+        links.mkdir(parents=True)
+        for part in PARTS:
+            (links / part).symlink_to(Path(folder, part))
+        short = subprocess.check_output(["git", "rev-parse", "--short=7", commit], cwd=root, text=True).strip()
+        environment = {**os.environ, "PYTHONPATH": str(links.parent)}
+        subprocess.run([sys.executable, __file__, "--as", short], env=environment, check=True)
+
+
+def write(commit: str) -> None:
     """Records, has a service compute and judge it, and packs it."""
-    commit = subprocess.check_output(["git", "rev-parse", "--short=7", "HEAD"], cwd=DATA, text=True).strip()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / f"home-{commit}"
         record(home)
@@ -43,4 +61,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case ["--as", name]:
+            write(name)
+        case [name]:
+            of(name)
+        case _:
+            write(subprocess.check_output(["git", "rev-parse", "--short=7", "HEAD"], cwd=DATA, text=True).strip())
