@@ -244,10 +244,8 @@ class Columns:
     def table(self) -> pa.Table:
         size, length = self.r.shape
         flat: Mapping[str, Any] = {
-            "segment_id": ["s"] * (size * length),
-            "row": np.repeat(np.arange(size), length),
+            "sequence": np.repeat(np.arange(size), length),
             "step": np.repeat(self.step, length),
-            "position": np.tile(np.arange(length), size),
             "token_id": self.token.ravel(),
             "mask": self.mask.ravel(),
             "r": self.r.ravel(),
@@ -273,7 +271,7 @@ class Columns:
         r, t = self.r.ravel().astype(float), self.t.ravel().astype(float)
         finite = np.isfinite(r) & np.isfinite(t)
         bad = ~finite | (np.minimum(r, t) <= -9999) | (np.maximum(r, t) > 1e-6) | ((r == 0) & (t < -1))
-        return pa.array(np.where(bad, "broken", None), pa.string())
+        return pa.array(bad)
 
 
 def _labels(values: np.ndarray) -> pa.Array:

@@ -1,17 +1,18 @@
 -- A sample of raw tokens of $run: the sequences of $steps whose group falls into one of $parts equal parts (so answers to one prompt stay together). Grain: token, masked-out ones
 -- included, in the order of their sequence. Inputs: tokens_in (the run's files), training_sequences, the rollout record each was joined with.
 WITH chosen AS (
-    SELECT t.segment_id, t.row, t.advantage_abs_sum, r.replica, r.cached_prefix_tokens, r.prompt_hash, r.prompt_length, r.sampling_id
+    SELECT row_number() OVER (ORDER BY t.step, t.segment_id, t.row) AS sequence, t.segment_id, t.row, r.replica, r.cached_prefix_tokens,
+        r.prompt_hash, r.sampling_id
     FROM training_sequences AS t
     LEFT JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
     WHERE t.run = $run AND t.step IN (SELECT unnest($steps)) AND hash(coalesce(t.group_id, r.prompt_hash, t.sample_id)) % $parts = 0 AND t.raw_kept
         AND (t.rollout_source <> 'missing' OR t.rollout_segment IS NOT NULL)  -- else nothing to compare with, yet or ever
 )
 SELECT
-    k.segment_id, k.row, k.step, k.position, k.token_id, k.mask, k.rollout_logprob AS r, k.trainer_logprob AS t, k.broken,
-    k.entropy, k.advantage, k.weight_version, k.trainer_weight_version, k.group_id, k.rollout_source,
+    c.sequence, k.step, k.token_id, k.mask, k.rollout_logprob AS r, k.trainer_logprob AS t, k.broken IS NOT NULL AS broken,
+    k.entropy, k.advantage, k.weight_version, k.trainer_weight_version, k.group_id,
     c.replica, c.cached_prefix_tokens, c.prompt_hash, c.sampling_id
 FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to, parts := $parts) AS k
 JOIN chosen AS c ON c.segment_id = k.segment_id AND c.row = k.row
 WHERE k.run = $run AND k.step BETWEEN list_min($steps) AND list_max($steps) AND k.step IN (SELECT unnest($steps))
-ORDER BY k.step, k.segment_id, k.row, k.position
+ORDER BY c.sequence, k.position

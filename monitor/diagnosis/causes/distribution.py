@@ -152,7 +152,8 @@ def truncated_support(evidence: Evidence) -> Sign | None:
     """
     cut, side = evidence.setup.truncations, one_sign(evidence)
     zeros = _exact_zeros(evidence.tokens)
-    side = side or (-1 if (cut or zeros > _ALONE or _unlikely_lower(evidence.tokens)) and _loses_mass(evidence) else 0)
+    if side == 0 and _loses_mass(evidence) and (cut or zeros > _ALONE or _unlikely_lower(evidence.tokens)):
+        side = -1
     if side == 0 or evidence.scaled or (cut and evidence.setup.raw):
         return None
     declared = bool(cut) and side < 0

@@ -90,7 +90,7 @@ def late_growth(evidence: Evidence) -> Sign | None:
         return None
     since = growth.since_step if growth.since_step is not None else (found.step if found else None)
     ratio = growth.ratio if growth.ratio is not None else (found.ratio if found else math.nan)
-    lead = _lead_of_drift(evidence)
+    lead = _lead_of_drift(evidence) if growth.verdict in GROWS or evidence.older else math.inf
     alike = growth.verdict in GROWS and lead < TOLD and (evidence.older or lead > -TOLD)
     return Sign(
         POSSIBLE if evidence.older and lead <= -TOLD else KNOWN if growth.verdict in GROWS else INFERRED,

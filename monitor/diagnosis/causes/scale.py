@@ -18,6 +18,7 @@ from logprobe.monitor.diagnosis.causes.alignment import unrelated
 from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap, gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, correlation, logit, slope
+from logprobe.monitor.diagnosis.evidence.once import once
 from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of
 
 _ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
@@ -60,6 +61,7 @@ class Scale:
         return 1 / self.beta if self.sampled == "trainer" else self.beta
 
 
+@once
 def scale_of(evidence: Evidence) -> Scale | None:
     """The scale between both sides over the window, or today; None where there is none."""
     scale, tokens = _apparent(evidence), evidence.tokens
@@ -95,12 +97,13 @@ def _scaled_since(evidence: Evidence, tokens: Tokens) -> int | None:
     risen = change(evidence)
     if risen is None or risen.until is not None:
         return None
-    before, after = tokens.where(tokens.step < risen.step), tokens.where(tokens.step >= risen.step)
-    if min(len(before), len(after)) < _FEWEST or scale_between(after) is None or scale_between(before) is not None:
+    before_N = tokens.step < risen.step
+    if min(before_N.sum(), (~before_N).sum()) < _FEWEST or scale_between(tokens.where(~before_N)) is None:
         return None
-    return risen.step
+    return risen.step if scale_between(tokens.where(before_N)) is None else None
 
 
+@once
 def scale_between(tokens: Tokens) -> tuple[float, float] | None:
     """β and misfit of t as a power of r, from tokens alone; None: there is no scale, or there are too few tokens."""
     if len(tokens) < _FEWEST or correlation(tokens.r, tokens.t) < _RELATED:
@@ -263,6 +266,7 @@ def one_sign(evidence: Evidence) -> int:
     return _sign(up, down)
 
 
+@once
 def one_sided(tokens: Tokens) -> int:
     """−1 when (nearly) all log-ratios beyond rounding are negative and they are no scale; +1 likewise; else 0."""
     siblings = siblings_of(tokens)

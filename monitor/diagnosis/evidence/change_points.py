@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, Evidence, Series
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, from_sums
+from logprobe.monitor.diagnosis.evidence.once import once
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
 _COLUMNS: Final = ("n", "x", "c_nn", "c_xx", "c_xn", "sequences")
@@ -63,7 +64,7 @@ def change(evidence: Evidence) -> Change | None:
     if tokens is None:
         own = evidence.own
         return None if evidence.scaled else _split(*(_of_series(evidence.series) if own is None else own.totals()))
-    return _split(*_of_tokens(tokens.alike)) if len(tokens.alike) else None
+    return _risen(tokens.alike)
 
 
 def agreed_before(evidence: Evidence, risen: Change) -> bool:
@@ -80,6 +81,11 @@ def beginning(evidence: Evidence, risen: Change) -> int:
         return risen.step if grown is None or risen.until is not None else min(risen.step, grown)
     after = evidence.series.step > evidence.series.step[earlier].max()
     return int(evidence.series.step[after][0])
+
+
+@once
+def _risen(tokens: Tokens) -> Change | None:
+    return _split(*_of_tokens(tokens)) if len(tokens) else None
 
 
 def _of_tokens(tokens: Tokens) -> tuple[NDArray[np.int64], Floats]:

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, clustered
+from logprobe.monitor.diagnosis.evidence.once import once
 from logprobe.monitor.diagnosis.evidence.strata import of_one_lag
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
@@ -98,11 +99,15 @@ class Tokens:
         """Some of the tokens."""
         if keep_N.all():
             return self
-        return Tokens(**{f.name: getattr(self, f.name)[keep_N] for f in dataclasses.fields(self)})
+        kept = np.flatnonzero(keep_N)
+        return Tokens(**{f.name: getattr(self, f.name).take(kept) for f in dataclasses.fields(self)})
 
     def with_d(self, d_N: Floats) -> Tokens:
         """The same tokens with what is left of their log-ratio."""
-        return dataclasses.replace(self, d=d_N)
+        left = dataclasses.replace(self, d=d_N)
+        if "parent" in vars(self):  # which contexts are shared is no matter of d
+            vars(left)["parent"] = self.parent
+        return left
 
     @cached_property
     def valid(self) -> Tokens:
@@ -165,7 +170,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         versions: what is known of weight versions.
     """
     mask_M = table["mask"].fill_null(False).to_numpy().astype(np.bool_)
-    sequence_M = _sequences(table)
+    sequence_M = _sequences(table["sequence"])
     first_M = np.diff(sequence_M, prepend=-1) > 0
     rank_M: Codes = np.cumsum(mask_M) - mask_M
     begins = np.flatnonzero(first_M)
@@ -184,7 +189,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         r=r_M,
         t=t_M,
         d=t_M - r_M,
-        broken=table["broken"].is_valid().to_numpy(),
+        broken=table["broken"].to_numpy(),
         entropy=floats(table["entropy"]),
         advantage=floats(table["advantage"]),
         lag=lags["versions"],
@@ -197,13 +202,10 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
     return everything.where(mask_M)
 
 
-def _sequences(table: pa.Table) -> Codes:
-    """Number of each row's sequence: a new one starts where segment, row or step changes."""
-    if not table.num_rows:
-        return np.empty(0, np.intp)
-    segment, row = _codes(table["segment_id"]), table["row"].to_numpy()
-    changed = np.r_[False, (np.diff(segment) != 0) | (np.diff(row) != 0)]
-    return np.cumsum(changed).astype(np.intp)
+def _sequences(column: pa.ChunkedArray) -> Codes:
+    """Number of each row's sequence, without gaps: of some nothing is kept any more."""
+    numbers = column.to_numpy()
+    return np.cumsum(np.diff(numbers, prepend=numbers[:1]) != 0).astype(np.intp)
 
 
 def _strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -298,6 +300,7 @@ class Siblings:
         return self.tokens.with_d(self.t - slope * self.r)
 
 
+@once
 def siblings_of(tokens: Tokens) -> Siblings | None:
     """Tokens that share their context with a different token; None where there are too few."""
     usable = tokens.repeated
