@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from logprobe.app.parsers.arguments import home_path, login, require_run
 from logprobe.app.text import tables
@@ -20,6 +20,8 @@ from logprobe.monitor.proof.sample import TokenSequence, read_sample, stating
 from logprobe.monitor.proof.scoring import Setup, checked, settings_of
 from logprobe.monitor.proof.storing import record
 from logprobe.monitor.reader import open_reader
+
+_NAMED: Final = 5  # weight versions in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def _check_versions(task: Task) -> None:
     stated = {one.rollout_version for one in task.sequences} | {one.trainer_version for one in task.sequences}
     stated.discard(None)
     if len(stated) > 1 and set(task.setup.models) == {""}:
-        names = ", ".join(sorted(str(version) for version in stated)[:5])
+        names = ", ".join(sorted(str(version) for version in stated)[:_NAMED])
+        names += f" and {len(stated) - _NAMED} more" if len(stated) > _NAMED else ""
         raise ConfigurationError(f"--model: the sample has weight versions {names}; pass --model VERSION=PATH for each")
 
 

@@ -38,6 +38,7 @@ _KEY_NOT_FOR: Final = stat.S_IRWXO | stat.S_IWGRP  # a group may read: the train
 _FOLDER: Final = "directives"  # in a home
 _STOP: Final = ".stop"
 _MOST_ENTRIES: Final = 256  # a run that was switched more often keeps the newest
+_LONGEST_REASON: Final = 500  # characters: the file stays smaller than what is read of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ class Directives:
     def issue(self, from_step: int, config: CorrectionConfig | None, reason: str) -> Self:
         """With one entry more. Entries that were to begin at `from_step` or later, and have not, are superseded."""
         kept = tuple(entry for entry in self.entries if entry.from_step < from_step)
-        entry = Entry(self.version + 1, from_step, config, reason)
+        told = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "…"
+        entry = Entry(self.version + 1, from_step, config, told)
         return replace(self, entries=(*kept, entry)[-_MOST_ENTRIES:])
 
     def document(self) -> Mapping[str, Any]:

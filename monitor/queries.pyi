@@ -67,8 +67,9 @@ class AlertAudit(TypedDict):
     action: Any  # VARCHAR
     subject: Any  # VARCHAR
     words: Any  # VARCHAR
+    total: Any  # BIGINT
 
-def alert_audit(source: Source, /, *, count: Any) -> Rows[AlertAudit]: ...
+def alert_audit(source: Source, /, *, count: Any, run: Any) -> Rows[AlertAudit]: ...
 
 class AlertChanges(TypedDict):
     kind: Any  # VARCHAR
@@ -950,21 +951,18 @@ class DiagnosisSteps(TypedDict):
 def diagnosis_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisSteps]: ...
 
 class DiagnosisTokens(TypedDict):
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
+    sequence: Any  # BIGINT
     step: Any  # BIGINT
-    position: Any  # INTEGER
     token_id: Any  # INTEGER
     mask: Any  # BOOLEAN
     r: Any  # FLOAT
     t: Any  # FLOAT
-    broken: Any  # VARCHAR
+    broken: Any  # BOOLEAN
     entropy: Any  # FLOAT
     advantage: Any  # FLOAT
     weight_version: Any  # VARCHAR
     trainer_weight_version: Any  # VARCHAR
     group_id: Any  # VARCHAR
-    rollout_source: Any  # VARCHAR
     replica: Any  # VARCHAR
     cached_prefix_tokens: Any  # INTEGER
     prompt_hash: Any  # VARCHAR

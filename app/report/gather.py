@@ -23,7 +23,7 @@ from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Growth, Not
 from logprobe.monitor.judgement import FIRING
 
 _SEQUENCES: Final = 10
-_DEEDS: Final = 10_000  # of the home, the newest
+_DEEDS: Final = 10_000  # the newest
 _SIMILAR: Final = 10
 _SOON: Final = 5  # steps after the onset in which what came up may still be its cause
 _BEFORE_IT: Final = timedelta(hours=1)  # where no step says when to begin
@@ -61,7 +61,7 @@ def read(place: Place, opened: Row | None = None) -> Incident:
         step=step,
         experiment=latest(source, run, "bisect"),
         standing=Standing.read(source, run),
-        deeds=[row for row in queries.alert_audit(source, count=_DEEDS).to_pylist() if _about(place, row)],
+        deeds=[row for row in queries.alert_audit(source, run=run, count=_DEEDS).to_pylist() if _about(place, row)],
         events=queries.app_events(source, run=run).to_pylist(),
         proof=culprit.read(source, run, document, whole.steps),
         opened=opened,

@@ -7,6 +7,7 @@ vLLM moves them; `config` is the rest of its `VllmConfig`, as it is. A setting t
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.metadata
 import os
 import re
@@ -149,7 +150,7 @@ def _plain(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return value if len(value) <= _LONGEST * 8 else value[: _LONGEST * 8] + "…"
+        return value if len(value) <= _LONGEST * 8 else f"{value[: _LONGEST * 8]}… {_digest(value)}"
     return _plain_container(value, depth) if depth else _text(value)
 
 
@@ -167,7 +168,15 @@ def _plain_container(value: Any, depth: int) -> Any:
 def _plain_items(value: Any, depth: int) -> Any:
     items = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
     plain = [_plain(item, depth - 1) for item in items[:_LONGEST]]
-    return plain if len(items) <= _LONGEST else [*plain, f"… {len(items)} items"]
+    if len(items) <= _LONGEST:
+        return plain
+    told = all(isinstance(item, str | int | float) for item in items)  # the text of an object may have its address
+    return [*plain, f"… {len(items)} items{f' {_digest(items)}' if told else ''}"]
+
+
+def _digest(value: object) -> str:
+    """Tells what begins alike and was cut apart."""
+    return hashlib.blake2b(repr(value).encode(errors="replace"), digest_size=6).hexdigest()
 
 
 def _hidden(name: Any) -> bool:

@@ -59,6 +59,7 @@ _DESCRIPTORS: Final = Path("/dev/fd")
 Peer = tuple[str, int]  # address and port
 NODES: Final = 10_000  # rows of (run, node) kept in memory
 _REFUSALS: Final = 512  # kinds of refusals in one report
+_OTHERS: Final = ("others", "several calls", "several addresses")
 _WORDS: Final = 300
 _LOG_SECONDS: Final = 10.0
 
@@ -405,11 +406,7 @@ class Observations:
         key = (steerless(who)[:80], what, _address(peer))
         text = steerless(" ".join(words.split()))[:_WORDS]
         with self._lock:
-            if key in self._refusals or len(self._refusals) < _REFUSALS:
-                found = self._refusals.setdefault(
-                    key, _Refusal(text, datetime.now(UTC).isoformat(timespec="milliseconds"))
-                )
-                found.count += 1
+            self._count(key, _Refusal(text, datetime.now(UTC).isoformat(timespec="milliseconds"), 1))
             log = time.monotonic() - self._logged.get(key, -_LOG_SECONDS) >= _LOG_SECONDS
             if log:
                 self._logged = {} if len(self._logged) > _REFUSALS else self._logged
@@ -440,9 +437,17 @@ class Observations:
         with self._lock:
             self._changed.update((row["run"], row["node"]) for row in document["nodes"])
             for each in document["refusals"]:
-                key = (each["who"], each["what"], each["peer"])
-                if key in self._refusals or len(self._refusals) < _REFUSALS:
-                    self._refusals.setdefault(key, _Refusal(each["words"], each["since"])).count += each["count"]
+                found = _Refusal(each["words"], each["since"], each["count"])
+                self._count((each["who"], each["what"], each["peer"]), found)
+
+    def _count(self, key: tuple[str, str, str], new: _Refusal) -> None:
+        """What is of a kind too many is counted together with others of that sort."""
+        if key not in self._refusals and len(self._refusals) >= _REFUSALS:
+            key, new = _OTHERS, replace(new, words=f"more than {_REFUSALS} kinds in one report; the log names them")
+        if key in self._refusals:
+            self._refusals[key].count += new.count
+        else:
+            self._refusals[key] = new
 
 
 def _address(peer: str) -> str:

@@ -155,7 +155,9 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
             words = f"another relay also calls itself {node!r}; set {NODE_VARIABLE} on each"
             asked = {**asked, "problem": asked.get("problem") or words}
         runs: dict[str, object] = {}
-        for run, said in list(asked["runs"].items())[: protocol.SYNC_RUNS]:
+        if max(len(asked["runs"]), len(asked.get("where", ()))) > protocol.SYNC_RUNS:
+            raise ValueError(f"more than {protocol.SYNC_RUNS} runs in one call")
+        for run, said in asked["runs"].items():
             if not _is_own(run, who):
                 self._observations.refused(
                     who.name, "marks", context.peer(), f"run {run[:200]!r} is not one of its own"
@@ -169,8 +171,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
             self._observations.node(run, node, _report(who, asked, said["queue"], now))
         stopped = [run for run in stopped_runs(self._home.path) if _is_own(run, who)]
         pause = self._observations.nodes_heard(_HEARD_SECONDS) * _PER_NODE
-        asked_for = [str(run) for run in list(asked.get("where", ()))[: protocol.SYNC_RUNS]]
-        fleet = self._whereabouts.of([run for run in asked_for if _is_own(run, who)])
+        fleet = self._whereabouts.of([run for run in map(str, asked.get("where", ())) if _is_own(run, who)])
         found = {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs, "stopped": stopped}
         return found if fleet is None else {**found, "fleet": fleet}
 

@@ -14,8 +14,13 @@ WHERE episode IN (SELECT episode FROM alert_states WHERE list_contains($runs::VA
 -- alert_advance: Says how far the rules have looked at runs. Grain: run. Inputs: incoming.
 INSERT OR REPLACE INTO alert_cursors BY NAME SELECT run, step, rules FROM incoming
 
--- alert_audit: What people did about alerts, newest first, at most $count. Grain: one thing done. Inputs: alert_audit.
-SELECT time, author, action, subject, words FROM alert_audit ORDER BY number DESC LIMIT $count
+-- alert_audit: What people did about alerts, newest first, at most $count, of all or (`$run`) of what begins with a run's name; `total`: without the limit.
+-- Grain: one thing done. Inputs: alert_audit.
+SELECT time, author, action, subject, words, count(*) OVER () AS total
+FROM alert_audit
+WHERE starts_with(subject, coalesce($run::VARCHAR, ''))
+ORDER BY number DESC
+LIMIT $count
 
 -- alert_audit_write: Notes what somebody did; what is asked again because a connection broke is noted once. Grain: one row. Inputs: its parts.
 INSERT INTO alert_audit (time, author, action, subject, words)

@@ -85,12 +85,16 @@ WHERE run = $run AND pair = 'update' AND n > 0
 GROUP BY step
 ORDER BY step
 
--- diagnosis_weight_readings: Fingerprints of weights in $run, oldest first, of at most the 4,000 newest readings. Grain: reading. `step`: optimizer step whose result the version is.
+-- diagnosis_weight_readings: Fingerprints of weights in $run, oldest first: the newest 4,000, and of the versions among them the newest of each process and adapter. Grain: reading. `step`: optimizer step whose result the version is.
 -- Inputs: weight_readings, weight_records.
 WITH steps AS (
     SELECT version, min(step) AS step FROM weight_records WHERE run = $run AND version IS NOT NULL GROUP BY version
+), placed AS (
+    SELECT *, row_number() OVER (ORDER BY coalesce(applied_at, time) DESC) AS place FROM weight_readings WHERE run = $run
 ), newest AS (
-    SELECT * FROM weight_readings WHERE run = $run ORDER BY coalesce(applied_at, time) DESC LIMIT 4000
+    SELECT * FROM placed
+    QUALIFY place <= 4000 OR (version IS NOT NULL AND min(place) OVER (PARTITION BY version) <= 4000
+        AND row_number() OVER (PARTITION BY source, replica, worker, adapter, version ORDER BY place) = 1)
 )
 SELECT r.source, r.replica, r.worker, r.version, coalesce(r.step, s.step) AS step, r.fingerprint, r.layout, r.reason, r.tensor_hashes, r.adapter
 FROM newest AS r LEFT JOIN steps AS s USING (version)

@@ -58,7 +58,10 @@ def test_marks_search_and_audit_know_it(noted: Path) -> None:
         ]
         runs = [run_of(store, name, datetime.now(UTC)) for name in ("a", "b")]
         assert [run.name for words in ("sweep", "bob", "7b") for run in matching(runs, words)] == ["a", "a"]
-        done = [(row["author"], row["action"], row["words"]) for row in queries.alert_audit(store, count=9).to_pylist()]
+        done = [
+            (row["author"], row["action"], row["words"])
+            for row in queries.alert_audit(store, run=None, count=9).to_pylist()
+        ]
     assert done[0] == ("Eve", "tag removed", "7B")
     assert ("Eve", "noted at step 3", "halved <b>") in done
 
@@ -75,7 +78,7 @@ def test_a_note_is_taken_back_and_mistakes_are_named(noted: Path, capsys: pytest
     assert main(["note", "a", "--remove", *home]) == 1
     assert "--remove takes a note back: give its WORDS" in capsys.readouterr().err
     with Store.open(Home(noted)) as store:
-        done = [row["action"] for row in queries.alert_audit(store, count=99).to_pylist()]
+        done = [row["action"] for row in queries.alert_audit(store, run=None, count=99).to_pylist()]
     assert (done.count("note removed"), done.count("tag removed")) == (1, 1)
     assert main(["note", "a", "--step", "3", *home]) == 1
     assert "--step is for a note" in capsys.readouterr().err

@@ -112,3 +112,15 @@ def test_the_key_comes_from_the_environment_or_the_home(tmp_path: Path) -> None:
     assert directive_key(tmp_path, {"LOGPROBE_DIRECTIVE_KEY": "fedcba9876543210"}) == b"fedcba9876543210"
     with pytest.raises(ConfigurationError, match="16 bytes"):
         directive_key(tmp_path, {"LOGPROBE_DIRECTIVE_KEY": "short"})
+
+
+def test_the_257th_switch_displaces_the_oldest_and_the_largest_file_is_read_whole(tmp_path: Path) -> None:
+    directives = Directives("run")
+    for number in range(257):
+        directives = directives.issue(10 * number, MIS, "🔴" * 10_000)
+    assert (len(directives.entries), directives.version) == (256, 257)
+    assert directives.at(9) is None
+    file = DirectiveFile(tmp_path, "run")
+    file.write(directives, None)
+    assert file.path.stat().st_size < 1 << 20
+    assert file.read(None) == directives

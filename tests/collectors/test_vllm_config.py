@@ -92,5 +92,17 @@ def test_sampling_params_that_change_the_distribution() -> None:
 def test_long_values_are_cut() -> None:
     params = SimpleNamespace(allowed_token_ids=list(range(1000)), stop="y" * 9000)
     found = sampling_document(params)
-    assert found["allowed_token_ids"][-1] == "… 1000 items"
-    assert len(found["stop"]) < 600
+    assert str(found["allowed_token_ids"][-1]).startswith("… 1000 items ")
+    assert len(str(found["stop"])) < 600
+
+
+def test_what_differs_beyond_the_cut_is_another_document() -> None:
+    def of(*ids: int, stop: str = "") -> object:
+        return sampling_document(SimpleNamespace(allowed_token_ids=[*range(64), *ids], stop="y" * 512 + stop))
+
+    assert of(70, stop="a") == of(70, stop="a")
+    assert of(70) != of(71)
+    assert of(stop="a") != of(stop="b")
+    lists = [[object() for _ in range(65)] for _ in range(2)]  # whose text is an address
+    first, second = (sampling_document(SimpleNamespace(bad_words=items)) for items in lists)
+    assert first == second

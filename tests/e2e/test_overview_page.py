@@ -213,7 +213,9 @@ def test_people_note_what_they_did_and_take_it_back(seen: Watched, address: str,
     expect(place.locator("tbody tr")).to_have_count(3)
     assert noted(home) == [rows[0], *rows[2:]]  # that at the step stays
     with open_reader(home) as reader:
-        audited = [(row["author"], row["action"]) for row in queries.alert_audit(reader, count=10).to_pylist()]
+        audited = [
+            (row["author"], row["action"]) for row in queries.alert_audit(reader, run=None, count=10).to_pylist()
+        ]
     assert audited[:2] == [("Eve", "note removed"), ("Eve", "owner set")]
 
 

@@ -175,3 +175,31 @@ def test_readings_travel_from_recorders_to_the_diagnosis(home: Path) -> None:
         rows = store.read("export_weight_records", run="run").to_pylist()
         assert [row["source"] for row in rows].count("worker") == 3
         assert sum(row["fingerprint"] is not None for row in rows) == 6
+
+
+def test_of_more_processes_than_readings_are_kept_none_is_left_out(tmp_path: Path) -> None:
+    with Store.open(Home(tmp_path)) as store:
+        with store.transaction() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO weight_readings (run, applied_at, source, replica, version, fingerprint)
+                SELECT 'run', make_timestamptz(1_000_000 * (10_000 * version + number)), 'worker', 'r' || number, version::VARCHAR,
+                       CASE WHEN number = 0 AND version = 1 THEN 'other' ELSE 'version ' || version END
+                FROM range(2) AS v(version), range(4_001) AS r(number)
+                """
+            )
+        readings = gather(store, "run").readings
+        assert {row.version for row in readings.rows} == {"1"}
+        assert len(readings.rows) == 4001
+        assert readings.divergence is not None
+        assert readings.divergence.wrong == ("r0",), "the one that is read first is the 4,001st newest"
+        with store.transaction() as cursor:  # one process that is looked at again and again
+            cursor.execute(
+                """
+                INSERT INTO weight_readings (run, applied_at, source, replica, version, fingerprint)
+                SELECT 'run', make_timestamptz(1_000_000 * (30_000 + number)), 'worker', 'r1', '1', 'version 1' FROM range(5_000) AS r(number)
+                """
+            )
+        readings = gather(store, "run").readings
+        assert len(readings.rows) == 4000 + 4000  # r1's newest, and the one of each other
+        assert readings.divergence is not None

@@ -466,6 +466,15 @@ def test_two_nodes_with_one_name_are_told_so_and_a_restarted_relay_is_not(target
     assert problem("b", "twin") is None, "the other one is gone"
 
 
+def test_more_runs_than_a_call_may_ask_about_are_refused_rather_than_left_out(target: Target) -> None:
+    said = {"node": "n", "relay": "r"}
+    runs = {f"mine-{at}": {"marks": [], "cursor": 0, "queue": {}} for at in range(protocol.SYNC_RUNS + 1)}
+    for too_many in ({"runs": runs}, {"runs": {}, "where": list(runs)}):
+        with pytest.raises(flight.FlightError, match=f"more than {protocol.SYNC_RUNS} runs in one call"):
+            target.sync({**said, **too_many})
+    assert len(target.sync({**said, "runs": dict(list(runs.items())[:-1])})["runs"]) == protocol.SYNC_RUNS
+
+
 def test_without_tls_with_an_old_tls_or_a_strange_certificate_nothing_is_sent(target, tmp_path):
     name, data = segment()
     with (

@@ -7,13 +7,14 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.versions import MarkFile
 from logprobe.monitor.home import Home
-from logprobe.monitor.relay import files, tokens
+from logprobe.monitor.relay import files, listening, tokens
 from logprobe.monitor.relay.exchanges import Exchanges
 from logprobe.monitor.relay.files import RelayFiles
 from logprobe.monitor.relay.listening import NODES, Observations
@@ -53,3 +54,18 @@ def test_of_more_nodes_than_fit_the_one_heard_first_goes() -> None:
         observations.node("run", f"node-{number}", {})
     kept = {row["node"] for row in observations.take()["nodes"]}
     assert kept == {f"node-{number}" for number in range(1, NODES + 1)}
+
+
+def test_refusals_of_kinds_that_fit_no_report_are_counted_together() -> None:
+    observations = Observations()
+    for number in range(listening._REFUSALS + 2):
+        observations.refused(f"writer-{number}", "segment", "ipv4:10.0.0.1:5", "may not write this run")
+    taken: dict[str, Any] = observations.take()
+    *_, named, others = taken["refusals"]
+    assert (len(taken["refusals"]), named["count"]) == (listening._REFUSALS + 1, 1)
+    assert (others["who"], others["count"]) == ("others", 2)
+    assert others["words"] == "more than 512 kinds in one report; the log names them"
+    observations.give_back(taken)
+    observations.refused("late", "segment", "ipv4:10.0.0.1:5", "may not write this run")
+    again: dict[str, Any] = observations.take()
+    assert sum(each["count"] for each in again["refusals"]) == listening._REFUSALS + 3

@@ -185,6 +185,8 @@ def _anchor(address: str | None, words: str) -> str | None:
 
 def _origin(n: Notification) -> Block:
     labels = [f"{name}={value}" for name, value in list(n.labels.items())[:_MOST_LABELS]]
+    if len(n.labels) > _MOST_LABELS:
+        labels.append(f"and {len(n.labels) - _MOST_LABELS} more")
     return _context(" · ".join([f"{n.at:%Y-%m-%d %H:%M:%S %Z}", f"episode {n.episode}", *labels]))
 
 

@@ -20,7 +20,7 @@ from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
 
 MOST_SEQUENCES: Final = 8192  # that slices are made of: about half a second of one core
-MOST_TAGS: Final = 20
+MOST_TAGS: Final = 20  # to choose from, the most frequent; that there are others is said
 LAG: Final = "weight_lag"
 _PROFILES: Final[tuple[profiles.Dimension, ...]] = ("position", "turn", "probability")
 
@@ -127,7 +127,7 @@ class MismatchData:
             steps=steps,
             count=window["sequences"],
             sequences=slices.load(self._source, run, (steps.first, steps.last)),
-            tags=queries.app_mismatch_tags(self._source, most=MOST_TAGS, **bounds)["name"].to_pylist(),
+            tags=queries.app_mismatch_tags(self._source, most=MOST_TAGS + 1, **bounds)["name"].to_pylist(),
         )
 
 

@@ -332,7 +332,7 @@ def _read_channels() -> tuple[dict[str, object], list[queries.OutboxDeadLetters]
     return (
         consult(CHANNELS, {}),
         queries.outbox_dead_letters(feed()).to_pylist(),
-        queries.alert_audit(feed(), count=_AUDITED).to_pylist(),
+        queries.alert_audit(feed(), run=None, count=_AUDITED).to_pylist(),
     )
 
 
@@ -372,7 +372,7 @@ def channels_blocks(
         table("channels", _CHANNEL_COLUMNS, [_channel(each, blocked) for each in channels], empty=_NONE),
         heading("Not delivered", "messages that a channel rejected, or did not accept for a day"),
         table("undelivered", _LOST, [_letter(each, blocked) for each in lost], empty="None."),
-        heading("Audit", "newest first"),
+        heading("Audit", "newest first" + _beyond(done)),
         table(
             "audit",
             ("when", "who", "what", "about", "words"),
@@ -381,6 +381,12 @@ def channels_blocks(
             fold=True,
         ),
     ]
+
+
+def _beyond(done: Sequence[Row]) -> str:
+    """How many things done are not shown."""
+    more = done[0]["total"] - len(done) if done else 0
+    return f'; {more:,} older ones: `logprobe sql "FROM alert_audit"`' if more else ""
 
 
 def tested(outcome: Mapping[str, Any], channel: str) -> str:

@@ -166,6 +166,8 @@ def _notes(missing: Sequence[str], too_many: Sequence[str], shown: Sequence[str]
     yield from (f"There is no run called {name} here." for name in missing)
     yield from (f"{name} is left out: at most {MOST} runs can be distinguished." for name in too_many)
     yield from (f"There is no metric {key}." for key in shown if key not in KEYS)
+    for key in [key for key in shown if key in KEYS][_MOST_CHARTS:]:
+        yield f"{key} is left out: there are at most {_MOST_CHARTS} charts."
     if axis not in AXES:
         yield f"Runs cannot be aligned by {axis}."
 

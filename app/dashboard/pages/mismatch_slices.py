@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from logprobe.app.dashboard.charts.tiles import spark
-from logprobe.app.dashboard.data.mismatch import Sliced
+from logprobe.app.dashboard.data.mismatch import MOST_TAGS, Sliced
 from logprobe.app.dashboard.data.series import Floats
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import Theme
@@ -69,7 +69,7 @@ def slices_of(
         "pair": pair,
         "color": theme.color(pair),
         "dimension": sliced.dimension,
-        "dimensions": _choices(sliced.tags),
+        "dimensions": _choices(sliced.tags[:MOST_TAGS]),
         "columns": [_head(metric) for metric in columns],
         "choices": [{"key": metric.key, "label": metric.label} for metric in catalog if key_of(metric, pair)],
         "rows": [_row(row, gap, columns, pair, trends) for row, gap in zip(rows, gaps, strict=True)],
@@ -102,6 +102,7 @@ def _note(sliced: Sliced, seen: Visible) -> str:
     parts = [
         f"{count}: the newest in view that fit one query; zoom in to choose others" if fewer else count,
         f"{hidden:,} more slices are not shown" if hidden > 0 else "",
+        f"more than {MOST_TAGS} tags: the most frequent can be chosen" if len(sliced.tags) > MOST_TAGS else "",
     ]
     return " · ".join(filter(None, parts))
 

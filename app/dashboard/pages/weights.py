@@ -412,14 +412,15 @@ def _lag(at: _Looking) -> None:
     window = (at.sequences.first, at.sequences.last)
     lags: list[ReplicaLag] | None = at.once("replicas", at.sequences, lambda: lag_by_replica(feed(), run, window))
     panels, beside, keys = with_replicas(series, lags or ())
-    _blocks("lag title", title("Lag and delay", _lag_note(at, len(beside))))
+    _blocks("lag title", title("Lag and delay", _lag_note(at, len(beside), len(lags or ()))))
     steps_chart(
         "weights", replace(at.view, series=series), panels, beside=[RunView(each) for each in beside], legend=keys
     )
 
 
-def _lag_note(at: _Looking, engines: int) -> str:
+def _lag_note(at: _Looking, engines: int, known: int) -> str:
     note = "age of the weights that sampled, and how long new ones took to arrive"
+    note += f"; the {engines} of {known:,} replicas that lag most" if engines < known > 1 else ""
     return f"{note}; engines apart: {at.sequences.words}" if engines and at.sequences != at.seen else note
 
 

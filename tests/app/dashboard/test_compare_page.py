@@ -27,6 +27,7 @@ from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, History, Place, compared
 from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.metrics.catalog import KEYS
 
 KNOWN = [f"run-{number}" for number in range(9)]
 METRICS = ("backend.k3_kl", "reward", "weight_lag_mean")
@@ -83,6 +84,12 @@ def test_what_cannot_be_had_is_said_and_left_out() -> None:
     many = choice(baseline="run-0", runs=",".join(KNOWN))
     assert many.runs == tuple(KNOWN[1 : 1 + MOST])
     assert len(many.notes) == len(KNOWN) - 1 - MOST
+    thirteen = [key for key in KEYS if key.startswith("backend.")][:13]
+    found = choice(baseline="run-0", metric=",".join(thirteen))
+    assert (list(found.shown), found.notes) == (
+        thirteen[:12],
+        (f"{thirteen[12]} is left out: there are at most 12 charts.",),
+    )
 
 
 def test_a_baseline_is_not_compared_with_itself() -> None:

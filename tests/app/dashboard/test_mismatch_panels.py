@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from logprobe.app.dashboard.charts.density import density_of, oklab, ramp
-from logprobe.app.dashboard.data.mismatch import LAG, Side, Sliced
+from logprobe.app.dashboard.data.mismatch import LAG, MOST_TAGS, Side, Sliced
 from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.pages.mismatch import compared, profiles_of
-from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
+from logprobe.app.dashboard.pages.mismatch_slices import MOST_SLICES, columns_of, slices_of
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
 from logprobe.monitor.analysis.log_ratio_density import Columns, Density
 from logprobe.monitor.analysis.profiles import LOG_GAMMA
@@ -132,6 +133,15 @@ def test_a_dimension_without_tokens_says_why_and_a_short_lag_says_its_steps() ->
 
 
 # --- Slices ---
+
+
+def test_slices_and_tags_beyond_what_is_shown_are_said() -> None:
+    exactly = replace(sliced(*map(str, range(MOST_SLICES))), tags=[f"tag-{at}" for at in range(MOST_TAGS)])
+    assert "more" not in drawn(exactly)["note"]
+    more = replace(sliced(*map(str, range(MOST_SLICES + 1))), tags=[f"tag-{at}" for at in range(MOST_TAGS + 1)])
+    page = drawn(more)
+    assert page["note"].endswith("1 more slices are not shown · more than 20 tags: the most frequent can be chosen")
+    assert len([each for each in page["dimensions"] if each["label"].startswith("tag ")]) == MOST_TAGS
 
 
 def sliced(*names: str | None, worse: bool = False) -> Sliced:

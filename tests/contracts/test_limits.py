@@ -1,0 +1,274 @@
+"""Every list with a fixed limit, and what becomes of the first one past it: nothing is left out without a word.
+
+A limit that is new in the code has to be added here, with what it says of the rest. "sample": what is computed from it is of these by its definition, and
+says so; "window": the newest, or as many as a calculation needs; "counted": the number of all is beside it; "page": the rest comes with the next call or turn; "text": a text that is
+cut; "oldest": what is remembered, and unknown once it is displaced.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from alert_notes import NOTE
+
+from logprobe.alerts.liveness import Writer
+from logprobe.alerts.rules.editing.trying import Trial
+from logprobe.alerts.rules.present_conditions import _names as collectors
+from logprobe.alerts.sending.channels import slack_message
+from logprobe.app.commands.score import _sequences
+from logprobe.app.dashboard.pages.alerts import channels_blocks
+from logprobe.app.dashboard.pages.rules import _episodes
+from logprobe.app.dashboard.pages.weights import _lag_note
+from logprobe.app.proof_setup import _check_versions
+from logprobe.app.text.comparison import _names as metrics
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor import queries
+from logprobe.monitor.diagnosis.evidence.weight_readings import Mismatch
+from logprobe.monitor.diagnosis.judged import JudgedAsOf
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.delays import SHOWN, Delays
+from logprobe.monitor.service import healthz
+from logprobe.monitor.store.raw_damage import DamagedFiles
+from logprobe.monitor.store.store import Store
+
+PRODUCT = ("collectors", "monitor", "alerts", "app")
+_SLICE = re.compile(
+    r"\[\s*(?::\s*((?:\w+\.)*_?[A-Z][A-Z_]{2,})|-\s*((?:\w+\.)*_?[A-Z][A-Z_]{2,})\s*:)\s*\]"
+    r"|:\s*min\([^\]]*?(_?[A-Z][A-Z_]{2,})\)\]|maxlen=([^,)]+)"
+)
+_LIMIT = re.compile(r"\bLIMIT (\$?\w+)")
+
+# Of those that people could miss: the test that shows what is said.
+SAID = {
+    "alerts/rules/editing/editor.py _MOST_RUNS": "tests/app/dashboard/test_pages.py",  # "in the 20 other newest runs"
+    "alerts/rules/editing/trying.py MOST_SERIES": "tests/contracts/test_limits.py::test_slices_of_a_trial",
+    "alerts/rules/present_conditions.py _FEW": "tests/contracts/test_limits.py::test_names_in_a_sentence",
+    "alerts/sending/channels/slack_message.py _MOST_CHANGES": "tests/contracts/test_limits.py::test_a_slack_message",
+    "alerts/sending/channels/slack_message.py _MOST_LABELS": "tests/contracts/test_limits.py::test_a_slack_message",
+    "app/commands/score.py _SHOWN": "tests/contracts/test_limits.py::test_sequences_that_a_score_names",
+    "app/dashboard/pages/alerts.py RECENT": "tests/app/dashboard/test_pages.py",  # "the last 30 transitions"
+    "app/dashboard/pages/compare.py MOST": "tests/app/dashboard/test_compare_page.py::test_what_cannot_be_had",
+    "app/dashboard/pages/compare.py _MOST_CHARTS": "tests/app/dashboard/test_compare_page.py::test_what_cannot_be_had",
+    "app/dashboard/pages/diagnosis.py _MOST": "tests/app/dashboard/test_diagnosis_page.py",
+    "app/dashboard/pages/mismatch_slices.py MOST_TAGS": "tests/app/dashboard/test_mismatch_panels.py::test_slices_and_tags_beyond",
+    "app/dashboard/pages/rules.py _EPISODES": "tests/contracts/test_limits.py::test_names_in_a_sentence",
+    "app/dashboard/pages/weights.py _LANES": "tests/app/dashboard/test_weights_page.py",
+    "app/dashboard/pages/weights.py _REPLICAS": "tests/contracts/test_limits.py::test_replicas_of_a_chart",
+    "app/proof_setup.py _NAMED": "tests/contracts/test_limits.py::test_weight_versions_in_an_error",
+    "app/report/changes.py _MOST": "tests/app/test_changes.py::test_the_first_setting_past_the_limit",
+    "app/text/comparison.py _SHOWN": "tests/contracts/test_limits.py::test_names_in_a_sentence",
+    "collectors/directives.py _MOST_ENTRIES": "tests/collectors/test_directives.py::test_the_257th_switch",
+    "collectors/vllm/config.py _LONGEST": "tests/collectors/test_vllm_config.py::test_what_differs_beyond_the_cut",
+    "monitor/diagnosis/evidence/weight_readings.py _NAMED": "tests/contracts/test_limits.py::test_names_in_a_sentence",
+    "monitor/ingest/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
+    "monitor/relay/exchanges.py protocol.MARKS": "tests/relay/test_intruders.py",  # the rest are "no marks"
+    "monitor/service/healthz.py _MOST_NAMED": "tests/contracts/test_limits.py::test_late_runs",
+    "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
+    "monitor/store/raw_damage.py _MOST_NAMED": "tests/contracts/test_limits.py::test_damaged_files",
+    "monitor/sql/alert.sql alert_audit $count": "tests/contracts/test_limits.py::test_what_people_did",
+    "monitor/sql/app_data.sql app_data_quarantine $limit": "tests/app/dashboard/test_data_page.py",
+    "monitor/sql/app_mismatch.sql app_mismatch_tags $most": "tests/app/dashboard/test_mismatch_panels.py::test_slices_and_tags_beyond",
+}  # fmt: skip
+OTHERS = {
+    "alerts/controller/decide.py _ENOUGH_ACKS": "window",
+    "alerts/sending/outbox.py _LONGEST_ERROR": "text",
+    "app/commands/tokens.py _WORST": "sample",  # the table of the worst tokens, below the strip of all
+    "app/dashboard/charts/marks.py _MOST_LINES": "window",  # hairlines; each event has its symbol
+    "app/dashboard/charts/steps_chart.py _MARKED_EVENTS": "window",  # that keys walk through; each event has its symbol
+    "app/dashboard/data/other_places.py MOST": "sample",  # the worst are looked at more closely, all are listed
+    "app/dashboard/data/tokens.py _RECENT": "window",
+    "app/dashboard/pages/mismatch_slices.py _SPARK_STEPS": "window",
+    "app/dashboard/pages/tokens.py _NAME": "text",
+    "app/dashboard/pages/weights.py _NEWEST": "window",
+    "app/dashboard/pages/weights.py _STEPS": "window",  # named in the heading
+    "app/mcp_server.py _LONGEST": "text",
+    "app/processes/imports_part.py _LAST_WORDS": "text",
+    "app/processes/supervisor.py 2": "window",
+    "collectors/directives.py _LONGEST_REASON": "text",
+    "collectors/recorder/sampling.py _HASH_BYTES": "text",
+    "collectors/relay/autostart.py _TAIL": "text",
+    "collectors/relay/exchange.py protocol.MARKS": "page",
+    "collectors/relay/exchange.py protocol.SYNC_RUNS": "page",
+    "collectors/relay/routes.py _SERVICES": "oldest",
+    "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
+    "collectors/vllm/weights/fingerprints.py 4096": "oldest",
+    "monitor/analysis/token_view.py _LISTED": "sample",
+    "monitor/deletion/part.py _LAST": "window",
+    "monitor/diagnosis/evidence/gather.py _ROUTED_STEPS": "sample",
+    "monitor/diagnosis/evidence/probes.py _RECENT": "window",
+    "monitor/diagnosis/evidence/skipped.py _SIDE": "window",
+    "monitor/diagnosis/evidence/weight_readings.py _LOOKED_AT": "window",
+    "monitor/diagnosis/growth/onset.py _TREND_BLOCKS": "window",
+    "monitor/diagnosis/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
+    "monitor/importers/following.py _SHOWN": "counted",
+    "monitor/importers/source.py SHOWN": "counted",
+    "monitor/importers/wandb_files.py _BLOCK": "text",
+    "monitor/objects/store.py _DETAIL": "text",
+    "monitor/objects/store.py _OWN_FOLDERS": "window",  # folders above a file that may be removed when they are empty
+    "monitor/plain_text.py _LONGEST_NAME": "text",  # followed by a checksum of all
+    "monitor/proof/live/look.py _MOST_MARKS": "oldest",
+    "monitor/proof/scorers/running.py _LOG_TAIL": "text",
+    "monitor/proof/scoring.py _WATCHED": "sample",
+    "monitor/relay/listening.py _WORDS": "text",
+    "monitor/relay/server.py _NAME": "text",
+    "monitor/relay/tokens.py _LONGEST": "text",
+    "monitor/store/folding.py _DAY // _GROWTH_PAUSE": "window",
+    "monitor/sql/acceptances_expected.sql acceptances_expected 5": "sample",
+    "monitor/sql/alert.sql alert_series $count": "window",
+    "monitor/sql/diagnosis_routes.sql diagnosis_routes 512": "sample",
+    "monitor/sql/example.sql example_events 100": "sample",
+    "monitor/sql/example.sql example_sequences 50": "sample",
+    "monitor/sql/example.sql example_steps 20": "sample",
+    "monitor/sql/fold.sql fold_due $most": "page",
+    "monitor/sql/incident.sql incident_similar $count": "sample",  # the newest
+    "monitor/sql/join.sql join_marks $samples": "page",
+    "monitor/sql/known_levels.sql known_levels_of 100": "sample",
+    "monitor/sql/known_levels.sql known_levels_setups 200": "sample",
+    "monitor/sql/outbox.sql outbox_unrouted $limit": "page",
+    "monitor/sql/probe_sequences.sql probe_sequences $most": "sample",
+    "monitor/sql/profile.sql profile_due $steps": "page",
+    "monitor/sql/proof_imported.sql proof_imported $most": "sample",
+    "monitor/sql/proof_sequences.sql proof_sequences $most": "sample",
+    "monitor/sql/push_steps.sql push_steps $count": "page",
+}  # fmt: skip
+
+
+def limits(repository: Path) -> Iterator[str]:
+    for file in sorted(file for top in PRODUCT for file in (repository / top).rglob("*")):
+        place = str(file.relative_to(repository))
+        if file.suffix == ".py":
+            for found in _SLICE.finditer(file.read_text()):
+                yield f"{place} {next(name for name in found.groups() if name)}"
+        elif file.suffix == ".sql" and "migrations" not in place:
+            yield from _of_statements(place, file.read_text())
+
+
+def _of_statements(place: str, text: str) -> Iterator[str]:
+    for part in re.split(r"\n(?=-- [a-z]\w+: )", text):
+        named = re.match(r"-- ([a-z]\w+): ", part)
+        name = named[1] if named else Path(place).stem
+        code = "\n".join(line.partition("--")[0] for line in part.splitlines())
+        yield from (f"{place} {name} {limit}" for limit in _LIMIT.findall(code) if limit not in {"0", "1"})
+
+
+def test_every_limit_is_known_with_what_becomes_of_the_first_one_past_it(repository: Path) -> None:
+    assert sorted(set(limits(repository))) == sorted([*SAID, *OTHERS])
+
+
+def test_the_tests_that_are_named_exist(repository: Path) -> None:
+    for test in SAID.values():
+        file, _, name = test.partition("::")
+        assert (repository / file).exists(), file
+        assert not name or f"def {name}" in (repository / file).read_text(), test
+
+
+def test_names_in_a_sentence() -> None:
+    writers = [Writer(f"w{at}", None, closed=False) for at in range(5)]
+    assert collectors(writers[:3]) == "w0, w1, w2"
+    assert collectors(writers[:4]) == "w0, w1, w2 and 1 more collectors"
+    verdicts = [SimpleNamespace(label=f"m{at}") for at in range(5)]
+    assert metrics(verdicts[:4]) == "m0, m1, m2, m3"
+    assert metrics(verdicts) == "m0, m1, m2, m3 and 1 more"
+    episodes = [(None, at, at) for at in range(7)]
+    assert _episodes(episodes[:6]) == "steps 0, 1, 2, 3, 4, 5"
+    assert _episodes(episodes) == "steps 0, 1, 2, 3, 4, 5 and 1 more"
+    tensors = Mismatch("1", 1, None, None, 9, ("a", "b", "c"), partial=True)
+    assert tensors.tensors == "a, b, c"
+    assert replace(tensors, different=("a", "b", "c", "d")).tensors == "a, b, c, …"
+
+
+def test_slices_of_a_trial() -> None:
+    trial = Trial("run", values={f"replica=r{at}": [] for at in range(5)}, spans={"replica=r4": []})
+    document = trial.document()
+    assert [part["slice"] for part in document["parts"]] == [f"replica=r{at}" for at in (4, 0, 1, 2)]
+    assert document["more_parts"] == 1
+
+
+def test_a_slack_message() -> None:
+    many = replace(NOTE, changes=tuple(f"change {at}" for at in range(11)), labels={f"l{at}": "x" for at in range(21)})
+    text = json.dumps(slack_message.message(many))
+    assert "change 9" in text
+    assert "change 10" not in text
+    assert text.count("and 1 more") == 2
+    fits = replace(NOTE, changes=many.changes[:10], labels=dict(list(many.labels.items())[:20]))
+    assert "more" not in json.dumps(slack_message.message(fits))
+
+
+def test_sequences_that_a_score_names() -> None:
+    def said(number: int) -> str:
+        off = [{"sample_id": f"s{at}", "replica": None} for at in range(number)]
+        (line,) = _sequences(SimpleNamespace(sequences=off, scores={"r": range(100)}))
+        return line
+
+    assert said(10).endswith("s9")
+    assert said(11).startswith("off: 11 of 100")
+    assert said(11).endswith("s9, …")
+
+
+def test_replicas_of_a_chart() -> None:
+    seen = object()
+    at = SimpleNamespace(sequences=seen, seen=seen)
+    assert "replicas" not in _lag_note(at, 5, 5)
+    assert _lag_note(at, 5, 6).endswith("; the 5 of 6 replicas that lag most")
+
+
+def test_weight_versions_in_an_error() -> None:
+    def task(number: int) -> SimpleNamespace:
+        sequences = [SimpleNamespace(rollout_version=str(at), trainer_version=None) for at in range(number)]
+        return SimpleNamespace(sequences=sequences, setup=SimpleNamespace(models={"": "path"}))
+
+    with pytest.raises(ConfigurationError, match="versions 0, 1, 2, 3, 4; pass"):
+        _check_versions(task(5))
+    with pytest.raises(ConfigurationError, match="versions 0, 1, 2, 3, 4 and 1 more; pass"):
+        _check_versions(task(6))
+
+
+def test_late_runs() -> None:
+    late = [JudgedAsOf(f"run-{at}", True, 99, 40, 40, 59, 90.0) for at in range(11)]
+    said = healthz.describe([], late=late, late_seconds=90.0, named=True)["judged"]
+    assert isinstance(said, dict)
+    assert (said["late_runs"], len(said["late"])) == (11, 10)
+
+
+def test_files_that_wait() -> None:
+    delays = Delays()
+    for number in range(SHOWN + 1):
+        delays.put_off(Path(f"{number}"), "run", "busy")
+    assert (len(delays), len(delays.document())) == (SHOWN + 1, SHOWN)
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    damaged = DamagedFiles(Home(tmp_path))
+    for number in range(11):
+        place = tmp_path / f"{number}.parquet"
+        place.write_bytes(b"PAR1")
+        assert damaged.look_at(place.name, 400, 1, whole=False) is not None
+    *named, more = damaged.problems(named=True)
+    assert len(named) == 10
+    assert more == "1 more raw files cannot be read: logprobe check names them"
+
+
+def test_what_people_did(tmp_path: Path) -> None:
+    with Store.open(Home(tmp_path)) as store:
+        with store.transaction() as cursor:
+            for number in range(22):
+                subject = "mine/rule" if number == 0 else "other/rule"
+                row = {"author": "a", "action": "acknowledged", "subject": subject, "words": f"words {number}"}
+                store.execute(cursor, "alert_audit_write", time=datetime.now(UTC), **row)
+        newest = queries.alert_audit(store, run=None, count=20).to_pylist()
+        (mine,) = queries.alert_audit(store, run="mine", count=20).to_pylist()  # however many others there are since
+    assert mine["words"] == "words 0"
+
+    def heading(rows: list[queries.AlertAudit]) -> str:
+        blocks = channels_blocks({"channels": [], "problem": None}, [], rows, blocked="")
+        return next(str(block) for block in blocks if "Audit" in str(block))
+
+    assert "2 older ones: `logprobe sql" in heading(newest)
+    assert "older" not in heading([{**row, "total": 20} for row in newest])  # type: ignore[misc]
