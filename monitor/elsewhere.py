@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import flight
 
-from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.collectors.relay.arguments import CA_VARIABLE
 from logprobe.collectors.relay.connection import content
@@ -189,15 +189,24 @@ def split(name: str) -> tuple[str, str] | None:
 
 
 class Briefly:
-    """A place that is opened for each read and closed again: an open store would keep its service from starting."""
+    """A place of which only the connection to its service is kept: an open store would keep its service from starting.
+
+    May be shared between threads.
+    """
 
     def __init__(self, where: str, ca: Path | None = None) -> None:
         """Opens nothing yet."""
-        self._where, self._ca = where, ca
+        self._home = None if is_service(where) else Home(where)
+        self._service = FlightReader(self._home) if self._home else RemoteReader(RemoteService(where, ca=ca))
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
-        """The rows of one stored query. Raises as `reader_at` and `Reader.read` do."""
-        with reader_at(self._where, self._ca) as reader:
+        """The rows of one stored query. Raises as `open_reader` and `Reader.read` do."""
+        try:
+            return self._service.read(name, **params)
+        except ServiceUnavailableError:
+            if self._home is None or self._home.owner() is not None:
+                raise
+        with open_reader(self._home) as reader:
             return reader.read(name, **params)
 
 

@@ -32,11 +32,17 @@ Known = tuple[pa.Table, Mapping[str, Glance]]  # rows of `app_runs`; rows of `ap
 
 def known(where: str) -> Known:
     """Reads a place. Raises `LogprobeError`."""
-    source = Briefly(where)
+    source = _source(where)
     rows = queries.app_runs(source)
     names = [run.name for run in worst_first(runs_of(rows, datetime.now(UTC)))[:MOST]]
     glances = queries.app_runs_glance(source, runs=names).to_pylist() if names else []
     return rows, {row["run"]: row for row in glances}
+
+
+@cache
+def _source(where: str) -> Briefly:
+    """Its connection lasts as long as the process."""
+    return Briefly(where)
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class OtherPlaces:
         for where, (rows, _) in self._known.items():
             for run in rows["run"].to_pylist():
                 if name_at(where, run) == name:
-                    return Place(name, run, Briefly(where))
+                    return Place(name, run, _source(where))
         return None
 
     def _look(self, where: str) -> Future[Known]:
