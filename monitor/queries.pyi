@@ -1258,6 +1258,13 @@ class FleetNoted(TypedDict):
 
 def fleet_noted(source: Source, /, *, action: Any, move: Any, run: Any) -> Rows[FleetNoted]: ...
 
+class FleetWriters(TypedDict):
+    run: Any  # VARCHAR
+    writer: Any  # VARCHAR
+    first: Any  # VARCHAR
+
+def fleet_writers(source: Source, /) -> Rows[FleetWriters]: ...
+
 class FoldDue(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT

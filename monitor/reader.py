@@ -137,11 +137,11 @@ class FlightReader(Reader):
         self, sql: str, params: Parameters = None, *, first: int | None = None, label: str | None = None
     ) -> pa.Table:
         """See `Reader.query`."""
-        return self._get(Request(sql=sql, params=params, first=first, label=label))
+        return self.ask(Request(sql=sql, params=params, first=first, label=label))
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """See `Reader.read`."""
-        return self._get(Request(name=name, params=params))
+        return self.ask(Request(name=name, params=params))
 
     def status(self) -> Status:
         """See `Reader.status`."""
@@ -172,7 +172,8 @@ class FlightReader(Reader):
         """The rows of one request as they come, for code that passes them on. Raises as `query` does, and Flight's errors between them."""
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)))
 
-    def _get(self, request: Request) -> pa.Table:
+    def ask(self, request: Request) -> pa.Table:
+        """The rows of one request. Raises as `query` does."""
         ticket = request.ticket()
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 

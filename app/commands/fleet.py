@@ -1,7 +1,8 @@
 """`logprobe fleet`: several services, each with a share of the runs.
 
 The JSON forms: of ``list`` ``{"services": [{"service", "home", "state", "runs", "live", "waiting", "problem"}], "moves": [{"run", "from", "to"}]}``; of
-``assign`` ``{"run", "service", "address"}``; of ``move`` ``{"run", "from", "to", "rows", "files"}`` (`takeover`: a list of these); of ``undo``
+``assign`` ``{"run", "service", "address"}``; of ``move`` ``{"run", "from", "to", "rows", "files"}`` (`takeover`: a list of these, with ``--lost`` of
+``{"run", "to", "segments", "missing", "problem"}``); of ``undo``
 ``{"run", "service"}``.
 """
 
@@ -21,6 +22,7 @@ from logprobe.app.runs import runs_of
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import complain, harmless
+from logprobe.monitor.fleet import lost
 from logprobe.monitor.fleet.table import VARIABLE, Fleet, Standing
 
 _COLUMNS: Final = ("service", "state", "runs", "live", "waiting", "home", "problem")
@@ -115,6 +117,8 @@ def _undo(fleet: Fleet, arguments: argparse.Namespace) -> int:
 
 
 def _takeover(fleet: Fleet, arguments: argparse.Namespace) -> int:
+    if arguments.lost:
+        return _lost(fleet, arguments)
     done = []
     for each in fleet.takeover(arguments.service, _standings(fleet, without=arguments.service), arguments.author):
         done.append(each)
@@ -127,6 +131,35 @@ def _takeover(fleet: Fleet, arguments: argparse.Namespace) -> int:
             "of the new service"
         )
     return 0
+
+
+def _lost(fleet: Fleet, arguments: argparse.Namespace) -> int:
+    standings = _standings(fleet, without=arguments.service)
+    done = []
+    for each in lost.take_over(fleet, arguments.service, standings, arguments.author):
+        done.append(each)
+        if each["problem"] is not None:
+            complain(each["problem"])
+        elif not arguments.json:
+            print(_words_of_lost(each))
+    failed = sum(each["problem"] is not None for each in done)
+    if arguments.json:
+        print(tables.dump(done))
+    else:
+        print(
+            f"{len(done) - failed:,} runs taken over, {failed:,} not; what relays still have follows. "
+            f"Then take {harmless(arguments.service)} out of fleet.yaml"
+        )
+    return int(failed > 0)
+
+
+def _words_of_lost(done: lost.TakenOver) -> str:
+    name = harmless(done["run"])
+    if done["segments"] is None:
+        return f"{name} is at {done['to']}, whole"
+    words = f"{name} goes to {done['to']}: {done['segments']:,} copied segments"
+    lacking = f"; {done['missing']:,} between them have no copy: at their nodes still, refused, or removed from the object store"
+    return words + (lacking if done["missing"] else "")
 
 
 _ACTIONS: Final[Mapping[str, Callable[[Fleet, argparse.Namespace], int]]] = {

@@ -1,10 +1,10 @@
-"""`logprobe relay-token`: who may send which runs to this home's service, or to every service of a fleet."""
+"""`logprobe relay-token` (and `reader-token`): who may send which runs to this home's service, or to every service of a fleet."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,19 +19,24 @@ from logprobe.monitor.relay.tokens import Writers
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a new token, alone on its line; without a name, or of a writer that has one, what there is."""
-    places = [RelayFiles.of(home.create()).create() for home in _homes(arguments)]
-    known, now, name = {place: tokens.load(place.tokens) for place in places}, datetime.now(UTC), arguments.name
+    """Of those who write. Prints a new token, alone on its line; without a name, or of one that has a token, what there is."""
+    return change(arguments, lambda place: place.tokens)
+
+
+def change(arguments: argparse.Namespace, file: Callable[[RelayFiles], Path]) -> int:
+    """The same of the tokens in a file of each home."""
+    places = [file(RelayFiles.of(home.create()).create()) for home in _homes(arguments)]
+    known, now, name = {place: tokens.load(place) for place in places}, datetime.now(UTC), arguments.name
     of_name = {
         place: Writers({name: writers.by_name[name]}) for place, writers in known.items() if name in writers.by_name
     }
     if name is None:
-        _list(known, now, as_json=arguments.json)
+        _list(known, now, arguments)
     elif arguments.revoke:
         for place in of_name or places:
-            tokens.save(place.tokens, known[place].revoke(name))
+            tokens.save(place, known[place].revoke(name))
     elif of_name and not (arguments.run or arguments.rotate):
-        _list(of_name, now, as_json=arguments.json)
+        _list(of_name, now, arguments)
         complain(f"{name} has a token; --rotate makes another one")
     else:
         overlap, secret = timedelta(hours=arguments.overlap), tokens.new_secret()
@@ -40,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             place: writers.grant(name, runs, now, overlap=overlap, secret=secret) for place, writers in known.items()
         }
         for place, (writers, _) in changed.items():
-            tokens.save(place.tokens, writers)
+            tokens.save(place, writers)
         print(changed[places[0]][1])
     return 0
 
@@ -52,10 +57,10 @@ def _homes(arguments: argparse.Namespace) -> list[Home]:
     return [fleet.home(name) for name in fleet.services]
 
 
-def _list(known: Mapping[RelayFiles, Writers], now: datetime, *, as_json: bool) -> None:
+def _list(known: Mapping[Path, Writers], now: datetime, arguments: argparse.Namespace) -> None:
     rows = [
         {
-            **({"home": str(place.folder.parent)} if len(known) > 1 else {}),
+            **({"home": str(place.parent.parent)} if len(known) > 1 else {}),
             "name": writer.name,
             "runs": ", ".join(writer.runs),
             "tokens": sum(secret.counts(now) for secret in writer.secrets),
@@ -64,9 +69,9 @@ def _list(known: Mapping[RelayFiles, Writers], now: datetime, *, as_json: bool) 
         for place, writers in known.items()
         for writer in writers.by_name.values()
     ]
-    if as_json:
+    if arguments.json:
         print(json.dumps(rows))
     elif rows:
         print(tables.aligned(list(rows[0]), [list(row.values()) for row in rows]))
     else:
-        print("no writers; make one: logprobe relay-token NAME --run PATTERN")
+        print(f"no tokens; make one: logprobe {arguments.command} NAME --run PATTERN")

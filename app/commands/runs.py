@@ -50,10 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     Exit code 1 when a place could not be read, which stderr names.
     """
-    fleet = other_homes(None, os.environ)
-    home = Home(home_path(arguments)) if arguments.home or not fleet else None
-    also = [*checked(arguments.also, home, arguments.ca), *other_homes(home, os.environ)]
-    places = dict.fromkeys([*([] if home is None else [str(home.path)]), *also])
+    home, places = places_of(arguments)
+    also = [where for where in places if home is None or where != str(home.path)]
     lines: list[dict[str, Any]] = []
     failed = 0
     with ThreadPoolExecutor(len(places)) as pool:
@@ -73,6 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
         _say_deleted(home)
         _say_moved(home)
     return failed
+
+
+def places_of(arguments: argparse.Namespace) -> tuple[Home | None, list[str]]:
+    """The home, unless a fleet was meant and none named, and all places to read: it, those of --also, the fleet. Raises `ConfigurationError`."""
+    fleet = other_homes(None, os.environ)
+    home = Home(home_path(arguments)) if arguments.home or not fleet else None
+    also = [*checked(arguments.also, home, arguments.ca), *other_homes(home, os.environ)]
+    return home, list(dict.fromkeys([*([] if home is None else [str(home.path)]), *also]))
 
 
 def lines_of(source: Source) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ def positive(text: str) -> float:
 
 def count(text: str) -> int:
     """An argparse type: a whole number above 0."""
-    return _number(text if text.isdigit() else "0", int, lambda number: number > 0, "is not a number of sequences")
+    return _number(text if text.isdigit() else "0", int, lambda number: number > 0, "is not a whole number above 0")
 
 
 def _number(text: str, kind: Callable[[str], Number], fits: Callable[[Number], bool], problem: str) -> Number:

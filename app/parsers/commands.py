@@ -19,6 +19,7 @@ from logprobe.app.parsers.arguments import (
     RUN,
     SCORER_MINUTES,
     Commands,
+    Declare,
     actions,
     also,
     arg,
@@ -205,13 +206,33 @@ FLEET: Final[Commands] = {
     ),
     "undo": ("take back a move that was interrupted", RUN, FLEET_FOLDER, AUTHOR, JSON),
     "takeover": (
-        "move all runs of a service whose process has ended, and whose home can be read, to the others",
+        "give all runs of a service whose process has ended to the others",
         arg("service SERVICE", "the service that was lost"),
+        arg(
+            "--lost",
+            "its home is gone for good: take its runs from the copies of their segments (`segments` of `storage`)",
+            action="store_true",
+        ),
         FLEET_FOLDER,
         AUTHOR,
         JSON,
     ),
 }
+
+
+def _tokens(what: str) -> tuple[Declare, ...]:
+    """Of a command that gives them to those who may `what` some runs."""
+    return (
+        arg("name NAME", "whose it is, e.g. a team's (default: list them)", nargs="?"),
+        arg("--run PATTERN", f"run it may {what}, with * and ? (may be repeated)", action="append"),
+        arg("--overlap HOURS", "how long earlier tokens stay valid (default: %(default)g)", type=float, default=24.0),
+        arg("--rotate", "make another token for a name that has one"),
+        arg("--revoke", "remove the name and all its tokens"),
+        arg("--fleet DIR", "the same token for every service of a fleet"),
+        arg("--json", "list as JSON"),
+    )
+
+
 COMMANDS: Final[Commands] = {
     "up": (
         "run the monitor service and the dashboard",
@@ -275,20 +296,10 @@ COMMANDS: Final[Commands] = {
         arg("--host NAME", "name or address that nodes connect to (may be repeated)", action="append"),
         arg("--days N", "validity in days (default: %(default)s)", type=int, default=398),
     ),
-    "relay-token": (
-        "make, list or revoke the tokens that relays authenticate with",
-        arg("name NAME", "of the writer, e.g. a team (default: list writers)", nargs="?"),
-        arg("--run PATTERN", "run it may write, with * and ? (may be repeated)", action="append"),
-        arg(
-            "--overlap HOURS",
-            "how long the writer's earlier tokens stay valid (default: %(default)g)",
-            type=float,
-            default=24.0,
-        ),
-        arg("--rotate", "make another token for a writer that has one"),
-        arg("--revoke", "remove the writer and all its tokens"),
-        arg("--fleet DIR", "the same token for every service of a fleet, so that relays can follow their runs"),
-        arg("--json", "list as JSON"),
+    "relay-token": ("make, list or revoke the tokens that relays authenticate with", *_tokens("write")),
+    "reader-token": (
+        "make, list or revoke tokens with which other machines list and compare some runs (`up --reader-port`)",
+        *_tokens("read"),
     ),
     "token": (
         "show the token for making changes from other machines",
@@ -310,6 +321,12 @@ COMMANDS: Final[Commands] = {
         "list the runs of a home",
         *also("also list the runs of this home or service (may be repeated)"),
         arg("--json", "a JSON array, one object per run"),
+    ),
+    "audit": (
+        "list what people and programs did, and who was refused, at one service or all of a fleet",
+        *also("also the audit of this home or service (may be repeated)"),
+        arg("--count N", "the newest N (default: %(default)s)", type=count, default=50),
+        arg("--json", "a JSON array, one object per row"),
     ),
     "status": (
         "show a run's state: live or not, severity, alerts, last step, lag, losses, collectors; exit code 2 if critical; or list the runs",

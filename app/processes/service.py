@@ -35,7 +35,7 @@ from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.plain_text import complain, log_to_stderr
 from logprobe.monitor.deletion import part as deletion_part
-from logprobe.monitor.fleet import handover
+from logprobe.monitor.fleet import handover, lost
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.ingest import quarantine_actions
@@ -89,6 +89,7 @@ def _parts(page: str | None) -> list[PartMaker]:
         quarantine_actions.part,
         deletion_part.part,
         handover.part,
+        lost.part,
         backup.part,
         checking.part,
         storing.part,

@@ -35,6 +35,7 @@ from logprobe.monitor.deletion.tombstones import IMPORTS, Tombstone, Tombstones
 from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.moving import remove_doomed
+from logprobe.monitor.objects.segments import SegmentCopies
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Store
@@ -229,7 +230,10 @@ def _release(store: Store, document: Mapping[str, Any], now: datetime) -> Releas
         return found if found.released_at is not None else replace(found, released_at=now.isoformat(timespec="seconds"))
 
     places.remove_empty(places.raw_folder(store.home, run))  # whose files a read had held
-    if left_of(store, [run]) and tombstones.all()[run].released_at is None:
+    copies = SegmentCopies.of(store.objects.settings, store.objects)
+    doomed = queries.doomed_objects(store)["url"].to_pylist()
+    left = left_of(store, [run]) or (copies is not None and copies.folder(run) in doomed)
+    if left and tombstones.all()[run].released_at is None:
         raise ConfigurationError(f"the deletion of {run!r} is not finished; repeat it: logprobe delete {run}")
     done = tombstones.change(run, released)
     with store.transaction() as cursor:
@@ -253,7 +257,9 @@ class Erased:
     rows: dict[str, int] = field(default_factory=dict)
     files: int = 0
     bytes: int = 0
-    objects: list[str] = field(default_factory=list)  # addresses, noted for removal
+    objects: list[str] = field(
+        default_factory=list
+    )  # addresses, noted for removal; of all copies of its segments that of their folder
 
     @property
     def nothing(self) -> bool:
@@ -277,16 +283,21 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
     raw = [path for path, _ in places.files_in(places.raw_folder(home, run))]
     files = dict(each for place in (*own, *raw) for each in places.files_in(place))
     objects = [row["location"] for row in named if row["location"] is not None]
+    copies = SegmentCopies.of(store.objects.settings, store.objects)
+    copied = [] if copies is None else [copies.folder(run)]
     erased = Erased(files=len(files), bytes=sum(files.values()), objects=objects)
     failure = _removed(own)  # before the rows: while these are there, a killed deletion is known to be unfinished
     with store.transaction() as cursor:
         erased.rows = delete_rows(store, cursor, run)
+        for url in copied:
+            store.execute(cursor, "doom_object", url=url)
         if not erased.nothing:
             store.execute(
                 cursor, "alert_audit_write", time=now, author=author, action=action, subject=run, words=erased.words
             )
         if erased.rows:
             store.refresh_steps_view(cursor)
+    erased.objects += copied
     store.retire(home.relative(path) for path in raw)
     with suppress(StoreError):  # the files, and the rows in the log, go with the next checkpoint
         store.try_checkpoint()

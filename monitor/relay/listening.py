@@ -34,18 +34,19 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, QueryError
 from logprobe.collectors.plain_text import steerless
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.home import Home
 from logprobe.monitor.limits import RELAY_MEMORY
 from logprobe.monitor.reader import FlightReader, connect
-from logprobe.monitor.relay import certificate, files
+from logprobe.monitor.relay import certificate, files, scopes, tokens
 from logprobe.monitor.relay.files import RelayFiles
 from logprobe.monitor.relay.service_part import NOTE
+from logprobe.monitor.relay.tokens import Writer, Writers
 from logprobe.monitor.service.callers import host_of
-from logprobe.monitor.service.flight import Request, encode, finite, refused, remote_error, required_token
+from logprobe.monitor.service.flight import Request, encode, finite, refused, remote_error, required_token, stated_token
 
 LOGGER: Final = logging.getLogger("logprobe.receiver")
 _NOTE_SECONDS: Final = 1.0
@@ -189,7 +190,8 @@ class Readers(Listener):
     ) -> None:
         """`on_port`: is handed the port once it listens. Raises `ConfigurationError` without a token to ask for."""
         super().__init__(settings, stop, on_port)
-        self._token = required_token(environment)
+        self._some = tokens.Current(self._files.readers, "reader-token")
+        self._token = stated_token(environment) if self._some().by_name else required_token(environment)
 
     def _server(self, tls: Tls, port: int) -> ReaderServer:
         return ReaderServer(
@@ -199,29 +201,43 @@ class Readers(Listener):
             url=self._settings.url(port),
             tls=tls,
             token=self._token,
+            some=self._some,
         )
 
 
-class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets no call through without the token, and none but reads. Who called is known only to the audit's `nobody known`."""
+class _Reader(flight.ServerMiddleware):  # type: ignore[misc]
+    """`who`: whose token it is; None: that of the service, which reads everything."""
 
-    def __init__(self, token: str, observations: Observations) -> None:
+    def __init__(self, who: Writer | None) -> None:
         super().__init__()
-        self._expected = f"Bearer {token}".encode()
+        self.who = who
+
+
+class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets no call through without a token, and none but reads. Who called is known only to the audit's `nobody known`."""
+
+    def __init__(self, token: str | None, some: Callable[[], Writers], observations: Observations) -> None:
+        super().__init__()
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._some = some
         self._observations = observations
 
-    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str]]) -> None:
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, Sequence[str]]) -> _Reader:
         given: Any = headers.get("authorization", [""])[0]
         given = given if isinstance(given, bytes) else str(given).encode()
-        if not hmac.compare_digest(given, self._expected):
+        reads_all = self._expected is not None and hmac.compare_digest(given, self._expected)
+        text = given.decode("utf-8", "replace").removeprefix("Bearer ")
+        who = None if reads_all else self._some().find(text, datetime.now(UTC))
+        if who is None and not reads_all:
             # gRPC tells a middleware no address.
             self._observations.refused("nobody known", "call", "", "a token that is missing or wrong")
             raise flight.FlightUnauthenticatedError(
-                f"the token is missing or wrong; it is the {TOKEN_VARIABLE} of the service"
+                f"the token is missing or wrong; it is the {TOKEN_VARIABLE} of the service, or one of `logprobe reader-token`"
             )
         if info.method not in _METHODS:
             self._observations.refused("a reader", "call", "", f"{info.method.name}: only reads are answered")
             raise flight.FlightUnauthorizedError("only reads are answered here")
+        return _Reader(who)
 
 
 class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -239,13 +255,14 @@ class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
         *,
         url: str,
         tls: Tls,
-        token: str,
+        token: str | None,
+        some: Callable[[], Writers],
     ) -> None:
-        """`service`: that answers."""
+        """`service`: that answers; `token`: that reads everything; `some`: those who read some runs."""
         super().__init__(
             url,
             tls_certificates=[(tls.certificate, tls.key)],
-            middleware={"authorization": _Token(token, observations)},
+            middleware={"authorization": _Token(token, some, observations)},
         )
         self._service = service
         self._observations = observations
@@ -256,25 +273,41 @@ class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
         self._connections.used(context.peer())
         try:
             asked = replace(Request.from_ticket(ticket), behalf=host_of(context.peer()))
+            if (who := _who(context)) is not None:
+                return self._some_rows(context, asked, who)
             rows = self._service.stream(asked.ticket())
         except LogprobeError as error:
             raise refused(error) from error
         return flight.GeneratorStream(rows.schema, _passed_on(context, rows))
 
+    def _some_rows(self, context: flight.ServerCallContext, asked: Request, who: Writer) -> flight.RecordBatchStream:
+        try:
+            narrowed = scopes.narrowed(asked, who.covers)
+        except QueryError as error:
+            self._observations.refused(who.name, "read", context.peer(), str(error))
+            raise
+        return flight.RecordBatchStream(scopes.filtered(self._service.ask(narrowed), who.covers))
+
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
-        """``status``."""
+        """``status``; for readers of some runs, only that there is one: it names others."""
         self._connections.used(context.peer())
         if action.type != _STATUS:
             self._observations.refused("a reader", "action", context.peer(), repr(action.type))
             raise flight.FlightUnauthorizedError("only reads are answered here")
         try:
-            return iter([encode(finite(self._service.status()))])
+            status = self._service.status()
+            return iter([encode(finite(status if _who(context) is None else {"running": True}))])
         except LogprobeError as error:
             raise refused(error) from error
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:  # noqa: ARG002
         """What `do_action` understands."""
         return [(_STATUS, "state of the service, its jobs and its backlog")]
+
+
+def _who(context: flight.ServerCallContext) -> Writer | None:
+    found: Writer | None = context.get_middleware("authorization").who
+    return found
 
 
 def _passed_on(context: flight.ServerCallContext, rows: flight.FlightStreamReader) -> Iterator[pa.RecordBatch]:

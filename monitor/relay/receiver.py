@@ -6,7 +6,6 @@ ours, and writes a line to the standard error stream. They are counted from ther
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -16,17 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.files import stamp_of
 from logprobe.monitor.fleet.whereabouts import Whereabouts
 from logprobe.monitor.limits import RELAY_SEGMENT, RELAY_SPOOL
 from logprobe.monitor.relay import tokens
 from logprobe.monitor.relay.incoming import Intake
 from logprobe.monitor.relay.listening import Listener, Settings, Tls
 from logprobe.monitor.relay.server import RelayServer
-from logprobe.monitor.relay.tokens import Writers
 
-LOGGER: Final = logging.getLogger("logprobe.receiver")
 _SPOOL_EVERY: Final = 5  # looks
 _FAILED: Final = re.compile(rb"Handshake failed with (?:fatal )?error [A-Z_]+: error:[0-9A-F]+:([^\n]*)")
 _SECONDS: Final = 5.0
@@ -42,8 +37,7 @@ class Receiver(Listener):
     ) -> None:
         """`on_port`: is handed the port once it listens. Raises `ConfigurationError`."""
         super().__init__(settings, stop, on_port)
-        self._writers = _Writers(self._files.tokens)
-        self._writers.current()  # a mistake has to show now
+        self._writers = tokens.Current(self._files.tokens, "relay-token")
         self._intake = Intake(settings.home, most=RELAY_SEGMENT.value, spool_most=RELAY_SPOOL.value)
         self._whereabouts = Whereabouts(settings.home, os.environ)
         self._looks = 0
@@ -53,7 +47,7 @@ class Receiver(Listener):
         return RelayServer(
             settings.home,
             self._intake,
-            self._writers.current,
+            self._writers,
             self._observations,
             self._connections,
             whereabouts=self._whereabouts,
@@ -65,36 +59,6 @@ class Receiver(Listener):
         if self._looks % _SPOOL_EVERY == 0:
             self._intake.spool_bytes = _size(self._settings.home.spool)
         self._looks += 1
-
-
-class _Writers:
-    """The tokens as the file says now; while it cannot be used, no one's: a token that was revoked must not count again."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._mark: object = self
-        self._writers = Writers({})
-
-    def current(self) -> Writers:
-        """Looking costs one `stat`."""
-        with self._lock:
-            mark = stamp_of(self._path)
-            if mark != self._mark:
-                first, self._mark = self._mark is self, mark
-                self._read(first=first)
-            return self._writers
-
-    def _read(self, *, first: bool) -> None:
-        try:
-            self._writers = tokens.load(self._path)
-        except ConfigurationError:
-            self._writers = Writers({})
-            if first:
-                raise
-            LOGGER.exception("no token counts until this is fixed")
-        if not self._writers.by_name:
-            LOGGER.warning("%s has no writers; make a token: logprobe relay-token NAME --run PATTERN", self._path)
 
 
 def _size(folder: Path) -> int:

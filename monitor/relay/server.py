@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.directives import stopped_runs
-from logprobe.collectors.errors import SegmentError, StoreError
+from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, SegmentError, StoreError
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.exchange import NODE_VARIABLE
 from logprobe.collectors.relay.protocol import Outcome
@@ -24,6 +24,7 @@ from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.fleet.whereabouts import Whereabouts
 from logprobe.monitor.home import Home
+from logprobe.monitor.objects.segments import Copier
 from logprobe.monitor.relay.exchanges import Exchanges
 from logprobe.monitor.relay.incoming import BusyError, Incoming, Intake, place_of, quietly_closed, raw_bytes
 from logprobe.monitor.relay.listening import Connections, Observations, Tls
@@ -81,6 +82,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         self._connections = connections
         self._exchanges = Exchanges(home)
         self._whereabouts = whereabouts
+        self._copier = Copier(home)
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
 
@@ -97,7 +99,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._call(context) as who:
             if descriptor.path[:1] != [protocol.UPLOAD.encode()]:
                 raise self._refused(context, who.name, "upload", "not an upload of segments")
-            upload = _Upload(self._intake, self._home, lambda: self._caller(context), self._whereabouts)
+            upload = _Upload(self._intake, self._home, lambda: self._caller(context), self._whereabouts, self._copier)
             try:
                 outcomes = self._received(upload, reader)
             except flight.FlightUnauthenticatedError:
@@ -212,9 +214,11 @@ class _Upload:
     A call may last for long: whether its token still counts is asked for every segment, and before any of them count.
     """
 
-    def __init__(self, intake: Intake, home: Home, caller: Callable[[], Writer], whereabouts: Whereabouts) -> None:
+    def __init__(
+        self, intake: Intake, home: Home, caller: Callable[[], Writer], whereabouts: Whereabouts, copier: Copier
+    ) -> None:
         """`caller`: who calls; raises once the token does not count any more."""
-        self._whereabouts = whereabouts
+        self._whereabouts, self._copier = whereabouts, copier
         self._intake = intake
         self._home = home
         self._caller = caller
@@ -259,7 +263,7 @@ class _Upload:
         if name in self._outcomes or name in self._verified:
             raise SegmentError("foreign", f"{name[:200]}: sent twice in one upload")
         place = place_of(self._home, name)
-        if not self._caller().may_write(place.run):
+        if not self._caller().covers(place.run):
             words = f"this token may not write run {place.run!r}"
             self._outcomes[name] = Outcome(name, "denied", words)
         elif (elsewhere := self._whereabouts.elsewhere(place.run)) is not None:
@@ -272,7 +276,12 @@ class _Upload:
         self._drop_open("the upload ended before the segment did")
         self._caller()
         try:
+            self._copier.keep(
+                {each.place: each.path for each in self._verified.values()}, lambda at: bool(self._fate(at))
+            )
             self._intake.put(self._verified.values())
+        except (ObjectStoreError, ConfigurationError) as error:
+            stored = [Outcome(name, "later", f"its copy: {error}") for name in self._verified]
         except OSError as error:
             words = f"the service's disk: {error.strerror or error}"
             stored = [Outcome(name, "later", words) for name in self._verified]
@@ -303,7 +312,7 @@ class _Upload:
 
 
 def _is_own(run: str, who: Writer) -> bool:
-    return len(run.encode()) <= _RUN_BYTES and who.may_write(run)
+    return len(run.encode()) <= _RUN_BYTES and who.covers(run)
 
 
 def _report(who: Writer, asked: Mapping[str, Any], queue: Mapping[str, Any], now: float) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Who may write which runs: ``relay/tokens.json`` of a home.
+"""Who may write which runs, ``relay/tokens.json`` of a home, and who may read which from other machines, ``relay/readers.json``.
 
 A token is ``NAME.SECRET``; the file has SHA-256 hashes of secrets, which are random and long enough to need no salt. A writer may have
 several for a while, so that a token can be replaced on its nodes one after the other. The receiver reads the file again when it changes.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import re
 import secrets
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -19,8 +21,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.files import stamp_of
 from logprobe.monitor.relay import files
 
+LOGGER: Final = logging.getLogger("logprobe.receiver")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _SECRET_BYTES: Final = 32
 _LONGEST: Final = 256  # characters of what a client shows
@@ -41,14 +45,14 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One writer. `runs`: patterns of run names, ``*`` and ``?`` as in a shell."""
+    """One writer, or reader. `runs`: patterns of run names, ``*`` and ``?`` as in a shell."""
 
     name: str
     runs: tuple[str, ...]
     secrets: tuple[Secret, ...]
 
-    def may_write(self, run: str) -> bool:
-        """Whether a run is one that it may write."""
+    def covers(self, run: str) -> bool:
+        """Whether a run is one that it may write, or read."""
         return any(fnmatchcase(run, pattern) for pattern in self.runs)
 
 
@@ -77,7 +81,7 @@ class Writers:
         known = self.by_name.get(name)
         patterns = tuple(runs) or (known.runs if known else ())
         if not _NAME.fullmatch(name):
-            raise ConfigurationError(f"{name!r} is not a valid writer name: use 1 to 40 letters, digits, - and _")
+            raise ConfigurationError(f"{name!r} is not a valid name: use 1 to 40 letters, digits, - and _")
         if not patterns:
             raise ConfigurationError(f"no runs for {name!r}: pass --run PATTERN, e.g. --run 'team-a-*'")
         secret = secret or new_secret()
@@ -89,7 +93,7 @@ class Writers:
     def revoke(self, name: str) -> Self:
         """Without `name`. Raises `ConfigurationError` when there is no such writer."""
         if name not in self.by_name:
-            raise ConfigurationError(f"no writer {name!r}; there are {', '.join(self.by_name) or 'none'}")
+            raise ConfigurationError(f"no token of {name!r}; there are {', '.join(self.by_name) or 'none'}")
         return replace(self, by_name={key: writer for key, writer in self.by_name.items() if key != name})
 
 
@@ -108,7 +112,7 @@ def load(path: Path) -> Writers:
         return Writers({str(name): _writer(str(name), entry) for name, entry in document["writers"].items()})
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigurationError(
-            f"{path} is not a list of writers ({error}); `logprobe relay-token` writes it"
+            f"{path} is not a list of tokens ({error}); `logprobe relay-token` and `reader-token` write such"
         ) from error
 
 
@@ -121,10 +125,41 @@ def save(path: Path, writers: Writers) -> None:
     content = json.dumps({"writers": entries}, indent=2).encode()
     if len(content) > files.MOST_BYTES:
         raise ConfigurationError(
-            f"{path} has {len(writers.by_name):,} writers, and no room for one more; give several nodes one token, or revoke some: "
-            "logprobe relay-token NAME --revoke"
+            f"{path} has {len(writers.by_name):,} names, and no room for one more; give several one token, or --revoke some"
         )
     files.write(path, content, secret=True)
+
+
+class Current:
+    """The tokens as the file says now; while it cannot be used, no one's: a token that was revoked must not count again."""
+
+    def __init__(self, path: Path, command: str) -> None:
+        """`command`: that writes it. Raises `ConfigurationError`: a mistake has to show at the start."""
+        self._path, self._command = path, command
+        self._lock = threading.Lock()
+        self._mark: object = self
+        self._writers = Writers({})
+        self()
+
+    def __call__(self) -> Writers:
+        """Looking costs one `stat`."""
+        with self._lock:
+            mark = stamp_of(self._path)
+            if mark != self._mark:
+                first, self._mark = self._mark is self, mark
+                self._read(first=first)
+            return self._writers
+
+    def _read(self, *, first: bool) -> None:
+        try:
+            self._writers = load(self._path)
+        except ConfigurationError:
+            self._writers = Writers({})
+            if first:
+                raise
+            LOGGER.exception("no token counts until this is fixed")
+        if not self._writers.by_name:
+            LOGGER.warning("%s has no tokens; make one: logprobe %s NAME --run PATTERN", self._path, self._command)
 
 
 def _writer(name: str, entry: Mapping[str, Any]) -> Writer:

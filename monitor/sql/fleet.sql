@@ -7,3 +7,7 @@ FROM relay_nodes WHERE list_contains($runs::VARCHAR[], run)
 
 -- fleet_nodes_forget: Takes these out; the home that has the run knows them. Inputs: relay_nodes.
 DELETE FROM relay_nodes WHERE list_contains($runs::VARCHAR[], run)
+
+-- fleet_writers: The first segment of every writer with data, as its name in the spool. Grain: writer of a run. Inputs: segments.
+SELECT run, writer, min_by(segment_id, sequence) AS first FROM segments
+WHERE kind IN ('training', 'statistics', 'rollout', 'step') AND NOT starts_with(writer, 'probe-') GROUP BY run, writer ORDER BY ALL

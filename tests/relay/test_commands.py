@@ -57,7 +57,7 @@ def test_from_nothing_to_a_drained_node_as_the_documentation_says(tmp_path: Path
         logprobe(*send)
         assert not waiting(node)
         logprobe("relay-token", "team-a", "--revoke", "--home", home)
-        assert "no writers" in logprobe("relay-token", "--home", home).stdout
+        assert "no tokens" in logprobe("relay-token", "--home", home).stdout
         busy = logprobe("relay", "--drain", "--home", home, "--token", key, "--to", "grpc+tls://x:1", code=1)
         assert "belongs to a running service" in busy.stderr
     finally:
@@ -69,9 +69,9 @@ def test_what_is_missing_or_wrong_is_said(tmp_path: Path) -> None:
     home = tmp_path / "home"
     said = {
         ("certificate", "--home", home): "--host NAME",
-        ("relay-token", "a/b", "--run", "x", "--home", home): "not a valid writer name",
+        ("relay-token", "a/b", "--run", "x", "--home", home): "not a valid name",
         ("relay-token", "a", "--home", home): "--run PATTERN",
-        ("relay-token", "a", "--revoke", "--home", home): "no writer 'a'",
+        ("relay-token", "a", "--revoke", "--home", home): "no token of 'a'",
         ("relay", "--home", home): "no service",
         ("relay", "--home", home, "--to", "grpc+tls://h:1"): "--token FILE",
         ("relay", "--home", home, "--to", "grpc://h:1", "--token", "t"): "without TLS nothing is sent",

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from object_server import serving
 from processes import connected, end, eventually, logprobe, start_service
 from relay_processes import Process, port_of, prepare, receiver, relay, stored, waiting
 from store_work import bring_in
@@ -76,6 +77,15 @@ def bits(rows: list[dict[str, Any]]) -> list[Any]:
     return [(row["step"], row["metric"], None if row["value"] is None else row["value"].hex()) for row in rows]
 
 
+def alone(home: Path, prepared: list[Path]) -> list[Any]:
+    """The numbers of one machine that gets all of it at once."""
+    for folder in prepared:
+        shutil.copytree(folder / "spool", home / "spool", dirs_exist_ok=True)
+    with Store.open(Home(home).create()) as store:
+        bring_in(store)
+        return bits(store.query(METRICS).to_pylist())
+
+
 RULES = """
 alerts:
   defaults: false
@@ -89,13 +99,13 @@ channels:
 class Fleet:
     """The services, each with a receiver, and what kills them."""
 
-    def __init__(self, folder: Path, chance: random.Random) -> None:
+    def __init__(self, folder: Path, chance: random.Random, settings: str = "") -> None:
         self.folder, self.chance, self.killed = folder, chance, 0
         self.homes = {name: folder / name / "home" for name in NAMES}
         self.messages = folder / "messages.jsonl"
         for home in self.homes.values():
             prepare(home)
-            (home / "logprobe.yaml").write_text(RULES.format(messages=self.messages))
+            (home / "logprobe.yaml").write_text(RULES.format(messages=self.messages) + settings)
         self.describe(dict.fromkeys(NAMES))
         self.services = {name: self.service(name) for name in NAMES}
         self.receivers = {name: receiver(home).start() for name, home in self.homes.items()}
@@ -171,6 +181,16 @@ class Fleet:
         lost.communicate()
         self.insist("takeover", name)
 
+    def lose_disk(self, name: str) -> None:
+        """A service, its receiver and its home, for good."""
+        self.receivers.pop(name).kill()
+        lost = self.services.pop(name)
+        lost.kill()
+        lost.communicate()
+        shutil.rmtree(self.homes.pop(name))
+        self.insist("takeover", name, "--lost")
+        self.describe({name: f"grpc+tls://localhost:{self.ports[name]}" for name in self.homes})
+
     def holder(self) -> str:
         table = json.loads((self.folder / "runs.json").read_text())
         return str(table["runs"][RUN]["service"])
@@ -200,12 +220,7 @@ def test_a_run_that_is_moved_and_taken_over_while_it_is_recorded_and_things_are_
 ) -> None:
     prepared = [tmp_path / f"prepared{node}" for node in range(NODES)]
     segments = [recorded(folder, node) for node, folder in enumerate(prepared)]
-    reference = tmp_path / "one"
-    for folder in prepared:
-        shutil.copytree(folder / "spool", reference / "spool", dirs_exist_ok=True)
-    with Store.open(Home(reference).create()) as store:
-        bring_in(store)
-        expected = bits(store.query(METRICS).to_pylist())
+    expected = alone(tmp_path / "one", prepared)
     fleet = Fleet(tmp_path, random.Random(seed))
     done, nodes = threading.Event(), [tmp_path / f"node{number}" for number in range(NODES)]
     relays = []
@@ -252,3 +267,67 @@ def test_a_run_that_is_moved_and_taken_over_while_it_is_recorded_and_things_are_
         for each in relays:
             each.end()
         fleet.stop()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [int(os.environ.get("LOGPROBE_FLEET_SEED", "1"))])
+def test_a_run_whose_services_lose_their_disks_is_had_from_the_object_store_and_the_nodes(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = [tmp_path / f"prepared{node}" for node in range(NODES)]
+    segments = [recorded(folder, node) for node, folder in enumerate(prepared)]
+    expected = alone(tmp_path / "one", prepared)
+    done, nodes = threading.Event(), [tmp_path / f"node{number}" for number in range(NODES)]
+    with serving(tmp_path / "objects", monkeypatch) as server:
+        storage = f"storage: {{segments: {server.place}/segments, endpoint: {server.endpoint}, region: us-east-1}}\n"
+        fleet = Fleet(tmp_path, random.Random(seed), storage)
+        relays = []
+        try:
+            (tmp_path / "runs.json").write_text(json.dumps({"runs": {RUN: {"service": "a", "since": "now"}}}))
+            writing = [
+                threading.Thread(target=place, args=(*each, done))
+                for each in zip(segments, prepared, nodes, strict=True)
+            ]
+            for thread in writing:
+                thread.start()
+            for node in nodes:
+                (node / "spool").mkdir(parents=True, exist_ok=True)
+            relays = [fleet.relay(node) for node in nodes]
+            with connected(fleet.homes["a"]) as reader:
+                eventually(lambda: stored(reader, RUN), "the first service has the run", PATIENCE)
+            fleet.move("b")
+            server.kill()  # nothing is acknowledged meanwhile
+            fleet.hurt()
+            server.start()
+            acknowledged = []
+            for _ in range(2):
+                name = fleet.holder()
+                with connected(fleet.homes[name]) as reader:
+                    before = len(acknowledged)
+                    eventually(lambda r=reader, n=before: len(stored(r, RUN)) > n, "more has come", PATIENCE)
+                    acknowledged = stored(reader, RUN)
+                fleet.lose_disk(name)
+                print(f"{name} lost with {len(acknowledged)} sequences, {fleet.holder()} has the run", flush=True)
+            for thread in writing:
+                thread.join()
+            (left,) = fleet.homes
+            eventually(lambda: not any(map(waiting, [*nodes, fleet.homes[left]])), "all spools are empty", PATIENCE)
+            with connected(fleet.homes[left]) as reader:
+                eventually(
+                    lambda: len(stored(reader, RUN)) >= NODES * STEPS * SEQUENCES, "all of it is stored", PATIENCE
+                )
+                found = stored(reader, RUN)
+                assert (len(found), len(set(found))) == (NODES * STEPS * SEQUENCES, len(found)), "none lost, none twice"
+                assert set(acknowledged) <= set(found)
+                eventually(
+                    lambda: bits(reader.query(METRICS).to_pylist()) == expected, "the numbers of one machine", PATIENCE
+                )
+            print(
+                f"seed {seed}: {fleet.killed} killed, 2 disks lost, {len(found)} sequences, {len(expected)} numbers equal in every bit"
+            )
+        finally:
+            done.set()
+            for each in relays:
+                each.end()
+            fleet.stop()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
 from logprobe.monitor.relay import certificate
 from logprobe.monitor.relay.files import RelayFiles
+from logprobe.monitor.relay.scopes import STATEMENTS
+from logprobe.monitor.store.sql_files import statement
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 RUN = "toy"
@@ -233,3 +236,94 @@ def _problem(reader: RemoteReader) -> str:
 
 def _answers(reader: RemoteReader) -> bool:
     return not _problem(reader)
+
+
+SECRET_RUN = "other/hidden"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A home of two teams, read with a token of one of them, without a token for everything."""
+    home = tmp_path_factory.mktemp("scoped") / "home"
+    for run in ("toy/1", SECRET_RUN):
+        record(home, run)
+    certificate.make(RelayFiles.of(Home(home)).create(), ["localhost"], 30, datetime.now(UTC))
+    text = logprobe("reader-token", "toys", "--run", "toy/*", "--home", home).stdout.strip()
+    with service(home) as reader:
+        reader.ingest()
+        process = receiver(home, 0, "--readers").start()
+        try:
+            yield Served(home, port_of(process), process, {"LOGPROBE_TOKEN": text})
+        finally:
+            process.end()
+
+
+def test_a_token_of_some_runs_lists_and_compares_these_and_no_other_is_named(shared: Served, tmp_path: Path) -> None:
+    where = f"grpc+tls://localhost:{shared.port}"
+    given = {**shared.environment, "LOGPROBE_SERVICE_CA": str(shared.ca)}
+    ours = tmp_path / "home"
+    record(ours, "mine")
+    logprobe("ingest", "--once", "--home", ours)
+    listed = json.loads(logprobe("runs", "--home", ours, "--also", where, "--json", **given).stdout)
+    assert [line["run"] for line in listed] == ["mine", "toy/1"]
+    assert listed[1]["k3"] is not None
+    compared = logprobe("compare", f"{where}/toy/1", "--baseline", "mine", "--home", ours, "--json", **given)
+    assert json.loads(compared.stdout)["runs"][0]["common"] == 3
+    no_such = logprobe("compare", f"{where}/{SECRET_RUN}x", "--baseline", "mine", "--home", ours, code=1, **given)
+    hidden = logprobe("compare", f"{where}/{SECRET_RUN}", "--baseline", "mine", "--home", ours, code=1, **given)
+    assert hidden.stderr.replace(SECRET_RUN, "") == no_such.stderr.replace(f"{SECRET_RUN}x", "")
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_no_answer_tells_a_run_that_is_hidden_from_one_that_does_not_exist(shared: Served, name: str) -> None:
+    wanted = set(re.findall(r"\$([a-z_]+)", statement(name)))
+
+    def answer(reader: FlightReader, run: str) -> pa.Table:
+        spans = {"first": [0, 0], "last": [9, 9]}
+        params = {"run": run, "runs": ["toy/1", run], "since": -1, "metrics": ["backend.k3_kl"], **spans}
+        return reader.read(name, **{key: value for key, value in params.items() if key in wanted})
+
+    with shared.reader() as reader, FlightReader(Home(shared.home)) as everything:
+        hidden = answer(reader, SECRET_RUN)
+        assert hidden.equals(answer(reader, "no/such"))
+        assert SECRET_RUN not in str(hidden.to_pylist())
+        if name in {"app_runs", "app_steps", "app_points", "app_runs_glance", "growth_values"}:
+            assert answer(everything, SECRET_RUN).num_rows > answer(reader, SECRET_RUN).num_rows, "it is there"
+
+
+def test_the_first_thing_past_what_such_a_token_reads_is_refused_and_audited(shared: Served) -> None:
+    with shared.reader() as reader:
+        assert reader.status() == {"running": True}, "a backlog names runs"
+        refused: list[Callable[[], object]] = [
+            lambda: reader.query("SELECT DISTINCT run FROM sequences"),
+            lambda: reader.read("alert_audit", count=10),
+            lambda: reader.read("export_tokens", run="toy/1", step=0),
+            lambda: reader.read("app_steps", run="toy/1", since=-1, RUN=SECRET_RUN),
+        ]
+        for ask in refused:
+            with pytest.raises(QueryError, match=r"this token|no parameter") as said:
+                ask()
+            assert SECRET_RUN not in str(said.value)
+    with FlightReader(Home(shared.home)) as here:
+        eventually(
+            lambda: (
+                here.query(
+                    "SELECT * FROM alert_audit WHERE subject = 'reader' AND starts_with(author, 'toys')"
+                ).num_rows
+            ),
+            "the audit says who was refused",
+            60,
+        )
+
+
+def test_a_token_that_was_revoked_reads_nothing_any_more(shared: Served) -> None:
+    text = logprobe("reader-token", "guests", "--run", "*", "--home", shared.home).stdout.strip()
+    guest = replace(shared, environment={"LOGPROBE_TOKEN": text})
+    with guest.reader() as reader:
+        assert set(reader.read("app_runs")["run"].to_pylist()) == {"toy/1", SECRET_RUN}
+        logprobe("reader-token", "guests", "--revoke", "--home", shared.home)
+        with pytest.raises(ServiceUnavailableError, match="refuses the token"):
+            reader.read("app_runs")
+    assert [each["name"] for each in json.loads(logprobe("reader-token", "--json", "--home", shared.home).stdout)] == [
+        "toys"
+    ]

@@ -1,0 +1,47 @@
+"""`logprobe audit`: what people and programs did here, and at every other place that is asked, newest first.
+
+The JSON form: ``{"where", "time", "author", "action", "subject", "words"}`` a row; of a place that could not be read `time` is null and
+`words` says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.app.commands.runs import places_of
+from logprobe.app.text import tables
+from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.plain_text import complain
+from logprobe.monitor import queries
+from logprobe.monitor.elsewhere import Briefly
+
+AWAY: Final = "cannot be read"
+_COLUMNS: Final = ("time", "author", "action", "subject", "words", "where")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the audits of the home, of each --also, and of a fleet, as one. Exit code 1 when a place could not be read, which is a row."""
+    _, places = places_of(arguments)
+    with ThreadPoolExecutor(len(places)) as pool:
+        found = list(pool.map(lambda where: _rows(where, arguments.ca, arguments.count), places))
+    away = [row for rows in found for row in rows if row["time"] is None]
+    done = sorted((row for rows in found for row in rows if row["time"] is not None), key=lambda row: row["time"])
+    newest = done[::-1][: arguments.count]
+    if arguments.json:
+        print(tables.dump_lines([*away, *newest]))
+    elif away or newest:
+        print(tables.aligned(list(_COLUMNS), [[row[name] for name in _COLUMNS] for row in [*away, *newest]]))
+    if len(newest) < len(done):
+        complain(f"the newest {len(newest):,} of more: --count")
+    return int(bool(away))
+
+
+def _rows(where: str, ca: Path | None, count: int) -> list[dict[str, Any]]:
+    try:
+        rows = queries.alert_audit(Briefly(where, ca), count=count + 1).to_pylist()
+    except LogprobeError as error:
+        return [{"where": where, "time": None, "author": None, "action": AWAY, "subject": None, "words": str(error)}]
+    return [{"where": where, **row} for row in rows]
