@@ -27,21 +27,23 @@ def run(arguments: argparse.Namespace) -> int:
     _, places = places_of(arguments)
     with ThreadPoolExecutor(len(places)) as pool:
         found = list(pool.map(lambda where: _rows(where, arguments.ca, arguments.count), places))
-    away = [row for rows in found for row in rows if row["time"] is None]
-    done = sorted((row for rows in found for row in rows if row["time"] is not None), key=lambda row: row["time"])
+    away = [row for _, rows in found for row in rows if row["time"] is None]
+    done = sorted((row for _, rows in found for row in rows if row["time"] is not None), key=lambda row: row["time"])
     newest = done[::-1][: arguments.count]
     if arguments.json:
         print(tables.dump_lines([*away, *newest]))
     elif away or newest:
         print(tables.aligned(list(_COLUMNS), [[row[name] for name in _COLUMNS] for row in [*away, *newest]]))
-    if len(newest) < len(done):
-        complain(f"the newest {len(newest):,} of more: --count")
+    if (older := sum(total for total, _ in found) - len(newest)) > 0:
+        complain(f"{older:,} older ones are not shown: --count")
     return int(bool(away))
 
 
-def _rows(where: str, ca: Path | None, count: int) -> list[dict[str, Any]]:
+def _rows(where: str, ca: Path | None, count: int) -> tuple[int, list[dict[str, Any]]]:
+    """How many a place has in all, and the newest of them."""
     try:
-        rows = queries.alert_audit(Briefly(where, ca), count=count + 1).to_pylist()
+        rows = queries.alert_audit(Briefly(where, ca), run=None, count=count).to_pylist()
     except LogprobeError as error:
-        return [{"where": where, "time": None, "author": None, "action": AWAY, "subject": None, "words": str(error)}]
-    return [{"where": where, **row} for row in rows]
+        return 0, [{"where": where, "time": None, "author": None, "action": AWAY, "subject": None, "words": str(error)}]
+    done = [{"where": where, **{name: value for name, value in row.items() if name != "total"}} for row in rows]
+    return rows[0]["total"] if rows else 0, done

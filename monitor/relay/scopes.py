@@ -1,6 +1,6 @@
 """What readers get whose token is of some runs: stored statements about these runs, with the answers of a home that has no others.
 
-A run that is not one of theirs is, to them, a name that nothing was recorded under: whether it exists cannot be told from any answer.
+A run that is not one of theirs is, to them, a name that nothing was recorded under: no answer says whether it exists.
 """
 
 from __future__ import annotations
