@@ -402,6 +402,13 @@ test-patterns: .venv-trl/.logprobe-ready
 	@.venv-trl/bin/python -m pip install $(PIP_FLAGS) 'lightning>=2.5,<3'
 	@.venv-trl/bin/python -m pytest --timeout=900 tests/frameworks/patterns_cases.py $(ARGS)
 
+# TRL on DeepSpeed, whose operators are compiled where they are used.
+.PHONY: test-deepspeed
+test-frameworks: test-deepspeed
+test-deepspeed: .venv-trl/.logprobe-ready
+	@DS_BUILD_OPS=0 DS_ACCELERATOR=cpu .venv-trl/bin/python -m pip install $(PIP_FLAGS) --no-build-isolation setuptools wheel 'deepspeed==0.19.8'
+	@.venv-trl/bin/python -m pytest --timeout=7200 tests/frameworks/deepspeed_cases.py $(ARGS)
+
 # The statistics beside verl's own, in turns on the same tokens.
 .PHONY: bench-verl
 bench-verl: .venv-verl/.logprobe-ready

@@ -50,6 +50,7 @@ HOW: Final = ("layout", "functions", "training")
 # Name, distribution or version, and how, by the file of the tests, or by file and test where one has several frameworks.
 FRAMEWORKS: Final = {
     "trl_cases": ("TRL", "trl", "training"),
+    "deepspeed_cases": ("TRL on DeepSpeed", "deepspeed", "training"),
     "ms_swift_cases": ("ms-swift", "ms-swift", "training"),
     "verl_cases": ("verl", "verl", "functions"),
     "pipelinerl_cases": ("PipelineRL", "58d39345", "functions"),

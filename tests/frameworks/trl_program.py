@@ -103,6 +103,7 @@ def trainer_of(options: dict[str, Any]) -> Any:
         "seed": 3,
         "beta": 0.0,
         "bf16": False,
+        "use_cpu": True,
         "learning_rate": 1e-3,
         "gradient_accumulation_steps": 1,
         "vllm_mode": "colocate",
@@ -120,7 +121,6 @@ def trainer_of(options: dict[str, Any]) -> Any:
         max_steps=options.get("steps", 4),
         logging_steps=1,
         report_to=[],
-        use_cpu=True,
         use_vllm=bool(options.get("engine", "float32")),
         **{**defaults, **sizes, **options.get("config", {})},
     )
@@ -213,6 +213,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     return {
         "trl": trl.__version__,
         "sampled": 2 * TURN,
+        "distributed": str(trainer.accelerator.distributed_type),
         "history": trainer.state.log_history,
         "weights": weights,
         "random_state": hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest(),

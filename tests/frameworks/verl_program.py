@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.update(RAY_DEDUP_LOGS="0", VERL_LOGGING_LEVEL="ERROR", TRANSFER_QUEUE_ENABLE="1", HYDRA_FULL_ERROR="1")
+os.environ.update(RAY_worker_niceness="0")  # 15 is Ray's own: beside other work its actors then miss their deadlines
 
 import numpy as np
 import ray
