@@ -73,9 +73,10 @@ def _run(row: queries.AppRuns, now: datetime) -> Run:
 
 def run_of(source: Source, name: str, now: datetime) -> Run:
     """The run of this name. Raises `ConfigurationError` where there is none."""
-    runs = {run.name: run for run in runs_of(queries.app_runs(source), now)}
-    require_run(name, list(runs))
-    return runs[name]
+    rows = queries.app_runs(source)
+    names: list[str] = rows["run"].to_pylist()
+    require_run(name, names)
+    return runs_of(rows.slice(names.index(name), 1), now)[0]
 
 
 @contextmanager

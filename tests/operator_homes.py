@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from processes import connected, end, eventually, record, service, start_service
+from processes import called, connected, end, eventually, record, start_service
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
@@ -98,10 +98,9 @@ def stored(reader: FlightReader) -> tuple[int, int]:
 
 
 def ingested(home: Path, steps: range) -> None:
-    """Records steps, and has a service ingest them; it then stops."""
+    """Records steps, and has them ingested; nothing has the home open then."""
     record(home, steps=steps)
-    with service(home) as reader:
-        reader.ingest()
+    called("ingest", "--once", "--home", home)
 
 
 @contextmanager
