@@ -31,7 +31,6 @@ from logprobe.app.text.judgement import as_document
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless, steerless
 from logprobe.monitor import queries
-from logprobe.monitor.analysis.token_view import FIRST_BROKEN, STATES
 from logprobe.monitor.compare import Place, compared, history
 from logprobe.monitor.compare.comparison import METRICS
 from logprobe.monitor.diagnosis import diagnose
@@ -132,7 +131,7 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         with open_reader(home.path) as reader:
             run_of(reader, run, datetime.now(UTC))
             found = tokens_command.describe(reader, home.path, run, step=step, pair=pair)
-        worst = sorted(found.pop("tokens"), key=_rank)[: max(1, min(count, _MOST_TOKENS))]
+        worst = sorted(found.pop("tokens"), key=tokens_command.rank)[: max(1, min(count, _MOST_TOKENS))]
         return {**found, "worst": worst}
 
     def compare(run: str, baseline: str) -> dict[str, object]:
@@ -152,11 +151,6 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         return {"columns": found.column_names, "rows": rows, "of_rows": found.num_rows}
 
     return runs, status, diagnosis, worst_tokens, compare, sql
-
-
-def _rank(token: Mapping[str, Any]) -> tuple[bool, float]:
-    k3 = token["k3"]
-    return STATES.index(token["state"]) < FIRST_BROKEN, -k3 if k3 == k3 else 1.0  # noqa: PLR0124 - NaN comes last
 
 
 def _acting(home: Home) -> tuple[Tool, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +58,28 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with all shipped runs and their metrics, for tests that only read; no service runs."""
     from recorded_home import ingest_recorded
 
+    from logprobe.monitor.home import Home
+    from logprobe.monitor.store.store import Store
+
     folder = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(folder, "v0-reference", "v1-initial", "late-growth", "v1-fixed")
-    return folder
+    with _made_once(tmp_path_factory, "recorded") as (made, is_new):
+        if is_new:
+            ingest_recorded(made, "v0-reference", "v1-initial", "late-growth", "v1-fixed")
+        shutil.copytree(made, folder)
+    with Store.open(Home(folder)):  # its views say where the home is
+        return folder
+
+
+@contextmanager
+def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
+    """A folder that all workers of this session share, held for this one, and whether it is yet to be made."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = shared / f"{name}.done"
+        yield shared / f"{name}-of-all", not done.exists()
+        done.touch()
 
 
 @pytest.fixture(autouse=True)

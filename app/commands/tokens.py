@@ -109,12 +109,13 @@ def _show(document: Mapping[str, Any]) -> None:
         f"colour    blue: less likely in the {sides[1]} (ρ < 1); orange: more likely; red: broken; grey: not trained on\n"
     )
     painted(_pieces(document["tokens"]))
-    worst = sorted(document["tokens"], key=_rank)[:_WORST]
+    worst = sorted(document["tokens"], key=rank)[:_WORST]
     head = ("position", "token", "state", sides[0], sides[1], "ρ", "K3")
     print("\n" + tables.aligned(head, [_cells(each) for each in worst]))
 
 
-def _rank(token: Mapping[str, Any]) -> tuple[bool, float]:
+def rank(token: Mapping[str, Any]) -> tuple[bool, float]:
+    """Sorts tokens, the worst first: broken ones, then by K3."""
     k3 = token["k3"]
     return STATES.index(token["state"]) < FIRST_BROKEN, -k3 if k3 == k3 else 1.0  # noqa: PLR0124 - NaN comes last
 

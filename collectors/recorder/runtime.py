@@ -199,7 +199,7 @@ def host_description(settings: Settings) -> dict[str, object]:
         "reduce_on": settings.reduce_on,
         "argv0": sys.argv[0] if getattr(sys, "argv", None) else "",
         "python": platform.python_version(),
-        "versions": {"logprobe": _own_version(), **_loaded_versions()},
+        "versions": {"logprobe": own_version(), **_loaded_versions()},
     }
 
 
@@ -209,7 +209,8 @@ def _loaded_versions() -> dict[str, str]:
 
 
 @cache
-def _own_version() -> str | None:
+def own_version() -> str | None:
+    """Of the installed package; None: a checkout that is not installed."""
     # In the host's thread, never in ours: this imports modules, and a child forked in the middle of an import is left with
     # half a module for ever.
     try:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -29,7 +28,7 @@ from logprobe.collectors import locks
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, SegmentError, ServiceUnavailableError
 from logprobe.collectors.health import Problem
 from logprobe.collectors.locks import FileLock
-from logprobe.collectors.recorder.runtime import new_writer_id
+from logprobe.collectors.recorder.runtime import new_writer_id, own_version
 from logprobe.collectors.recorder.writer import rows_table
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.connection import Connection, Target
@@ -215,7 +214,7 @@ class Relay:
         exchange = Exchange(
             self._options.home,
             self._id,
-            _own_version(),
+            own_version(),
             self._options.runs,
             asks=lambda run: self._routes.asks(address, run),
             only=not own,
@@ -313,13 +312,6 @@ class _Lane:
     shipper: Shipper
     backoff: Backoff
     next: float = 0.0
-
-
-def _own_version() -> str | None:
-    try:
-        return version("logprobe")
-    except PackageNotFoundError:
-        return None
 
 
 def default_runs() -> frozenset[str]:
