@@ -202,6 +202,8 @@ class Briefly:
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """The rows of one stored query. Raises as `open_reader` and `Reader.read` do."""
         try:
+            if self._home is not None:  # one that hangs is not waited for as long as a statement may take
+                self._service.greet()
             return self._service.read(name, **params)
         except ServiceUnavailableError:
             if self._home is None or self._home.owner() is not None:

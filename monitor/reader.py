@@ -148,6 +148,10 @@ class FlightReader(Reader):
         status: Status = self._act("status", _STATUS_SECONDS)
         return status
 
+    def greet(self) -> None:
+        """Raises `ServiceUnavailableError` unless the service answers soon; costs it nothing."""
+        self._call(lambda to: list(to.client.list_actions(to.options(_STATUS_SECONDS))))
+
     def stop(self, label: str) -> bool:
         """Ends the queries that run under `label`: a thread that waits for one gets a `QueryError`. Whether there was one."""
         return bool(self.act("stop_query", {"label": label})["stopped"])

@@ -257,9 +257,7 @@ class Erased:
     rows: dict[str, int] = field(default_factory=dict)
     files: int = 0
     bytes: int = 0
-    objects: list[str] = field(
-        default_factory=list
-    )  # addresses, noted for removal; of all copies of its segments that of their folder
+    objects: list[str] = field(default_factory=list)  # addresses, noted for removal; a folder's, of copied segments
 
     @property
     def nothing(self) -> bool:
