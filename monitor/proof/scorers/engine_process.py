@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from logprobe.monitor.proof.prefixes import shared_prefixes
 from logprobe.monitor.proof.scorers.child import answer_job
 from logprobe.monitor.proof.scorers.forced import FORCED, KEY, READINGS, WorkerCalls
 from logprobe.monitor.proof.scorers.jobs import EngineAnswer, EngineJob, Replay, Sampled, SequenceJob
@@ -298,21 +299,6 @@ def _by_history(sequences: Sequence[SequenceJob], *, in_flight: bool) -> dict[tu
         history = tuple((start, version) for start, _, version in sequence["spans"]) if in_flight else ()
         found.setdefault(history or ((0, sequence["version"]),), []).append(index)
     return found
-
-
-def shared_prefixes(prompts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """What each prompt has in common with the other prompt that is most like it.
-
-    >>> shared_prefixes([(1, 2, 3), (1, 2, 4), (5, 6)])
-    {(1, 2, 3): (1, 2), (1, 2, 4): (1, 2), (5, 6): ()}
-    """
-    ordered = sorted(set(prompts))  # neighbours have the longest common prefix
-    common = [0, *(_in_common(*pair) for pair in itertools.pairwise(ordered)), 0]
-    return {prompt: prompt[: max(common[at : at + 2])] for at, prompt in enumerate(ordered)}
-
-
-def _in_common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
