@@ -18,7 +18,7 @@ from store_work import METRICS, bring_in
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.deletion import part as deletion
-from logprobe.monitor.fleet import lost
+from logprobe.monitor.fleet import handover, lost
 from logprobe.monitor.fleet.lost import Uncopied
 from logprobe.monitor.fleet.moved import Moved, MovedRuns
 from logprobe.monitor.fleet.table import Fleet, Row
@@ -92,13 +92,13 @@ def metrics(home: Path) -> list[tuple[int, str, str | None]]:
         ]
 
 
-def taken_over(fleet: Fleet) -> list[lost.TakenOver]:
-    """Of `a`, as if the others' services ran."""
+def taken_over(fleet: Fleet, name: str = "a") -> list[lost.TakenOver]:
+    """Of a service, as if the others ran."""
     standings = {
-        name: replace(each, problem=each.problem if each.runs is None else None)
-        for name, each in fleet.standings().items()
+        service: replace(each, problem=each.problem if each.runs is None else None)
+        for service, each in fleet.standings().items()
     }
-    return list(lost.take_over(fleet, "a", standings, "ada"))
+    return list(lost.take_over(fleet, name, standings, "ada"))
 
 
 def audit(home: Path, action: str) -> list[str]:
@@ -140,6 +140,38 @@ def test_a_takeover_that_was_killed_goes_on_where_it_was_and_counts_once(fleet: 
     assert metrics(tmp_path / str(again["to"])) == before
     with Store.open(Home(tmp_path / str(again["to"]))) as store:
         assert store.query("SELECT count(*) AS n FROM training_sequences")["n"].to_pylist() == [12]
+
+
+@pytest.mark.parametrize(
+    ("reached", "gone", "left", "copied"),
+    [
+        (handover.PACK, "b", "a", False),  # its package is there yet
+        pytest.param(handover.UNPACK, "b", "a", False, marks=pytest.mark.long),
+        (handover.SETTLE, "b", None, True),
+        pytest.param(handover.PACK, "a", None, True, marks=pytest.mark.long),
+        (handover.UNPACK, "a", "b", False),
+        pytest.param(handover.SETTLE, "a", "b", False, marks=pytest.mark.long),
+    ],
+)
+def test_a_move_that_was_under_way_when_one_of_the_two_was_lost(
+    fleet: Fleet, tmp_path: Path, reached: str, gone: str, left: str | None, *, copied: bool
+) -> None:
+    before = metrics(tmp_path / "a")
+    move = fleet._begin(RUN, "b").move
+    asked = {"run": RUN, "move": move, "to": "b", "home": str(tmp_path / "b"), "author": "ada"}
+    packed = handover.perform(Home(tmp_path / "a"), handover.PACK, asked)
+    if reached != handover.PACK:
+        proven = handover.perform(Home(tmp_path / "b"), handover.UNPACK, {**asked, "package": packed["package"]})
+        if reached == handover.SETTLE:
+            handover.perform(Home(tmp_path / "a"), handover.SETTLE, {**asked, "sha256": proven["sha256"]})
+    shutil.rmtree(tmp_path / gone)
+    (done,) = taken_over(fleet, gone)
+    assert done["problem"] is None
+    assert (done["segments"] is not None) is copied
+    assert left is None or done["to"] == left
+    row = fleet.rows()[RUN]
+    assert (row.service, row.to) == (done["to"], None)
+    assert metrics(tmp_path / str(done["to"])) == before
 
 
 def test_a_run_that_only_the_copies_name_is_taken_over_too(fleet: Fleet, tmp_path: Path) -> None:
