@@ -187,7 +187,7 @@ class Fleet:
         lost = self.services.pop(name)
         lost.kill()
         lost.communicate()
-        shutil.rmtree(self.homes.pop(name))
+        self.homes.pop(name).rename(self.folder / f"{name}.lost")  # at once: another one may just be forwarding there
         self.insist("takeover", name, "--lost")
         self.describe({name: f"grpc+tls://localhost:{self.ports[name]}" for name in self.homes})
 
