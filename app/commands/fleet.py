@@ -23,7 +23,8 @@ from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import complain, harmless
 from logprobe.monitor.fleet import lost
-from logprobe.monitor.fleet.table import VARIABLE, Fleet, Standing
+from logprobe.monitor.fleet.others import VARIABLE
+from logprobe.monitor.fleet.table import Fleet, Standing
 
 _COLUMNS: Final = ("service", "state", "runs", "live", "waiting", "home", "problem")
 

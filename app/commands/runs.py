@@ -22,7 +22,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.fleet.moved import MovedRuns
-from logprobe.monitor.fleet.table import other_homes
+from logprobe.monitor.fleet.others import other_homes
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.store.raw_files import has_files

@@ -10,7 +10,7 @@ from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes.stack import Stack, say
 from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.monitor.elsewhere import checked
-from logprobe.monitor.fleet.table import other_homes
+from logprobe.monitor.fleet.others import other_homes
 from logprobe.monitor.home import Home
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays and readers are on other machines, and show a token over TLS

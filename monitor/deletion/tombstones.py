@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logprobe.collectors.errors import RunDeletedError, SegmentError
 from logprobe.collectors.spool.segments import run_name
@@ -156,7 +155,8 @@ class Latecomers:
         found = self.tombstones.find(run)
         if found is None or writer in found.accepted or writer.startswith(IMPORTS):
             return None
-        began = pc.min(rows["time"]).as_py() if "time" in rows.column_names else None
+        times = rows["time"].drop_null().to_pylist() if "time" in rows.column_names else []
+        began = min(times, default=None)
         is_older = began is not None and found.is_newer_than(began)
         if writer not in found.doubted and (not is_older or self._has_recorded(run, writer)):
             return None

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
-from logprobe.monitor.diagnosis.diagnose import diagnose
+from logprobe.monitor.diagnosis.diagnosing import diagnose
 from logprobe.monitor.diagnosis.document import DiagnosisDocument
 from logprobe.monitor.diagnosis.leading import leading, share_of
 from logprobe.monitor.diagnosis.memory import known_level

@@ -37,7 +37,6 @@ from logprobe.monitor.settings_file import Settings, checked
 
 FILE: Final = "fleet.yaml"
 TABLE: Final = "runs.json"
-VARIABLE: Final = "LOGPROBE_FLEET"
 _LOCK: Final = "runs.lock"
 _LOCK_SECONDS: Final = 30.0
 _PAUSE: Final = 0.05
@@ -287,14 +286,3 @@ class Fleet:
                 rows[run] = Row(self.least(run, others, rows), utc_now())
                 return {"run": run, "from": lost, "to": rows[run].service, "rows": 0, "files": 0}
         return self.move(run, self.least(run, others, self.rows()), author)
-
-
-def other_homes(home: Home | None, environment: Mapping[str, str]) -> list[str]:
-    """Homes of the fleet that ``LOGPROBE_FLEET`` names, other than `home`; none where `home` is not one of them. Raises `ConfigurationError`."""
-    folder = environment.get(VARIABLE)
-    if not folder:
-        return []
-    found = [str(Path(each.home).expanduser().resolve()) for each in Fleet(Path(folder).expanduser()).services.values()]
-    if home is None:
-        return found
-    return [where for where in found if where != str(home.path)] if str(home.path) in found else []

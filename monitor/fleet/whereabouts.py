@@ -15,7 +15,8 @@ from typing import Final, TypedDict
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.files import stamp_of
 from logprobe.monitor.fleet.moved import MovedRuns
-from logprobe.monitor.fleet.table import FILE, TABLE, VARIABLE, Fleet, Row
+from logprobe.monitor.fleet.others import VARIABLE
+from logprobe.monitor.fleet.table import FILE, TABLE, Fleet, Row
 from logprobe.monitor.home import Home
 
 LOGGER: Final = logging.getLogger("logprobe.receiver")

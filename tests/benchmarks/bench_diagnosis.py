@@ -14,7 +14,7 @@ from figure import Figure
 from growth_runs import HEALTHY, Trend, series
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.diagnose import diagnose
+from logprobe.monitor.diagnosis.diagnosing import diagnose
 from logprobe.monitor.diagnosis.growth.onset import Tracker
 from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home

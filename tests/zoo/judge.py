@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from zoo.cases import Case
 from zoo.rollouts import rollouts
 
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 
 LATE = 20  # steps that the switch may be dated before the onset: blocks of 5 steps and noise of the bend do not allow for better
 

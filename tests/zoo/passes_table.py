@@ -20,7 +20,7 @@ from zoo.cases import Case
 from zoo.passes import Run
 from zoo.passes_cases import DEVELOPMENT, HELD_BACK, cases
 
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.result import Diagnosis
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"

@@ -11,7 +11,7 @@ from diagnosis_simulation import Logits, Simulation, log_softmax, nucleus, round
 
 from logprobe.alerts.rules import backtest, rule_file
 from logprobe.alerts.rules.judging.observation import StepFacts
-from logprobe.monitor.diagnosis.diagnose import find
+from logprobe.monitor.diagnosis.diagnosing import find
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.sums import Groups, PairSums
 

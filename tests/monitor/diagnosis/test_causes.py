@@ -24,7 +24,7 @@ from diagnosis_simulation import (
 
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, LIKELY
-from logprobe.monitor.diagnosis.diagnose import conclude, find
+from logprobe.monitor.diagnosis.diagnosing import conclude, find
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, WeightRecord, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings

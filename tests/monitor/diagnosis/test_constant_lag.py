@@ -11,7 +11,7 @@ from zoo.passes_cases import silent
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, Trend, rollouts
 
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE, KNOWN
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
 from logprobe.monitor.diagnosis.leading import leading
 from logprobe.monitor.diagnosis.result import Diagnosis

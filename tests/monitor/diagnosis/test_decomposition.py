@@ -9,7 +9,7 @@ import pytest
 from zoo.rollouts import Lag, Noise, Rollouts, Run, Trend, rollouts
 
 from logprobe.monitor.diagnosis.decomposition import PARTS, Decomposition, decomposed
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))

@@ -10,7 +10,7 @@ import pytest
 from diagnosis_simulation import Simulation, drift, log_softmax, noisy, nucleus, rounded, tempered
 
 from logprobe.monitor.diagnosis.causes.cause import KNOWN
-from logprobe.monitor.diagnosis.diagnose import conclude, find
+from logprobe.monitor.diagnosis.diagnosing import conclude, find
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Series
 from logprobe.monitor.diagnosis.evidence.setup import from_documents
 from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis

@@ -10,7 +10,7 @@ import pytest
 from diagnosis_simulation import Columns, Logits, Simulation, drift, log_softmax, noisy
 from zoo.rollouts import Lag, Noise, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.growth.onset import judge
 from logprobe.monitor.diagnosis.levels import band_of

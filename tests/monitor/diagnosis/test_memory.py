@@ -16,7 +16,7 @@ from diagnosis_simulation import Simulation, noisy
 from recorded_home import SAMPLE_DATA, take_in
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.diagnosis.diagnose import conclude, diagnose
+from logprobe.monitor.diagnosis.diagnosing import conclude, diagnose
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage

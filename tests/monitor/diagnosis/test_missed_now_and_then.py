@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, Trend, rollouts
 
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, WeightRecord, Weights
 from logprobe.monitor.diagnosis.evidence.skipped import skipped
 from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.result import Diagnosis
 

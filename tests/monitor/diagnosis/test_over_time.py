@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Rollouts, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.leading import in_reading_order, leading
 from logprobe.monitor.diagnosis.result import Diagnosis

@@ -9,7 +9,7 @@ import pytest
 from diagnosis_simulation import Simulation, noisy
 
 from logprobe.monitor.diagnosis.causes import BY_NAME
-from logprobe.monitor.diagnosis.diagnose import find
+from logprobe.monitor.diagnosis.diagnosing import find
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence, WeightRecord, Weights
 from logprobe.monitor.diagnosis.evidence.probes import Probed, Probes
 from logprobe.monitor.diagnosis.evidence.setup import Setup

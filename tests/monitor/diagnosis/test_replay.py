@@ -10,7 +10,7 @@ import pytest
 from recorded_home import feed
 from segments import sampled, trained
 
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.store.store import Store

@@ -9,7 +9,7 @@ import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, rollouts
 
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
-from logprobe.monitor.diagnosis.diagnose import conclude
+from logprobe.monitor.diagnosis.diagnosing import conclude
 
 UNKNOWN = Lag(known=False)
 BASE = Run(noise=Noise(5e-4))
