@@ -296,7 +296,7 @@ def test_the_first_thing_past_what_such_a_token_reads_is_refused_and_audited(sha
         assert reader.status() == {"running": True}, "a backlog names runs"
         refused: list[Callable[[], object]] = [
             lambda: reader.query("SELECT DISTINCT run FROM sequences"),
-            lambda: reader.read("alert_audit", count=10),
+            lambda: reader.read("alert_audit", run=None, count=10),
             lambda: reader.read("export_tokens", run="toy/1", step=0),
             lambda: reader.read("app_steps", run="toy/1", since=-1, RUN=SECRET_RUN),
         ]

@@ -203,7 +203,8 @@ def test_a_snooze_can_be_replaced_and_a_lasting_word_stays(store: Store) -> None
     actions[ACKNOWLEDGE].run({"episode": "a", "author": "dan", "for": "1h"})
     assert said() == ("cid", False)
     done = [
-        (row["author"], row["action"].partition(" until")[0]) for row in store.read("alert_audit", count=9).to_pylist()
+        (row["author"], row["action"].partition(" until")[0])
+        for row in store.read("alert_audit", run=None, count=9).to_pylist()
     ]
     assert done == [("cid", "acknowledged"), ("bob", "snoozed"), ("ann", "snoozed")]
     of(store, clock=lambda: datetime.now(UTC) - timedelta(hours=3))[ACKNOWLEDGE].run(
