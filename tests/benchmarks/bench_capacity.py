@@ -7,7 +7,6 @@ with other work it does not, and its figures are those of the time that it was g
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 import time
@@ -16,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from bench_service import SCALARS, record
+from bench_service import SCALARS, Coming, bring, record
 from figure import Figure
 from processes import connected, end, eventually, start_service
+from timed_page import cpu_seconds
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -36,7 +36,6 @@ MOST = 0.25  # error of the formula
 CORES, MEMORY = (0.3, 0.05), (320.0, 1.15)  # memory: MiB
 STORE = (1_800.0, 165.0, 8.0)  # bytes of a step, of each of its sequences, and of each scalar; one pair
 TOKEN, STEP_FILE = 9.0, 6_000.0  # bytes of a raw token, and of a step until small files are merged
-Coming = Sequence[tuple[float, Path, Path, list[Path]]]  # when, from where, to which home, which segments
 
 
 @dataclass(frozen=True)
@@ -118,31 +117,14 @@ def watched(pid: int, coming: Coming, computed: Callable[[], int]) -> tuple[floa
     bringing = threading.Thread(target=bring, args=(coming,))
     bringing.start()
     time.sleep(WARM_UP)
-    before, memory, until = seconds_of(pid), 0.0, time.monotonic() + SECONDS
+    before, memory, until = cpu_seconds(pid), 0.0, time.monotonic() + SECONDS
     while time.monotonic() < until:
         time.sleep(1)
         memory = max(memory, resident(pid))
-    cores = (seconds_of(pid) - before) / SECONDS
+    cores = (cpu_seconds(pid) - before) / SECONDS
     behind = sum(due <= WARM_UP + SECONDS - 2 for due, *_ in coming) - computed()
     bringing.join()
     return cores, memory, max(behind, 0)
-
-
-def bring(coming: Coming) -> None:
-    """Moves records into the spool of a home when they are due."""
-    begun = time.monotonic()
-    for due, stage, home, segments in coming:
-        time.sleep(max(0.0, begun + due - time.monotonic()))
-        for segment in segments:
-            place = home / segment.relative_to(stage)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            segment.rename(place)
-
-
-def seconds_of(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int) -> float:

@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_service import record
+from bench_service import bring, record
 from figure import Figure
 from processes import connected, end, eventually, start_service
+from timed_page import cpu_seconds
 
 from logprobe.app.commands.runs import lines_of
 from logprobe.monitor.elsewhere import Briefly
@@ -31,7 +32,6 @@ ROUNDS = 2  # of each number, in turns
 RUNS, PERIOD = 8, 10.0  # of each service; seconds from one step of a run to its next
 WARM_UP, SECONDS = 40.0, 60.0
 LOOKS, COMMANDS = 25, 5
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ def fleet(number: int) -> Found:
             for home in homes:
                 connected(home).close()
             coming.sort(key=lambda each: each[0])
-            bringing = threading.Thread(target=_bring, args=(coming,))
+            bringing = threading.Thread(target=bring, args=(coming,))
             bringing.start()
             time.sleep(WARM_UP)
-            before = sum(_seconds(service.pid) for service in services)
+            before = sum(cpu_seconds(service.pid) for service in services)
             time.sleep(SECONDS)
-            spent = sum(_seconds(service.pid) for service in services) - before
+            spent = sum(cpu_seconds(service.pid) for service in services) - before
             bringing.join()
             for home in homes:
                 eventually(lambda home=home: not list(home.glob("spool/*/*/[!.]*.arrow")), "all of it is stored")
@@ -113,29 +113,13 @@ def fleet(number: int) -> Found:
     return Found(spent / (number * RUNS * SECONDS / PERIOD), apart, here, command, row)
 
 
-def _bring(coming: list[tuple[float, Path, Path, list[Path]]]) -> None:
-    begun = time.monotonic()
-    for due, stage, home, segments in coming:
-        time.sleep(max(0.0, begun + due - time.monotonic()))
-        for segment in segments:
-            place = home / segment.relative_to(stage)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            segment.rename(place)
-
-
-def _seconds(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
 def _wait_until_at_rest(services: list[subprocess.Popen[bytes]]) -> None:
     """Until what they still have to judge is judged: it would be in the looks, and more of it with more services."""
 
     def rests() -> bool:
-        before = sum(_seconds(service.pid) for service in services)
+        before = sum(cpu_seconds(service.pid) for service in services)
         time.sleep(2.0)
-        return sum(_seconds(service.pid) for service in services) - before < 0.3 * len(services)
+        return sum(cpu_seconds(service.pid) for service in services) - before < 0.3 * len(services)
 
     eventually(rests, "the services are at rest", 120.0)
 
@@ -155,21 +139,21 @@ def _looks(homes: list[Path], services: list[subprocess.Popen[bytes]]) -> tuple[
     apart = slowest + (len(homes) - 1) * min(mine)
     here = []
     idle = _idle(services)
-    before, worked, began = sum(_seconds(each.pid) for each in services), time.process_time(), time.monotonic()
+    before, worked, began = sum(cpu_seconds(each.pid) for each in services), time.process_time(), time.monotonic()
     with ThreadPoolExecutor(len(homes)) as pool:
         for _ in range(LOOKS):
             begun = time.perf_counter()
             list(pool.map(lines_of, sources))
             here.append(time.perf_counter() - begun)
-    spent = sum(_seconds(each.pid) for each in services) - before - idle * (time.monotonic() - began)
+    spent = sum(cpu_seconds(each.pid) for each in services) - before - idle * (time.monotonic() - began)
     return apart, min(here), (spent + time.process_time() - worked) / (LOOKS * RUNS * len(homes))
 
 
 def _idle(services: list[subprocess.Popen[bytes]]) -> float:
     """Processor seconds per second while nobody asks."""
-    before, begun = sum(_seconds(each.pid) for each in services), time.monotonic()
+    before, begun = sum(cpu_seconds(each.pid) for each in services), time.monotonic()
     time.sleep(5.0)
-    return (sum(_seconds(each.pid) for each in services) - before) / (time.monotonic() - begun)
+    return (sum(cpu_seconds(each.pid) for each in services) - before) / (time.monotonic() - begun)
 
 
 def _command(homes: list[Path]) -> float:

@@ -6,7 +6,6 @@ relay sends them over TLS, on the same machine, so that relay and receiver share
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from contextlib import ExitStack
@@ -19,7 +18,8 @@ from bench_latency import SEQUENCES as FLUSHED
 from bench_latency import TOKENS, delay
 from figure import Figure
 from processes import eventually, service
-from relay_processes import Process, port_of, prepare, receiver, relay
+from relay_processes import port_of, prepare, receiver, relay
+from timed_page import cpu_seconds
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.relay.pacing import Compression
@@ -28,7 +28,6 @@ from logprobe.monitor.reader import FlightReader
 
 ROUNDS, SEGMENTS = 4, 40
 FLUSHES, WARM_UP = 40, 3
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def measure() -> list[Figure]:
@@ -42,9 +41,10 @@ def measure() -> list[Figure]:
         sending = relay(node, port_of(receiving), home, key).start()
         stack.callback(sending.end)
         shared, relayed = _rates(reader, home, node)
-        before = [_cpu(process) for process in (sending, receiving)]
+        pids = [running.process.pid for running in (sending, receiving)]
+        before = [*map(cpu_seconds, pids)]
         relayed.append(_rate(reader, node, "last"))
-        spent = [_cpu(process) - start for process, start in zip((sending, receiving), before, strict=True)]
+        spent = [cpu_seconds(pid) - start for pid, start in zip(pids, before, strict=True)]
         near, far = _delays(reader, home, node)
     return [*_rate_figures(shared, relayed), *_delay_figures(near, far), *_cost_figures(spent), *_compression()]
 
@@ -130,13 +130,6 @@ def _compression() -> list[Figure]:
         Figure("compressed segment", size / data.size, "×", note="zstd level 1, of the bytes a collector writes"),
         Figure("compression pays below", pays_below, "MB/s", note="of the network; a relay measures this for itself"),
     ]
-
-
-def _cpu(process: Process) -> float:
-    """Seconds of processor time so far."""
-    assert process.process is not None
-    fields = Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,7 @@ DERIVE_SECONDS = 5.0
 PARTS = (acceptance_part, alerts_part(rule_file.for_home), controller_part, dispatch.part)
 
 Segments = list[list[Path]]  # of each step
+Coming = Sequence[tuple[float, Path, Path, list[Path]]]  # when, from where, to which home, which segments
 
 
 def measure() -> list[Figure]:
@@ -94,6 +95,17 @@ def record(home: Path, run: str, steps: int) -> Segments:
             segments.append(sorted(new))
             found |= new
     return segments
+
+
+def bring(coming: Coming) -> None:
+    """Moves records into the spools of homes when they are due."""
+    begun = time.monotonic()
+    for due, stage, home, segments in coming:
+        time.sleep(max(0.0, begun + due - time.monotonic()))
+        for segment in segments:
+            place = home / segment.relative_to(stage)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            segment.rename(place)
 
 
 @dataclass(order=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from object_server import KINDS, ObjectServer, serving
+from object_server import KINDS, ObjectServer
 from segments import at, records, sampled, trained
 from store_contents import raw_paths, rows, value
 
@@ -32,8 +32,6 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.adopting import Adopter
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
-from logprobe.monitor.objects import amazon
-from logprobe.monitor.objects import store as object_store
 from logprobe.monitor.objects.moving import Mover, MovingReport, object_address
 from logprobe.monitor.objects.settings import StorageSettings, load
 from logprobe.monitor.objects.store import ObjectStore
@@ -52,14 +50,6 @@ ALL = "SELECT * EXCLUDE (segment_id) FROM tokens WHERE run = 'run' ORDER BY step
 OF_A_STEP = (
     "SELECT position, rollout_logprob, trainer_logprob FROM tokens WHERE run = 'run' AND step = 2 ORDER BY position"
 )
-
-
-@pytest.fixture(params=KINDS)
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
-    for cached in (object_store._connected, amazon._client):
-        cached.cache_clear()
-    with serving(tmp_path / "server", monkeypatch, request.param) as running:
-        yield running
 
 
 def write(store: Store, first: int, last: int, tokens: int = TOKENS, *, begun: datetime | None = None) -> None:

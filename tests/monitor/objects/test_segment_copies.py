@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from object_server import KINDS, ObjectServer, serving
+from object_server import ObjectServer
 from processes import eventually, record
 from relay_processes import port_of, prepare, receiver, relay, waiting
 from store_work import METRICS, bring_in
@@ -23,8 +22,6 @@ from logprobe.monitor.fleet.lost import Uncopied
 from logprobe.monitor.fleet.moved import Moved, MovedRuns
 from logprobe.monitor.fleet.table import Fleet, Row
 from logprobe.monitor.home import Home
-from logprobe.monitor.objects import amazon
-from logprobe.monitor.objects import store as object_store
 from logprobe.monitor.objects.moving import Mover
 from logprobe.monitor.objects.segments import Copier
 from logprobe.monitor.objects.settings import load
@@ -33,14 +30,6 @@ from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
 
 RUN, OTHER = "runs/ü 1", "later"
-
-
-@pytest.fixture(params=KINDS)
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
-    for cached in (object_store._connected, amazon._client):
-        cached.cache_clear()
-    with serving(tmp_path / "server", monkeypatch, request.param) as running:
-        yield running
 
 
 def settings(home: Path, server: ObjectServer) -> None:
