@@ -212,6 +212,30 @@ def place(segments: list[Path], prepared: Path, node: Path, done: threading.Even
         done.wait(SECONDS_BETWEEN)
 
 
+def begin(
+    segments: list[list[Path]], prepared: list[Path], nodes: list[Path], done: threading.Event
+) -> list[threading.Thread]:
+    """Threads that write what each node records, and have begun."""
+    writing = [
+        threading.Thread(target=place, args=(*each, done)) for each in zip(segments, prepared, nodes, strict=True)
+    ]
+    for thread in writing:
+        thread.start()
+    for node in nodes:
+        (node / "spool").mkdir(parents=True, exist_ok=True)
+    return writing
+
+
+def complete(home: Path, expected: list[Any]) -> list[Any]:
+    """The sequences that a home has, once it has all of them: none is lost, none there twice, and the numbers are those of one machine."""
+    with connected(home) as reader:
+        eventually(lambda: len(stored(reader, RUN)) >= NODES * STEPS * SEQUENCES, "all of it is stored", PATIENCE)
+        found = stored(reader, RUN)
+        assert (len(found), len(set(found))) == (NODES * STEPS * SEQUENCES, len(found)), "none lost, none twice"
+        eventually(lambda: bits(reader.query(METRICS).to_pylist()) == expected, "the numbers of one machine", PATIENCE)
+    return found
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [int(os.environ.get("LOGPROBE_FLEET_SEED", "1"))])
@@ -225,13 +249,7 @@ def test_a_run_that_is_moved_and_taken_over_while_it_is_recorded_and_things_are_
     done, nodes = threading.Event(), [tmp_path / f"node{number}" for number in range(NODES)]
     relays = []
     try:
-        writing = [
-            threading.Thread(target=place, args=(*each, done)) for each in zip(segments, prepared, nodes, strict=True)
-        ]
-        for thread in writing:
-            thread.start()
-        for node in nodes:
-            (node / "spool").mkdir(parents=True, exist_ok=True)
+        writing = begin(segments, prepared, nodes, done)
         relays = [fleet.relay(node) for node in nodes]
         with connected(fleet.homes["a"]) as reader:
             eventually(lambda: stored(reader, RUN), "the first service has the run", PATIENCE)
@@ -246,13 +264,7 @@ def test_a_run_that_is_moved_and_taken_over_while_it_is_recorded_and_things_are_
             thread.join()
         eventually(lambda: not any(map(waiting, [*nodes, fleet.homes["c"]])), "all spools are empty", PATIENCE)
         assert not any(map(waiting, fleet.homes.values())), "what the lost services had acknowledged was taken over"
-        with connected(fleet.homes["c"]) as reader:
-            eventually(lambda: len(stored(reader, RUN)) >= NODES * STEPS * SEQUENCES, "all of it is stored", PATIENCE)
-            found = stored(reader, RUN)
-            assert (len(found), len(set(found))) == (NODES * STEPS * SEQUENCES, len(found)), "none lost, none twice"
-            eventually(
-                lambda: bits(reader.query(METRICS).to_pylist()) == expected, "the numbers of one machine", PATIENCE
-            )
+        found = complete(fleet.homes["c"], expected)
         told = [json.loads(line) for line in fleet.messages.read_text().splitlines()]
         firing = [each["key"] for each in told if each["rule"] == "any-gap" and each["state"] == "firing"]
         assert (len(firing), len({each["key"] for each in told})) == (1, len(told)), "one message of the incident"
@@ -285,14 +297,7 @@ def test_a_run_whose_services_lose_their_disks_is_had_from_the_object_store_and_
         relays = []
         try:
             (tmp_path / "runs.json").write_text(json.dumps({"runs": {RUN: {"service": "a", "since": "now"}}}))
-            writing = [
-                threading.Thread(target=place, args=(*each, done))
-                for each in zip(segments, prepared, nodes, strict=True)
-            ]
-            for thread in writing:
-                thread.start()
-            for node in nodes:
-                (node / "spool").mkdir(parents=True, exist_ok=True)
+            writing = begin(segments, prepared, nodes, done)
             relays = [fleet.relay(node) for node in nodes]
             with connected(fleet.homes["a"]) as reader:
                 eventually(lambda: stored(reader, RUN), "the first service has the run", PATIENCE)
@@ -313,16 +318,8 @@ def test_a_run_whose_services_lose_their_disks_is_had_from_the_object_store_and_
                 thread.join()
             (left,) = fleet.homes
             eventually(lambda: not any(map(waiting, [*nodes, fleet.homes[left]])), "all spools are empty", PATIENCE)
-            with connected(fleet.homes[left]) as reader:
-                eventually(
-                    lambda: len(stored(reader, RUN)) >= NODES * STEPS * SEQUENCES, "all of it is stored", PATIENCE
-                )
-                found = stored(reader, RUN)
-                assert (len(found), len(set(found))) == (NODES * STEPS * SEQUENCES, len(found)), "none lost, none twice"
-                assert set(acknowledged) <= set(found)
-                eventually(
-                    lambda: bits(reader.query(METRICS).to_pylist()) == expected, "the numbers of one machine", PATIENCE
-                )
+            found = complete(fleet.homes[left], expected)
+            assert set(acknowledged) <= set(found)
             print(
                 f"seed {seed}: {fleet.killed} killed, 2 disks lost, {len(found)} sequences, {len(expected)} numbers equal in every bit"
             )
