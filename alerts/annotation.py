@@ -1,4 +1,5 @@
-"""What people can say of a run, and the action that takes it; apart from `run_notes`, which does it, so that a page loads no database."""
+"""What people can say of a run, and the action that takes it; apart from `run_notes`, which does it, so that a page
+loads no database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Is a run live? One judgement for the command line, the app and the alerts, as a pure function of what was recorded."""
+"""Is a run live? One judgement for the command line, the app and the alerts, as a pure function of what was
+recorded."""
 
 from __future__ import annotations
 
@@ -68,16 +69,17 @@ def judge(
         last_record: time of the newest step, training or rollout record; None when there is none yet.
         median_step_seconds: the usual time between steps of this run; None when fewer than two steps are known.
         writers: the run's collectors; a heartbeat counts as a sign that it is alive, though not as data.
-        spooled_at: when the newest of the records was written that wait in the spool, so that nobody knows what they say; None: none has
-            waited for long.
+        spooled_at: when the newest of the records was written that wait in the spool, so that nobody knows what they
+            say; None: none has waited for long.
 
     Returns:
-        ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every writer closed
-        (one that had long been silent when the last record came was replaced, and has no say; where trainers are known, only they
-        have: engines outlive a run, or are killed at its end); ``live`` while data comes in, or waits in the spool, as often as is usual for the
-        run; ``idle`` when
-        data is late but a collector still sends heartbeats, or it is not late enough to worry; ``stale`` when neither
-        data nor heartbeats came for long; ``no_data`` when nothing was ever recorded.
+        ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every
+        writer closed (one that had long been silent when the last record came was replaced, and has no say; where
+        trainers are known, only they
+        have: engines outlive a run, or are killed at its end); ``live`` while data comes in, or waits in the spool, as
+        often as is usual for the run; ``idle`` when data is late but a collector still sends heartbeats, or it is not
+        late enough to worry; ``stale`` when neither data nor heartbeats came for long; ``no_data`` when nothing was
+        ever recorded.
     """
     if last_record is None:
         return Liveness(State.NO_DATA, _no_data(writers))
@@ -118,7 +120,8 @@ def _deciding(writers: Sequence[Writer]) -> Sequence[Writer]:
 
 
 def _replaced(writer: Writer, horizon: datetime) -> bool:
-    """A collector killed in mid-run never closes; when the run went on without it for long, it was restarted as another."""
+    """A collector killed in mid-run never closes; when the run went on without it for long, it was restarted as
+    another."""
     return not writer.closed and writer.last_seen is not None and writer.last_seen < horizon
 
 

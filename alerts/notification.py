@@ -21,9 +21,10 @@ class Notification:
         key: idempotency key, unique per transition of an episode; the same transition evaluated again has the same key.
         run: the run that the alert is about.
         rule: name of the rule.
-        episode: names one firing of the rule, from its first to its last transition; messages of an episode that belongs to no incident
-            share a thread.
-        state: ``firing``, ``escalated``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, ``still_firing``, ``closed`` (of an incident), or another word for people.
+        episode: names one firing of the rule, from its first to its last transition; messages of an episode that
+            belongs to no incident share a thread.
+        state: ``firing``, ``escalated``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, ``still_firing``,
+            ``closed`` (of an incident), or another word for people.
         severity: ``info``, ``warning`` or ``critical``; decides which channels hear of it.
         step: training step of the transition.
         at: time of the transition, with a time zone.
@@ -94,7 +95,8 @@ class Notification:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The notification that `to_json` wrote; fields of a newer logprobe are left out. Raises `ValueError`, `KeyError`."""
+        """The notification that `to_json` wrote; fields of a newer logprobe are left out. Raises `ValueError`,
+        `KeyError`."""
         known = {f.name for f in fields(cls)}
         given = {name: value for name, value in json.loads(text).items() if name in known}
         given |= {name: _parsed(given[name]) for name in _FLOATS if name in given}

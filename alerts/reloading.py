@@ -18,12 +18,14 @@ LOGGER: Final = logging.getLogger("logprobe.alerts")
 
 
 class Reloaded(Generic[T]):
-    """What a section says: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe from any thread."""
+    """What a section says: valid, and as it stands now; after a change that cannot be used, as it stood before. Safe
+    from any thread."""
 
     def __init__(
         self, home: Path, section: str, read: Callable[[], T], others: Callable[[], Iterable[Path]] = tuple
     ) -> None:
-        """Reads it. Raises what `read` raises: nothing is known yet that could be kept. `others`: files read with it, as they are now."""
+        """Reads it. Raises what `read` raises: nothing is known yet that could be kept. `others`: files read with it,
+        as they are now."""
         self._section = section
         self._files = settings_file.files(home, section)
         self._others = others

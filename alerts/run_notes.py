@@ -22,7 +22,8 @@ _UNDONE: Final = {"tag": "tag removed", "owner": "owner removed", "note": "note 
 
 
 def _annotate(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """``{"run": …, "kind": "tag"|"owner"|"note", "words": …, "step": …, "author": …, "remove": false}``; removed without ``step``: at any."""
+    """``{"run": …, "kind": "tag"|"owner"|"note", "words": …, "step": …, "author": …, "remove": false}``; removed
+    without ``step``: at any."""
     run, kind = actions.run_of(document), actions.text(document, "kind")
     words, author = actions.text(document, "words"), actions.text(document, "author")
     if kind not in LONGEST:

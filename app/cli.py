@@ -1,7 +1,8 @@
 """The command `logprobe`.
 
-Exit codes: 0 done, 1 an error that the one line on stderr explains (``LOGPROBE_DEBUG=1`` adds the traceback), 2 wrong usage, or
-`logprobe parity` not at parity, 130 interrupted. A command whose 1 says something else declares its own (`failing`).
+Exit codes: 0 done, 1 an error that the one line on stderr explains (``LOGPROBE_DEBUG=1`` adds the traceback), 2 wrong
+usage, or `logprobe parity` not at parity, 130 interrupted. A command whose 1 says something else declares its own
+(`failing`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The demo: a fresh home, the service and the dashboard on it, recorded runs in it, and one that continues live.
 
-By default the live run is trained for real, by `sample_data/rescue.py`: what the service decides reaches its trainer. Of recorded runs that
-are chosen by name the last one is replayed.
+By default the live run is trained for real, by `sample_data/rescue.py`: what the service decides reaches its trainer.
+Of recorded runs that are chosen by name the last one is replayed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _LEAD_STEPS: Final = 20  # that a live run shows before its onset
 def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: str | None, home: str | None) -> None:
     """Shows runs until Ctrl-C: `SHOWN` beside one that is trained live, or those in `names` or below `data`.
 
-    All are there at once. The live one continues, at `speed` steps per second, from shortly before its trouble begins. The service is armed
-    for one that is trained; a recording cannot react to a directive.
+    All are there at once. The live one continues, at `speed` steps per second, from shortly before its trouble begins.
+    The service is armed for one that is trained; a recording cannot react to a directive.
 
     Raises:
         ConfigurationError: no such recorded run, or a home that is not the demo's to use.
@@ -107,7 +107,8 @@ def _lay_down(runs: Sequence[RecordedRun], home: Home, began: datetime) -> None:
 
 
 def find_runs(folder: Path, names: Sequence[str] | None) -> list[RecordedRun]:
-    """The recorded runs in `folder`: those in `names`, else `SHOWN`, else all. Raises `ConfigurationError` when there are none."""
+    """The recorded runs in `folder`: those in `names`, else `SHOWN`, else all. Raises `ConfigurationError` when there
+    are none."""
     known = {manifest.parent.name: manifest.parent for manifest in sorted(folder.glob(f"*/{MANIFEST}"))}
     if not known:
         raise ConfigurationError(
@@ -165,7 +166,8 @@ def demo_home(path: str | None) -> Iterator[Home]:
 def _playing(
     replay: Replay, speed: float, start: int, shown: Callable[[], bool], stop: threading.Event
 ) -> Iterator[None]:
-    """The replay, in its own thread, for the duration of the block; it begins when the service has `shown` what was before."""
+    """The replay, in its own thread, for the duration of the block; it begins when the service has `shown` what was
+    before."""
     thread = threading.Thread(target=_play, args=(replay, speed, start, shown, stop), name="replay", daemon=True)
     thread.start()
     try:

@@ -1,4 +1,5 @@
-"""What `logprobe doctor` looks at. Imports nothing heavy: packages are looked up, not loaded; needs no extras and no home.
+"""What `logprobe doctor` looks at. Imports nothing heavy: packages are looked up, not loaded; needs no extras and no
+home.
 
 Only the part about what the runs of a home lack reads the store, and says so where it cannot.
 """

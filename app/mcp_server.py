@@ -1,8 +1,9 @@
-"""What `logprobe mcp` serves: the runs of a home as tools of the Model Context Protocol, for agents that watch trainings.
+"""What `logprobe mcp` serves: the runs of a home as tools of the Model Context Protocol, for agents that watch
+trainings.
 
-Tools read what commands read, with the same judgement. Text of runs (names, reasons, tokens, answers of SQL) was written by the person who
-trains, or by a model: each result says that what is under ``data`` is data, and has no control characters. Acting is off unless the
-server was started so that it may.
+Tools read what commands read, with the same judgement. Text of runs (names, reasons, tokens, answers of SQL) was
+written by the person who trains, or by a model: each result says that what is under ``data`` is data, and has no
+control characters. Acting is off unless the server was started so that it may.
 """
 
 from __future__ import annotations
@@ -96,12 +97,14 @@ def clean(value: Any) -> Any:
 
 def _reading(home: Home) -> tuple[Tool, ...]:
     def runs() -> list[dict[str, object]]:
-        """All runs of the home, the worst first: severity, since which step, cause, alerts, K3, weight lag, correction."""
+        """All runs of the home, the worst first: severity, since which step, cause, alerts, K3, weight lag,
+        correction."""
         with open_reader(home.path) as reader:
             return lines_of(reader)
 
     def status(run: str) -> dict[str, object]:
-        """How a run stands: severity, verdict, cause, firing alerts with their episodes, last step, whether it is live."""
+        """How a run stands: severity, verdict, cause, firing alerts with their episodes, last step, whether it is
+        live."""
         with open_reader(home.path) as reader:
             known = run_of(reader, run, datetime.now(UTC))
             alerts = queries.alert_list(reader, run=run).to_pylist()
@@ -114,7 +117,8 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         }
 
     def diagnosis(run: str) -> dict[str, object]:
-        """Verdict, onset, layer at fault, causes with evidence and remedy, what was not measured, and whether to correct."""
+        """Verdict, onset, layer at fault, causes with evidence and remedy, what was not measured, and whether to
+        correct."""
         with open_reader(home.path) as reader:
             judgement = run_of(reader, run, datetime.now(UTC)).judgement
             found = diagnose(reader, run, accepted=accepted(reader, run)).document()
@@ -127,7 +131,8 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         count: int = 20,
         pair: Literal["backend", "update", "total"] = "backend",
     ) -> dict[str, object]:
-        """The tokens with the largest K3 in the worst sequence of a step (default: the worst recent step), with text where it is known."""
+        """The tokens with the largest K3 in the worst sequence of a step (default: the worst recent step), with text
+        where it is known."""
         with open_reader(home.path) as reader:
             run_of(reader, run, datetime.now(UTC))
             found = tokens_command.describe(reader, home.path, run, step=step, pair=pair)
@@ -135,7 +140,8 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         return {**found, "worst": worst}
 
     def compare(run: str, baseline: str) -> dict[str, object]:
-        """Metric by metric whether a run is the same as, better or worse than a baseline, and which settings differ; both of this home."""
+        """Metric by metric whether a run is the same as, better or worse than a baseline, and which settings differ;
+        both of this home."""
         with open_reader(home.path) as reader:
             places = [Place(name, name, reader) for name in (baseline, run)]  # no address or path opens anything
             for place in places:
@@ -144,7 +150,8 @@ def _reading(home: Home) -> tuple[Tool, ...]:
             return compared([other], reference, metrics=METRICS).document()
 
     def sql(query: str) -> dict[str, object]:
-        """One read-only statement over the views runs, steps, metrics, sequences, tokens, rollouts, weights, events; `SHOW TABLES` lists them. At most 200 rows are given."""
+        """One read-only statement over the views runs, steps, metrics, sequences, tokens, rollouts, weights, events;
+        `SHOW TABLES` lists them. At most 200 rows are given."""
         with open_reader(home.path) as reader:
             found = reader.query(query)
         rows = tables.rows_of(found.slice(0, _MOST_ROWS))
@@ -162,7 +169,8 @@ def _acting(home: Home) -> tuple[Tool, ...]:
         return dict(perform(actions.ACTIONS, home, actions.ACKNOWLEDGE, document))
 
     def correction_mode(run: str, mode: Literal["suggest", "armed"]) -> dict[str, object]:
-        """What the controller may do by itself: suggest a correction, or (armed) switch it on when its own checks allow it."""
+        """What the controller may do by itself: suggest a correction, or (armed) switch it on when its own checks allow
+        it."""
         with open_reader(home.path) as reader:
             run_of(reader, run, datetime.now(UTC))
         return dict(perform_correction(home, {"run": run, "command": mode, "by": author, "force": False}))

@@ -33,7 +33,8 @@ class Task:
 
 
 def task_of(arguments: argparse.Namespace, step: int | None = None) -> Task:
-    """Sequences, of a run's `step` alone where one is given, checkpoints, engine and trainer. Raises `ConfigurationError` when something is missing or does not fit."""
+    """Sequences, of a run's `step` alone where one is given, checkpoints, engine and trainer. Raises
+    `ConfigurationError` when something is missing or does not fit."""
     if (arguments.sample is None) == (arguments.name is None):
         arguments.usage_error("pass a RUN or --sample FILE")
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
@@ -92,7 +93,8 @@ def _check_versions(task: Task) -> None:
 
 
 def _check_vocabulary(task: Task) -> None:
-    """Ids of another tokenizer would be scored without a complaint where they exist, and crash an engine where they do not."""
+    """Ids of another tokenizer would be scored without a complaint where they exist, and crash an engine where they do
+    not."""
     largest = max(max((*one.prompt_ids, *one.response_ids)) for one in task.sequences)
     for path in task.setup.models.values():
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))

@@ -1,8 +1,9 @@
-"""Plays a recorded run again, step by step, through the `Recorder` of this process: what the demo shows is the product at work.
+"""Plays a recorded run again, step by step, through the `Recorder` of this process: what the demo shows is the product
+at work.
 
-What was recorded before the first step to be played goes to the spool as it is, moved to end now. From there on everything is recorded
-again, so times are of today: updates of weights come in the order of the recording, at the pace of the replay, and each keeps its own
-duration.
+What was recorded before the first step to be played goes to the spool as it is, moved to end now. From there on
+everything is recorded again, so times are of today: updates of weights come in the order of the recording, at the pace
+of the replay, and each keeps its own duration.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Replay:
         self._laid_down: dict[str, _LaidDown] = {}  # by writer of the recording; other recorders go on in its place
 
     def lay_down(self, count: int, ended: datetime) -> datetime:
-        """Puts the first `count` steps into the spool at once, as if the last of them ended then; the moment at which the run began.
+        """Puts the first `count` steps into the spool at once, as if the last of them ended then; the moment at which
+        the run began.
 
         Raises `OSError`.
         """
@@ -104,7 +106,8 @@ class Replay:
         return datetime.fromisoformat(self._recorded.manifest["recorded_from"]) + by
 
     def play(self, *, steps_per_second: float, stop: threading.Event, start: int = 0) -> int:
-        """Records step after step at that pace, from the `start`-th on, until the end or until `stop`; returns the number of steps recorded."""
+        """Records step after step at that pace, from the `start`-th on, until the end or until `stop`; returns the
+        number of steps recorded."""
         begun = time.monotonic()
         played = 0
         try:
@@ -208,7 +211,8 @@ class Replay:
 
 
 class _Clock:
-    """Moments of the recording → moments of the replay; between two steps time is stretched or pressed, and never goes back."""
+    """Moments of the recording → moments of the replay; between two steps time is stretched or pressed, and never goes
+    back."""
 
     def __init__(self) -> None:
         self._recorded: list[float] = []
@@ -272,7 +276,8 @@ def _documents(frame: Frame) -> dict[str, Any]:
 
 
 def _alike(table: pa.Table, keys: list[str], columns: dict[str, str]) -> Iterator[pa.Table]:
-    """`table` in parts whose rows share the values of `keys` and know the same columns: one call of the Recorder each."""
+    """`table` in parts whose rows share the values of `keys` and know the same columns: one call of the Recorder
+    each."""
     known = [table[name].is_valid() for name in columns.values()]
     rows = zip(*(column.to_pylist() for column in (*(table[key] for key in keys), *known)), strict=True)
     parts: dict[tuple[Any, ...], list[int]] = {}

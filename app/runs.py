@@ -81,7 +81,8 @@ def run_of(source: Source, name: str, now: datetime) -> Run:
 
 @contextmanager
 def run_reader(arguments: argparse.Namespace) -> Iterator[Reader]:
-    """A reader of the home, which has the run that a command was given. Raises `ConfigurationError` where it has not."""
+    """A reader of the home, which has the run that a command was given. Raises `ConfigurationError` where it has
+    not."""
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, queries.app_runs(reader)["run"].to_pylist())
         yield reader

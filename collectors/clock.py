@@ -1,7 +1,8 @@
 """Two clocks: the wall's, which may be set, and the monotonic one, which processes of one machine share.
 
-What happened before what inside one machine is decided by the monotonic clock (Linux: since the boot). Another machine knows only our
-wall clock, so its times are brought over by the offset between the two; when the wall clock is set, that offset is worth nothing.
+What happened before what inside one machine is decided by the monotonic clock (Linux: since the boot). Another machine
+knows only our wall clock, so its times are brought over by the offset between the two; when the wall clock is set, that
+offset is worth nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ LARGEST_DRIFT: Final = 0.1  # seconds between two looks; a clock that is slewed 
 
 @functools.cache
 def machine() -> str | None:
-    """Name of this boot and of the process's time namespace: equal names have one monotonic clock; None: not known, so no one's."""
+    """Name of this boot and of the process's time namespace: equal names have one monotonic clock; None: not known, so
+    no one's."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -57,7 +59,8 @@ class Clock:
 
 
 def offset_now() -> float:
-    """Wall clock − monotonic clock: of several looks the one with the least time between the two, which others may have taken."""
+    """Wall clock − monotonic clock: of several looks the one with the least time between the two, which others may have
+    taken."""
     looks = []
     for _ in range(_LOOKS):
         before, wall, after = time.monotonic(), time.time(), time.monotonic()

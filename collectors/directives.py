@@ -4,8 +4,8 @@
     <home>/directives/<quoted run>.stop     kill switch: while it exists, no correction is applied; needs no service
     <home>/directive.key                    when it exists, directives are signed with it and unsigned ones are refused
 
-A document is a list of entries, each valid from a step on. So every rank, and a run resumed from a checkpoint, finds the same
-configuration for the same step, whenever it read the file, as long as that was before the step.
+A document is a list of entries, each valid from a step on. So every rank, and a run resumed from a checkpoint, finds
+the same configuration for the same step, whenever it read the file, as long as that was before the step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Entry:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Raises `DirectiveError`, `ConfigurationError` (the configuration), `KeyError`, `TypeError` or `ValueError`."""
+        """Raises `DirectiveError`, `ConfigurationError` (the configuration), `KeyError`, `TypeError` or
+        `ValueError`."""
         config = document["config"]
         return cls(
             version=_whole(document["version"]),
@@ -232,7 +233,8 @@ class DirectiveFile:
 
 
 def directive_key(home: Path | None, environment: Mapping[str, str] = os.environ) -> bytes | None:
-    """The key that directives are signed with: ``LOGPROBE_DIRECTIVE_KEY``, else ``<home>/directive.key``; None: there is none.
+    """The key that directives are signed with: ``LOGPROBE_DIRECTIVE_KEY``, else ``<home>/directive.key``; None: there
+    is none.
 
     Raises:
         ConfigurationError: the key is too short or cannot be read.

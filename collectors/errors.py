@@ -73,8 +73,9 @@ class DirectiveError(LogprobeError, ValueError):
 class ChannelError(LogprobeError, ConnectionError):
     """A channel for notifications did not take a message. The text never holds a secret.
 
-    Reasons: ``refused`` (it will never take this message), ``setup`` (credentials or target are wrong), ``busy`` (it asks to come
-    back in `retry_after` seconds), ``unreachable`` (the message did not arrive), ``uncertain`` (it may have arrived).
+    Reasons: ``refused`` (it will never take this message), ``setup`` (credentials or target are wrong), ``busy`` (it
+    asks to come back in `retry_after` seconds), ``unreachable`` (the message did not arrive), ``uncertain`` (it may
+    have arrived).
     """
 
     def __init__(self, reason: str, message: str, *, retry_after: float | None = None) -> None:

@@ -1,4 +1,5 @@
-"""Files that several processes or users share: read without following links, replaced as a whole, in folders that survive a crash."""
+"""Files that several processes or users share: read without following links, replaced as a whole, in folders that
+survive a crash."""
 
 from __future__ import annotations
 

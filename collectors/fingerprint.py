@@ -1,11 +1,13 @@
-"""A fingerprint of weights: a few values of every tensor, hashed, so that two processes can compare what they have without sending it.
+"""A fingerprint of weights: a few values of every tensor, hashed, so that two processes can compare what they have
+without sending it.
 
     fingerprint(model.state_dict())                     # at the trainer, for weights.mark(version, fingerprint=…)
 
-Of each floating-point tensor `VALUES` evenly spaced values are taken; their places depend on nothing but the tensor's name and shape, and
-names and shapes are those of the checkpoint (Hugging Face), so a trainer and an engine that fuses q, k and v sample the same values. A
-hash stands for the values in one dtype. An engine has one per tensor, in the dtype that it computes in; a trainer has one for each dtype
-that an engine may round its weights to. Equal keys (name, dtype, shape) can be compared; everything else cannot, and is not.
+Of each floating-point tensor `VALUES` evenly spaced values are taken; their places depend on nothing but the tensor's
+name and shape, and names and shapes are those of the checkpoint (Hugging Face), so a trainer and an engine that fuses
+q, k and v sample the same values. A hash stands for the values in one dtype. An engine has one per tensor, in the dtype
+that it computes in; a trainer has one for each dtype that an engine may round its weights to. Equal keys (name, dtype,
+shape) can be compared; everything else cannot, and is not.
 
 Different hashes prove different weights. Equal hashes prove that the sampled values are equal.
 """
@@ -60,8 +62,9 @@ def fingerprint(state: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Fingerp
     Of tensors on an accelerator the sampled values are copied to the host, and the call waits for them: milliseconds.
 
     Args:
-        state: name → tensor or array: ``model.state_dict()`` or ``model.named_parameters()``, names as in the checkpoint. What cannot
-            be sampled is left out: integers, tensors that are sharded over ranks (DTensor), on no device, or not contiguous.
+        state: name → tensor or array: ``model.state_dict()`` or ``model.named_parameters()``, names as in the
+            checkpoint. What cannot be sampled is left out: integers, tensors that are sharded over ranks (DTensor), on
+            no device, or not contiguous.
     """
     pairs = state.items() if isinstance(state, Mapping) else state
     whole = {own_name(name): tensor for name, tensor in pairs if _can_be_sampled(tensor)}
@@ -104,7 +107,8 @@ def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
-    """Values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count; what is short ends with zeros."""
+    """Values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count; what is short ends
+    with zeros."""
     found = np.zeros((len(wanted), VALUES), np.float32)
     on_device = [index for index, (tensor, *_) in enumerate(wanted) if torch_bridge.on_device(tensor)]
     for index, (tensor, start, step, count) in enumerate(wanted):
@@ -118,7 +122,8 @@ def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
 
 
 def sampled_together(wanted: Sequence[tuple[Any, int, int, int]]) -> Any:
-    """The wanted values of tensors on a device, one after the other in one new float32 tensor there; nothing waits for it."""
+    """The wanted values of tensors on a device, one after the other in one new float32 tensor there; nothing waits for
+    it."""
     return torch_bridge.joined([_strided(*each) for each in wanted])
 
 

@@ -1,7 +1,7 @@
 """What went wrong, counted, rate-limited, and never raised into the host.
 
-`Health` is shared by the host's threads, which only count, and the recorder's thread, which logs and writes the `health`
-records. The guard below is the one place of logprobe that may catch everything inside a host.
+`Health` is shared by the host's threads, which only count, and the recorder's thread, which logs and writes the
+`health` records. The guard below is the one place of logprobe that may catch everything inside a host.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Price(TypedDict):
 
 
 class RecorderHealth(Counts, total=False):
-    """What `Recorder.health` says; of a recorder that cannot record only `Counts`. `disk`: "ok", or why it takes nothing."""
+    """What `Recorder.health` says; of a recorder that cannot record only `Counts`. `disk`: "ok", or why it takes
+    nothing."""
 
     component: str
     run: str

@@ -1,7 +1,7 @@
 """A file of JSON lines through which processes tell each other something: short lines, only ever appended.
 
-Appending one short line is atomic on a local file system, so there may be several writers. A reader resumes where it stopped, and leaves a
-line that is still on its way for the next time.
+Appending one short line is atomic on a local file system, so there may be several writers. A reader resumes where it
+stopped, and leaves a line that is still on its way for the next time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text that came from outside, on its way to a terminal or a log.
 
-Names of runs, metrics and tags, reasons, messages and addresses are whatever someone wrote. A terminal obeys control characters, and
-a line break makes a line that logprobe seems to have written.
+Names of runs, metrics and tags, reasons, messages and addresses are whatever someone wrote. A terminal obeys control
+characters, and a line break makes a line that logprobe seems to have written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 import sys
 from typing import Final
 
-# C0 without tab and newline, DEL and C1; what turns the direction of writing; separators that some take for line ends. As RE2 has it, too.
+# C0 without tab and newline, DEL and C1; what turns the direction of writing; separators that some take for line ends.
+# As RE2 has it, too.
 CONTROL_RE2: Final = (
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x{9f}\\x{61c}\\x{200e}\\x{200f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}]"
 )

@@ -1,11 +1,13 @@
-"""Routes of a mixture of experts: which experts each layer sent a token to, kept as one fingerprint per token and layer.
+"""Routes of a mixture of experts: which experts each layer sent a token to, kept as one fingerprint per token and
+layer.
 
-Ids of experts are far too many to keep (48 layers × 8 experts are 384 bytes a token at best). To say whether engine and trainer chose
-the same *set*, two bytes per layer do: equal sets have equal fingerprints in whatever order the router named them, and two
-different sets agree by chance once in 65,535. So agreement is never understated, and overstated by at most 0.0015 % of what differs.
+Ids of experts are far too many to keep (48 layers × 8 experts are 384 bytes a token at best). To say whether engine and
+trainer chose the same *set*, two bytes per layer do: equal sets have equal fingerprints in whatever order the router
+named them, and two different sets agree by chance once in 65,535. So agreement is never understated, and overstated by
+at most 0.0015 % of what differs.
 
-The route of a token is that of the position that predicted it, one before it: the one its log-prob was computed on. It is shifted
-like the logits are, and so every sampled token has one.
+The route of a token is that of the position that predicted it, one before it: the one its log-prob was computed on. It
+is shifted like the logits are, and so every sampled token has one.
 
 Dimensions: ``_N`` flat tokens, ``_L`` layers, ``_K`` experts per token.
 """
@@ -39,8 +41,8 @@ def fingerprints(experts_NLK: NDArray[Any]) -> NDArray[np.uint16]:
         experts_NLK: ids of experts [tokens, layers, experts per token], whole numbers below 65,536, in any order.
 
     Returns:
-        uint16 [tokens, layers]; `NO_ROUTE` where an id is negative (padding), or where all of several places hold the same id,
-        which no router gives: vLLM writes zeros for layers without experts.
+        uint16 [tokens, layers]; `NO_ROUTE` where an id is negative (padding), or where all of several places hold the
+        same id, which no router gives: vLLM writes zeros for layers without experts.
 
     Raises:
         InputError: another shape or type, or an id out of range.
@@ -112,8 +114,8 @@ def add_to(call: Call, value: Any) -> None:
 
     Args:
         call: with its token ids.
-        value: in the layout of `token_ids`, followed by [layers, experts per token], or [layers] for `fingerprints`; a list
-            may hold None for a sequence whose routes are not known.
+        value: in the layout of `token_ids`, followed by [layers, experts per token], or [layers] for `fingerprints`; a
+            list may hold None for a sequence whose routes are not known.
 
     Raises:
         InputError: it does not fit `token_ids`.
@@ -158,7 +160,8 @@ def _check(pieces: Sequence[arrays.Piece], tokens: Sequence[tuple[int, ...]]) ->
 def decode(
     selected: NDArray[Any], trailing: tuple[int, ...], given_S: list[bool] | None, lengths_S: NDArray[np.int64]
 ) -> NDArray[np.uint16] | None:
-    """Fingerprints [tokens, layers] of what a call copied, without the layers that have no experts; None: nothing is left.
+    """Fingerprints [tokens, layers] of what a call copied, without the layers that have no experts; None: nothing is
+    left.
 
     Args:
         selected: the copy, cut to the tokens of the call's sequences.

@@ -1,9 +1,12 @@
-"""SGLang: its answers as rollout records; and a plugin, which SGLang finds by itself, that records them without a line of code.
+"""SGLang: its answers as rollout records; and a plugin, which SGLang finds by itself, that records them without a line
+of code.
 
-    recorder.rollout(…) of answers you hold:    sglang.record(recorder, engine.generate(prompts, params, return_logprob=True))
+    answers = engine.generate(prompts, params, return_logprob=True)
+    sglang.record(recorder, answers)            # recorder.rollout(…) of answers you hold
 
-The plugin (entry point ``sglang.srt.plugins``) looks at what the tokenizer manager receives from the scheduler; it needs ``LOGPROBE_HOME``, and
-requests that ask for log-probs (``return_logprob``). A sample id is SGLang's request id, ``meta_info["id"]`` of the answer.
+The plugin (entry point ``sglang.srt.plugins``) looks at what the tokenizer manager receives from the scheduler; it
+needs ``LOGPROBE_HOME``, and requests that ask for log-probs (``return_logprob``). A sample id is SGLang's request id,
+``meta_info["id"]`` of the answer.
 """
 
 from __future__ import annotations
@@ -49,8 +52,8 @@ def record(
         answers: one, or a list of them, each with ``meta_info``; asked for with ``return_logprob``.
         sample_ids: a name per answer; default: ``meta_info["id"]``.
         prompt_ids: a name of the prompt per answer.
-        idle_updates: weights are only loaded while no request runs, so ``weight_version`` holds for all tokens of an answer. Not needed where SGLang
-            reports ``weight_versions``, with spans.
+        idle_updates: weights are only loaded while no request runs, so ``weight_version`` holds for all tokens of an
+            answer. Not needed where SGLang reports ``weight_versions``, with spans.
 
     Returns:
         Whether they were accepted; False is counted in `Recorder.health`, with the reason.

@@ -7,8 +7,9 @@
         ...                                          # loss × correction.weights, over correction.mask
     recorder.step(step, ..., correction=correction)  # this is the acknowledgement, with what was measured
 
-A daemon thread reads the directives, from the home's file, from the receiver of relays (TLS) or from the service's endpoint; `current`
-only looks at what the thread brought. When file and service are away, the last good directive stays in effect.
+A daemon thread reads the directives, from the home's file, from the receiver of relays (TLS) or from the service's
+endpoint; `current` only looks at what the thread brought. When file and service are away, the last good directive stays
+in effect.
 
 Directives begin at a step that lies ahead, so that all ranks change together. Ranks that can be further apart than the
 directive's notice should let one ask and broadcast the answer.
@@ -68,10 +69,10 @@ class CorrectionSwitch:
     """Which correction applies now, for one run. Safe to share between threads, to fork and to pickle.
 
     Args:
-        home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service or kept up to date by a
-            relay; or where the service receives relays, ``grpc+tls://host:port``, with the files of token and authority in
-            ``LOGPROBE_SERVICE_TOKEN`` and ``LOGPROBE_SERVICE_CA``; or the service's own endpoint, ``grpc://host:port`` (not
-            encrypted), with its token in ``LOGPROBE_TOKEN``.
+        home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service or kept up to
+            date by a relay; or where the service receives relays, ``grpc+tls://host:port``, with the files of token and
+            authority in ``LOGPROBE_SERVICE_TOKEN`` and ``LOGPROBE_SERVICE_CA``; or the service's own endpoint,
+            ``grpc://host:port`` (not encrypted), with its token in ``LOGPROBE_TOKEN``.
         run: default: ``LOGPROBE_RUN``.
         recorder: problems become its `health` records; None: they are only logged and counted.
         poll_seconds: how often the thread looks.
@@ -252,8 +253,8 @@ class _File:
         self._key: bytes | None = None
 
     def read(self) -> Directives:
-        # The key is looked up each time: it may be set, or changed, after the trainer has started. One that is gone still counts:
-        # who can remove a file must not be able to make unsigned directives count.
+        # The key is looked up each time: it may be set, or changed, after the trainer has started. One that is gone
+        # still counts: who can remove a file must not be able to make unsigned directives count.
         self._key = directive_key(self._home) or self._key
         return self._file.read(self._key)
 
@@ -289,7 +290,8 @@ class _Endpoint:
 
 
 class _Receiver:
-    """Where the service receives relays: TLS, and a token that may write the run. It answers as long as it can read the home's file."""
+    """Where the service receives relays: TLS, and a token that may write the run. It answers as long as it can read the
+    home's file."""
 
     def __init__(self, address: str, run: str, environment: Mapping[str, str]) -> None:
         """Raises `ConfigurationError`."""

@@ -2,10 +2,11 @@
 
     <home>/versions/<quoted run>.jsonl      one line per mark, only ever appended to
 
-Several processes may mark, and an engine in any process reads on from where it stopped. A mark carries the time at which it was made; the engine keeps the time at which each token's step was
-scheduled, and the two meet when the finished sequence is written: a token belongs to the last version that was marked before its
-step began. A mark that the engine reads too late for that reaches the sequence in the monitor, which knows all marks and the
-times of the steps. On one machine the monotonic clock decides; between two the accuracy is that of their clocks.
+Several processes may mark, and an engine in any process reads on from where it stopped. A mark carries the time at
+which it was made; the engine keeps the time at which each token's step was scheduled, and the two meet when the
+finished sequence is written: a token belongs to the last version that was marked before its step began. A mark that the
+engine reads too late for that reaches the sequence in the monitor, which knows all marks and the times of the steps. On
+one machine the monotonic clock decides; between two the accuracy is that of their clocks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _MOST_CHANGES: Final = 4096  # versions remembered; only requests that live long
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The version of the tokens up to `end` was decided by what happened at `at` (None: nothing was known); `last` is their last step."""
+    """The version of the tokens up to `end` was decided by what happened at `at` (None: nothing was known); `last` is
+    their last step."""
 
     end: int
     at: float | None
@@ -39,8 +41,8 @@ class Decision:
 class Mark:
     """`version` is in the engines of `replica` (None: all) since `applied_at` (seconds since the epoch).
 
-    `moment` is the same on the monotonic clock of `machine` (see `clock`), which no setting of a clock can move. `adapter`: the mark is
-    about this LoRA adapter, not about the weights below it.
+    `moment` is the same on the monotonic clock of `machine` (see `clock`), which no setting of a clock can move.
+    `adapter`: the mark is about this LoRA adapter, not about the weights below it.
     """
 
     version: str
@@ -126,7 +128,8 @@ class Timeline:
             return self._versions[place - 1] if place else None
 
     def decisions(self, times: Sequence[float]) -> list[Decision]:
-        """Which change decided the version of which tokens, steps as in `spans`; a change that is known later belongs between them."""
+        """Which change decided the version of which tokens, steps as in `spans`; a change that is known later belongs
+        between them."""
         if not times:
             return []
         with self._lock:
@@ -170,7 +173,8 @@ class Timeline:
 
 def _cut(times: Sequence[float], changes: list[tuple[float, str | None]]) -> Iterator[Span]:
     """Cuts the tokens at every change; some pieces are empty."""
-    # A token belongs to the new version when its step began at the moment of the change or later, hence "strictly before".
+    # A token belongs to the new version when its step began at the moment of the change or later, hence "strictly
+    # before".
     start, version = 0, None
     for changed_at, next_version in changes:
         end = bisect_left(times, changed_at, start)

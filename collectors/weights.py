@@ -3,14 +3,15 @@
     llm.collective_rpc("load_from_trainer", ...)      # whatever the framework does; returns when the weights are in
     logprobe.collectors.weights.mark(step)            # tokens sampled from here on carry this version
 
-What it means: tokens whose step was scheduled before the mark keep the version they had; tokens of later steps carry the
-new one; a request that was in flight gets two spans. It works from any process that shares the home with the engine, in
-the engine's own process too, and needs no call into vLLM. Call it after the load has returned: a load that the plugin
-sees after the last mark makes the version unknown again, and unknown is never counted as lag 0.
+What it means: tokens whose step was scheduled before the mark keep the version they had; tokens of later steps carry
+the new one; a request that was in flight gets two spans. It works from any process that shares the home with the
+engine, in the engine's own process too, and needs no call into vLLM. Call it after the load has returned: a load that
+the plugin sees after the last mark makes the version unknown again, and unknown is never counted as lag 0.
 
 Accuracy: exact on one machine when no step runs between the load and the mark (generation paused, or one thread drives
-both); otherwise tokens sampled in that gap count for the old version, or for none when the plugin saw the load. Clocks that are set
-do not matter there. Between machines it is as good as their clocks agree. Marks made before an engine started are not valid for it.
+both); otherwise tokens sampled in that gap count for the old version, or for none when the plugin saw the load. Clocks
+that are set do not matter there. Between machines it is as good as their clocks agree. Marks made before an engine
+started are not valid for it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def mark(
     """The engines of a run have weights `version` from now on; also writes a `weights` record (source "trainer").
 
     Args:
-        version: any name; the trainer's records should use the same in `weight_version`. Whole numbers make lag countable.
+        version: any name; the trainer's records should use the same in `weight_version`. Whole numbers make lag
+            countable.
         step: optimizer step whose result these weights are.
         replica: the engine's ``LOGPROBE_REPLICA``; None: all engines of the run.
         adapter: name of a LoRA adapter that has this version; None: the weights below the adapters.

@@ -1,7 +1,7 @@
 """Runs of other homes and services: a home's folder, or a service's endpoint ``grpc+tls://HOST:PORT``. Read only.
 
-A service on another machine listens there with `logprobe up --reader-port`, or without TLS, as ``grpc://``, with `--service-address
---service-port`; either way it asks for its ``LOGPROBE_TOKEN``.
+A service on another machine listens there with `logprobe up --reader-port`, or without TLS, as ``grpc://``, with
+`--service-address --service-port`; either way it asks for its ``LOGPROBE_TOKEN``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 class RemoteService:
     """A service of which only the address is known. `path`: its address, as messages name it.
 
-    `ca`: PEM file of the authorities to trust, of which there may be several; None: what the environment says, or those that gRPC knows.
+    `ca`: PEM file of the authorities to trust, of which there may be several; None: what the environment says, or those
+    that gRPC knows.
     """
 
     path: str
@@ -159,7 +160,8 @@ def is_service(where: str) -> bool:
 
 
 def reader_at(where: str, ca: Path | None = None) -> Reader:
-    """A reader of a place; `ca`: see `RemoteService`. Raises `ConfigurationError`, `StoreError` or `ServiceUnavailableError`."""
+    """A reader of a place; `ca`: see `RemoteService`. Raises `ConfigurationError`, `StoreError` or
+    `ServiceUnavailableError`."""
     return RemoteReader(RemoteService(where, ca=ca)) if is_service(where) else open_reader(where)
 
 
@@ -213,7 +215,8 @@ class Briefly:
 
 
 def checked(places: list[str], home: Home | None, ca: Path | None = None) -> list[str]:
-    """Places as they were given, folders as absolute paths, each once and none of them `home`. Raises `ConfigurationError`."""
+    """Places as they were given, folders as absolute paths, each once and none of them `home`. Raises
+    `ConfigurationError`."""
     found: dict[str, None] = {}
     for where in places:
         if is_service(where):

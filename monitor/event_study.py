@@ -1,8 +1,9 @@
-"""What weight updates do to requests in flight: the gap by distance to the switch, and by what was reused from before it.
+"""What weight updates do to requests in flight: the gap by distance to the switch, and by what was reused from before
+it.
 
-Two faults look alike in a step's mean and apart here. Keys and values computed under old weights and kept across an update leave
-a step at the switch (distance 0) that stays; a prefix cache that outlives an update makes requests with cached prompt tokens
-worse than those without, switch or not.
+Two faults look alike in a step's mean and apart here. Keys and values computed under old weights and kept across an
+update leave a step at the switch (distance 0) that stays; a prefix cache that outlives an update makes requests with
+cached prompt tokens worse than those without, switch or not.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ def around_updates(source: Source, run: str, *, steps: Steps = (None, None), rea
         reach: largest distance, before and after.
 
     Returns:
-        ``distance`` (0: first token of the new weights, −1: last of the old; null: sequences without a switch, to compare with),
-        ``sequences``, ``tokens`` (valid ones), ``broken``, ``logprob_abs_diff_mean`` and its standard error ``logprob_abs_diff_error``
-        (tokens taken as independent), ``log_ratio_mean``, ``k3_kl``. Tokens before a switch come from older weights than those
-        after it, so staleness alone makes them worse: compare distance 0 with null where the trainer has the new weights.
+        ``distance`` (0: first token of the new weights, −1: last of the old; null: sequences without a switch, to
+        compare with), ``sequences``, ``tokens`` (valid ones), ``broken``, ``logprob_abs_diff_mean`` and its standard
+        error ``logprob_abs_diff_error`` (tokens taken as independent), ``log_ratio_mean``, ``k3_kl``. Tokens before a
+        switch come from older weights than those after it, so staleness alone makes them worse: compare distance 0 with
+        null where the trainer has the new weights.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -47,12 +49,13 @@ def around_updates(source: Source, run: str, *, steps: Steps = (None, None), rea
 
 
 def by_cached_prefix(source: Source, run: str, *, steps: Steps = (None, None)) -> pa.Table:
-    """The gap of requests with and without prompt tokens from the prefix cache, and with and without an update while they ran.
+    """The gap of requests with and without prompt tokens from the prefix cache, and with and without an update while
+    they ran.
 
     Returns:
-        ``cached`` and ``in_flight`` (true, false, null where the engine did not say), ``sequences``, ``tokens``, ``broken``,
-        ``logprob_abs_diff_mean`` and its standard error ``logprob_abs_diff_error`` (clustered by sequence; null for a single
-        one), ``log_ratio_mean``, ``k3_kl``. From statistics: raw tokens are not needed.
+        ``cached`` and ``in_flight`` (true, false, null where the engine did not say), ``sequences``, ``tokens``,
+        ``broken``, ``logprob_abs_diff_mean`` and its standard error ``logprob_abs_diff_error`` (clustered by sequence;
+        null for a single one), ``log_ratio_mean``, ``k3_kl``. From statistics: raw tokens are not needed.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -64,9 +67,9 @@ def by_cached_prefix(source: Source, run: str, *, steps: Steps = (None, None)) -
 class Contrast:
     """Two groups of tokens compared by their gap, ``logprob_abs_diff_mean``; None where a group has too few.
 
-    `question`: "after_switch": tokens of the new weights against tokens of sequences without a switch; "before_switch": the last tokens of the
-    old weights against those of the new; "cached": requests with cached prompt tokens against those without, no update in flight;
-    "in_flight": requests with an update against those without.
+    `question`: "after_switch": tokens of the new weights against tokens of sequences without a switch; "before_switch":
+    the last tokens of the old weights against those of the new; "cached": requests with cached prompt tokens against
+    those without, no update in flight; "in_flight": requests with an update against those without.
     """
 
     question: Question
@@ -88,8 +91,8 @@ class Contrast:
 def contrasts(switches: Sequence[Row], cached: Sequence[Row]) -> tuple[Contrast, ...]:
     """What the rows of `around_updates` and of `by_cached_prefix` say, question by question.
 
-    Means are pooled by tokens, and groups taken as independent. A token between two switches is at two distances, so errors around
-    switches are somewhat larger than stated.
+    Means are pooled by tokens, and groups taken as independent. A token between two switches is at two distances, so
+    errors around switches are somewhat larger than stated.
     """
     after = [row for row in switches if row["distance"] is not None and row["distance"] >= 0]
     before = [row for row in switches if row["distance"] is not None and row["distance"] < 0]

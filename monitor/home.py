@@ -6,10 +6,12 @@
     <home>/logprobe.duckdb                  the store
     <home>/service.lock, service.json       owner of the home (flock), its address and token (mode 0600)
 
-The process that holds the flock on ``service.lock`` owns the home; a killed owner holds nothing, so nothing needs cleaning up.
+The process that holds the flock on ``service.lock`` owns the home; a killed owner holds nothing, so nothing needs
+cleaning up.
 
-The service trusts its own user, the owner of the home's folder, and root. Others may share the machine, and in a home for a group the spool. What they plant elsewhere in the home is refused: a link would make
-the service write, move or remove someone else's files, and a file with an address or a token in it would speak for the service.
+The service trusts its own user, the owner of the home's folder, and root. Others may share the machine, and in a home
+for a group the spool. What they plant elsewhere in the home is refused: a link would make the service write, move or
+remove someone else's files, and a file with an address or a token in it would speak for the service.
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ class Home:
         if not str(path):
             raise ConfigurationError("the home is an empty path; pass --home or set LOGPROBE_HOME to a folder")
         self.path = Path(path).expanduser().resolve()
-        # DuckDB takes what follows a "?" for a URL's query and looks for its log elsewhere; a backslash it takes for a slash.
+        # DuckDB takes what follows a "?" for a URL's query and looks for its log elsewhere; a backslash it takes for a
+        # slash.
         for character in ("?", "\\"):
             if character in str(self.path):
                 raise ConfigurationError(
@@ -112,7 +115,8 @@ class Home:
         return f"Home({str(self.path)!r})"
 
     def create(self) -> Self:
-        """Makes the folders. Raises `ConfigurationError` when the place is not writable, or holds what someone else planted."""
+        """Makes the folders. Raises `ConfigurationError` when the place is not writable, or holds what someone else
+        planted."""
         try:
             make_home(self.path)
             refuse_planted(self.path)
@@ -123,7 +127,8 @@ class Home:
         return self
 
     def relative(self, path: Path) -> str:
-        """`path` as the store names it: relative to the home, with forward slashes; bytes that are no UTF-8 are spelled out."""
+        """`path` as the store names it: relative to the home, with forward slashes; bytes that are no UTF-8 are spelled
+        out."""
         return printable(path.relative_to(self.path).as_posix())
 
     def lock(self) -> HomeLock:
@@ -135,7 +140,8 @@ class Home:
         return HomeLock(self)
 
     def owner(self) -> Owner | None:
-        """Who holds the home now; None when no one does. A lock file left behind by a killed process counts for nothing."""
+        """Who holds the home now; None when no one does. A lock file left behind by a killed process counts for
+        nothing."""
         return _read_owner(self.lock_file) if FileLock(self.lock_file).held_elsewhere else None
 
     def service_info(self) -> ServiceInfo | None:
@@ -154,7 +160,8 @@ class Home:
         replace_file(self.service_file, json.dumps(asdict(info)).encode())
 
     def remove_service_info(self) -> None:
-        """Takes the address back at shutdown, where the disk lets it: readers also know those of services that were killed."""
+        """Takes the address back at shutdown, where the disk lets it: readers also know those of services that were
+        killed."""
         with suppress(OSError):
             self.service_file.unlink(missing_ok=True)
 
@@ -224,7 +231,8 @@ def trusted(path: Path) -> frozenset[int]:
 
 
 def refuse_planted(path: Path) -> None:
-    """Raises `ConfigurationError` when something that the service writes to is a link, or belongs to someone, that it does not trust."""
+    """Raises `ConfigurationError` when something that the service writes to is a link, or belongs to someone, that it
+    does not trust."""
     known = trusted(path)
     for name in (*_OWN, *_SHARED):
         try:
@@ -250,13 +258,15 @@ def own_text(file: Path, home: Path, most: int = 1 << 16) -> str:
 
 
 def apply_umask() -> None:
-    """Lets what this process makes be shared as ``LOGPROBE_UMASK`` says, such as 007. Raises `ConfigurationError` when it is no umask."""
+    """Lets what this process makes be shared as ``LOGPROBE_UMASK`` says, such as 007. Raises `ConfigurationError` when
+    it is no umask."""
     if (mask := _umask()) is not None:
         os.umask(mask)
 
 
 def make_home(path: Path) -> None:
-    """Makes the home's folder when there is none: for its user alone, or, where ``LOGPROBE_UMASK`` lets a group in, for that group too.
+    """Makes the home's folder when there is none: for its user alone, or, where ``LOGPROBE_UMASK`` lets a group in, for
+    that group too.
 
     Raises `ConfigurationError` when ``LOGPROBE_UMASK`` is no umask, `OSError` when the place is not writable.
     """

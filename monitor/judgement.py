@@ -1,8 +1,10 @@
-"""One judgement of a run: what the diagnosis says, which alerts fire, and how severe the two are together. Pure, but for `read`.
+"""One judgement of a run: what the diagnosis says, which alerts fire, and how severe the two are together. Pure, but
+for `read`.
 
 Whatever shows, sends or counts a severity takes it from here.
 
-The verdict is that of the newest diagnosis, or what growth has been judged to be since, if that is worse: it is judged at every step.
+The verdict is that of the newest diagnosis, or what growth has been judged to be since, if that is worse: it is judged
+at every step.
 
 | verdict | worst alert that fires | verdict as of | severity |
 |---|---|---|---|
@@ -14,8 +16,8 @@ The verdict is that of the newest diagnosis, or what growth has been judged to b
 | healthy | info, or none | in time | ok |
 | calibrating, no data, or none yet | info, or none | any step | unknown |
 
-A silence or an acknowledgement makes nothing better, so such an alert counts; what people have accepted does not. A verdict is overdue
-as `logprobe.monitor.diagnosis.judged` has it.
+A silence or an acknowledgement makes nothing better, so such an alert counts; what people have accepted does not. A
+verdict is overdue as `logprobe.monitor.diagnosis.judged` has it.
 """
 
 from __future__ import annotations

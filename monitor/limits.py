@@ -1,7 +1,7 @@
 """What a file from outside may cost, in one place: no file can set these limits for itself.
 
-The user who reads the file can raise one in the environment, by the name that the error says: ``LOGPROBE_LIMITS="import_unit_mib=128"``,
-with commas between several; docs/security.md lists them all.
+The user who reads the file can raise one in the environment, by the name that the error says:
+``LOGPROBE_LIMITS="import_unit_mib=128"``, with commas between several; docs/security.md lists them all.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def read_text(file: Path, limit: Limit, *, not_for: int = 0) -> str:
 
 
 def settings_text(file: Path) -> str | None:
-    """The text of a home's settings; None without a file. Raises `ConfigurationError` when it is no settings file or cannot be read."""
+    """The text of a home's settings; None without a file. Raises `ConfigurationError` when it is no settings file or
+    cannot be read."""
     try:
         return read_text(file, SETTINGS)
     except FileNotFoundError:

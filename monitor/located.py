@@ -64,7 +64,8 @@ def instead(word: str, known: Sequence[str]) -> str:
 
 
 def parse(text: str, file: str) -> Table:
-    """The mapping that `text` holds; an empty text holds an empty one. Raises `ConfigurationError` with file and line."""
+    """The mapping that `text` holds; an empty text holds an empty one. Raises `ConfigurationError` with file and
+    line."""
     try:
         node = yaml_text.composed(text, file)
         if node is None:
@@ -83,7 +84,8 @@ def parse(text: str, file: str) -> Table:
 
 
 def source(text: str, file: str, key: str) -> str:
-    """The text below a key, each line with the number that it has in `text`; all of a text that `parse` refuses, so that parsing it says why."""
+    """The text below a key, each line with the number that it has in `text`; all of a text that `parse` refuses, so
+    that parsing it says why."""
     try:
         parse(text, file)
     except ConfigurationError:

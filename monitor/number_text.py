@@ -1,4 +1,5 @@
-"""How a number is written, everywhere people read one: pages, messages, commands. `app/dashboard/browser/format.js` follows the same rules."""
+"""How a number is written, everywhere people read one: pages, messages, commands. `app/dashboard/browser/format.js`
+follows the same rules."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _SMALL: Final = 1e-3
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, near 1 two of the distance from it; scientific below 1e-3 and from 1e5 on; a dash for what is unknown.
+    """Three significant digits, near 1 two of the distance from it; scientific below 1e-3 and from 1e5 on; a dash for
+    what is unknown.
 
     >>> [number(v) for v in (0.00012345, 0.99871, 1.000034, -12.34, 0.0, 123456.0, None)]
     ['1.23e-4', '0.9987', '1.000034', '−12.3', '0', '1.23e5', '–']

@@ -1,4 +1,5 @@
-"""Keeps pandas out of short-lived processes: pyarrow loads it where it is installed, which takes longer than most of our commands.
+"""Keeps pandas out of short-lived processes: pyarrow loads it where it is installed, which takes longer than most of
+our commands.
 
 pyarrow works without pandas and so does everything that is done in a process that calls `without_pandas`.
 """

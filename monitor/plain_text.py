@@ -1,4 +1,5 @@
-"""Text that came from outside, on its way to a spreadsheet, which runs a cell that begins with "=", or a store; and names of files as such text."""
+"""Text that came from outside, on its way to a spreadsheet, which runs a cell that begins with "=", or a store; and
+names of files as such text."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def csv_cell(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A file's name, which is bytes and need not be UTF-8, as text: what Python carries as lone surrogates is spelled out.
+    r"""A file's name, which is bytes and need not be UTF-8, as text: what Python carries as lone surrogates is spelled
+    out.
 
     >>> printable("run\udcff"), printable("Läufe")
     ('run\\xff', 'Läufe')
@@ -46,7 +48,8 @@ def is_text(name: str) -> bool:
 
 
 def file_name(name: str) -> str:
-    """A file name as it is, where that is text of a sane length; else quoted and cut, with a digest that keeps names apart."""
+    """A file name as it is, where that is text of a sane length; else quoted and cut, with a digest that keeps names
+    apart."""
     if name.isprintable() and len(os.fsencode(name)) <= _LONGEST_NAME:
         return name
     raw = os.fsencode(name)

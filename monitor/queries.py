@@ -2,7 +2,8 @@
 
     rows = queries.cli_behind(reader, run="qwen-3").to_pylist()
 
-`queries.pyi` has the parameters and the columns of each, so that a typo is a type error. ``make queries`` writes it from the SQL.
+`queries.pyi` has the parameters and the columns of each, so that a typo is a type error. ``make queries`` writes it
+from the SQL.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Query:
         self.name = name
 
     def __call__(self, source: Source, /, *incoming: pa.Table, **params: Any) -> pa.Table:
-        """Its rows, with `params` in its ``$name`` places; a `Store` joins it with the table `incoming`. Raises as ``source.read`` does."""
+        """Its rows, with `params` in its ``$name`` places; a `Store` joins it with the table `incoming`. Raises as
+        ``source.read`` does."""
         return source.read(self.name, *incoming, **params)
 
 

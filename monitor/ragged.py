@@ -1,4 +1,5 @@
-"""Arrow columns as numpy arrays; of lists flat ones with offsets: one sequence after another, no Python loop over tokens.
+"""Arrow columns as numpy arrays; of lists flat ones with offsets: one sequence after another, no Python loop over
+tokens.
 
 Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """

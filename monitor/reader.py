@@ -59,11 +59,12 @@ class Reader(ABC):
         Args:
             sql: one statement.
             params: a list for ``?``, a mapping for ``$name``.
-            first: only so many rows, fewer where those are larger than 16 MiB; the schema's metadata has `queries.MORE` when there
-                are others.
+            first: only so many rows, fewer where those are larger than 16 MiB; the schema's metadata has `queries.MORE`
+                when there are others.
             label: by which `stop` knows it.
 
-        Raises `QueryError` when the statement is refused or fails, `ServiceUnavailableError` when the service does not answer.
+        Raises `QueryError` when the statement is refused or fails, `ServiceUnavailableError` when the service does not
+        answer.
         """
 
     @abstractmethod
@@ -153,7 +154,8 @@ class FlightReader(Reader):
         self._call(lambda to: list(to.client.list_actions(to.options(_STATUS_SECONDS))))
 
     def stop(self, label: str) -> bool:
-        """Ends the queries that run under `label`: a thread that waits for one gets a `QueryError`. Whether there was one."""
+        """Ends the queries that run under `label`: a thread that waits for one gets a `QueryError`. Whether there was
+        one."""
         return bool(self.act("stop_query", {"label": label})["stopped"])
 
     def ingest(self) -> Ingested:
@@ -173,7 +175,8 @@ class FlightReader(Reader):
                 self._connection = None
 
     def stream(self, ticket: flight.Ticket) -> flight.FlightStreamReader:
-        """The rows of one request as they come, for code that passes them on. Raises as `query` does, and Flight's errors between them."""
+        """The rows of one request as they come, for code that passes them on. Raises as `query` does, and Flight's
+        errors between them."""
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)))
 
     def ask(self, request: Request) -> pa.Table:
@@ -182,7 +185,8 @@ class FlightReader(Reader):
         return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)).read_all())
 
     def act(self, action: str, document: Mapping[str, Any], *, seconds: float | None = None) -> Any:
-        """Has the service do what one of its parts offers (see `logprobe.monitor.service.jobs`); asked twice when a connection broke.
+        """Has the service do what one of its parts offers (see `logprobe.monitor.service.jobs`); asked twice when a
+        connection broke.
 
         `seconds`: to wait for its answer; None: as usual.
 
@@ -339,7 +343,8 @@ class _Stop(threading.Event):
 
 
 class _Outcome:
-    """What a thread came to, for one that waits for it and that Ctrl-C may strike at any point: no locks here either."""
+    """What a thread came to, for one that waits for it and that Ctrl-C may strike at any point: no locks here
+    either."""
 
     table: pa.Table | None = None
     error: BaseException | None = None
@@ -348,7 +353,8 @@ class _Outcome:
 
 
 def _stopped(outcome: _Outcome, worker: threading.Thread, interrupt: Callable[[], None]) -> bool:
-    """Has the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. False: Ctrl-C was pressed again."""
+    """Has the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. False: Ctrl-C was pressed
+    again."""
     try:
         outcome.cancelled = True
         deadline = time.monotonic() + _START_SECONDS

@@ -5,8 +5,9 @@
     reading.steps("my-run", home="/shared/logprobe").select("step", "backend.k3_kl")
     reading.tokens("my-run").filter(pl.col("step") == 120, pl.col("mask")).collect()
 
-Every call reads through the home's service where one runs, else straight from its file (see `logprobe.monitor.reader`), and closes the
-connection before it returns. Columns are those of the SQL views of the same name; unknown is null, and NaN is what someone recorded.
+Every call reads through the home's service where one runs, else straight from its file (see `logprobe.monitor.reader`),
+and closes the connection before it returns. Columns are those of the SQL views of the same name; unknown is null, and
+NaN is what someone recorded.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def runs(*, home: Where = None) -> pl.DataFrame:
     Args:
         home: folder of the home; default: ``LOGPROBE_HOME``.
 
-    Raises `StoreError` when nothing is stored there, `ServiceUnavailableError` when a service holds the home and does not answer.
+    Raises `StoreError` when nothing is stored there, `ServiceUnavailableError` when a service holds the home and does
+    not answer.
     """
     with _open(home) as reader:
         return _frame(reader.query("SELECT * FROM runs ORDER BY last_time DESC NULLS LAST, run"))
@@ -58,7 +60,8 @@ def steps(run: str, *, home: Where = None) -> pl.DataFrame:
 
 
 def sequences(run: str, *, home: Where = None) -> pl.DataFrame:
-    """One row per trained sequence: the view ``sequences`` in order of steps. Folded steps have none. Raises as `steps` does."""
+    """One row per trained sequence: the view ``sequences`` in order of steps. Folded steps have none. Raises as `steps`
+    does."""
     with _open(home) as reader:
         _check(reader, run)
         parts = _parts(reader, "sequences", run, "*", _chunks(_counted(reader, "sequences", run), _SEQUENCES_AT_ONCE))
@@ -68,8 +71,9 @@ def sequences(run: str, *, home: Where = None) -> pl.DataFrame:
 def tokens(run: str, *, home: Where = None) -> pl.LazyFrame:
     """One row per raw token, read when collected: the view ``tokens``, in order of steps.
 
-    Only the columns that a query needs leave the store, and only steps that its conditions on ``step`` alone let through. `collect`
-    reads about a million tokens at a time, so ``collect(engine="streaming")`` and ``sink_parquet`` need little memory.
+    Only the columns that a query needs leave the store, and only steps that its conditions on ``step`` alone let
+    through. `collect` reads about a million tokens at a time, so ``collect(engine="streaming")`` and ``sink_parquet``
+    need little memory.
 
     Raises `StoreError` when there is no such run; otherwise as `runs`, at once or when collected.
     """
@@ -130,7 +134,8 @@ def _counted(reader: Reader, view: str, run: str) -> pl.DataFrame:
 
 
 def _chunks(counted: pl.DataFrame, at_once: int, predicate: pl.Expr | None = None) -> list[tuple[int, int]]:
-    """Ranges of steps, first and last, of at most `at_once` rows or one step; without steps that `predicate` excludes."""
+    """Ranges of steps, first and last, of at most `at_once` rows or one step; without steps that `predicate`
+    excludes."""
     for condition in [] if predicate is None else _conjuncts(predicate):
         if set(condition.meta.root_names()) == {"step"}:
             counted = counted.with_columns(pl.when(condition).then(pl.col("n")))

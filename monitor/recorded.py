@@ -1,10 +1,12 @@
-"""A run as a folder of Parquet files, read for replay, tests and notebooks; `sample_data/tools/exporting.py` writes them.
+"""A run as a folder of Parquet files, read for replay, tests and notebooks; `sample_data/tools/exporting.py` writes
+them.
 
     <folder>/RUN.json            the manifest: what was recorded, how, and how much of it
-    <folder>/<kind>.parquet      all rows of one record kind, as the wire contract names and types them, in recorded order
+    <folder>/<kind>.parquet      all rows of a record kind, named and typed by the wire contract, in recorded order
 
-Nothing is rounded, re-ordered within a writer or left out. Columns without a single value are not stored and come back as
-nulls; `writer` stands next to the columns of the contract, because in a segment it is part of the place and not of the rows.
+Nothing is rounded, re-ordered within a writer or left out. Columns without a single value are not stored and come back
+as nulls; `writer` stands next to the columns of the contract, because in a segment it is part of the place and not of
+the rows.
 """
 
 from __future__ import annotations
@@ -85,14 +87,16 @@ class RecordedRun:
     def frames(self, start: int = 0) -> Iterator[Frame]:
         """The run step by step, as it grew; from the `start`-th of its steps on.
 
-        A rollout row comes in the frame of the first step that trains on it. What has no step (weights, configurations, health,
-        rollouts that no one trained on) comes in the first frame that ended after it, the last frame if none did.
+        A rollout row comes in the frame of the first step that trains on it. What has no step (weights, configurations,
+        health, rollouts that no one trained on) comes in the first frame that ended after it, the last frame if none
+        did.
         """
         for index in range(start, len(self.steps)):
             yield self._frame(self.table, index, index)
 
     def up_to(self, count: int) -> Frame:
-        """The first `count` steps (at least one) as one frame, named after the last of them; its rows say who wrote them (`WRITER`)."""
+        """The first `count` steps (at least one) as one frame, named after the last of them; its rows say who wrote
+        them (`WRITER`)."""
         return self._frame(self._stored, 0, count - 1)
 
     def _frame(self, rows: Callable[[str], pa.Table], first: int, last: int) -> Frame:

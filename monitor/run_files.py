@@ -1,4 +1,5 @@
-"""Small documents of a home that are about one run each: a file per run in a folder, read again when the folder changes."""
+"""Small documents of a home that are about one run each: a file per run in a folder, read again when the folder
+changes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class RunFiles(Generic[T]):
     """Those of one folder. Safe to share between threads; looking again costs one `stat`."""
 
     def __init__(self, home: Home, folder: str, read: Callable[[Path], tuple[str, T]], unknown: str) -> None:
-        """Touches nothing. `read`: the run and what a file says of it; `unknown`: what is not known while the folder cannot be read."""
+        """Touches nothing. `read`: the run and what a file says of it; `unknown`: what is not known while the folder
+        cannot be read."""
         self.folder = home.path / folder
         self._home, self._read, self._unknown = home, read, unknown
         self._seen: tuple[int, Mapping[str, T]] | None = None

@@ -1,6 +1,7 @@
 """The settings of a home: the sections of its ``logprobe.yaml``, each read where it is used.
 
-A section that used to be a file (``channels.yaml``) is still read from there, with a notice. A mistake is named with file and line.
+A section that used to be a file (``channels.yaml``) is still read from there, with a notice. A mistake is named with
+file and line.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def _mistake(value: Any, name: str, error: Mapping[str, Any], where: str) -> str
 
 
 def text(file: Path) -> str:
-    """The section ``alerts`` of a settings file as its own text, each line where it is in the file; any other file as it is.
+    """The section ``alerts`` of a settings file as its own text, each line where it is in the file; any other file as
+    it is.
 
     Raises `ConfigurationError`, `OSError` or `UnicodeDecodeError`.
     """

@@ -21,8 +21,9 @@ def sequences(
 ) -> pa.Table:
     """The `count` worst sequences of each step, and those of `sample`, from statistics: every step of the run has them.
 
-    Sequences with broken tokens come first, then those that add most to the step's K3 (``share`` of it). What is shown beside them
-    (replica, weight spans, cached prefix, …) is null where no rollout record was joined; see ``sql/slice_worst_sequences.sql``.
+    Sequences with broken tokens come first, then those that add most to the step's K3 (``share`` of it). What is shown
+    beside them (replica, weight spans, cached prefix, …) is null where no rollout record was joined; see
+    ``sql/slice_worst_sequences.sql``.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.

@@ -1,8 +1,8 @@
 """Accepting findings: by people, through the running service or directly, and by the home's policy. Stored and audited.
 
 An accepted finding stays visible, and neither alarms nor forbids a correction until it exceeds what was accepted; see
-`logprobe.monitor.diagnosis.result`. Doing an action twice is doing it once. What holds in many runs is the section ``accepted``
-of the home's settings:
+`logprobe.monitor.diagnosis.result`. Doing an action twice is doing it once. What holds in many runs is the section
+``accepted`` of the home's settings:
 
 accepted:
   - match: "prod-*"        # pattern of the run's name
@@ -105,7 +105,8 @@ def acceptance_part(store: Store, _: threading.Event) -> Part:
 
 
 def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[str, int]:
-    """Brings what is stored of the policy in line with `entries`, for all runs; counts of what was changed. Raises `StoreError`."""
+    """Brings what is stored of the policy in line with `entries`, for all runs; counts of what was changed. Raises
+    `StoreError`."""
     stored: dict[tuple[str, str], Mapping[str, Any]] = {
         (row["run"], row["cause"]): row for row in queries.acceptances_policy(store).to_pylist()
     }

@@ -1,6 +1,7 @@
 """A run before and after its correction began, in numbers that say how sure they are.
 
-Means of the medians of blocks of neighbouring steps, with an interval that knows them to be dependent: see `logprobe.monitor.compare.level`.
+Means of the medians of blocks of neighbouring steps, with an interval that knows them to be dependent: see
+`logprobe.monitor.compare.level`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ QUANTITIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The mean of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it rests on."""
+    """The mean of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it
+    rests on."""
 
     value: float
     low: float
@@ -67,7 +69,8 @@ class Figure:
 
 
 def figures(before: pa.Table, after: pa.Table) -> list[Figure]:
-    """What is different between the rows of `controller_trend` before and after; quantities that were never measured are left out."""
+    """What is different between the rows of `controller_trend` before and after; quantities that were never measured
+    are left out."""
     found = []
     for name, words, unit, factor in QUANTITIES:
         sides = [_usable(floats(side[name]), factor=factor) for side in (before, after)]

@@ -1,7 +1,8 @@
 """What to do about one run's correction: a pure function of what is known and what was done before.
 
-A correction, once on, stays on (a one-way ratchet): switching with the gap would make the objective oscillate. One that masks too much
-gives way to the next of `refusals.candidates`. It goes off by a person, by the kill switch, or because trainer and records disagree.
+A correction, once on, stays on (a one-way ratchet): switching with the gap would make the objective oscillate. One that
+masks too much gives way to the next of `refusals.candidates`. It goes off by a person, by the kill switch, or because
+trainer and records disagree.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ _STALENESS: Final = "staleness"
 _STANDING_STEPS: Final = 10  # that a finding upstream lasts before people are called for it
 _ENOUGH_ACKS: Final = 5  # steps, before a measured share is compared with the preview
 _ON_THEIR_WAY: Final = 3  # steps whose engine records may not have arrived
-# Steps. What doubles so fast goes from growing (twice the baseline) to critical (three times) within 30 steps, and in as many more to a
-# multiple of which masks would drop most: waiting for critical gains nothing. What is slower may still end by itself.
+# Steps. What doubles so fast goes from growing (twice the baseline) to critical (three times) within 30 steps, and in
+# as many more to a multiple of which masks would drop most: waiting for critical gains nothing. What is slower may
+# still end by itself.
 FAST: Final = 50
 NOT_YET: Final = "not_yet"
 _NOT_YET: Final = (
@@ -130,7 +132,8 @@ def _kill_switch(control: Control, situation: Situation, policy: Policy) -> Deci
 
 
 def _trigger(situation: Situation, policy: Policy) -> bool:
-    """Critical growth, fast growth, or growth with staleness. What layer it comes from decides over refusal, not over looking."""
+    """Critical growth, fast growth, or growth with staleness. What layer it comes from decides over refusal, not over
+    looking."""
     stale = any(
         f.cause == _STALENESS and f.confidence >= policy.min_confidence and not f.accepted for f in situation.findings
     )
@@ -160,7 +163,8 @@ def _consider(control: Control, situation: Situation, policy: Policy, mode: Mode
 
 
 def _waiting(control: Control, found: Refusal, otherwise: Refusal | None) -> Control:
-    """Why nothing is done. `otherwise`: what would speak against it in another mode, as far as that is known without reading tokens."""
+    """Why nothing is done. `otherwise`: what would speak against it in another mode, as far as that is known without
+    reading tokens."""
     if found.reason != MODE_OFF:
         return replace(control, waiting=found.words, objection=found.reason)
     if otherwise is None or otherwise.reason == NO_PREVIEW:
@@ -275,7 +279,8 @@ def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision
 
 
 def wants_recount(control: Control, situation: Situation, policy: Policy) -> bool:
-    """Whether the trainer masks so much more than was previewed that its steps should be counted again from what was recorded."""
+    """Whether the trainer masks so much more than was previewed that its steps should be counted again from what was
+    recorded."""
     measured = measured_share(control, situation)
     return measured is not None and (
         measured > _limit(control.previewed, policy) or _above_limit(measured, control, policy)
@@ -305,8 +310,9 @@ def _judged(control: Control, situation: Situation) -> list[Acknowledgement]:
 def _masks_more(control: Control, situation: Situation, policy: Policy) -> Decision:
     """What is done where the trainer masks far more than was previewed.
 
-    Rolled back only where its numbers are not those of the records. Where only the gap has grown, the preview is brought up to date, and
-    a correction that masks less takes over; what is not known is no ground to withdraw a correction that works.
+    Rolled back only where its numbers are not those of the records. Where only the gap has grown, the preview is
+    brought up to date, and a correction that masks less takes over; what is not known is no ground to withdraw a
+    correction that works.
     """
     measured, counted = measured_share(control, situation), situation.recount
     if measured is None or not wants_recount(control, situation, policy):
@@ -357,7 +363,8 @@ def _above_limit(measured: float, control: Control, policy: Policy) -> bool:
 
 
 def _limit(share: float | None, policy: Policy) -> float:
-    """Above it, what was measured is far off `share`; without one (forced on, no preview) the largest that is ever allowed."""
+    """Above it, what was measured is far off `share`; without one (forced on, no preview) the largest that is ever
+    allowed."""
     if share is None:
         return policy.max_masked_share
     return max(policy.rollback_factor * share, share + policy.rollback_margin)

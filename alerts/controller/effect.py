@@ -1,8 +1,10 @@
-"""Did it help? One judgement of a run before and after its trainer began to correct, read by audit, banner, pages and command line.
+"""Did it help? One judgement of a run before and after its trainer began to correct, read by audit, banner, pages and
+command line.
 
-A correction repairs the objective, not the engine: it does not lower K3. What it should change is the reward and the gradient norm. Each
-is compared with its own past as in an interrupted time series: better than at the switch, and better than the trend before would have
-led to. A reward that was rising anyway, or that has nowhere left to fall, shows no effect.
+A correction repairs the objective, not the engine: it does not lower K3. What it should change is the reward and the
+gradient norm. Each is compared with its own past as in an interrupted time series: better than at the switch, and
+better than the trend before would have led to. A reward that was rising anyway, or that has nowhere left to fall, shows
+no effect.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _STUDENT: Final = 2.92  # two-sided 99 % of Student's t with 2 × (_BLOCKS − 2
 
 @dataclass(frozen=True, slots=True)
 class _Break:
-    """What happened to a quantity at the switch, in its own unit (logarithms where changes are factors), with half an interval each.
+    """What happened to a quantity at the switch, in its own unit (logarithms where changes are factors), with half an
+    interval each.
 
     Attributes:
         slope: before, for each step.
@@ -66,7 +69,8 @@ class _Break:
 
 
 def remedy(*, stale: bool) -> str:
-    """What to do about growth that a correction does not stop; first the remedy of tokens that come from old weights."""
+    """What to do about growth that a correction does not stop; first the remedy of tokens that come from old
+    weights."""
     return f"{_BOUND}, {ADVICE}" if stale else ADVICE
 
 
@@ -78,8 +82,8 @@ def is_stale(findings: Iterable[FindingDocument]) -> bool:
 class Effect(TypedDict):
     """What came of a correction.
 
-    `judgement`: a key of `WORDS`. `growth`: of K3; None: unknown. `doubling_steps`: afterwards. `masked`: share of the tokens.
-    `steps`: on each side.
+    `judgement`: a key of `WORDS`. `growth`: of K3; None: unknown. `doubling_steps`: afterwards. `masked`: share of the
+    tokens. `steps`: on each side.
     """
 
     judgement: str

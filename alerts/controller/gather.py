@@ -1,4 +1,5 @@
-"""What the controller sees of a run: read from the store, and previewed with the very code that the trainer would run."""
+"""What the controller sees of a run: read from the store, and previewed with the very code that the trainer would
+run."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ Reading: TypeAlias = Store | Reader
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is looked at of every run: its latest diagnosis, the newest step that this has seen, and the least coverage of late."""
+    """What is looked at of every run: its latest diagnosis, the newest step that this has seen, and the least coverage
+    of late."""
 
     diagnosis: Mapping[str, Any]  # as `DiagnosisDocument`; only verdict and findings where there is none
     diagnosed_step: int | None
@@ -120,7 +122,8 @@ def trials(
     *,
     until: Callable[[Trial], bool] = lambda _: False,
 ) -> tuple[Trial, ...]:
-    """What each of `configs` would have done to the raw tokens of the steps up to `step`; none after the first with which it ends (`until`).
+    """What each of `configs` would have done to the raw tokens of the steps up to `step`; none after the first with
+    which it ends (`until`).
 
     A preview is None where no tokens are kept, or the configuration needs advantages and not all are known.
     """
@@ -148,7 +151,8 @@ def _first_previewed(store: Reading, run: str, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The tokens of one step, a list of arrays for each: its sequences. `known`: whether every token under the mask has an advantage."""
+    """The tokens of one step, a list of arrays for each: its sequences. `known`: whether every token under the mask has
+    an advantage."""
 
     rollout: list[Any]
     trainer: list[Any]
@@ -185,8 +189,8 @@ def _preview(steps: Mapping[int, _Columns], config: CorrectionConfig) -> Preview
 def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
     """What the trainer would have reported for one step's tokens; None where advantages are needed and not known.
 
-    Sequences of like length go together, a bounded number of tokens at a time: one long answer must not pad them all. What weights
-    are normalized by changes neither the masks nor the effective sample size.
+    Sequences of like length go together, a bounded number of tokens at a time: one long answer must not pad them all.
+    What weights are normalized by changes neither the masks nor the effective sample size.
     """
     if config.needs_advantages and not columns.known:
         return None
@@ -240,7 +244,8 @@ def _trainer_reports(
 
 
 def _has_heard(store: Reading, run: str, first: int) -> bool:
-    """Whether a trainer that made the newest step knows what it was told; records of a fast run are of a time before."""
+    """Whether a trainer that made the newest step knows what it was told; records of a fast run are of a time
+    before."""
     (row,) = queries.controller_heard(store, run=run, first=first).to_pylist()
     return row["made"] is None or row["told"] is None or (row["made"] - row["told"]).total_seconds() >= _HEARD_SECONDS
 

@@ -1,7 +1,7 @@
 """The controller at work: looks at every run that moved on, decides, remembers, tells the trainer and tells people.
 
-State, audit and messages are written in one transaction; the directive file follows from the stored state, and is written
-again after a restart, so that a crash in between loses nothing.
+State, audit and messages are written in one transaction; the directive file follows from the stored state, and is
+written again after a restart, so that a crash in between loses nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def remember(
     step: int | None,
     now: datetime,
 ) -> None:
-    """Stores the state and appends `actions` to the audit, inside a transaction. `memory.actions`: number of the last one before."""
+    """Stores the state and appends `actions` to the audit, inside a transaction. `memory.actions`: number of the last
+    one before."""
     run = memory.directives.run
     store.execute(
         cursor,
@@ -197,14 +198,16 @@ class Controller:
         return [{**row, "mark": self._mark(row)} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
-        """Runs that moved on since they were looked at last, unless they ended so long ago that no trainer is there to tell."""
+        """Runs that moved on since they were looked at last, unless they ended so long ago that no trainer is there to
+        tell."""
         ended = row["time"] is not None and self._clock() - row["time"] > _LIVE
         if ended or self._seen.get(row["run"]) == row["mark"]:
             return None
         return priority(live=row["live"], armed=self.armed(row["run"]), first=row["run"] not in self._seen)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Looks, decides and tells; → how many actions there were. Raises `LogprobeError` or `OSError`; what failed is tried again."""
+        """Looks, decides and tells; → how many actions there were. Raises `LogprobeError` or `OSError`; what failed is
+        tried again."""
         known = self._look({row["run"]: row["step"] for row in rows})
         done = 0
         for row in rows:
@@ -312,7 +315,8 @@ class Controller:
 
 
 def _says(file: DirectiveFile, content: bytes) -> bool:
-    """Whether a file has this content; one that cannot be read, such as a link, is replaced like one that says something else."""
+    """Whether a file has this content; one that cannot be read, such as a link, is replaced like one that says
+    something else."""
     try:
         return file.content() == content
     except OSError:
@@ -417,7 +421,8 @@ def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
 
     The kill switch is set before anybody is asked: it works whatever state service and store are in.
 
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
+    be had.
     """
     if request.get("command") == "stop" and request.get("run") and home.path.is_dir():
         DirectiveFile(home.path, str(request["run"])).stop(f"{datetime.now(UTC).isoformat()} {request.get('by')}")

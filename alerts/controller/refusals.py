@@ -18,13 +18,15 @@ _SEQUENCE: Final = CorrectionConfig(
 
 
 def candidates(config: CorrectionConfig) -> tuple[CorrectionConfig, ...]:
-    """`config` first, then truncation, then `config` with bounds twice as wide, then the sequence level; none of them twice."""
+    """`config` first, then truncation, then `config` with bounds twice as wide, then the sequence level; none of them
+    twice."""
     found = (config, _TRUNCATED, _wider(config), _SEQUENCE)
     return tuple({each.fingerprint(): each for each in found}.values())
 
 
 def _wider(config: CorrectionConfig) -> CorrectionConfig:
-    """Bounds of ratios are squared, which doubles them as log-ratios; bounds of divergences and differences are doubled."""
+    """Bounds of ratios are squared, which doubles them as log-ratios; bounds of divergences and differences are
+    doubled."""
     of_ratio = config.rs_measure == "ratio"
     return config.replace(
         is_lower=_squared(config.is_lower),
@@ -67,7 +69,8 @@ Rule = Callable[[Situation, Control, Policy], Refusal | None]
 
 
 def refusal(situation: Situation, control: Control, policy: Policy, mode: Mode | None = None) -> Refusal | None:
-    """The first reason against switching any of `tries` on now; None: there is none. `mode`: None when a person asks."""
+    """The first reason against switching any of `tries` on now; None: there is none. `mode`: None when a person
+    asks."""
     if mode is Mode.OFF:
         words = "the mode is off, so nothing is suggested or switched on; `logprobe mis RUN suggest` or `armed` changes that"
         return Refusal(MODE_OFF, words)
@@ -75,7 +78,8 @@ def refusal(situation: Situation, control: Control, policy: Policy, mode: Mode |
 
 
 def tries(control: Control, policy: Policy) -> tuple[CorrectionConfig, ...]:
-    """The corrections to try, in order, but for those that the trainer could not apply; while one is on, those that come after it."""
+    """The corrections to try, in order, but for those that the trainer could not apply; while one is on, those that
+    come after it."""
     found = candidates(policy.correction)
     if control.on and control.config in found:
         found = found[found.index(control.config) + 1 :]
@@ -128,7 +132,8 @@ def _upstream(situation: Situation, _: Control, policy: Policy) -> Refusal | Non
 
 
 def _not_ruled_out(situation: Situation, _: Control, __: Policy) -> Refusal | None:
-    """What the diagnosis advises against, no one switches on by accident; growth that it does not explain is not known to be harmless."""
+    """What the diagnosis advises against, no one switches on by accident; growth that it does not explain is not known
+    to be harmless."""
     unknown = situation.verdict in GROWS and situation.advice != "enable"
     if situation.advice != "do_not_enable" and not unknown:
         return None

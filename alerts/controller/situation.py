@@ -45,7 +45,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What ranks said of one step that name the same configuration: which (fingerprint; None: none), and what that masked."""
+    """What ranks said of one step that name the same configuration: which (fingerprint; None: none), and what that
+    masked."""
 
     step: int
     fingerprint: str | None

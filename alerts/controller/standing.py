@@ -1,4 +1,5 @@
-"""Where the correction of a run stands, for code that gives advice about it: on or off, since which step, and what came of it."""
+"""Where the correction of a run stands, for code that gives advice about it: on or off, since which step, and what came
+of it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Standing:
         stopped: whether the kill switch is set.
         effect: what `effect.judge` found since `from_step`; None: not judged yet.
         judged_at: step as of which it was judged.
-        waiting: why a bad verdict has led to no correction, as of the controller's last look; None: it has, or calls for none.
+        waiting: why a bad verdict has led to no correction, as of the controller's last look; None: it has, or calls
+            for none.
         objection: `Refusal.reason` behind that; None: nothing speaks against a correction.
         ended: how the newest correction ended, as the audit says it; None: it is on, or there was none.
         applied_from: first step that the trainer corrected with that configuration; None: not acknowledged.
@@ -78,7 +80,8 @@ class Standing:
 
 
 def judgement(actions: Sequence[Mapping[str, Any]], first: int | None) -> Mapping[str, Any] | None:
-    """The action that says whether the correction from step `first` on helped; None: not judged yet. `actions`: the audit."""
+    """The action that says whether the correction from step `first` on helped; None: not judged yet. `actions`: the
+    audit."""
     return next((each for each in reversed(actions) if each["name"] == "effect" and _since(each, first)), None)
 
 

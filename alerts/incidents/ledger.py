@@ -164,7 +164,8 @@ class Closing:
 
 
 def close(store: Store, cursor: Any, incident: str, end: Closing) -> None:
-    """Closes an incident that is open, and tells those who were told of it. Inside a `Store.transaction` whose cursor is `cursor`."""
+    """Closes an incident that is open, and tells those who were told of it. Inside a `Store.transaction` whose cursor
+    is `cursor`."""
     (known,) = queries.incident_show(store, incident=incident).to_pylist()
     if known["closed_at"] is not None:
         return

@@ -1,4 +1,5 @@
-"""When an incident opens and when it closes by itself: a pure function of how the run stood before and how it stands now.
+"""When an incident opens and when it closes by itself: a pure function of how the run stood before and how it stands
+now.
 
 | newest incident | severity of the run | then |
 |---|---|---|

@@ -1,4 +1,5 @@
-"""What people do about alerts: take care of one, silence some. Asked of the running service, which owns the store, or done directly.
+"""What people do about alerts: take care of one, silence some. Asked of the running service, which owns the store, or
+done directly.
 
 Every action is a JSON object in and one out, and doing it twice is doing it once.
 """
@@ -51,7 +52,8 @@ def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> di
 
 
 def _meant(store: Store, wanted: str) -> dict[str, bool]:
-    """The episodes that fire and that `wanted` names; whether they are acknowledged for as long as they last: the first one stays.
+    """The episodes that fire and that `wanted` names; whether they are acknowledged for as long as they last: the first
+    one stays.
 
     Raises `ConfigurationError` when there is none.
     """

@@ -1,7 +1,7 @@
 """What would have fired, and when: rules applied to runs that were recorded, without notifications.
 
-The same functions as in the service look at the same steps in the same order. What looks at the present (diagnosis, heartbeats)
-has nothing to look at in a recording, and is left out.
+The same functions as in the service look at the same steps in the same order. What looks at the present (diagnosis,
+heartbeats) has nothing to look at in a recording, and is left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)  # every step of a recordi
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run's rules came to: transitions and messages in their order, the steps that were looked at, the state of alerts at the end."""
+    """What a run's rules came to: transitions and messages in their order, the steps that were looked at, the state of
+    alerts at the end."""
 
     run: str
     steps: int

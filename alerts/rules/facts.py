@@ -60,7 +60,8 @@ def steps_after(
 
 
 def growth_of_all(source: Source, run: str, rules: Sequence[Rule]) -> Mapping[int, Judged]:
-    """The growth of K3 at every step of a run, where `rules` ask for it: once, for code that goes through all of them."""
+    """The growth of K3 at every step of a run, where `rules` ask for it: once, for code that goes through all of
+    them."""
     return judged(source, {run: (-_FAR, _FAR)})[run] if _asks_for_growth(rules) else {}
 
 
@@ -77,8 +78,8 @@ def next_steps(
     Args:
         source: where from.
         asked: by run.
-        quiet_since: a step that was computed later may still receive data, and those after it wait with it; so does one that waits
-            for the engine's records.
+        quiet_since: a step that was computed later may still receive data, and those after it wait with it; so does one
+            that waits for the engine's records.
         keep: where the growth of K3 is kept once it is judged; None: nowhere.
         grown: that growth, by run and step, where it is known already; None: it is read, and what is missing is judged.
     """

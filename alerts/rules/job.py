@@ -1,7 +1,8 @@
-"""The service's alerts job: looks at every new step in order, and at how things are now; writes down what became of each alert.
+"""The service's alerts job: looks at every new step in order, and at how things are now; writes down what became of
+each alert.
 
-How the alerts stand, their transitions, the incidents and messages that follow, and the cursor are one transaction. A service that is killed continues
-where the last transaction left off, and comes to the same alerts.
+How the alerts stand, their transitions, the incidents and messages that follow, and the cursor are one transaction. A
+service that is killed continues where the last transaction left off, and comes to the same alerts.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ class Evaluator:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         quiet: timedelta = QUIET,
     ) -> None:
-        """`book`: the rules as they are now. `stopping`: when set, work ends after the steps in hand. `page`: address of the dashboard."""
+        """`book`: the rules as they are now. `stopping`: when set, work ends after the steps in hand. `page`: address
+        of the dashboard."""
         self._store = store
         self._book = book
         self._stopping = stopping
@@ -181,7 +183,8 @@ class Evaluator:
         return priority(live=row["live"], armed=False, first=row["cursor"] is None)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Looks at some runs, and writes down what became of their alerts; counts of that. Raises `StoreError`, `QueryError`."""
+        """Looks at some runs, and writes down what became of their alerts; counts of that. Raises `StoreError`,
+        `QueryError`."""
         counts: Counter[str] = Counter()
         now, news = self._now, rows[0]["tell_within"]
         runs = [row["run"] for row in rows]
@@ -202,7 +205,8 @@ class Evaluator:
         return counts
 
     def _kept(self, rows: Rows, known: Known) -> dict[str, Alerts]:
-        """The alerts of each run as they are stored: read only where this job has not written them itself, under the same rules."""
+        """The alerts of each run as they are stored: read only where this job has not written them itself, under the
+        same rules."""
         rules = {row["run"]: of_run for row, of_run in rows}
         kept = {run: alerts for run, (since, alerts) in known.items() if since == rules.get(run)}
         unknown = [run for run in rules if run not in kept]
@@ -212,7 +216,8 @@ class Evaluator:
         return kept
 
     def _evaluate(self, works: Sequence[_Work], news: timedelta) -> None:
-        """Looks at what is new of some runs. Each is written down as soon as it is through; one that lags holds up no other."""
+        """Looks at what is new of some runs. Each is written down as soon as it is through; one that lags holds up no
+        other."""
         while works:
             lagging = self._through_steps(works)
             self._evaluate_status([work for work in works if work not in lagging], news)
@@ -276,7 +281,8 @@ class Evaluator:
             work.alerts, transitions = evaluation.evaluate_step(alerts, step)
             work.transitions += transitions
             work.known = None
-            # A rule that is new, or was changed, looks at the whole run once more; what that brings up is told at the end of it.
+            # A rule that is new, or was changed, looks at the whole run once more; what that brings up is told at the
+            # end of it.
             if work.cursor is None or step.step > work.cursor:
                 work.cursor = step.step
                 self._notify(work, step=step.step, at=step.at)
@@ -330,7 +336,8 @@ class Evaluator:
             work.gone, work.transitions, work.messages = [], [], []
 
     def _judged(self, works: Sequence[_Work]) -> dict[str, Judgement]:
-        """How runs stand with the alerts that are about to be written: those with something to tell, and those whose incident it may touch.
+        """How runs stand with the alerts that are about to be written: those with something to tell, and those whose
+        incident it may touch.
 
         Runs whose past is being looked at are left out.
         """
@@ -366,7 +373,8 @@ class Evaluator:
         return looks
 
     def _told(self, work: _Work, judged: Judgement | None, look: Looked | None) -> Iterator[Notification]:
-        """The notifications of a run. An episode belongs for good to the incident that went on when people were first told of it."""
+        """The notifications of a run. An episode belongs for good to the incident that went on when people were first
+        told of it."""
         current = None if look is None else look.id
         begun: dict[str, str | None] = {}
         if look is not None and look.change == "opened":
@@ -407,7 +415,8 @@ def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: dateti
 
 
 def _too_young(row: Mapping[str, Any], seen: int | None, quiet_since: datetime) -> bool:
-    """Whether the only step that was not looked at yet may still be receiving data; asking the store takes as long as all else of a tick."""
+    """Whether the only step that was not looked at yet may still be receiving data; asking the store takes as long as
+    all else of a tick."""
     return seen is not None and row["newest_step"] == seen + 1 and row["newest_computed_at"] > quiet_since
 
 

@@ -1,4 +1,5 @@
-"""Alerts in the store: how a run's alerts stand and how far its rules have looked, written with what follows from it, or not at all."""
+"""Alerts in the store: how a run's alerts stand and how far its rules have looked, written with what follows from it,
+or not at all."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
 
 
 def _description(rule: Rule, run: str, message: Message) -> str:
-    """What it means and what to do, with the run's name where the rule says RUN; nothing is to be done about what is over."""
+    """What it means and what to do, with the run's name where the rule says RUN; nothing is to be done about what is
+    over."""
     if message.word == "resolved":
         return ""
     text = " ".join(filter(None, (rule.annotations.description, rule.annotations.runbook)))

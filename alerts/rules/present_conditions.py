@@ -100,10 +100,11 @@ class OnPresent(Model):
 
 
 class Diagnosed(OnPresent):
-    """The diagnosis names one of `causes`, or any cause of `layers`, with at least this confidence; or its verdict is one of `verdicts`.
+    """The diagnosis names one of `causes`, or any cause of `layers`, with at least this confidence; or its verdict is
+    one of `verdicts`.
 
-    `for` and `keep_firing` count the steps for which it stands: since the finding's first step, and not before a diagnosis that did not
-    name it.
+    `for` and `keep_firing` count the steps for which it stands: since the finding's first step, and not before a
+    diagnosis that did not name it.
     """
 
     counts_steps = True
@@ -188,9 +189,10 @@ class Doubled(OnPresent):
 class DeadMan(OnPresent):
     """What should have come did not.
 
-    `no_new_step`: for longer than `times` the median step time, and than `floor`. `collector_stopped`: one collector sent no
-    heartbeat for `floor` while others did. `plugin_missing`: the trainer relies on the engine's records and none came. `ended_silently`:
-    neither data nor heartbeats came, and no collector closed. `host_failed`: a process that recorded died of an error.
+    `no_new_step`: for longer than `times` the median step time, and than `floor`. `collector_stopped`: one collector
+    sent no heartbeat for `floor` while others did. `plugin_missing`: the trainer relies on the engine's records and
+    none came. `ended_silently`: neither data nor heartbeats came, and no collector closed. `host_failed`: a process
+    that recorded died of an error.
     """
 
     kind: Literal["dead_man"]

@@ -1,7 +1,7 @@
 """Alert rules as data: what is watched, when it is wrong, for how long, and the notification text.
 
-A rule's condition either looks at every step in order (`StepCondition`: it can be evaluated again, and gives the same) or at how
-things are now (`PresentCondition`: diagnosis, acknowledgements, heartbeats).
+A rule's condition either looks at every step in order (`StepCondition`: it can be evaluated again, and gives the same)
+or at how things are now (`PresentCondition`: diagnosis, acknowledgements, heartbeats).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Annotations(Model):
 class Rule(Model):
     """One thing to be told about.
 
-    `for`: steps in a row that the condition must hold; `keep_firing`: steps in a row that it must be cleared. `cause`: of the rules of
-    one cause only the most severe speaks.
+    `for`: steps in a row that the condition must hold; `keep_firing`: steps in a row that it must be cleared. `cause`:
+    of the rules of one cause only the most severe speaks.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -178,7 +178,8 @@ class ForRuns(Model):
 class RuleSet(Model):
     """All rules of a home; with `defaults`, those that are shipped are among them.
 
-    `tell_within`: news older than this is recorded and not told, so that looking at an old run for the first time notifies no one.
+    `tell_within`: news older than this is recorded and not told, so that looking at an old run for the first time
+    notifies no one.
     """
 
     defaults: bool = True

@@ -3,9 +3,9 @@
     rules = for_home(Home("home"))
     rules.for_run("my-run")
 
-An entry whose name is known changes the fields it names; one with a new name is a new rule. In a home, the section ``alerts`` of
-``logprobe.yaml`` comes first, then the files of ``alerts.d`` by name. A later file's entry with its own `when` leaves nothing of an earlier file's. Everything unknown
-is an error that names file and line.
+An entry whose name is known changes the fields it names; one with a new name is a new rule. In a home, the section
+``alerts`` of ``logprobe.yaml`` comes first, then the files of ``alerts.d`` by name. A later file's entry with its own
+`when` leaves nothing of an earlier file's. Everything unknown is an error that names file and line.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def _merged(given: Sequence[Table]) -> Table:
 
 
 def _with_something_to_change(table: Table, rules: Mapping[str, Table]) -> list[Table]:
-    """A file's entries. The editor's own may outlive the rule that they change: its file must not keep a service from starting."""
+    """A file's entries. The editor's own may outlive the rule that they change: its file must not keep a service from
+    starting."""
     entries = located.items(table, "rules")
     if not table.place.file.endswith(OVERLAY):
         return entries

@@ -24,7 +24,8 @@ Part: TypeAlias = Callable[[Source, Sequence[str]], Mapping[str, Fields]]  # of 
 
 
 class RunStatuses:
-    """The present of each run, read again only where it may be another: reading it costs more than all else that a quiet second does."""
+    """The present of each run, read again only where it may be another: reading it costs more than all else that a
+    quiet second does."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -93,7 +94,8 @@ def observe(rules: Sequence[Rule], present: RunStatus, now: datetime) -> dict[st
 def lived_with(present: RunStatus) -> dict[str, str]:
     """Causes that alerts on metrics share, of which people accepted what makes the metric so; and what they said.
 
-    A mean ratio other than 1 is accepted with the semantic findings, all of them; a large gap with findings that make most of it.
+    A mean ratio other than 1 is accepted with the semantic findings, all of them; a large gap with findings that make
+    most of it.
     """
     accepted = [finding for finding in present.findings or () if finding.get("accepted") is not None]
     semantic = [finding for finding in present.findings or () if finding["layer"] == "semantic"]

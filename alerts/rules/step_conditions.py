@@ -1,6 +1,7 @@
 """Conditions on steps: what is watched, in words, and what is seen of it in a step. One class each.
 
-Pure: facts and what is remembered in, an observation and what is remembered out. Looking at the same steps again gives the same.
+Pure: facts and what is remembered in, an observation and what is remembered out. Looking at the same steps again gives
+the same.
 """
 
 from __future__ import annotations
@@ -49,14 +50,15 @@ class OnSteps(Model):
 
     @abstractmethod
     def observe(self, rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tuple[Observation, Memory]:
-        """What is seen in one step. `part`: the slice, None: the whole step; `memory`: what the last call returned, empty at first."""
+        """What is seen in one step. `part`: the slice, None: the whole step; `memory`: what the last call returned,
+        empty at first."""
 
 
 class Threshold(OnSteps):
     """The metric is beyond a fixed value: `above` it, `below` it, or outside the two.
 
-    With a `window`, the median of the last measured steps is compared. `clear`: the value it has to come back to; between the two
-    nothing changes.
+    With a `window`, the median of the last measured steps is compared. `clear`: the value it has to come back to;
+    between the two nothing changes.
     """
 
     kind: Literal["threshold"]
@@ -97,7 +99,8 @@ class Threshold(OnSteps):
 
 
 class Ratio(OnSteps):
-    """The metric has grown against the run's own frozen baseline: short and long recent median both exceed multiples of it.
+    """The metric has grown against the run's own frozen baseline: short and long recent median both exceed multiples of
+    it.
 
     Windows in measured steps. `clear`: the short median has to come back to this multiple.
     """
@@ -162,9 +165,11 @@ class Growth(OnSteps):
 
 
 class Trend(OnSteps):
-    """The metric doubles (or halves) within so many steps, by a robust line through its logarithm over `window` measured steps.
+    """The metric doubles (or halves) within so many steps, by a robust line through its logarithm over `window`
+    measured steps.
 
-    Wrong only when even the flattest line of the 95 % interval rises (or falls). `clear`: it takes more steps than that.
+    Wrong only when even the flattest line of the 95 % interval rises (or falls). `clear`: it takes more steps than
+    that.
     """
 
     kind: Literal["trend"]
@@ -281,8 +286,9 @@ class Exact(OnSteps):
 class Calibration(OnSteps):
     """The mean importance ratio is off 1, and neither chance nor a heavy tail explains it: metric `ratio_mean`.
 
-    Medians over `window` measured steps: off by more than `by`, by five standard errors of that many steps, and by more of K3 than lag
-    makes (`off_one` of the diagnosis says why). Where few tokens carry the mean (effective sample size) nothing is known.
+    Medians over `window` measured steps: off by more than `by`, by five standard errors of that many steps, and by more
+    of K3 than lag makes (`off_one` of the diagnosis says why). Where few tokens carry the mean (effective sample size)
+    nothing is known.
     """
 
     kind: Literal["calibration"]
@@ -396,7 +402,8 @@ def _grown(verdict: Any, words: str, growth: Judged | GrowthVerdict | None, valu
 
 
 def _blocks(recent: Sequence[Sequence[float]], sign: float) -> tuple[list[float], list[float]]:
-    """First steps and median logarithms of blocks: neighbouring steps are alike, and the interval takes points as independent."""
+    """First steps and median logarithms of blocks: neighbouring steps are alike, and the interval takes points as
+    independent."""
     size = max(1, len(recent) // _TREND_BLOCKS)
     starts = range(len(recent) % size, len(recent), size)
     medians = [sign * median(math.log(known) for _, known in recent[start : start + size]) for start in starts]

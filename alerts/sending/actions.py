@@ -1,4 +1,5 @@
-"""What people do about channels: see how they are, try one out, send again or drop what was given up. Asked of the running service.
+"""What people do about channels: see how they are, try one out, send again or drop what was given up. Asked of the
+running service.
 
 Secrets take no part in any of it: channels are named, and what goes wrong is said in the words of `ChannelError`.
 """

@@ -1,4 +1,5 @@
-"""Secrets of channels: read from the environment or from a private file, and kept out of everything that people read."""
+"""Secrets of channels: read from the environment or from a private file, and kept out of everything that people
+read."""
 
 from __future__ import annotations
 
@@ -43,10 +44,11 @@ def redacted(text: str, secrets: Iterable[Secret]) -> str:
 
 
 def read_secret(what: str, *, variable: str, file: Path | None, environment: Mapping[str, str]) -> Secret:
-    """The secret in `file` if one is named, else in the environment's `variable`, else in the file that ``<variable>_FILE`` names.
+    """The secret in `file` if one is named, else in the environment's `variable`, else in the file that
+    ``<variable>_FILE`` names.
 
-    Raises `ConfigurationError` when there is none, or when others than the owner and the group may read the file. The message names
-    the place and never the content.
+    Raises `ConfigurationError` when there is none, or when others than the owner and the group may read the file. The
+    message names the place and never the content.
     """
     if file is None and variable not in environment and f"{variable}_FILE" in environment:
         file = Path(environment[f"{variable}_FILE"])

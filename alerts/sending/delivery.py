@@ -1,4 +1,5 @@
-"""The sender: takes the notifications of the outbox that a channel wants to that channel, with back-off and at its pace."""
+"""The sender: takes the notifications of the outbox that a channel wants to that channel, with back-off and at its
+pace."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def _wanted(notification: Notification, routes: Sequence[Route]) -> list[str]:
 class Condition(TypedDict):
     """How a channel is.
 
-    `kind`: None: no file has it any more. `waits_until`, `why`: it rests after a failure; None: it does not. `limited`: how often it asked
-    for fewer messages since the service took it over.
+    `kind`: None: no file has it any more. `waits_until`, `why`: it rests after a failure; None: it does not. `limited`:
+    how often it asked for fewer messages since the service took it over.
     """
 
     kind: str | None
@@ -196,7 +197,8 @@ def pause(attempts: int, reason: str, retry_after: float | None, random: Random)
         random: source of the jitter.
 
     Returns:
-        Between half and all of 2 s · 2^(attempts − 1), at most 5 min; never less than `retry_after`, and up to a second more.
+        Between half and all of 2 s · 2^(attempts − 1), at most 5 min; never less than `retry_after`, and up to a second
+        more.
     """
     if retry_after is not None:
         return timedelta(seconds=retry_after + random.random())

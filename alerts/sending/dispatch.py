@@ -1,4 +1,5 @@
-"""Every channel works off its deliveries in its own thread; what changes in the settings is applied while the service runs."""
+"""Every channel works off its deliveries in its own thread; what changes in the settings is applied while the service
+runs."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ class Dispatcher:
         return {} if sender is None else sender.run_once()
 
     def _failing(self) -> dict[str, str]:
-        """What keeps channels from being served at all, other than the channel itself: that stands with its deliveries."""
+        """What keeps channels from being served at all, other than the channel itself: that stands with its
+        deliveries."""
         errors = [self._jobs[name].account().last_error for name in self._senders]
         return next(({"problem": error} for error in errors if error is not None), {})
 

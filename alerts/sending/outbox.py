@@ -1,7 +1,7 @@
 """The outbox: notifications are stored in the transaction of the transition that they tell of, and sent afterwards.
 
-One delivery per notification and channel. Before every attempt it is committed that one begins, so that a process that was killed,
-or an answer that was lost, leaves a delivery behind of which it is known that its message may have arrived.
+One delivery per notification and channel. Before every attempt it is committed that one begins, so that a process that
+was killed, or an answer that was lost, leaves a delivery behind of which it is known that its message may have arrived.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def enqueue(store: Store, cursor: Any, notification: Notification) -> None:
 
 
 def route(store: Store, wanted: Callable[[Notification], list[str]], now: datetime) -> int:
-    """Makes the deliveries of new notifications; `wanted` names the channels of one. → how many notifications there were.
+    """Makes the deliveries of new notifications; `wanted` names the channels of one. → how many notifications there
+    were.
 
     Raises `StoreError`. Done twice, or by two threads, it is done once.
     """
@@ -113,7 +114,8 @@ def dead(store: Store, delivery: Delivery, error: str, now: datetime, telling: N
 
 
 def send_again(store: Store, cursor: Any, *, key: str, channel: str, now: datetime) -> None:
-    """Lets a delivery that was given up wait for its channel once more; any other stays as it is. Inside a transaction."""
+    """Lets a delivery that was given up wait for its channel once more; any other stays as it is. Inside a
+    transaction."""
     store.execute(cursor, "outbox_again", key=key, channel=channel, now=now)
 
 

@@ -34,8 +34,8 @@ def sparkline(
         since_step: first step of the episode.
 
     Returns:
-        A PNG of 640 × 180; None for fewer than two finite values. The vertical axis is logarithmic when all values are positive and
-        span more than a factor of ten.
+        A PNG of 640 × 180; None for fewer than two finite values. The vertical axis is logarithmic when all values are
+        positive and span more than a factor of ten.
     """
     finite = [(step, value) for step, value in series if math.isfinite(value)]
     if len(finite) < _FEWEST:

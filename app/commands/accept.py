@@ -1,7 +1,8 @@
 """`logprobe accept RUN [CAUSE]`: findings that people live with: which there are, accepting one, taking it back.
 
-The JSON form: ``{"run", "accepted": [{"cause", "because", "up_to", "was", "by", "at", "source"}], "findings": [{"cause", "k3", "vetoes"}],
-"expectation": {"run", "k3", "steps", "same_setup"} | null}``; ``k3`` of a finding is what it explains now.
+The JSON form: ``{"run", "accepted": [{"cause", "because", "up_to", "was", "by", "at", "source"}], "findings":
+[{"cause", "k3", "vetoes"}], "expectation": {"run", "k3", "steps", "same_setup"} | null}``; ``k3`` of a finding is what
+it explains now.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class Acceptances(TypedDict):
 
 
 def describe(home: Home, run: str, reference: str | None = None) -> Acceptances:
-    """What is accepted of a run, what is found, and what another run lets expect. Raises `ConfigurationError` for an unknown run."""
+    """What is accepted of a run, what is found, and what another run lets expect. Raises `ConfigurationError` for an
+    unknown run."""
     with open_reader(home) as reader:
         require_run(run, queries.app_runs(reader)["run"].to_pylist())
         rows = queries.diagnosis_latest(reader, run=run).to_pylist()

@@ -1,7 +1,7 @@
 """`logprobe audit`: what people and programs did here, and at every other place that is asked, newest first.
 
-The JSON form: ``{"where", "time", "author", "action", "subject", "words"}`` a row; of a place that could not be read `time` is null and
-`words` says why.
+The JSON form: ``{"where", "time", "author", "action", "subject", "words"}`` a row; of a place that could not be read
+`time` is null and `words` says why.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _COLUMNS: Final = ("time", "author", "action", "subject", "words", "where")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the audits of the home, of each --also, and of a fleet, as one. Exit code 1 when a place could not be read, which is a row."""
+    """Prints the audits of the home, of each --also, and of a fleet, as one. Exit code 1 when a place could not be
+    read, which is a row."""
     _, places = places_of(arguments)
     with ThreadPoolExecutor(len(places)) as pool:
         found = list(pool.map(lambda where: _rows(where, arguments.ca, arguments.count), places))

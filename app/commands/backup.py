@@ -1,4 +1,5 @@
-"""`logprobe backup FOLDER`: the store and settings of a home, and with ``--raw`` its raw tokens, as they are at one moment.
+"""`logprobe backup FOLDER`: the store and settings of a home, and with ``--raw`` its raw tokens, as they are at one
+moment.
 
 The JSON form: ``{"folder", "home", "made_at", "store", "schema", "files", "bytes"}``.
 """

@@ -1,13 +1,14 @@
 """`logprobe compare RUN… --baseline RUN`: is a run the same as, better or worse than a baseline, metric by metric.
 
-A RUN is a run of the home, ``HOME:RUN``, a folder with a recorded run, or a bundle; no service is needed. Exit code 0 whatever the verdicts
-are. The JSON form is public API, one document, unknown is null:
+A RUN is a run of the home, ``HOME:RUN``, a folder with a recorded run, or a bundle; no service is needed. Exit code 0
+whatever the verdicts are. The JSON form is public API, one document, unknown is null:
 
     {"baseline": {"run", "steps", "growth": {"verdict", "since_step", …}}, "align",
      "runs": [{"run", "steps", "common", "beyond", "leaves_at", "growth", "cell",
                "metrics": [{"metric", "label", "unit", "verdict": "same|better|worse|differs|unknown", "reason",
-                            "level": {"value", "reference", "difference", "low", "high", "side"}, "ratio", "area", "final",
-                            "reference_final", "trajectory": {…, "blocks": [{"first_step", "last_step", "value", …}]}}],
+                            "level": {"value", "reference", "difference", "low", "high", "side"}, "ratio", "area",
+                            "final", "reference_final", "trajectory": {…, "blocks": [{"first_step", "last_step",
+                            "value", …}]}}],
                "relevant": [settings that parity depends on and that differ], "differences": [others]}]}
 """
 
@@ -98,7 +99,8 @@ def find(places: Places, name: str) -> Place:
 
 
 def text(found: Comparison, why: Mapping[str, str] | None = None) -> str:
-    """The comparison for people: a sentence per run, and why where it is worse (`why`: by run); then what it stands on."""
+    """The comparison for people: a sentence per run, and why where it is worse (`why`: by run); then what it stands
+    on."""
     lines = []
     for pairing in found.pairings:
         lines.append(harmless(comparison.sentence(pairing, found.axis)))

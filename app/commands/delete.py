@@ -1,7 +1,9 @@
-"""`logprobe delete RUN`: a run and everything that the home holds of it, for good; without RUN, the runs that were deleted.
+"""`logprobe delete RUN`: a run and everything that the home holds of it, for good; without RUN, the runs that were
+deleted.
 
-The JSON forms: ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes", "objects": {"removed", "waiting", "problem"}}``; with
-``--release`` ``{"run", "released_at"}``; without RUN a list of ``{"run", "deleted_at", "author", "released_at", "late", "late_at"}``.
+The JSON forms: ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes", "objects": {"removed", "waiting",
+"problem"}}``; with ``--release`` ``{"run", "released_at"}``; without RUN a list of ``{"run", "deleted_at", "author",
+"released_at", "late", "late_at"}``.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def _list(home: Home, *, json: bool) -> int:
 
 
 def _look(home: Home, name: str, *, force: bool) -> None:
-    """Raises `ConfigurationError` when there is no such run, or when it is being recorded, before anybody is asked; the service looks again."""
+    """Raises `ConfigurationError` when there is no such run, or when it is being recorded, before anybody is asked; the
+    service looks again."""
     with open_reader(home) as reader:
         if not part.waits(home, name):
             require_run(name, queries.app_runs(reader)["run"].to_pylist())

@@ -3,8 +3,8 @@
 Exit code 0 whatever the verdict is: it is in the document. The JSON form is public API, one document, unknown is null:
 
     {"run", "verdict": "healthy|growing|critical|calibrating|no_data", "since_step", "doubling_steps",
-     "layer": "semantic|inference_path|objective|none|unknown",
-     "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "settings": [{…}], "since_step", "share": {…},
+     "layer": "semantic|inference_path|objective|none|unknown", "findings": [{"cause", "layer", "confidence",
+     "evidence": {…}, "explanation", "fix", "settings": [{…}], "since_step", "share": {…},
                    "urgency", "vetoes"}],
      "not_measured": [{"what", "why", "how"}],
      "judgement": {"severity", "words", …} of the run as a whole, alerts included; null with --steps,
@@ -54,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def text(found: Diagnosis, standing: Standing = OFF, judgement: Judgement | None = None) -> str:
-    """The diagnosis for people: the verdict first, then the remedies, the cause that leads first, then what they stand on."""
+    """The diagnosis for people: the verdict first, then the remedies, the cause that leads first, then what they stand
+    on."""
     lines = [
         verdict_line(found.document()),
         *_judged(judgement),

@@ -1,9 +1,9 @@
 """`logprobe fleet`: several services, each with a share of the runs.
 
-The JSON forms: of ``list`` ``{"services": [{"service", "home", "state", "runs", "live", "waiting", "problem"}], "moves": [{"run", "from", "to"}]}``; of
-``assign`` ``{"run", "service", "address"}``; of ``move`` ``{"run", "from", "to", "rows", "files"}`` (`takeover`: a list of these, with ``--lost`` of
-``{"run", "to", "segments", "missing", "problem"}``); of ``undo``
-``{"run", "service"}``.
+The JSON forms: of ``list`` ``{"services": [{"service", "home", "state", "runs", "live", "waiting", "problem"}],
+"moves": [{"run", "from", "to"}]}``; of ``assign`` ``{"run", "service", "address"}``; of ``move`` ``{"run", "from",
+"to", "rows", "files"}`` (`takeover`: a list of these, with ``--lost`` of ``{"run", "to", "segments", "missing",
+"problem"}``); of ``undo`` ``{"run", "service"}``.
 """
 
 from __future__ import annotations

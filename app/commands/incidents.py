@@ -1,8 +1,8 @@
 """`logprobe incidents`: what went wrong badly, one object per time: listing, showing, commenting, closing.
 
-The JSON form of `show`: ``{"incident": {"id", "run", "opened_at", "opened_step", "since_step", "cause", "closed_at", "closed_by",
-"resolution", …}, "facts": {…}, "happened": […], "changes": […], "comments": […], "similar": […], "last_good_step", "checkpoint",
-"checkpoint_folder", "diagnosis": {…}}``.
+The JSON form of `show`: ``{"incident": {"id", "run", "opened_at", "opened_step", "since_step", "cause", "closed_at",
+"closed_by", "resolution", …}, "facts": {…}, "happened": […], "changes": […], "comments": […], "similar": […],
+"last_good_step", "checkpoint", "checkpoint_folder", "diagnosis": {…}}``.
 """
 
 from __future__ import annotations

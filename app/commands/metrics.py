@@ -1,20 +1,21 @@
 """`logprobe metrics RUN`: the metrics of a run, step by step; `--list`: what they mean.
 
-The JSON forms are public API, one document each, what is unknown or not finite is null. By step, by group of sequences (``--slice``),
-over tokens (``--profile``) and as another framework would have logged it (``--as``):
+The JSON forms are public API, one document each, what is unknown or not finite is null. By step, by group of sequences
+(``--slice``), over tokens (``--profile``) and as another framework would have logged it (``--as``):
 
-    {"run": …, "steps": [{"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
-    {"run": …, "dimension": "weight_lag", "folded_steps": n,
+    {"run": …, "steps": [{"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean":
+    …}}]} {"run": …, "dimension": "weight_lag", "folded_steps": n,
      "slices": [{"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
     {"run": …, "profile": "position", "pair": "backend", "buckets": [
-      {"step": …, "bucket": 0, "label": "0–10 %", "tokens": n, "logprob_abs_diff_mean": …, "log_ratio_mean": …, "k3_kl": …}]}
+      {"step": …, "bucket": 0, "label": "0–10 %", "tokens": n, "logprob_abs_diff_mean": …, "log_ratio_mean": …, "k3_kl":
+      …}]}
     {"run": …, "as": "verl", "steps": [{"step": n, "sequences": n, "seen": n, "metrics": {"rollout_corr/kl": …}}]}
 
-Without ``--per-step`` every ``step`` of a slice or bucket is null, the whole window. Steps that were folded have no sequences to slice
-(``logprobe up --keep-store-gib``): ``folded_steps`` of the window are left out. A ``bucket`` of null are broken tokens; the profile
-``log_ratio`` has ``quantiles`` of |d| besides, and ``relative_error``, within which they are right: its table shows these, since its
-buckets are a thousand and more. ``seen`` of a step's ``sequences`` still have raw tokens with log-probs of both sides; the numbers of
-another framework are of these.
+Without ``--per-step`` every ``step`` of a slice or bucket is null, the whole window. Steps that were folded have no
+sequences to slice (``logprobe up --keep-store-gib``): ``folded_steps`` of the window are left out. A ``bucket`` of null
+are broken tokens; the profile ``log_ratio`` has ``quantiles`` of |d| besides, and ``relative_error``, within which they
+are right: its table shows these, since its buckets are a thousand and more. ``seen`` of a step's ``sequences`` still
+have raw tokens with log-probs of both sides; the numbers of another framework are of these.
 """
 
 from __future__ import annotations

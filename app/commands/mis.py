@@ -1,7 +1,9 @@
 """`logprobe mis RUN`: masked importance sampling of a run: whether it is on, what was decided, and switching it.
 
-The JSON form: ``{"run", "judgement", "mode", "phase", "waiting", "stopped", "from_step", "config", "effect_steps", "problem", "judged": {"judged_step", "sentence", …}, "effect": {"judgement", "words", "step"} | null, "figures": […], "actions": […]}``; of ``preview``:
-``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens", "masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null}``.
+The JSON form: ``{"run", "judgement", "mode", "phase", "waiting", "stopped", "from_step", "config", "effect_steps",
+"problem", "judged": {"judged_step", "sentence", …}, "effect": {"judgement", "words", "step"} | null, "figures": […],
+"actions": […]}``; of ``preview``: ``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens",
+"masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null}``.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ class Refused(TypedDict):
 class Foreseen(TypedDict):
     """What a correction would do to the recorded recent steps.
 
-    `preview`: None: no tokens are kept. `refusal`: None: nothing speaks against it. `instead`: a milder correction that would be taken.
+    `preview`: None: no tokens are kept. `refusal`: None: nothing speaks against it. `instead`: a milder correction that
+    would be taken.
     """
 
     run: str
@@ -121,7 +124,8 @@ class MisDocument(TypedDict):
 
 
 def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
-    """What the policy's correction, or the preset `name`, would do to the recorded recent steps, and what speaks against it.
+    """What the policy's correction, or the preset `name`, would do to the recorded recent steps, and what speaks
+    against it.
 
     Raises `ConfigurationError` for an unknown run or preset.
     """
@@ -197,7 +201,8 @@ def describe(home: Home, run: str) -> MisDocument:
 
 
 def _policy(home: Home, reader: Reader, run: str) -> InForce:
-    """What the service goes by, which may be what the file said before; without one, what the file says. Raises `ConfigurationError`."""
+    """What the service goes by, which may be what the file said before; without one, what the file says. Raises
+    `ConfigurationError`."""
     if isinstance(reader, FlightReader):
         policy: InForce = reader.act(POLICY, {"run": run})
         return policy
@@ -207,7 +212,8 @@ def _policy(home: Home, reader: Reader, run: str) -> InForce:
 def _effect(
     reader: Reader, run: str, control: Mapping[str, Any], window: int, actions: Sequence[Mapping[str, Any]]
 ) -> tuple[EffectWords | None, list[FigureDocument]]:
-    """What came of the newest correction: as the controller judged it; until it has, the numbers so far. None: there was none."""
+    """What came of the newest correction: as the controller judged it; until it has, the numbers so far. None: there
+    was none."""
     if control.get("from_step") is None:
         return None, []
     said = judgement(actions, control["from_step"])

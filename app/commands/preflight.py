@@ -1,7 +1,8 @@
-"""`logprobe preflight --model PATH`: do an engine and a trainer's forward pass agree as they should, before a training starts?
+"""`logprobe preflight --model PATH`: do an engine and a trainer's forward pass agree as they should, before a training
+starts?
 
-Exit code 0 fine, 1 wrong, 2 unknown: something that decides could not be measured, or nothing says what is normal (also wrong usage).
-The JSON form is public API, one document, unknown is null:
+Exit code 0 fine, 1 wrong, 2 unknown: something that decides could not be measured, or nothing says what is normal (also
+wrong usage). The JSON form is public API, one document, unknown is null:
 
     {"result": "fine|wrong|unknown", "checks": [{"check", "outcome": "fine|wrong|unknown|note", "words"}],
      "run", "k3", "interval", "abs_diff_mean", "tokens", "sequences", "sampler", "trainer", "prompts", "diagnosis": {…}}
@@ -90,7 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def judged(trial: Trial, diagnosis: Diagnosis, parity: Parity, *, strict: bool = False) -> Iterator[Check]:
-    """What was looked at, as the diagnosis and the comparison with the recipe have it. `strict`: every requirement of the recipe decides."""
+    """What was looked at, as the diagnosis and the comparison with the recipe have it. `strict`: every requirement of
+    the recipe decides."""
     stand_in = trial["sampler"].startswith("transformers")
     yield Check("engine", "unknown" if stand_in else "fine", trial["sampler"])
     for each in parity.checks:

@@ -1,4 +1,5 @@
-"""`logprobe quarantine`: files that were moved out of the spool because they cannot be trusted, and what to do about them."""
+"""`logprobe quarantine`: files that were moved out of the spool because they cannot be trusted, and what to do about
+them."""
 
 from __future__ import annotations
 

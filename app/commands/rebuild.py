@@ -1,7 +1,8 @@
 """`logprobe rebuild`: makes the store fit the raw tokens and the spool, whatever became of it.
 
 The JSON form: ``{"new_store", "set_aside": [file], "adopted_files", "sequences", "redundant_files", "forgotten_files",
-"unreadable": [why], "incomplete": {run: [[first step, last step]]}, "from_spool", "adopted_objects", "left_objects": [why], "seconds"}``.
+"unreadable": [why], "incomplete": {run: [[first step, last step]]}, "from_spool", "adopted_objects", "left_objects":
+[why], "seconds"}``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`logprobe recompute RUN`: computes the metrics of stored steps again, from their raw tokens, after a definition has changed.
+"""`logprobe recompute RUN`: computes the metrics of stored steps again, from their raw tokens, after a definition has
+changed.
 
 The JSON form is public API, one document:
 

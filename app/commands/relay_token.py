@@ -1,4 +1,5 @@
-"""`logprobe relay-token` (and `reader-token`): who may send which runs to this home's service, or to every service of a fleet."""
+"""`logprobe relay-token` (and `reader-token`): who may send which runs to this home's service, or to every service of a
+fleet."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from logprobe.monitor.relay.tokens import Writers
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Of those who write. Prints a new token, alone on its line; without a name, or of one that has a token, what there is."""
+    """Of those who write. Prints a new token, alone on its line; without a name, or of one that has a token, what there
+    is."""
     return change(arguments, lambda place: place.tokens)
 
 

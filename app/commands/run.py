@@ -1,4 +1,5 @@
-"""`logprobe run -- COMMAND`: the command, with hooks for every framework that logprobe knows, in all of its Python processes."""
+"""`logprobe run -- COMMAND`: the command, with hooks for every framework that logprobe knows, in all of its Python
+processes."""
 
 from __future__ import annotations
 

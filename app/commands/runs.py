@@ -46,7 +46,8 @@ _COLUMNS: Final = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line per run, the worst first; with --also or in a fleet those of each other place after them, and where they are.
+    """Prints one line per run, the worst first; with --also or in a fleet those of each other place after them, and
+    where they are.
 
     Exit code 1 when a place could not be read, which stderr names.
     """
@@ -74,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def places_of(arguments: argparse.Namespace) -> tuple[Home | None, list[str]]:
-    """The home, unless a fleet was meant and none named, and all places to read: it, those of --also, the fleet. Raises `ConfigurationError`."""
+    """The home, unless a fleet was meant and none named, and all places to read: it, those of --also, the fleet. Raises
+    `ConfigurationError`."""
     fleet = other_homes(None, os.environ)
     home = Home(home_path(arguments)) if arguments.home or not fleet else None
     also = [*checked(arguments.also, home, arguments.ca), *other_homes(home, os.environ)]
@@ -82,7 +84,8 @@ def places_of(arguments: argparse.Namespace) -> tuple[Home | None, list[str]]:
 
 
 def lines_of(source: Source) -> list[dict[str, Any]]:
-    """What is said of each run, the worst first. Raises `QueryError` and `ServiceUnavailableError` as the source does."""
+    """What is said of each run, the worst first. Raises `QueryError` and `ServiceUnavailableError` as the source
+    does."""
     runs = worst_first(runs_of(queries.app_runs(source), datetime.now(UTC)))
     names = [known.name for known in runs]
     glances = {row["run"]: row for row in queries.app_runs_glance(source, runs=names).to_pylist()} if names else {}
@@ -112,7 +115,8 @@ def _shown(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _say_unlisted(home: Home) -> None:
-    """An empty store beside raw files is one in place of another that was lost, or of another disk: "no runs" would be wrong."""
+    """An empty store beside raw files is one in place of another that was lost, or of another disk: "no runs" would be
+    wrong."""
     with suppress(OSError):
         if has_files(home):
             complain(

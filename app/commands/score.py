@@ -1,16 +1,18 @@
-"""`logprobe score RUN --model VERSION=PATH` or `--sample FILE --model PATH`: scores the same tokens again and says which side deviates.
+"""`logprobe score RUN --model VERSION=PATH` or `--sample FILE --model PATH`: scores the same tokens again and says
+which side deviates.
 
 The JSON form is public API, one document, unknown is null:
 
     {"departs": "engine_state|engine|trainer|policy_age|none|unknown", "departs_all": [...], "why",
-     "scores": {"r", "r_fresh", "q", "t", "t_fresh"},
-     "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens", "broken", "p50", "p95", "p99", "largest", "outside",
-                "off", "tail", "sequences_off": [place in the sample …], "unequal", "first_unequal": [place, token of the response]}],
-     "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off,
-     "dtypes": [{"engine", "trainer", "k3", "interval", "abs_diff_mean", "tokens_per_s"}], empty without --dtypes,
-     "path": "decode|prefill", "exact": whether r and t are equal in every bit,
-     "breaks": {"a", "b", "sequence", "operation", "token": place in prompt and response, "after", "equal"}, null without --exact,
-     "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
+     "scores": {"r", "r_fresh", "q", "t", "t_fresh"}, "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens",
+     "broken", "p50", "p95", "p99", "largest", "outside",
+                "off", "tail", "sequences_off": [place in the sample …], "unequal", "first_unequal": [place, token of
+                the response]}],
+     "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off, "dtypes": [{"engine",
+     "trainer", "k3", "interval", "abs_diff_mean", "tokens_per_s"}], empty without --dtypes, "path": "decode|prefill",
+     "exact": whether r and t are equal in every bit, "breaks": {"a", "b", "sequence", "operation", "token": place in
+     prompt and response, "after", "equal"}, null without --exact, "noise_floor", "not_measured": [...], "engine": {…},
+     "tokens_per_s": {…}}
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def dtypes_text(grid: Sequence[DtypePair]) -> str:
 
 
 def text(found: Score, *, exact: bool = False) -> str:
-    """The scores for people: the verdict first, then the gaps it rests on; with `exact` the tokens that break bit equality."""
+    """The scores for people: the verdict first, then the gaps it rests on; with `exact` the tokens that break bit
+    equality."""
     lines = [f"departs  {', '.join(found.decision.departs_all) or found.decision.departs}: {found.decision.why}"]
     rows = [
         [

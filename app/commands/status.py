@@ -1,4 +1,5 @@
-"""`logprobe status [RUN]`: how a run is doing, from its records and from the service. Exit code 2 when its severity is critical.
+"""`logprobe status [RUN]`: how a run is doing, from its records and from the service. Exit code 2 when its severity is
+critical.
 
 Without RUN: the runs there are, as `logprobe runs` lists them.
 """

@@ -1,7 +1,9 @@
-"""`logprobe tokens RUN [--step N]`: the tokens of a step's worst sequence, coloured by their ratio, and which of them are worst.
+"""`logprobe tokens RUN [--step N]`: the tokens of a step's worst sequence, coloured by their ratio, and which of them
+are worst.
 
-The JSON form: ``{"run", "step", "pair", "sequences": [{"sample_id", "share"}], "sample_id", "tokens": [{"position", "id", "text", "state", "behaviour",
-"policy", "ratio", "k3"}]}``; `text` is null without a tokenizer, numbers are null where they cannot be measured.
+The JSON form: ``{"run", "step", "pair", "sequences": [{"sample_id", "share"}], "sample_id", "tokens": [{"position",
+"id", "text", "state", "behaviour", "policy", "ratio", "k3"}]}``; `text` is null without a tokenizer, numbers are null
+where they cannot be measured.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
 def describe(
     reader: Reader, home: Path, run: str, *, step: int | None, pair: Pair = "backend", sample: str | None = None
 ) -> dict[str, Any]:
-    """Everything the command says. `step`: None for the worst recent one. Raises `ConfigurationError` where there are no such tokens."""
+    """Everything the command says. `step`: None for the worst recent one. Raises `ConfigurationError` where there are
+    no such tokens."""
     steps = read_steps(reader, run, pair)
     number_of = steps.suggested() if step is None else step
     if number_of is None or number_of not in steps.step:

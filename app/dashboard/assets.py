@@ -1,7 +1,7 @@
 """Static files of the dashboard: our JavaScript modules and plotly.js.
 
-Served by us and not inlined, because an inlined script travels again with every rerun; the address carries a fingerprint
-of all files, so the browser may keep them for good. Nothing is loaded from elsewhere.
+Served by us and not inlined, because an inlined script travels again with every rerun; the address carries a
+fingerprint of all files, so the browser may keep them for good. Nothing is loaded from elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from streamlit import config
 
 @asynccontextmanager
 async def warmed(_: object) -> AsyncIterator[None]:
-    """A lifespan of the server. Not in a thread beside it: two threads that import the same packages can get in each other's way."""
+    """A lifespan of the server. Not in a thread beside it: two threads that import the same packages can get in each
+    other's way."""
     load()
     yield
 
@@ -33,7 +34,8 @@ def load() -> None:
     """Loads the first page's modules, and compresses the files that it asks for."""
     import_module("logprobe.app.dashboard.pages.overview")
     prepare()
-    # Streamlit has all garbage collected after every run of a page: what is loaded by now stays, and need not be looked at again.
+    # Streamlit has all garbage collected after every run of a page: what is loaded by now stays, and need not be looked
+    # at again.
     gc.collect()
     gc.freeze()
 

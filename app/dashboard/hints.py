@@ -1,7 +1,7 @@
 """What a page will need is named with the page itself, so that the browser fetches it beside Streamlit's own files.
 
-Otherwise it would learn of our modules, of plotly.js and of the parts of Streamlit that show them only from the first answer to its
-websocket, when it could already draw.
+Otherwise it would learn of our modules, of plotly.js and of the parts of Streamlit that show them only from the first
+answer to its websocket, when it could already draw.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def link(page: str) -> str:
 
 
 def late_chunks() -> list[str]:
-    """Streamlit's files behind `_LATE`, with what they import, that its page does not name itself; none where it has no such files."""
+    """Streamlit's files behind `_LATE`, with what they import, that its page does not name itself; none where it has no
+    such files."""
     page, folder = _STREAMLIT / "index.html", _STREAMLIT / "static" / "js"
     named = page.read_text(encoding="utf-8") if page.is_file() else ""
     found: dict[str, None] = {}

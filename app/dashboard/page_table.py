@@ -9,13 +9,15 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the dashboard, drawn by `draw` of the module in `pages/` that has the name of its path; that of "" is `overview`.
+    """A page of the dashboard, drawn by `draw` of the module in `pages/` that has the name of its path; that of "" is
+    `overview`.
 
     Attributes:
         path: in the address; "" for the first one.
         key: opens it after "g".
         title: of its tab.
-        about: the question that it answers and how to read it, for someone who has never seen it: two sentences at most.
+        about: the question that it answers and how to read it, for someone who has never seen it: two sentences at
+            most.
         next: path of a page to go on to → what for.
         parts: name of a part, in their order on the page → what it shows.
         panels: modules in `browser/` that it draws with; the browser fetches them together with the page.

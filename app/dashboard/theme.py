@@ -1,7 +1,7 @@
 """Colours of the dashboard, light and dark, and the settings Streamlit is started with.
 
-Series colours follow Okabe and Ito's palette, which stays apart for the common kinds of colour blindness; a pair also has
-its own dash, so that colour never carries the meaning alone.
+Series colours follow Okabe and Ito's palette, which stays apart for the common kinds of colour blindness; a pair also
+has its own dash, so that colour never carries the meaning alone.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ def streamlit_options() -> dict[str, str]:
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
         "client.showErrorLinks": "false",
-        # A message that did not change is sent as a reference to what the browser keeps. It says what it keeps when it asks, and
-        # may drop it before the answer comes, after so many runs without it: with Streamlit's 2, going to a page and back was enough.
+        # A message that did not change is sent as a reference to what the browser keeps. It says what it keeps when it
+        # asks, and may drop it before the answer comes, after so many runs without it: with Streamlit's 2, going to a
+        # page and back was enough.
         "global.maxCachedMessageAge": "16",
         "theme.baseFontSize": "14",
         "theme.baseRadius": "6px",

@@ -123,7 +123,8 @@ def require_run(run: str, known: Sequence[str]) -> None:
 
 
 def arg(names: str, words: str, **options: Any) -> Declare:
-    """An argument as help shows it: ``--flag``, ``--option VALUE``, or its name and ``VALUE`` where it is positional; `options` as argparse has them."""
+    """An argument as help shows it: ``--flag``, ``--option VALUE``, or its name and ``VALUE`` where it is positional;
+    `options` as argparse has them."""
     parts = names.split()
     flags = [part for part in parts if part.startswith("--") and part != "--"] or parts[:1]
     if value := " ".join(part for part in parts if part not in flags):

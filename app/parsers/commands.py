@@ -1,7 +1,7 @@
 """Every command of `logprobe`: its name, what it does, and what it takes. Imports nothing heavy.
 
-A command is declared here and nowhere else: grammar and help follow from its entry, and ``run(arguments)`` of the module of
-`logprobe.app.commands` that has its name does the work.
+A command is declared here and nowhere else: grammar and help follow from its entry, and ``run(arguments)`` of the
+module of `logprobe.app.commands` that has its name does the work.
 """
 
 from __future__ import annotations

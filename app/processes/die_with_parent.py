@@ -1,7 +1,8 @@
-"""Runs a program that must not outlive its parent: ``python -m logprobe.app.processes.die_with_parent <parent pid> <program> [argument …]``.
+"""Runs a program that must not outlive its parent: ``python -m logprobe.app.processes.die_with_parent <parent pid>
+<program> [argument …]``.
 
-The kernel is asked to send SIGTERM when the parent dies, even by kill -9; then this process becomes the program. Done in
-the child, after exec, because code between fork and exec is unsafe in a parent with threads.
+The kernel is asked to send SIGTERM when the parent dies, even by kill -9; then this process becomes the program. Done
+in the child, after exec, because code between fork and exec is unsafe in a parent with threads.
 """
 
 from __future__ import annotations

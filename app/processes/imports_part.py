@@ -1,4 +1,5 @@
-"""The folders of `imports` as a part of the service: a process per entry (`logprobe import … --follow`), restarted when it ends.
+"""The folders of `imports` as a part of the service: a process per entry (`logprobe import … --follow`), restarted when
+it ends.
 
 Processes of their own, because they wait for other people's disks and hold other people's data.
 

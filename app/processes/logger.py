@@ -1,7 +1,7 @@
 """The process behind one entry of `loggers`: ``python -m logprobe.app.processes.logger --home DIR --number N``.
 
-Apart from the service, because what it calls is other people's and may hang or die with their servers; `logprobe up` starts it again
-with growing pauses, and it resumes where the target is.
+Apart from the service, because what it calls is other people's and may hang or die with their servers; `logprobe up`
+starts it again with growing pauses, and it resumes where the target is.
 
 loggers:
   - to: tensorboard
@@ -40,7 +40,8 @@ _KIND: Final = TypeAdapter(tuple[Logger, ...])
 
 
 def load(home: Home) -> tuple[Logger, ...]:
-    """The loggers of a home. Raises `ConfigurationError` that names file and line, and `MissingExtraError` when a package is not installed."""
+    """The loggers of a home. Raises `ConfigurationError` that names file and line, and `MissingExtraError` when a
+    package is not installed."""
     loggers = settings_file.read(home.path, "loggers", _KIND, ())
     for logger in loggers:
         require(logger.to)

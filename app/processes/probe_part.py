@@ -1,4 +1,5 @@
-"""The engines of `probe` as a part of the service: one job looks at each in turn, and has it score a few of its sequences again.
+"""The engines of `probe` as a part of the service: one job looks at each in turn, and has it score a few of its
+sequences again.
 
 probe:
   - url: http://localhost:8000   # of `vllm serve`

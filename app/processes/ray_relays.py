@@ -1,7 +1,8 @@
 """One relay per node of a Ray cluster: a detached actor bound to each node keeps a relay process running there.
 
-Actors outlive the command and the driver that placed them. One that dies is started again by Ray on its node, its relay with it; one whose
-node is lost ends, and what lay in that node's spool went with the node. Killed at any moment, a relay loses nothing (see `collectors.relay`).
+Actors outlive the command and the driver that placed them. One that dies is started again by Ray on its node, its relay
+with it; one whose node is lost ends, and what lay in that node's spool went with the node. Killed at any moment, a
+relay loses nothing (see `collectors.relay`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node's relay. `segments`: waiting in the spool, None: not known; `problem`: the last words of a relay that does not run."""
+    """A node's relay. `segments`: waiting in the spool, None: not known; `problem`: the last words of a relay that does
+    not run."""
 
     node: str
     home: str = ""

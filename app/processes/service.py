@@ -2,8 +2,8 @@
 
     python -m logprobe.app.processes.service --home DIR [--bind ADDRESS] [--port PORT] [--health-port PORT] …
 
-`logprobe up` starts it. It stops cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the
-store closed.
+`logprobe up` starts it. It stops cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs
+written, the store closed.
 """
 
 from __future__ import annotations

@@ -30,10 +30,12 @@ from logprobe.monitor.objects import settings as storage
 from logprobe.monitor.relay.files import RelayFiles
 from logprobe.monitor.service.flight import required_token
 
-# Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see `logprobe.monitor.service.heap`.
+# Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see
+# `logprobe.monitor.service.heap`.
 SERVICE_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
-# Below those that Linux hands out by itself, to whoever asks for any port and to every connection that leaves this machine.
+# Below those that Linux hands out by itself, to whoever asks for any port and to every connection that leaves this
+# machine.
 _QUIET_PORTS: Final = range(15_000, 30_000)
 _QUIET_TRIES: Final = 20
 
@@ -67,11 +69,12 @@ def require_certificate(home: Home) -> None:
 
 
 class Stack:
-    """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access` lets in.
+    """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access`
+    lets in.
 
-    `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`, `readers`: address and port for relays, and for
-    readers on other machines; None: none. `also`: other homes and services whose runs the Compare page offers, `ca`: the authorities to
-    trust there, see `logprobe.monitor.elsewhere`.
+    `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`, `readers`: address and
+    port for relays, and for readers on other machines; None: none. `also`: other homes and services whose runs the
+    Compare page offers, `ca`: the authorities to trust there, see `logprobe.monitor.elsewhere`.
     """
 
     def __init__(
@@ -88,7 +91,8 @@ class Stack:
         ca: Path | None = None,
         shown: str | None = None,
     ) -> None:
-        """`shown`: the run that the address it says opens. Raises `HomeBusyError`, `ConfigurationError` or `MissingExtraError` at once when it could not run."""
+        """`shown`: the run that the address it says opens. Raises `HomeBusyError`, `ConfigurationError` or
+        `MissingExtraError` at once when it could not run."""
         require_extras(app=app)
         owner = home.owner()
         if owner is not None:

@@ -1,7 +1,8 @@
 """Keeps a few child processes running: starts them, restarts them with back-off when they die, stops them together.
 
 Children run in sessions of their own, so that Ctrl-C in a terminal reaches the supervisor only and it decides on the
-order of stopping; they are tethered (`logprobe.app.processes.die_with_parent`), so that none outlives a supervisor killed with SIGKILL.
+order of stopping; they are tethered (`logprobe.app.processes.die_with_parent`), so that none outlives a supervisor
+killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class ChildFailedError(LogprobeError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What to run. `ready` says whether it does its work; until then it is final if it ends by itself, afterwards it is restarted.
+    """What to run. `ready` says whether it does its work; until then it is final if it ends by itself, afterwards it is
+    restarted.
 
     One that was killed, as a machine without memory does, said nothing of itself: it is restarted in any case.
     """
@@ -184,7 +186,8 @@ class Supervisor:
 
 
 class _Memory:
-    """What the kernel says of processes that it killed because memory ran out, of the machine or of a container: how many, not which."""
+    """What the kernel says of processes that it killed because memory ran out, of the machine or of a container: how
+    many, not which."""
 
     def __init__(self) -> None:
         self._seen: deque[int | None] = deque(maxlen=2)
@@ -213,8 +216,8 @@ def _memory_kills() -> int | None:
 def stop_on_signals() -> Iterator[threading.Event]:
     """An event that SIGINT, SIGTERM and SIGHUP set, within the block; a second one interrupts at once."""
     stop = threading.Event()
-    # A handler runs in the thread that waits for the event, maybe while that holds the event's lock; setting it there could
-    # deadlock. A `SimpleQueue` may be used in handlers, and another thread waits at its end.
+    # A handler runs in the thread that waits for the event, maybe while that holds the event's lock; setting it there
+    # could deadlock. A `SimpleQueue` may be used in handlers, and another thread waits at its end.
     asked: queue.SimpleQueue[None] = queue.SimpleQueue()
     seen: list[int] = []
 

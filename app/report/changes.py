@@ -1,4 +1,5 @@
-"""What changed before the onset of an incident: settings with both values, replicas and slices of the data that came or went. Pure."""
+"""What changed before the onset of an incident: settings with both values, replicas and slices of the data that came or
+went. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def kind(row: Row) -> str:
 
 
 def came_and_went(parts: Sequence[Row], onset: int) -> list[tuple[int, str, str]]:
-    """Replicas and tags that came up within the steps looked at, or were last seen before the onset: (step, what, words).
+    """Replicas and tags that came up within the steps looked at, or were last seen before the onset: (step, what,
+    words).
 
     Args:
         parts: rows of `incident_parts`; what is there in the first step was there before.

@@ -1,7 +1,7 @@
 """Line charts as inline SVG: a few kilobytes where a chart library is megabytes. Pure.
 
-Colour never carries the meaning alone: each line has its own dash. A line is thinned to what the eye can tell apart at this size, with
-its extremes kept; a step without a value is a gap.
+Colour never carries the meaning alone: each line has its own dash. A line is thinned to what the eye can tell apart at
+this size, with its extremes kept; a step without a value is a gap.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn; `band`: (x, low, high); `mark`: an x to look at, with its words; `alt`: what it shows, in a sentence."""
+    """What is drawn; `band`: (x, low, high); `mark`: an x to look at, with its words; `alt`: what it shows, in a
+    sentence."""
 
     title: str
     alt: str

@@ -78,14 +78,16 @@ def _kept(opened: Row | None) -> DiagnosisDocument | None:
 
 
 def _undiagnosed(run: str) -> DiagnosisDocument:
-    """In the place of the diagnosis of an incident that was closed before there was one: that of today is not about it."""
+    """In the place of the diagnosis of an incident that was closed before there was one: that of today is not about
+    it."""
     missing = NotMeasured("diagnosis", UNDIAGNOSED, "run `logprobe diagnose` while an incident is open")
     advice = Correction("do_not_enable", UNDIAGNOSED)
     return Diagnosis(run, "no_data", None, None, "unknown", (), (missing,), advice).document()
 
 
 def _about(place: Place, row: Row) -> bool:
-    """Whether a person did something about the run: its alerts and incidents begin with its name, which other names may begin with."""
+    """Whether a person did something about the run: its alerts and incidents begin with its name, which other names may
+    begin with."""
     subject, run = row["subject"], place.run
     if row["action"] == "commented" or not (subject == run or subject.startswith((f"{run}/", f"{run}#"))):
         return False

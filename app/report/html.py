@@ -1,6 +1,7 @@
 """HTML as text, with everything that came from outside escaped. Pure.
 
-`Markup` is finished HTML; whatever else is put into a page is text and is escaped on its way in, so a name can never become markup.
+`Markup` is finished HTML; whatever else is put into a page is text and is escaped on its way in, so a name can never
+become markup.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def escaped(value: Any) -> Markup:
 
 
 def element(tag: str, *content: Any, **attributes: str) -> Markup:
-    """One element; attributes are escaped. ``class_`` and ``aria_label`` lose or turn their underscores. In prose, backticks mark code.
+    """One element; attributes are escaped. ``class_`` and ``aria_label`` lose or turn their underscores. In prose,
+    backticks mark code.
 
     >>> element("p", "a < b", class_="x"), element("td", "see `<x>`")
     ('<p class="x">a &lt; b</p>', '<td>see <code>&lt;x&gt;</code></td>')
@@ -62,7 +64,8 @@ def section(title: str, *content: Any) -> Markup:
 
 
 def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:
-    """A table with a caption and scoped headings; its first column names the rows. It scrolls sideways where it does not fit."""
+    """A table with a caption and scoped headings; its first column names the rows. It scrolls sideways where it does
+    not fit."""
     head = element("tr", *(element("th", name, scope="col") for name in header))
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", value) for value in row[1:])) for row in rows

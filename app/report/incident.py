@@ -1,4 +1,5 @@
-"""The one document about what went wrong with a run: since which step, in which layer, what to do and was done, and what that stands on. Pure.
+"""The one document about what went wrong with a run: since which step, in which layer, what to do and was done, and
+what that stands on. Pure.
 
 `logprobe report`, `logprobe incidents` and the page of an incident show it.
 """
@@ -150,7 +151,8 @@ def alert_line(incident: Incident) -> str:
 
 
 def alert_remedies(incident: Incident) -> list[tuple[str, str]]:
-    """The alerts that made a run critical whose diagnosis does not call it so, each with what to do about it; empty: the diagnosis does."""
+    """The alerts that made a run critical whose diagnosis does not call it so, each with what to do about it; empty:
+    the diagnosis does."""
     silent = "no message said what to do; see the runbook of the rule."
     return [(row["rule"], row["words"] or silent) for row in incident.critical] if incident.by_alert else []
 
@@ -213,7 +215,8 @@ def _trend(since: int | None, history: History) -> Chart:
 
 
 def happened(incident: Incident) -> list[tuple[Any, ...]]:
-    """What happened, as (UTC, step, what, words), in the order of time; what is known by its step alone stands by that step's time."""
+    """What happened, as (UTC, step, what, words), in the order of time; what is known by its step alone stands by that
+    step's time."""
     events = sorted(_events(incident), key=lambda event: (event[0] is None, event[0] or _NEVER))
     return [(when(time), *rest) for time, *rest in events]
 
@@ -242,7 +245,8 @@ def _events(incident: Incident) -> Iterator[Event]:
 
 
 def changes(incident: Incident) -> list[tuple[Any, ...]]:
-    """What changed in the steps before the onset, as (UTC, step, what, change): settings with both values, restarts, replicas, tags."""
+    """What changed in the steps before the onset, as (UTC, step, what, change): settings with both values, restarts,
+    replicas, tags."""
     since = incident.since
     if since is None:
         return []
@@ -325,12 +329,13 @@ _NEWEST: Final = 50  # rows of alerts, actions and updates
 class Incident:
     """What is reported. `headline`: the verdict in a sentence; rows are those of the stored queries.
 
-    `document`: the diagnosis. `current`: alerts as they are now; the others newest first. `sequences`: the worst of one step; `step`: which
-    one, None: none was measured. `experiment`: the newest bisection; None: there is none. `standing`: of the correction. `deeds`: what people
-    did about its alerts; `events`: updates, changed configurations and restarts; `configs`, `parts`: rows of `incident_configs` and
-    `incident_parts`; `proof`: the picture of the finding that leads. `saved`: row of `incident_checkpoints`;
-    None: no onset. `opened`: row of `incident_show`; None: the run as it stands. `comments`: on it; `similar`: incidents of other runs;
-    `critical`: its critical alerts, rows of `incident_critical`.
+    `document`: the diagnosis. `current`: alerts as they are now; the others newest first. `sequences`: the worst of one
+    step; `step`: which one, None: none was measured. `experiment`: the newest bisection; None: there is none.
+    `standing`: of the correction. `deeds`: what people did about its alerts; `events`: updates, changed configurations
+    and restarts; `configs`, `parts`: rows of `incident_configs` and `incident_parts`; `proof`: the picture of the
+    finding that leads. `saved`: row of `incident_checkpoints`; None: no onset. `opened`: row of `incident_show`; None:
+    the run as it stands. `comments`: on it; `similar`: incidents of other runs; `critical`: its critical alerts, rows
+    of `incident_critical`.
     """
 
     document: DiagnosisDocument
@@ -431,7 +436,8 @@ def annex(incident: Incident) -> Iterator[Markup]:
 
 
 def similar(incident: Incident) -> list[tuple[Any, ...]]:
-    """Incidents of other runs with the same leading cause: id, when they opened, since which step, and how they ended."""
+    """Incidents of other runs with the same leading cause: id, when they opened, since which step, and how they
+    ended."""
     return [
         (
             row["id"],

@@ -1,4 +1,5 @@
-"""A comparison of runs in words: outcome, numbers and onsets of each run; for reports, the Compare page and the command line. Pure."""
+"""A comparison of runs in words: outcome, numbers and onsets of each run; for reports, the Compare page and the command
+line. Pure."""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def onset_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def _high_from_start(pairing: Pairing) -> bool:
-    """Whether K3 is above the baseline's band from the first common steps on: such a run has no past in which it was fine."""
+    """Whether K3 is above the baseline's band from the first common steps on: such a run has no past in which it was
+    fine."""
     track = next((item.trajectory for item in pairing.metrics if item.metric == K3), None)
     if track is None or track.side != "above" or not track.blocks:
         return False

@@ -31,7 +31,8 @@ def advised(document: DiagnosisDocument, standing: Standing = OFF) -> str:
 
 
 def in_force(document: DiagnosisDocument, standing: Standing = OFF) -> CorrectionDocument:
-    """The advice of a diagnosis, ``{"advice", "why"}``, or why the controller does not follow it: there is no second opinion."""
+    """The advice of a diagnosis, ``{"advice", "why"}``, or why the controller does not follow it: there is no second
+    opinion."""
     correction = document["correction"]
     held = correction["advice"] == "enable" and not standing.on and standing.objection not in {None, STOPPED}
     return {"advice": "do_not_enable", "why": standing.waiting or ""} if held else correction
@@ -77,13 +78,15 @@ def method(config: Mapping[str, Any] | None) -> str:
 
 
 def settings(finding: FindingDocument, standing: Standing = OFF) -> list[SettingDocument]:
-    """What the remedy is called in the run's framework; where a correction was tried, without the settings that are one."""
+    """What the remedy is called in the run's framework; where a correction was tried, without the settings that are
+    one."""
     tried = standing.on or standing.ended is not None
     return [setting for setting in finding.get("settings", ()) if not (tried and setting["corrects"])]
 
 
 def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
-    """Why an alarming finding of `document` names no setting; "": it names one, or a diagnosis of an earlier version could not."""
+    """Why an alarming finding of `document` names no setting; "": it names one, or a diagnosis of an earlier version
+    could not."""
     if finding.get("settings", True) or not alarms(finding) or "framework" not in document:
         return ""
     if document["framework"] is None:

@@ -85,8 +85,8 @@ _VERDICTS: Final = {
 def extent(document: DiagnosisDocument, growth: Growth) -> str:
     """How large K3 is, in words; "": not known.
 
-    Measured by the run's own normal. A run that is wrong without having grown was wrong from its first step: its own normal says
-    nothing then, and K3 is measured by what such setups have.
+    Measured by the run's own normal. A run that is wrong without having grown was wrong from its first step: its own
+    normal says nothing then, and K3 is measured by what such setups have.
     """
     level = document.get("level")
     if document["verdict"] in _WRONG and growth.verdict not in _WRONG and level is not None:
@@ -158,7 +158,8 @@ def share(finding: FindingDocument) -> str:
 
 
 def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
-    """Why an informational finding asks for nothing: only noise whose level was compared with a recorded setup is normal for it.
+    """Why an informational finding asks for nothing: only noise whose level was compared with a recorded setup is
+    normal for it.
 
     >>> informational({"cause": "low_precision"}, {"level": {"status": "unknown set-up"}})
     'no set-up recorded to compare with'
@@ -170,7 +171,8 @@ def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
 
 
 def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str]:
-    """How much of K3 a finding of `document` explains, and whether it is accepted, informational, or forbids a correction."""
+    """How much of K3 a finding of `document` explains, and whether it is accepted, informational, or forbids a
+    correction."""
     said = [share(finding)]
     if (accepted := finding.get("accepted")) is not None:
         said.append(f"accepted: {accepted['because']}")
@@ -208,7 +210,8 @@ def arm_cells(arm: Mapping[str, Any]) -> list[str]:
 
 
 def _speed(ratio: Sequence[float] | None) -> str:
-    """Times the tokens/s of the engine as configured, with the interval; documents from before it was measured have none."""
+    """Times the tokens/s of the engine as configured, with the interval; documents from before it was measured have
+    none."""
     return "–" if ratio is None else f"×{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
 
 

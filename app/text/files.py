@@ -1,4 +1,5 @@
-"""What the service does with a home's files, in words: the folders that are followed, and raw tokens on the disk and in the object store."""
+"""What the service does with a home's files, in words: the folders that are followed, and raw tokens on the disk and in
+the object store."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ def imports_of(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def following(follower: Mapping[str, Any]) -> str:
     """One entry as a sentence.
 
-    >>> following({"format": "prime-rl", "path": "/out", "state": "following", "files": 3, "units": 40, "bad_units": 0,
-    ...            "waiting": 1, "broken": 0, "shown": ["step_3/rank_0.jsonl: prime-rl has not marked its step STABLE"]})
-    'prime-rl from /out: following, 3 files, 40 units added; 1 waiting (step_3/rank_0.jsonl: prime-rl has not marked its step STABLE)'
+    >>> following({"format": "prime-rl", "path": "/out", "state": "following", "files": 3, "units": 40,
+    ...            "bad_units": 0, "waiting": 1, "broken": 0, "shown": ["step_3: not marked STABLE"]})
+    'prime-rl from /out: following, 3 files, 40 units added; 1 waiting (step_3: not marked STABLE)'
     """
     return f"{follower['format']} from {follower['path']}: {follower['state']}{amounts(follower)}{delays(follower)}"
 
@@ -71,7 +72,8 @@ def _files(number: int, size: int) -> str:
 
 
 def store_of(progress: Mapping[str, Any]) -> str:
-    """What the store holds, its limit, what it could give back and how fast it grows, by what the job `store_budget` saw last."""
+    """What the store holds, its limit, what it could give back and how fast it grows, by what the job `store_budget`
+    saw last."""
     if "bytes" not in progress:
         return "size unknown: the service has not checked yet"
     limit = progress["max_bytes"]

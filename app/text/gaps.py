@@ -220,7 +220,8 @@ ATTEMPTS_REMEDY: Final = (
 
 
 def attempts(row: queries.CliAttempts) -> str | None:
-    """Steps that hold records of several attempts; a row of `cli_attempts`. None: those of older ones are all set aside."""
+    """Steps that hold records of several attempts; a row of `cli_attempts`. None: those of older ones are all set
+    aside."""
     if not row["steps"]:
         return None
     which = _these_steps(row["steps"], row["first_step"], row["last_step"])
@@ -253,7 +254,8 @@ def doubled(row: queries.CliDoubled) -> str:
 
 
 def sent(row: queries.CliSent) -> str | None:
-    """What the collectors say they wrote, against what is stored of it; a row of `cli_sent`. None: none of them has said."""
+    """What the collectors say they wrote, against what is stored of it; a row of `cli_sent`. None: none of them has
+    said."""
     if not row["collectors"]:
         return None
     by = "1 collector" if row["collectors"] == 1 else f"{row['collectors']:,} collectors"

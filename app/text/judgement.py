@@ -121,7 +121,8 @@ def standing(judgement: Judgement, run: str, page: str | None = None) -> Standin
 
 
 def cause(judgement: Judgement) -> str:
-    """Why, in a few words: the finding that leads, or the alert that fires; "": nothing is wrong, or nothing explains it."""
+    """Why, in a few words: the finding that leads, or the alert that fires; "": nothing is wrong, or nothing explains
+    it."""
     if judgement.severity not in {"critical", "warning"}:
         return ""
     if judgement.cause is not None:

@@ -1,4 +1,5 @@
-"""What collectors lost, or wrote and is nowhere any more, in words, and what to do about it; for commands and the Data page."""
+"""What collectors lost, or wrote and is nowhere any more, in words, and what to do about it; for commands and the Data
+page."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def waiting_segments(home: Path, run: str) -> int:
 
 
 def gone(sent: queries.CliSent, waiting: int, quarantined: int) -> tuple[str, str] | None:
-    """Sequences that collectors wrote and that are neither stored, nor in the spool, nor in quarantine; and what to do about it.
+    """Sequences that collectors wrote and that are neither stored, nor in the spool, nor in quarantine; and what to do
+    about it.
 
     None: none is gone, or it cannot be known yet.
     """

@@ -17,7 +17,8 @@ Glance = Mapping[str, Any]  # a row of `app_runs_glance`
 
 
 def worst_first(runs: Iterable[Run]) -> list[Run]:
-    """The most severe first; among equals those that still run, then the newest, then by name with its numbers as numbers."""
+    """The most severe first; among equals those that still run, then the newest, then by name with its numbers as
+    numbers."""
     return sorted(runs, key=_rank)
 
 
@@ -37,7 +38,8 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: str = "") -> list[Run]:
-    """Runs whose name, cause, alerts, owner or tags have all of `words`, of a severity and in a state where these are given."""
+    """Runs whose name, cause, alerts, owner or tags have all of `words`, of a severity and in a state where these are
+    given."""
     sought = words.lower().split()
     return [
         run

@@ -79,7 +79,8 @@ def write_table(table: pa.Table, out: TextIO) -> None:
 
 
 def write_csv(table: pa.Table, out: TextIO, *, raw: bool = False) -> None:
-    """RFC 4180 with a header line; nested values as JSON; unknown as nothing; texts as `csv_cell` has them, with `raw` as they are."""
+    """RFC 4180 with a header line; nested values as JSON; unknown as nothing; texts as `csv_cell` has them, with `raw`
+    as they are."""
     writer = csv.writer(out, lineterminator="\n")
     text = str if raw else csv_cell
     writer.writerow([text(name) for name in table.column_names])
@@ -105,7 +106,8 @@ def write_json(table: pa.Table, out: TextIO) -> None:
 
 
 def show(document: Any, words: Callable[[], str | Iterable[str]], *, as_json: bool) -> None:
-    """Writes a document for programs, or what `words` says of it for people: a text, or lines that may hold anything."""
+    """Writes a document for programs, or what `words` says of it for people: a text, or lines that may hold
+    anything."""
     if as_json:
         sys.stdout.write(f"{dump(document)}\n")
     else:
@@ -125,7 +127,8 @@ def dump_rows(head: Mapping[str, Any], name: str, rows: Iterable[Any]) -> str:
 
 
 def dump(document: Any) -> str:
-    """JSON without NaN or infinities (unknown is null) and with times as ISO 8601; exact, but control characters are escaped."""
+    """JSON without NaN or infinities (unknown is null) and with times as ISO 8601; exact, but control characters are
+    escaped."""
     return json.dumps(plain(document), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
 
 

@@ -35,7 +35,8 @@ def replace_line(text: str) -> None:
 
 
 def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
-    """Writes texts on stdout, each in one of the terminal's 256 colours (None: its own); without colours where no one looks or ``NO_COLOR`` is set."""
+    """Writes texts on stdout, each in one of the terminal's 256 colours (None: its own); without colours where no one
+    looks or ``NO_COLOR`` is set."""
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     out = getattr(sys.stdout, "steering", sys.stdout)
     for text, colour in pieces:

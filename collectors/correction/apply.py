@@ -55,7 +55,8 @@ class Correction:
         return _acknowledged(self.config, self.report)
 
     def deferred(self) -> Callable[[], Acknowledgement]:
-        """What gives `acknowledgement` later, in any thread; nothing is waited for here, and no batch is kept until then.
+        """What gives `acknowledgement` later, in any thread; nothing is waited for here, and no batch is kept until
+        then.
 
         This is how `Recorder.step(correction=…)` takes a correction.
         """
@@ -79,9 +80,10 @@ def correct(
 ) -> Correction:
     """The weights and the response mask of a batch under `config`.
 
-    All arrays are padded [batch, time], or lists of 1-D arrays; numpy or torch, on any device, in any float type. No device is
-    waited for. What stands where the mask is 0 has no effect, NaN included. A broken token under the mask (see
-    `arithmetic.sound`) is dropped and counted in the report; where a product over the sequence is taken, its sequence is.
+    All arrays are padded [batch, time], or lists of 1-D arrays; numpy or torch, on any device, in any float type. No
+    device is waited for. What stands where the mask is 0 has no effect, NaN included. A broken token under the mask
+    (see `arithmetic.sound`) is dropped and counted in the report; where a product over the sequence is taken, its
+    sequence is.
 
     Args:
         config: what to do.
@@ -90,7 +92,8 @@ def correct(
         mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
         current_logprobs: c, of the policy of now, for off-policy sequence masking; None: t is used.
         advantages: per token, or one per sequence; for what needs them, and for `masked_advantage_frac` in the report.
-        group: torch.distributed process group over whose ranks weights are normalized; None: this process alone. Every rank must call.
+        group: torch.distributed process group over whose ranks weights are normalized; None: this process alone. Every
+            rank must call.
 
     Raises:
         InputError: shapes that do not agree, or advantages missing where the configuration needs them.
@@ -228,9 +231,11 @@ def _off_policy(config: CorrectionConfig, tokens: Tokens) -> Array | None:
 
 
 def _summed(values: Array, group: Any) -> Array:
-    """`values` summed over the ranks of `group`, in place; None: this process alone. Every rank of the group must come here.
+    """`values` summed over the ranks of `group`, in place; None: this process alone. Every rank of the group must come
+    here.
 
-    torch is not imported: a caller with a group has imported it. Raises `InputError` for a group with arrays that are no torch tensors.
+    torch is not imported: a caller with a group has imported it. Raises `InputError` for a group with arrays that are
+    no torch tensors.
     """
     if group is None:
         return values

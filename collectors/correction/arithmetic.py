@@ -1,7 +1,7 @@
 """Arithmetic of corrections in the array API: one code path for numpy arrays and torch tensors.
 
-Every function takes the array namespace `xp` first. Values are 0 wherever `valid` is False, so that sums need no second look at
-the mask and nothing that stands under mask = 0 can reach a result or a gradient.
+Every function takes the array namespace `xp` first. Values are 0 wherever `valid` is False, so that sums need no second
+look at the mask and nothing that stands under mask = 0 can reach a result or a gradient.
 
 Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
 """
@@ -25,7 +25,8 @@ def detached(values: Array) -> Array:
 
 
 def constant(xp: Namespace, value: float, like: Array) -> Array:
-    """A 0-d array of the type and on the device of `like`, filled there: a copy from the host would wait for the device."""
+    """A 0-d array of the type and on the device of `like`, filled there: a copy from the host would wait for the
+    device."""
     return xp.full((), value, dtype=like.dtype, device=array_api_compat.device(like))
 
 
@@ -40,7 +41,8 @@ def bounded(values: Array, lower: float | None, upper: float | None) -> Array:
 
 
 def sound(behaviour: Array, policy: Array) -> Array:
-    """Where both log-probs can be ones: finite, no sentinel, no probability above 1, no exact 0.0 for an unlikely token.
+    """Where both log-probs can be ones: finite, no sentinel, no probability above 1, no exact 0.0 for an unlikely
+    token.
 
     The rules are those of `kernel`; NaN fails every comparison.
     """
@@ -73,7 +75,8 @@ def _finite(values: Array) -> Array:
 
 
 def difference(xp: Namespace, policy: Array, behaviour: Array, valid: Array) -> Array:
-    """Log-ratio d, 0 where not valid. Both sides are made 0 there first: a NaN would otherwise return through the gradient."""
+    """Log-ratio d, 0 where not valid. Both sides are made 0 there first: a NaN would otherwise return through the
+    gradient."""
     return where(xp, valid, policy) - where(xp, valid, behaviour)
 
 

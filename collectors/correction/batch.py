@@ -214,7 +214,8 @@ def _per_sequence(xp: Namespace, value: Any, layout: Layout, reference: Any) -> 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """What every part of a correction looks at; arrays [B, T], advantages possibly [B, 1]. Nothing carries a gradient."""
+    """What every part of a correction looks at; arrays [B, T], advantages possibly [B, 1]. Nothing carries a
+    gradient."""
 
     xp: Namespace
     rollout: Array

@@ -40,8 +40,9 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
 class CorrectionConfig:
     """What a correction does. ρ is the importance ratio ``exp(trainer − rollout)`` of the level it is taken at.
 
-    Levels: ``token`` one ρ per token; ``sequence`` the product over a sequence's tokens; ``geometric`` their geometric mean.
-    All bounds are inclusive. None where a number is expected: no such bound. What a level or mode does not use is ignored.
+    Levels: ``token`` one ρ per token; ``sequence`` the product over a sequence's tokens; ``geometric`` their geometric
+    mean. All bounds are inclusive. None where a number is expected: no such bound. What a level or mode does not use is
+    ignored.
 
     Args:
         is_level: of the importance weights; None: every kept token has weight 1.
@@ -52,19 +53,19 @@ class CorrectionConfig:
         rs_level: of rejection sampling; None: none. ``max``: the most extreme token decides for its sequence.
         rs_lower: tokens or sequences below are dropped.
         rs_upper: tokens or sequences above are dropped.
-        rs_measure: what the bounds of rejection are about: ``ratio`` is ρ; ``k2`` and ``k3`` are the estimators d²/2 and e^d − 1 − d;
-            ``binary_kl`` the KL divergence, rollout to trainer, of the token against all others; ``prob_diff`` e^t − e^r (its
-            lower bound is below 0).
+        rs_measure: what the bounds of rejection are about: ``ratio`` is ρ; ``k2`` and ``k3`` are the estimators d²/2
+            and e^d − 1 − d; ``binary_kl`` the KL divergence, rollout to trainer, of the token against all others;
+            ``prob_diff`` e^t − e^r (its lower bound is below 0).
         rs_by_advantage: the upper bound holds for tokens of positive advantage, the lower one for all others (DPPO).
         veto: a sequence is dropped when ρ of any of its tokens is below.
-        sequence_mask_delta: a sequence of negative mean advantage is dropped when mean(rollout − current) is above: off-policy
-            sequence masking (DeepSeek-V3.2).
-        normalize: divide the weights by their mean over the batch, and over all ranks where a group is given: over tokens at
-            level ``token``, over sequences at the others. Bounds hold before it.
-        normalize_by: in mode ``mask``: whether that mean is of the ratios before masking (slime) or of the weights, zeros included
-            (verl's IcePop). Without masking both are the same.
-        denominator: what divides a mean of token losses: ``keep`` the tokens that there were before the correction, so that what is
-            dropped counts as 0; ``renormalize`` the tokens that are left.
+        sequence_mask_delta: a sequence of negative mean advantage is dropped when mean(rollout − current) is above:
+            off-policy sequence masking (DeepSeek-V3.2).
+        normalize: divide the weights by their mean over the batch, and over all ranks where a group is given: over
+            tokens at level ``token``, over sequences at the others. Bounds hold before it.
+        normalize_by: in mode ``mask``: whether that mean is of the ratios before masking (slime) or of the weights,
+            zeros included (verl's IcePop). Without masking both are the same.
+        denominator: what divides a mean of token losses: ``keep`` the tokens that there were before the correction, so
+            that what is dropped counts as 0; ``renormalize`` the tokens that are left.
         clamp: where log-ratios are limited to ±20: of the ``level``, or of each ``token`` before it is summed up.
 
     Raises:

@@ -1,7 +1,8 @@
 """Policy losses that corrections go with, with their clip statistics; differentiable in the log-probs of now.
 
-r: log-probs of the policy that sampled (rollout); t: of the trainer before the update (old, proximal); c: of the policy of now
-(current). A loss masks out tokens that are broken on either side, or whose advantage is NaN, and counts them: `broken_tokens`.
+r: log-probs of the policy that sampled (rollout); t: of the trainer before the update (old, proximal); c: of the policy
+of now (current). A loss masks out tokens that are broken on either side, or whose advantage is NaN, and counts them:
+`broken_tokens`.
 
 Dimensions: ``_BT`` padded batch × time, ``_B1`` one value per sequence, kept broadcastable.
 """
@@ -73,8 +74,8 @@ def ppo(
         high: ε above 1.
         dual_clip: for negative advantages the loss is at most −dual_clip·A (dual-clip PPO); None: no limit.
         correction: weights and mask to apply, of rollout against old log-probs.
-        reduction: ``token_mean`` over all tokens, ``sequence_mean`` over sequences of their token means, or ``sum`` (to be divided by
-            what counts over all micro-batches and ranks).
+        reduction: ``token_mean`` over all tokens, ``sequence_mean`` over sequences of their token means, or ``sum`` (to
+            be divided by what counts over all micro-batches and ranks).
 
     Raises:
         InputError: shapes that do not agree.
@@ -184,8 +185,8 @@ def gspo(
 ) -> Loss:
     """GSPO: PPO's clipped objective with one ratio per sequence, the geometric mean of its tokens' ratios.
 
-    Written token by token as in GSPO-token: the ratio's value is that of the sequence, its gradient that of the token. With one
-    advantage per sequence and the default reduction this is GSPO. Args and errors as of `ppo`.
+    Written token by token as in GSPO-token: the ratio's value is that of the sequence, its gradient that of the token.
+    With one advantage per sequence and the default reduction this is GSPO. Args and errors as of `ppo`.
     """
     terms = _terms(current_logprobs, old_logprobs, advantages, mask, correction)
     sequences = arithmetic.detached(arithmetic.row_mean(terms.xp, terms.d, terms.valid))
@@ -233,7 +234,8 @@ def unbiased_kl(
     correction: Correction | None = None,
     reduction: Reduction = "token_mean",
 ) -> Loss:
-    """KL(current‖reference) from tokens that another policy sampled: ρ·(e^x − x − 1), x = reference − c, ρ = exp(c − r).
+    """KL(current‖reference) from tokens that another policy sampled: ρ·(e^x − x − 1), x = reference − c, ρ = exp(c −
+    r).
 
     K3 weighted by the importance ratio, through which the gradient goes, too; without the ratio K3's gradient is biased
     (DeepSeek-V3.2, section 3.1). Args and errors as of `ppo`; `rollout_logprobs` are those of the policy that sampled.
@@ -403,8 +405,8 @@ def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
         clip_fraction_high, clip_fraction_low: tokens whose ρ is above, below its bounds.
         pg_clip_fraction: tokens where the objective took its clipped branch (verl's ``pg_clipfrac``).
         dual_clip_fraction: tokens limited by the dual-clip bound.
-        clamp_log_ratio_new_old_indicator: fraction of tokens whose ρ is limited, mean over sequences; under GSPO the fraction of
-            sequences (PipelineRL).
+        clamp_log_ratio_new_old_indicator: fraction of tokens whose ρ is limited, mean over sequences; under GSPO the
+            fraction of sequences (PipelineRL).
         kl_new_old: K3, mean over sequences (PipelineRL).
     """
     n, s = sums["valid_tokens"], sums["sequences"]

@@ -1,6 +1,7 @@
 """Corrections by name: what the frameworks of the field ship, in this library's terms.
 
-Where a framework has no default bound, the preset has the one of its documentation or example. `docs/correction.md` lists them all.
+Where a framework has no default bound, the preset has the one of its documentation or example. `docs/correction.md`
+lists them all.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ def preset(name: str, **changes: Any) -> CorrectionConfig:
 
 
 def ms_swift(mode: str, threshold: float = 2.0) -> CorrectionConfig:
-    """The correction of ms-swift's ``rollout_importance_sampling_mode`` at its ``rollout_importance_sampling_threshold``.
+    """The correction of ms-swift's ``rollout_importance_sampling_mode`` at its
+    ``rollout_importance_sampling_threshold``.
 
-    ``sequence_mask`` keeps token weights, unlimited, in sequences whose geometric ratio is within the threshold; geometric ratios are
-    means of log-ratios that are limited to ±20 one by one.
+    ``sequence_mask`` keeps token weights, unlimited, in sequences whose geometric ratio is within the threshold;
+    geometric ratios are means of log-ratios that are limited to ±20 one by one.
 
     Raises:
         ConfigurationError: none of its four modes, or a threshold that is not a number above 0.

@@ -1,7 +1,7 @@
 """What a correction did, as floats that are read from the device when someone asks, and not before.
 
-A report is made of sums, counts, minima and maxima over tokens and sequences, so the reports of micro-batches, steps and ranks
-merge exactly: `merge` equals the report of the batches in one.
+A report is made of sums, counts, minima and maxima over tokens and sequences, so the reports of micro-batches, steps
+and ranks merge exactly: `merge` equals the report of the batches in one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Packed:
         self._event: Any = None
 
     def start(self) -> None:
-        """Queue the computation on the caller's stream without waiting for it; `read` may then run in another thread."""
+        """Queue the computation on the caller's stream without waiting for it; `read` may then run in another
+        thread."""
         if self._compute is None:
             return
         found, self._compute = self._compute(), None
@@ -70,8 +71,9 @@ class Packed:
 class Numbers(Mapping[str, float | None]):
     """Name → number, derived from mergeable sums; None where there is nothing to measure.
 
-    Reading any of them waits once for the device they were computed on. Until then nothing has been copied, and the arrays that
-    were given must not be changed in place. `start` queues what is left to compute, so that this holds no longer.
+    Reading any of them waits once for the device they were computed on. Until then nothing has been copied, and the
+    arrays that were given must not be changed in place. `start` queues what is left to compute, so that this holds no
+    longer.
 
     Args:
         sums: 0-d arrays by name, or what computes them.
@@ -146,9 +148,9 @@ def _merged(name: str, values: list[float]) -> float:
 def derived(sums: Mapping[str, float]) -> dict[str, float | None]:
     """The numbers of a report.
 
-    Fractions of tokens are of `tokens`, those under the mask before the correction; fractions of sequences are of the `sequences`
-    that have any. Ratios are those of the configured level, before bounds, repeated over the tokens of a sequence; weights are
-    the applied ones, 0 where dropped.
+    Fractions of tokens are of `tokens`, those under the mask before the correction; fractions of sequences are of the
+    `sequences` that have any. Ratios are those of the configured level, before bounds, repeated over the tokens of a
+    sequence; weights are the applied ones, 0 where dropped.
 
     Returns:
         tokens, sequences: under the mask before the correction.

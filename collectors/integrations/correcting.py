@@ -1,4 +1,5 @@
-"""A correction inside a framework's own loss: applied as its configuration states it, or refused and never acknowledged."""
+"""A correction inside a framework's own loss: applied as its configuration states it, or refused and never
+acknowledged."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from logprobe.collectors.switch import CorrectionSwitch
 
 CORRECTION: Final = "LOGPROBE_CORRECTION"
 
-# Whose tokens divide the sum in a framework's loss: each sequence's own, those of the batch at hand, or those of all micro-batches of an
-# update; None: no number of tokens does.
+# Whose tokens divide the sum in a framework's loss: each sequence's own, those of the batch at hand, or those of all
+# micro-batches of an update; None: no number of tokens does.
 Divisor = Literal["sequence", "batch", "update"] | None
 
 
@@ -36,7 +37,8 @@ class Corrector:
         impossible: Callable[[CorrectionConfig], str | None],
         make: Callable[[CorrectionConfig], tuple[Correction, Any]],
     ) -> Any:
-        """[batch, time]: the importance weights of this loss of `step`, acknowledged; None: none are wanted, or they were refused.
+        """[batch, time]: the importance weights of this loss of `step`, acknowledged; None: none are wanted, or they
+        were refused.
 
         Args:
             step: of the loss.
@@ -69,7 +71,8 @@ class Corrector:
 
 
 def corrector_if_wanted(recorder: Recorder, component: str) -> Corrector | None:
-    """One where ``LOGPROBE_CORRECTION=1`` lets the controller correct, for frameworks that are configured by options."""
+    """One where ``LOGPROBE_CORRECTION=1`` lets the controller correct, for frameworks that are configured by
+    options."""
     return Corrector(recorder, component) if os.environ.get(CORRECTION) == "1" else None
 
 
@@ -98,9 +101,9 @@ def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages:
 def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left: Any = None) -> Any:
     """[batch, time] torch tensor to multiply token losses by, in a loss that divides by the tokens of `mask`.
 
-    Under ``renormalize`` the weights carry what the framework's divisor has too many: tokens before over tokens left. So the policy's
-    loss is divided by what is left, and nothing else of the framework's loss and of its logged numbers changes. A mean over sequences
-    keeps counting every sequence.
+    Under ``renormalize`` the weights carry what the framework's divisor has too many: tokens before over tokens left.
+    So the policy's loss is divided by what is left, and nothing else of the framework's loss and of its logged numbers
+    changes. A mean over sequences keeps counting every sequence.
 
     Args:
         correction: of this micro-batch, padded.
@@ -119,7 +122,8 @@ def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left:
 
 
 def share_left(corrections: list[Correction], masks: list[Any]) -> Any:
-    """0-d tensor: the share of the tokens under `masks` that `corrections` leave; where none is left, all weights are 0 anyway."""
+    """0-d tensor: the share of the tokens under `masks` that `corrections` leave; where none is left, all weights are 0
+    anyway."""
     before = sum(mask.bool().sum() for mask in masks)
     left = sum(correction.mask.bool().sum() for correction in corrections)
     return left.clamp(min=1) / before

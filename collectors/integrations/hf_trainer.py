@@ -36,7 +36,8 @@ def weighted_rewards(rewards_per_function: Any, function_weights: Any) -> Any:
 
 
 def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> None:
-    """The scalars of a step that a trainer has logged: means over all ranks, so one rank records them. Evaluation is left out."""
+    """The scalars of a step that a trainer has logged: means over all ranks, so one rank records them. Evaluation is
+    left out."""
     evaluated = any(key.startswith("eval_") for key in logs)
     if evaluated or "train_runtime" in logs or not trainer.is_world_process_zero():
         return
@@ -45,7 +46,8 @@ def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> 
 
 
 class Session:
-    """Where training begins, and what it saves; makes everything durable when it ends. Called by a callback's methods of the same names."""
+    """Where training begins, and what it saves; makes everything durable when it ends. Called by a callback's methods
+    of the same names."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -74,7 +76,8 @@ class Session:
         self._recorder.flush()
 
     def _look(self, settings: Any, state: Any) -> None:
-        """Into the trainer's folder: what was there before may have been deleted for what was saved. A folder that cannot be read costs no more."""
+        """Into the trainer's folder: what was there before may have been deleted for what was saved. A folder that
+        cannot be read costs no more."""
         with self._recorder.guard("checkpoints"):
             if not state.is_world_process_zero:
                 return

@@ -1,4 +1,5 @@
-"""Doing something when a framework has imported one of its modules. Nothing is imported for it, and a module no one imports costs nothing."""
+"""Doing something when a framework has imported one of its modules. Nothing is imported for it, and a module no one
+imports costs nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ _FINDER: Final = _Finder()
 
 
 def when_imported(name: str, action: Action) -> None:
-    """Runs `action(module)` once: now if `name` is loaded already, else right after it has been. What it raises is logged, not raised."""
+    """Runs `action(module)` once: now if `name` is loaded already, else right after it has been. What it raises is
+    logged, not raised."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _FINDER.waiting[name].append(action)

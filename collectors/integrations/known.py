@@ -1,4 +1,5 @@
-"""Which frameworks logprobe knows, and how each is recorded. Imports no framework, and no adapter before its framework is imported."""
+"""Which frameworks logprobe knows, and how each is recorded. Imports no framework, and no adapter before its framework
+is imported."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ class Framework:
         name: as people call it.
         distributions: names it may be installed under.
         verified: versions that the adapter has been tried with, as prefixes.
-        way: "plugin": found by itself; "run": by `logprobe run`, or in the way that `words` says; "options": as `words` says.
+        way: "plugin": found by itself; "run": by `logprobe run`, or in the way that `words` says; "options": as `words`
+            says.
         words: what a user does where that is not nothing.
-        hooks: module of the framework → function of ours, ``module:name``, that `logprobe run` calls after it is imported.
+        hooks: module of the framework → function of ours, ``module:name``, that `logprobe run` calls after it is
+            imported.
     """
 
     name: str

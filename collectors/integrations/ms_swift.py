@@ -3,10 +3,12 @@ r"""ms-swift: an external plugin with the callback ``logprobe``, which records G
     swift rlhf --rlhf_type grpo … \\
         --external_plugins "$(python -m logprobe.collectors.integrations.ms_swift)" --callbacks logprobe
 
-`LOGPROBE_HOME` says where; without `LOGPROBE_RUN` the run has the name of the output folder. Per micro-batch: sampled tokens and their mask,
-the engine's log-probs, the trainer's old and current ones, those of the reference model, entropy, rewards, advantages, groups of one prompt
-and the versions of the weights. Per logged step: ms-swift's own scalars, under the number it logs them with. Data of evaluation are not
-recorded. With ``LOGPROBE_CORRECTION=1`` the controller's importance weights replace ms-swift's own while a correction is on. Sequence parallelism and padding-free batches lay tokens out in other ways: they are left alone, and a health record says so.
+`LOGPROBE_HOME` says where; without `LOGPROBE_RUN` the run has the name of the output folder. Per micro-batch: sampled
+tokens and their mask, the engine's log-probs, the trainer's old and current ones, those of the reference model,
+entropy, rewards, advantages, groups of one prompt and the versions of the weights. Per logged step: ms-swift's own
+scalars, under the number it logs them with. Data of evaluation are not recorded. With ``LOGPROBE_CORRECTION=1`` the
+controller's importance weights replace ms-swift's own while a correction is on. Sequence parallelism and padding-free
+batches lay tokens out in other ways: they are left alone, and a health record says so.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ _SETTINGS: Final = (
 
 
 def watch(trainer: Any, *, home: str | os.PathLike[str] | None = None, run: str | None = None) -> Recorder:
-    """Record everything a GRPO trainer of ms-swift does from now on; the callback ``logprobe`` calls it when training begins.
+    """Record everything a GRPO trainer of ms-swift does from now on; the callback ``logprobe`` calls it when training
+    begins.
 
     Args:
         trainer: ms-swift's `GRPOTrainer`, whole: with its engine.
@@ -77,8 +80,8 @@ def watch(trainer: Any, *, home: str | os.PathLike[str] | None = None, run: str 
         run: default: ``LOGPROBE_RUN``, else the name of the output folder.
 
     Returns:
-        The recorder. What is not known is left as it is, and so is everything without a usable home: nothing is recorded, and the log, or a
-        health record, says why. Further calls change nothing.
+        The recorder. What is not known is left as it is, and so is everything without a usable home: nothing is
+        recorded, and the log, or a health record, says why. Further calls change nothing.
     """
     watched: Recorder | None = getattr(trainer, WATCHED, None)
     if watched is not None:
@@ -250,7 +253,8 @@ class _Watch:
         return correct(config, batch.rollout_per_token_logps, old, mask, advantages=batch.advantages)
 
     def _share_left(self, config: CorrectionConfig, batch: Any) -> Any:
-        """Of the tokens of all micro-batches, by whose number ms-swift divides: 0-d tensor; None where it divides by others."""
+        """Of the tokens of all micro-batches, by whose number ms-swift divides: 0-d tensor; None where it divides by
+        others."""
         if _DIVISORS[self._trainer.args.loss_type] != "update" or config.denominator == "keep":
             return None
         masks = [part.completion_mask for part in getattr(batch, _WINDOW)]

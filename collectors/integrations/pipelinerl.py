@@ -1,7 +1,9 @@
-"""PipelineRL: `logprobe run` wraps the function that computes the loss, what sends weights to the engines, and what logs.
+"""PipelineRL: `logprobe run` wraps the function that computes the loss, what sends weights to the engines, and what
+logs.
 
-`rl_step` keeps the trainer's log-probs in a local variable, so they are computed once more, by the same operations, from the logits that the
-model returned to it; a few hundred tokens at a time, because a training step has no memory to spare.
+`rl_step` keeps the trainer's log-probs in a local variable, so they are computed once more, by the same operations,
+from the logits that the model returned to it; a few hundred tokens at a time, because a training step has no memory to
+spare.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def _rank() -> int:
 
 
 def world(module: ModuleType) -> None:
-    """`pipelinerl.world`: the launcher has just replaced ``PYTHONPATH``, which brings our hooks into the processes that it starts."""
+    """`pipelinerl.world`: the launcher has just replaced ``PYTHONPATH``, which brings our hooks into the processes that
+    it starts."""
     if _WATCH.knows(getattr(module, "WorldMap", None), {"__init__": ()}):
         _WATCH.wrapper.before(module.WorldMap, "__init__", _keep_hooks)
 
@@ -87,7 +90,8 @@ def _keep_hooks(*_: Any, **__: Any) -> None:
 
 
 def weights(module: ModuleType) -> None:
-    """`pipelinerl.finetune_loop`: weights that the engines get. Their version is the number of samples they were trained on."""
+    """`pipelinerl.finetune_loop`: weights that the engines get. Their version is the number of samples they were
+    trained on."""
     manager = getattr(module, "WeightUpdateManager", None)
     if _WATCH.knows(manager, {"send_weight_update": ("version",)}):
         _WATCH.wrapper.after(manager, "send_weight_update", _sent)

@@ -4,8 +4,9 @@
 
     trainer.add_callback(skyrl.callback())        # LOGPROBE_HOME, LOGPROBE_RUN; before training begins
 
-After each step the batch is recorded as it was trained on: sampled tokens, mask, both log-probs, advantages and groups of one prompt, under the
-step that SkyRL logs; and everything SkyRL logs. The trainer runs in one process and holds whole batches.
+After each step the batch is recorded as it was trained on: sampled tokens, mask, both log-probs, advantages and groups
+of one prompt, under the step that SkyRL logs; and everything SkyRL logs. The trainer runs in one process and holds
+whole batches.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ def _asynchronous(trainer: Any) -> bool:
 
 
 def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) -> list[str] | None:
-    """A name per row: SkyRL drops the prompts' ids before its callback, and keeps where each prompt's rows begin and end."""
+    """A name per row: SkyRL drops the prompts' ids before its callback, and keeps where each prompt's rows begin and
+    end."""
     names = [
         f"{step}-{place}" for place, (start, end) in enumerate(boundaries or []) for _ in range(int(start), int(end))
     ]

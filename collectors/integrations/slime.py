@@ -4,8 +4,9 @@
     --rollout-data-postprocess-path logprobe.collectors.integrations.slime.train
     --get-mismatch-metrics --custom-tis-function-path logprobe.collectors.integrations.slime.tis
 
-`rollout` records what the engines sampled, in the rollout manager; `train` what the trainer computed, on one rank of each data-parallel group;
-`tis` applies logprobe's correction while the controller has one on. The step is slime's rollout id.
+`rollout` records what the engines sampled, in the rollout manager; `train` what the trainer computed, on one rank of
+each data-parallel group; `tis` applies logprobe's correction while the controller has one on. The step is slime's
+rollout id.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ class Adapter:
     # --- Correction ---
 
     def tis(self, args: Any, vanilla: str, named: Mapping[str, Any]) -> tuple[Any, Any, Mapping[str, Any]]:
-        """(loss per token, masks, metrics): logprobe's weights while a correction is on, else the framework's own where it asks for them."""
+        """(loss per token, masks, metrics): logprobe's weights while a correction is on, else the framework's own where
+        it asks for them."""
         corrected = None
         with self._process.guard(f"{self.framework}.tis"):
             corrected = self._corrected(args, named)
@@ -224,7 +226,8 @@ def _version(versions: Sequence[Any]) -> str | None:
 
 
 def _trained_version(args: Any, step: int) -> str | None:
-    """The engines count updates of their weights from 1, before the first rollout; known where each rollout is followed by one."""
+    """The engines count updates of their weights from 1, before the first rollout; known where each rollout is followed
+    by one."""
     start = getattr(args, "start_rollout_id", None)
     return (
         str(step - int(start) + 1)

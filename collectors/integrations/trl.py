@@ -4,15 +4,16 @@
 
     trl.watch(trainer)        # LOGPROBE_HOME, LOGPROBE_RUN; before trainer.train()
 
-Per micro-batch: sampled tokens, their mask (tools' output left out), the engine's log-probs, the trainer's old and current ones, those of the
-reference model, entropy, rewards, advantages, groups of one prompt and the version of the weights that sampled. Per logged step: all of TRL's
-own scalars. A step carries the number that TRL logs it under, `state.global_step` after the update. Data of evaluation are not recorded.
+Per micro-batch: sampled tokens, their mask (tools' output left out), the engine's log-probs, the trainer's old and
+current ones, those of the reference model, entropy, rewards, advantages, groups of one prompt and the version of the
+weights that sampled. Per logged step: all of TRL's own scalars. A step carries the number that TRL logs it under,
+`state.global_step` after the update. Data of evaluation are not recorded.
 
 TRL's experimental `OnlineDPOTrainer`; `logprobe.collectors.integrations.trl.watch` records it.
 
-Two samples per prompt, trained on at once and only once: the log-probs of the loss are the old ones, too. TRL requests none from vLLM, so the
-plugin does (`LOGPROBE_VLLM_INJECT=1`), and they are joined by the engine's names. The loss does not scale logits by the sampling temperature;
-vLLM's default, raw log-probs, are not scaled either.
+Two samples per prompt, trained on at once and only once: the log-probs of the loss are the old ones, too. TRL requests
+none from vLLM, so the plugin does (`LOGPROBE_VLLM_INJECT=1`), and they are joined by the engine's names. The loss does
+not scale logits by the sampling temperature; vLLM's default, raw log-probs, are not scaled either.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ _OLD: Final = "logprobe_old_logps"
 _REFERENCE: Final = "logprobe_reference_logps"
 _RATIO: Final = "importance_sampling_ratio"
 _CORRECTED: Final = ("sampling_per_token_logps", "old_per_token_logps", "advantages", "completion_mask", "tool_mask")
-# What divides the losses that multiply each token's term by the ratio; VESPO takes the ratio's logarithm into a weight of its own.
+# What divides the losses that multiply each token's term by the ratio; VESPO takes the ratio's logarithm into a weight
+# of its own.
 _DIVISORS: Final[dict[str, Divisor]] = {
     "grpo": "sequence", "sapo": "sequence", "bnpo": "batch", "dapo": "update", "cispo": "update", "dr_grpo": None, "luspo": None,
 }  # fmt: skip
@@ -96,7 +98,8 @@ def watch(
     recorder: Recorder | None = None,
     correction: bool = False,
 ) -> Recorder:
-    """Record everything `trainer` does from now on. Call it on every rank, before `trainer.train()`; further calls change nothing.
+    """Record everything `trainer` does from now on. Call it on every rank, before `trainer.train()`; further calls
+    change nothing.
 
     Args:
         trainer: a `trl.GRPOTrainer`, `trl.RLOOTrainer`, `trl.experimental.online_dpo.OnlineDPOTrainer`,
@@ -104,12 +107,12 @@ def watch(
         home: default: ``LOGPROBE_HOME``.
         run: default: ``LOGPROBE_RUN``, else the trainer's ``run_name``, else the name of its ``output_dir``.
         recorder: default: its own, for this rank.
-        correction: let logprobe's controller set the importance weights: while a correction is on, they replace TRL's own. Needs
-            ``vllm_importance_sampling_correction=True``, which online DPO and asynchronous GRPO do not have.
+        correction: let logprobe's controller set the importance weights: while a correction is on, they replace TRL's
+            own. Needs ``vllm_importance_sampling_correction=True``, which online DPO and asynchronous GRPO do not have.
 
     Returns:
-        The recorder. Without a usable home, and with an unknown version of TRL, the trainer is left as it is: nothing is recorded, and the
-        log, or a health record, says why.
+        The recorder. Without a usable home, and with an unknown version of TRL, the trainer is left as it is: nothing
+        is recorded, and the log, or a health record, says why.
     """
     watched: Recorder | None = getattr(trainer, WATCHED, None)
     if watched is not None:
@@ -156,9 +159,11 @@ class _Watch:
         # Log-probs and entropy of each forward pass of this generation, or of this loss.
         self._forwards: list[tuple[Any, Any]] = []
         self._generations = 0
-        # Of the weights that sample; a batch keeps that of its own. A trainer that loads its engine at some generations only scores with newer ones.
+        # Of the weights that sample; a batch keeps that of its own. A trainer that loads its engine at some generations
+        # only scores with newer ones.
         self._version = 0
-        # The batch that TRL splits into the micro-batches of its updates, where they are corrected, and what is left of it by configuration.
+        # The batch that TRL splits into the micro-batches of its updates, where they are corrected, and what is left of
+        # it by configuration.
         self._whole: Mapping[str, Any] = {}
         self._left: dict[CorrectionConfig, Any] = {}
 
@@ -279,7 +284,8 @@ class _Watch:
         return unmet(config, divisor=divisor, parts=ranks * int(self._trainer.args.gradient_accumulation_steps))
 
     def _share_left(self, config: CorrectionConfig) -> Any:
-        """Of the tokens of the whole generation, by whose number TRL divides: 0-d tensor; None where it divides by others."""
+        """Of the tokens of the whole generation, by whose number TRL divides: 0-d tensor; None where it divides by
+        others."""
         if _DIVISORS[self._loss] != "update" or config.denominator == "keep":
             return None
         if config not in self._left:
@@ -327,7 +333,8 @@ class _Watch:
     def _expected(self) -> list[str]:
         """Keys of a micro-batch, by what TRL computes under its settings.
 
-        Where it computes no old log-probs, the current ones are the old ones; where it does, current ones must not pass for them.
+        Where it computes no old log-probs, the current ones are the old ones; where it does, current ones must not pass
+        for them.
         """
         settings, names = self._trainer.args, [*_NEEDED, "advantages"]
         if any(owner.__name__ == "RLOOTrainer" for owner in type(self._trainer).__mro__):

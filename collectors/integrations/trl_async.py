@@ -1,11 +1,12 @@
 """TRL's experimental `AsyncGRPOTrainer`; `logprobe.collectors.integrations.trl.watch` records it.
 
-Engines sample beside the training. What TRL's batch calls old log-probs are the engine's; the trainer's own are those of the loss, computed
-once, so there is no pair `update`. TRL packs the samples of a batch into a tree, from which a loss takes its tokens; what it leaves out on the
-way (reward, group, version) comes as columns that every rank gets along with its part of the batch.
+Engines sample beside the training. What TRL's batch calls old log-probs are the engine's; the trainer's own are those
+of the loss, computed once, so there is no pair `update`. TRL packs the samples of a batch into a tree, from which a
+loss takes its tokens; what it leaves out on the way (reward, group, version) comes as columns that every rank gets
+along with its part of the batch.
 
-A sample carries the version that was live when its group began. Requests in flight go on under new weights, so the version is known only where
-no update began before the sample was handed over; it is unknown otherwise.
+A sample carries the version that was live when its group began. Requests in flight go on under new weights, so the
+version is known only where no update began before the sample was handed over; it is unknown otherwise.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ class AsyncWatch:
         self._hooked: Any = None  # the model whose forward passes are seen
         self._scored: tuple[Any, Any] | None = None  # log-probs and entropy of the loss's forward pass
         self._samples = 0  # that were put into batches
-        # Of TRL's versions that may still come: the optimizer step whose weights they are, and when their update began (wall clock).
+        # Of TRL's versions that may still come: the optimizer step whose weights they are, and when their update began
+        # (wall clock).
         self._updates: dict[int, tuple[int, float]] = {}
-        # Of samples that are in no batch yet, by the identity of their tokens, which are held so that no other object has it: TRL's version, and the
-        # optimizer step whose weights sampled.
+        # Of samples that are in no batch yet, by the identity of their tokens, which are held so that no other object
+        # has it: TRL's version, and the optimizer step whose weights sampled.
         self._sampled: dict[int, tuple[Any, int, int]] = {}
 
     def attach(self, *, correction: bool) -> None:

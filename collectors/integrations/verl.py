@@ -1,9 +1,11 @@
-"""verl: nothing to write. `import verl` finds logprobe by its entry point; with ``LOGPROBE_HOME`` set, both trainers are recorded.
+"""verl: nothing to write. `import verl` finds logprobe by its entry point; with ``LOGPROBE_HOME`` set, both trainers
+are recorded.
 
-v0 (`RayPPOTrainer`) is recorded before each update of the actor, v1 (`PPOTrainer`) after its advantages, both in the process that drives
-training: whole batches, once, whatever the parallelism of the workers. Recorded are sampled tokens, the mask before rejection, the engine's
-and the trainer's log-probs, entropy, rewards, advantages, groups of one prompt and the versions of the weights; per step verl's own scalars,
-under the step that verl logs. In bypass mode verl itself computes no log-probs: only the engine's side is recorded, and a health record says so.
+v0 (`RayPPOTrainer`) is recorded before each update of the actor, v1 (`PPOTrainer`) after its advantages, both in the
+process that drives training: whole batches, once, whatever the parallelism of the workers. Recorded are sampled tokens,
+the mask before rejection, the engine's and the trainer's log-probs, entropy, rewards, advantages, groups of one prompt
+and the versions of the weights; per step verl's own scalars, under the step that verl logs. In bypass mode verl itself
+computes no log-probs: only the engine's side is recorded, and a health record says so.
 """
 
 from __future__ import annotations
@@ -226,7 +228,8 @@ class _Watch:
         return bool(missing)
 
     def _same_rows(self, trainer: Any, columns: Any) -> tuple[Any, Any]:
-        """[batch, time] twice: the mask before rejection, and entropy, if these are the rows that they were computed for."""
+        """[batch, time] twice: the mask before rejection, and entropy, if these are the rows that they were computed
+        for."""
         before, self._before[trainer] = self._before[trainer], ()
         if before and before[0].shape == columns["responses"].shape and bool((before[0] == columns["responses"]).all()):
             return before[1], before[2]
@@ -367,12 +370,14 @@ def _loss_mode(trainer: Any) -> str:
 
 
 def _divisor(trainer: Any) -> Divisor:
-    """Of what the configuration states. SAPO takes the mean of each sequence whatever is stated, which a mask that is replaced gives, too."""
+    """Of what the configuration states. SAPO takes the mean of each sequence whatever is stated, which a mask that is
+    replaced gives, too."""
     return _DIVISORS.get(setting_of(trainer.config, "actor_rollout_ref.actor.loss_agg_mode") or "token-mean")
 
 
 def _spans(first: Any, last: Any, count: int) -> list[int | None]:
-    """The version that sampled, per sequence; None where it changed on the way: which tokens it sampled is not known."""
+    """The version that sampled, per sequence; None where it changed on the way: which tokens it sampled is not
+    known."""
     if first is None or last is None:
         return [None] * count
     return [int(a) if a is not None and a == b else None for a, b in zip(first, last, strict=True)]

@@ -1,4 +1,5 @@
-"""verl's entry point: `import verl` loads this module. Without ``LOGPROBE_HOME`` nothing happens; with it, verl's trainers are recorded."""
+"""verl's entry point: `import verl` loads this module. Without ``LOGPROBE_HOME`` nothing happens; with it, verl's
+trainers are recorded."""
 
 from __future__ import annotations
 

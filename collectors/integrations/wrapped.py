@@ -1,6 +1,8 @@
-"""OpenRLHF, ROLL, AReaL and rllm: no extension point shows both log-probs, so `logprobe run` wraps the method that has them.
+"""OpenRLHF, ROLL, AReaL and rllm: no extension point shows both log-probs, so `logprobe run` wraps the method that has
+them.
 
-Each function takes a framework's module once it is imported, and wraps what it knows; anything else is left as it was, and a health record says so.
+Each function takes a framework's module once it is imported, and wraps what it knows; anything else is left as it was,
+and a health record says so.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Watch:
         return self.process.recorder
 
     def has(self, batch: Any, expected: Sequence[str], step: int, lost: int | None = None) -> bool:
-        """Whether a batch has all that a record needs; what it lacks is named, and what is lost is counted (default: its rows)."""
+        """Whether a batch has all that a record needs; what it lacks is named, and what is lost is counted (default:
+        its rows)."""
         missing, recorder = missing_keys(batch, expected), self.begin()
         if missing and recorder is not None:
             lost = rows_of(batch) if lost is None else lost
@@ -239,7 +242,8 @@ def _rllm_batch(state: Any) -> None:
 
 
 def _are_copies(old: Any, rollout: Any, mask: Any) -> bool:
-    """Whether two tensors [batch, time] are the same numbers under the mask, NaN in the same places included; padding may be anything."""
+    """Whether two tensors [batch, time] are the same numbers under the mask, NaN in the same places included; padding
+    may be anything."""
     if old is None or rollout is None:
         return False
     both_nan = (old != old) & (rollout != rollout)  # noqa: PLR0124 - NaN is what differs from itself

@@ -1,4 +1,5 @@
-"""Looking over a framework's shoulder: methods of one object are wrapped, and what goes wrong in our part is counted, not raised.
+"""Looking over a framework's shoulder: methods of one object are wrapped, and what goes wrong in our part is counted,
+not raised.
 
 A process that a framework started has one recorder, made when there is something to record.
 """
@@ -44,7 +45,8 @@ def unknown_methods(host: object, expected: Mapping[str, tuple[str, ...]]) -> li
 
 
 def missing_keys(batch: Any, expected: Sequence[str]) -> list[str]:
-    """Which of the keys, or attributes, that a framework's batch has are not there: a later version has renamed or dropped them."""
+    """Which of the keys, or attributes, that a framework's batch has are not there: a later version has renamed or
+    dropped them."""
     if callable(getattr(batch, "keys", None)):
         known = set(batch.keys())  # a TensorDict refuses `in`
         return [name for name in expected if name not in known]
@@ -98,7 +100,8 @@ WATCHED: Final = "_logprobe_recorder"  # of a trainer: the recorder that records
 
 
 class Wrapper:
-    """Wraps methods of a framework's objects, or functions of its classes and modules. The framework's own result and errors pass through untouched."""
+    """Wraps methods of a framework's objects, or functions of its classes and modules. The framework's own result and
+    errors pass through untouched."""
 
     def __init__(self, recorder: Recorder | Process, name: str) -> None:
         self._recorder = recorder
@@ -109,7 +112,8 @@ class Wrapper:
         return self._recorder.guard(f"{self._name}.{what}")
 
     def before(self, host: Any, method: str, look: Callable[..., object]) -> None:
-        """Before each `host.method(*arguments)`, `look(*arguments)` in a guard; arguments by name come in their place."""
+        """Before each `host.method(*arguments)`, `look(*arguments)` in a guard; arguments by name come in their
+        place."""
         original = getattr(host, method)
         signature = _signature(host, method)
 
@@ -131,7 +135,8 @@ class Wrapper:
         self.instead(host, method, unchanged)
 
     def instead(self, host: Any, method: str, replace: Callable[..., Any]) -> None:
-        """`replace(result, *arguments)` may name another result of `host.method(*arguments)`; None, or an error of ours: the framework's own."""
+        """`replace(result, *arguments)` may name another result of `host.method(*arguments)`; None, or an error of
+        ours: the framework's own."""
         original = getattr(host, method)
 
         @functools.wraps(original)
@@ -144,7 +149,8 @@ class Wrapper:
         setattr(host, method, watched)
 
     def around(self, host: Any, method: str, before: Callable[..., Any], look: Callable[..., object]) -> None:
-        """`before(*arguments)` may name other arguments (None: the framework's own); `look(result, *arguments)` follows the call."""
+        """`before(*arguments)` may name other arguments (None: the framework's own); `look(result, *arguments)` follows
+        the call."""
         original = getattr(host, method)
         signature = _signature(host, method)
 
@@ -164,8 +170,8 @@ class Wrapper:
 class Process:
     """At most one recorder for what one adapter sees in this process.
 
-    Adapters that wrap classes exist before anything is to be recorded, in processes that never record. Where a recorder cannot be
-    made, as without ``LOGPROBE_HOME``, there is none, and the log says so once.
+    Adapters that wrap classes exist before anything is to be recorded, in processes that never record. Where a recorder
+    cannot be made, as without ``LOGPROBE_HOME``, there is none, and the log says so once.
     """
 
     def __init__(self, name: str) -> None:

@@ -4,12 +4,13 @@ A chunk is a few thousand tokens of one pair, converted to float64 once and pass
 cache; per-array passes over the whole batch are ten times slower. Chunks consist of *pieces*, sequences or parts
 of long ones, and every column gets one value per piece; `statistics` merges pieces into sequences.
 
-What is summed lies in the rows of one array, so that one call works on several rows: between two calls a thread needs the GIL, and
-what a chunk costs besides arithmetic is the number of its calls. What the range of the log-ratio rules out is not looked for.
+What is summed lies in the rows of one array, so that one call works on several rows: between two calls a thread needs
+the GIL, and what a chunk costs besides arithmetic is the number of its calls. What the range of the log-ratio rules out
+is not looked for.
 
-numpy and torch call the elementary functions by the same names and both write into an `out` that is given to them, so the
-formulas stand here once. What the two do differently, sums over pieces above all, is behind `Table` and `Workspace`:
-`kernel_numpy` and `kernel_torch`.
+numpy and torch call the elementary functions by the same names and both write into an `out` that is given to them, so
+the formulas stand here once. What the two do differently, sums over pieces above all, is behind `Table` and
+`Workspace`: `kernel_numpy` and `kernel_torch`.
 
 Dimensions: ``_K`` tokens of a chunk, ``_P`` pieces.
 """
@@ -22,7 +23,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 CHUNK: Final = 65_536  # tokens of the longest piece: another number changes the last digits of what is stored
 CLAMP: Final = 20.0  # |d| inside the exponential; e^20 is 4.9e8
-# HTTP servers write −9999 for −inf and NaN, and bfloat16 makes −9984 of it; nothing below that is a measured log-probability.
+# HTTP servers write −9999 for −inf and NaN, and bfloat16 makes −9984 of it; nothing below that is a measured
+# log-probability.
 SENTINEL: Final = -9984.0
 MAX_LOGPROB: Final = 1e-6  # rounding may lift a certain token's log-probability this far above 0
 _MARGIN: Final = 1e-6  # of a log-ratio, far beyond what rounding makes of it
@@ -34,7 +36,8 @@ Values: TypeAlias = Any  # of any number type
 
 
 class Table(Protocol):
-    """Columns being filled, one value per piece of the chunk at hand; `n` and `n_expected` start as the lengths of the pieces."""
+    """Columns being filled, one value per piece of the chunk at hand; `n` and `n_expected` start as the lengths of the
+    pieces."""
 
     def sums(self, names: tuple[str, ...], rows_RK: Floats) -> None:
         """Σ of each row over each piece, into the column of its name."""
@@ -46,7 +49,8 @@ class Table(Protocol):
         """`min_d` and `max_d` of each piece; → of all of them."""
 
     def keep(self, keep_K: Bools, *names: str) -> None:
-        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns `names`."""
+        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns
+        `names`."""
 
 
 class Workspace(Protocol):
@@ -84,8 +88,8 @@ class Tokens:
         return Tokens(self.behaviour[which], self.policy[which], advantages, mask)
 
 
-# The rows of a workspace, by the column that each is summed into. The second group is made of the first five rows of the first, and
-# takes their place.
+# The rows of a workspace, by the column that each is summed into. The second group is made of the first five rows of
+# the first, and takes their place.
 LOGPROB_SUMS: Final[tuple[str, ...]] = (
     "sum_behaviour",
     "sum_policy",
@@ -113,7 +117,8 @@ ROWS: Final = len(LOGPROB_SUMS)
 
 
 def zero_of_unlikely(behaviour: Any, policy: Any) -> Any:
-    """Where `policy` gives certainty to a token that was far from certain: a placeholder, or a probability rounded to 1."""
+    """Where `policy` gives certainty to a token that was far from certain: a placeholder, or a probability rounded to
+    1."""
     return (policy == 0.0) & (behaviour < -1.0)
 
 

@@ -46,7 +46,8 @@ class Table:
         return float(np.minimum.reduce(lowest)), float(np.maximum.reduce(highest))
 
     def keep(self, keep_K: Bools, *names: str) -> None:
-        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns `names`."""
+        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns
+        `names`."""
         kept_P = np.add.reduceat(keep_K, self.starts, dtype=np.intp)
         for name in names:
             self.columns[name][self.rows] = kept_P

@@ -12,10 +12,11 @@ total     rollout    current what an objective without old log-probs sees
 reference old        reference how far is the policy from the reference policy?
 ========  =========  ======  ===============================================
 
-Every column is a sum, a count, a minimum or a maximum over tokens in float64, so shards, micro-batches, ranks and windows
-merge exactly. Ratios are summed as ``ρ − 1``: near agreement that keeps the digits which ``ρ² − 1`` would lose.
+Every column is a sum, a count, a minimum or a maximum over tokens in float64, so shards, micro-batches, ranks and
+windows merge exactly. Ratios are summed as ``ρ − 1``: near agreement that keeps the digits which ``ρ² − 1`` would lose.
 
-Broken tokens (see `BROKEN`) are counted by kind and left out of every sum; what stands under ``mask = 0`` changes nothing.
+Broken tokens (see `BROKEN`) are counted by kind and left out of every sum; what stands under ``mask = 0`` changes
+nothing.
 
 Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_G`` groups.
 """
@@ -52,7 +53,8 @@ class Bounds:
             raise ConfigurationError(f"bounds of ρ must satisfy 0 ≤ lower ≤ upper, not [{self.lower}, {self.upper}]")
 
 
-# What truncated and masked importance sampling use by default (verl, slime, ms-swift: 2.0, and its inverse), and PPO's ε = 0.2.
+# What truncated and masked importance sampling use by default (verl, slime, ms-swift: 2.0, and its inverse), and PPO's
+# ε = 0.2.
 DEFAULT_BOUNDS: Final[dict[str, Bounds]] = {
     "backend": Bounds(0.5, 2.0),
     "update": Bounds(0.8, 1.2),
@@ -108,8 +110,9 @@ BROKEN: Final = (
     "n_zero_behaviour",
 )
 
-# A single token may be certain to the last digit, and so may be the few of a short answer. So many in a row, with nothing else before
-# or after them, are an array that nobody filled: as a measurement they would look like perfect agreement.
+# A single token may be certain to the last digit, and so may be the few of a short answer. So many in a row, with
+# nothing else before or after them, are an array that nobody filled: as a measurement they would look like perfect
+# agreement.
 BLANK_TOKENS: Final = 32
 
 COLUMN_SPECS: Final[tuple[Column, ...]] = (
@@ -179,18 +182,19 @@ def sequence_statistics(
 
     Args:
         behaviour_N: log-probabilities, flat, any float dtype; NaN and infinities are allowed anywhere.
-        policy_N: log-probabilities of the same tokens. When it is a torch tensor, torch computes, on the device it lies on
-            (which must know float64), and only the result comes to the host; the sums differ in their last digits.
+        policy_N: log-probabilities of the same tokens. When it is a torch tensor, torch computes, on the device it lies
+            on (which must know float64), and only the result comes to the host; the sums differ in their last digits.
         mask_N: true or non-zero where the token was sampled and trained on; None: everywhere.
         offsets_S1: sequence s is the tokens ``[offsets_S1[s], offsets_S1[s + 1])``; empty sequences are allowed.
         bounds: what `n_above` and `n_below` count, and PPO's clip range for `n_pg_clipped`.
         advantages_N: per token; without it `n_advantage` and `n_pg_clipped` are 0.
-        zero_is_placeholder: a policy of exactly 0 where behaviour < −1 is broken, as behaviour is the other way round; see
-            `ZERO_IS_PLACEHOLDER`.
+        zero_is_placeholder: a policy of exactly 0 where behaviour < −1 is broken, as behaviour is the other way round;
+            see `ZERO_IS_PLACEHOLDER`.
         threads: sequences are spread over this many threads; torch has its own.
 
     Returns:
-        `COLUMNS` → numpy array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf, `max_d` −inf.
+        `COLUMNS` → numpy array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf,
+        `max_d` −inf.
 
     Raises:
         InputError: lengths differ, or the offsets do not run from 0 to N in non-decreasing order.
@@ -235,8 +239,8 @@ def _without_blanks(table: Statistics) -> Statistics:
 def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts of the pieces, and the first piece of each sequence that has tokens.
 
-    Sequences are cut at multiples of a chunk from their own start. So their sums do not depend, in any bit, on what stands
-    around them: not on the batch, the shard or the segment they came in.
+    Sequences are cut at multiples of a chunk from their own start. So their sums do not depend, in any bit, on what
+    stands around them: not on the batch, the shard or the segment they came in.
     """
     lengths = np.diff(offsets_S1)
     starts, lengths = offsets_S1[:-1][lengths > 0], lengths[lengths > 0]

@@ -1,8 +1,8 @@
 """The kernel's tables and scratch memory of torch tensors, on the device they lie on. Dimensions as in `kernel`.
 
-torch is never imported here: the caller that passes a tensor has imported it. Nothing depends on the kind of device but that it
-must know float64; streams are the caller's. Whether a chunk has broken or masked tokens is asked of the device, so the caller
-waits for it: call from a thread that may.
+torch is never imported here: the caller that passes a tensor has imported it. Nothing depends on the kind of device but
+that it must know float64; streams are the caller's. Whether a chunk has broken or masked tokens is asked of the device,
+so the caller waits for it: call from a thread that may.
 
 Dimensions: ``_N`` tokens, ``_S`` sequences, ``_S1`` sequences + 1, ``_P1`` pieces + 1.
 """
@@ -48,7 +48,8 @@ class Table:
         return float(self._columns["min_d"].min()), float(self._columns["max_d"].max())
 
     def keep(self, keep_K: Tensor, *names: str) -> None:
-        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns `names`."""
+        """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns
+        `names`."""
         kept_P = _reduced("sum", keep_K.double(), self._offsets, 0.0)
         for name in names:
             self._columns[name].copy_(kept_P)

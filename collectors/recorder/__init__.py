@@ -1,1 +1,2 @@
-"""`Recorder`: the host's thread copies, its own thread writes. Loads nothing: a vLLM process may only need labels or documents."""
+"""`Recorder`: the host's thread copies, its own thread writes. Loads nothing: a vLLM process may only need labels or
+documents."""

@@ -1,8 +1,9 @@
 """Arrays as hosts have them → flat arrays with offsets.
 
-Batches come in three layouts: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D arrays; as numpy arrays,
-torch tensors or plain lists. The first half of this module runs in the host's thread and only looks at shapes; the second
-half converts and runs in the recorder's thread: numpy arrays, or tensors that stay on their device until they are reduced.
+Batches come in three layouts: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D arrays; as
+numpy arrays, torch tensors or plain lists. The first half of this module runs in the host's thread and only looks at
+shapes; the second half converts and runs in the recorder's thread: numpy arrays, or tensors that stay on their device
+until they are reduced.
 
 Dimensions: ``_BT`` padded, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -28,8 +29,8 @@ Piece: TypeAlias = Any  # a numpy array, or a torch tensor on a device
 Array: TypeAlias = Any  # a numpy array, or a torch tensor
 _BFLOAT16_INFINITY: Final = 0x7F80
 _INT32: Final = np.iinfo(np.int32)
-# From 2.1 on numpy speaks the standard itself; before, the layer loads all of numpy. It does so here, and not later in the recorder's
-# thread, where a fork could cut it in two.
+# From 2.1 on numpy speaks the standard itself; before, the layer loads all of numpy. It does so here, and not later in
+# the recorder's thread, where a fork could cut it in two.
 _STANDARD: Final = hasattr(np, "astype") and hasattr(np, "__array_api_version__")
 if not _STANDARD:
     import array_api_compat.numpy
@@ -199,7 +200,8 @@ def to_host(array: Array) -> NDArray[Any]:
 
 
 def numbers_on_host(name: str, value: Any) -> NDArray[Any]:
-    """Numbers of any layout and type as a numpy array, bfloat16 as float32; waits for a device. Raises as `as_piece` does."""
+    """Numbers of any layout and type as a numpy array, bfloat16 as float32; waits for a device. Raises as `as_piece`
+    does."""
     array = as_piece(name, to_host(as_piece(name, value)))
     return np.asarray(to_float32(name, array) if is_bfloat16(array) else array)
 

@@ -31,8 +31,8 @@ Span: TypeAlias = tuple[int, int, Any]  # start, end, version
 class Batch:
     """Sequences of one call, flat: `offsets` int64 [S1], `token_ids` int32 [N], `mask` bool [N] (None: all True).
 
-    `floats` (float32) and `missing` (True where a list said None) hold one value per token, `values` one per sequence. All
-    but `token_ids`, `mask` and `floats` always lie on the host.
+    `floats` (float32) and `missing` (True where a list said None) hold one value per token, `values` one per sequence.
+    All but `token_ids`, `mask` and `floats` always lie on the host.
     """
 
     time_us: int

@@ -1,7 +1,7 @@
 """Reusable memory for the copies a recorder takes.
 
-Copying 64×512 tokens costs some microseconds; the page faults of a freshly mapped buffer cost ten times that. So blocks are
-kept and used again, and the recorder's thread keeps a touched spare of every size in use.
+Copying 64×512 tokens costs some microseconds; the page faults of a freshly mapped buffer cost ten times that. So blocks
+are kept and used again, and the recorder's thread keeps a touched spare of every size in use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _IDLE_BYTES: Final = 16 << 20  # kept however quiet it gets
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of reusable memory: `memory` is uint8 [size], `view` the same as bytes; `owner` is the object that keeps it alive."""
+    """A piece of reusable memory: `memory` is uint8 [size], `view` the same as bytes; `owner` is the object that keeps
+    it alive."""
 
     memory: NDArray[np.uint8]
     owner: Any
@@ -74,7 +75,8 @@ class BlockPool:
         self._peak = 0
 
     def take(self, nbytes: int, extra_bytes: int = 0) -> Block | None:
-        """A block of at least `nbytes`, or None when the budget does not allow it and the `extra_bytes` that come with it."""
+        """A block of at least `nbytes`, or None when the budget does not allow it and the `extra_bytes` that come with
+        it."""
         size = size_class(nbytes)
         budget = self._budget
         with budget.lock:
@@ -130,7 +132,8 @@ class BlockPool:
         return True
 
     def _evict(self, nbytes: int) -> list[Block]:
-        """Take idle blocks out until `nbytes` are free, large ones first; returned so that they are freed without the lock."""
+        """Take idle blocks out until `nbytes` are free, large ones first; returned so that they are freed without the
+        lock."""
         evicted: list[Block] = []
         for size in sorted(self._free, reverse=True) if nbytes > 0 else ():
             while self._free[size] and nbytes > 0:

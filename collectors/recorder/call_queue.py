@@ -71,7 +71,8 @@ class Left:
 class AtWork:
     """Held by the recorder's thread while it computes, so that a fork can wait for a moment in which it does not.
 
-    Arrow's allocator keeps its own locks, and one that is held in the moment of a fork stays locked in the child for ever.
+    Arrow's allocator keeps its own locks, and one that is held in the moment of a fork stays locked in the child for
+    ever.
     """
 
     def __init__(self) -> None:
@@ -101,7 +102,8 @@ class AtWork:
                     time.sleep(0.001)
 
     def stop(self, seconds: float) -> bool:
-        """Wait, at most so long, until the thread computes nothing, and keep it from it until `go_on`; → whether it does not."""
+        """Wait, at most so long, until the thread computes nothing, and keep it from it until `go_on`; → whether it
+        does not."""
         self._wanted = True
         try:
             return self._lock.acquire(timeout=seconds)
@@ -187,7 +189,8 @@ class CallQueue:
         return request
 
     def close(self, *, ends: float = math.inf) -> None:
-        """Nothing is accepted from now on; the thread writes what is there and ends. After `ends` it gives up what is left."""
+        """Nothing is accepted from now on; the thread writes what is there and ends. After `ends` it gives up what is
+        left."""
         with self._lock:
             self.closing = True
         self.ends = ends

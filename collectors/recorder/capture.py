@@ -1,8 +1,8 @@
 """What happens in the host's thread: look at the shapes, copy the arrays, nothing else.
 
-A captured call owns one block of the pool with a copy of every array, so the host may change its own at once. Converting,
-trimming and writing are the recorder's thread's work. This is the path the host waits for, and between two of its steps every
-cache has gone cold: fewer instructions count for more here than anywhere else in logprobe.
+A captured call owns one block of the pool with a copy of every array, so the host may change its own at once.
+Converting, trimming and writing are the recorder's thread's work. This is the path the host waits for, and between two
+of its steps every cache has gone cold: fewer instructions count for more here than anywhere else in logprobe.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from logprobe.collectors.recorder.labels import part_names, trajectory_name
 from logprobe.collectors.recorder.torch_bridge import DeviceCopies, pinned_block
 
 _ALIGNMENT: Final = 64
-# numpy lets go of the GIL while it copies, and to get it back from a busy thread costs a thousand times the copy. A copy
-# through a memoryview keeps it; beyond this size that would hold up the host's other threads.
+# numpy lets go of the GIL while it copies, and to get it back from a busy thread costs a thousand times the copy. A
+# copy through a memoryview keeps it; beyond this size that would hold up the host's other threads.
 _HELD_BYTES: Final = 4 << 20
 _SEQUENCE_BYTES: Final = 512  # ids, versions and tags of one sequence as Python objects, roughly
 _RECORD_BYTES: Final = 2048
@@ -131,7 +131,8 @@ class RaggedPart(Part):
 
 
 def _kinds(names: list[Any]) -> set[type]:
-    """Types of the names of sequences, each of which has one; of ten thousand in a fraction of the time that asking each takes."""
+    """Types of the names of sequences, each of which has one; of ten thousand in a fraction of the time that asking
+    each takes."""
     kinds = set(map(type, names))
     if type(None) in kinds:
         index = next(index for index, name in enumerate(names) if name is None)
@@ -195,7 +196,8 @@ def _missing(pieces: list[Piece], gaps: list[NDArray[np.bool_] | None]) -> NDArr
 
 
 class Captured:
-    """One call of the host, waiting for the recorder's thread. `values` are host objects, `parts` describe the arrays."""
+    """One call of the host, waiting for the recorder's thread. `values` are host objects, `parts` describe the
+    arrays."""
 
     layout: Layout = "padded"
     sequences = 0
@@ -298,9 +300,11 @@ class Capturer:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """When the tokens of finished sequences were sampled, in microseconds of the monotonic clock of `machine` (see `clock`).
+    """When the tokens of finished sequences were sampled, in microseconds of the monotonic clock of `machine` (see
+    `clock`).
 
-    `times`: int64 [tokens] per sequence. `decisions`: per sequence (end, at, last) as in the schema. Both belong to the recorder from now on.
+    `times`: int64 [tokens] per sequence. `decisions`: per sequence (end, at, last) as in the schema. Both belong to the
+    recorder from now on.
     """
 
     times: Sequence[NDArray[np.int64]]
@@ -438,7 +442,8 @@ class Call(Captured):
             self.values["weight_version"] = [list(item) if arrays.is_list(item) else item for item in items]
 
     def versions(self, name: str, value: Any) -> None:
-        """Weight versions of tokens: a number for each in the layout of `token_ids`, or labels, lists and spans per sequence."""
+        """Weight versions of tokens: a number for each in the layout of `token_ids`, or labels, lists and spans per
+        sequence."""
         if value is None or _all_none(value):
             return
         if self._has_number_per_token(value):

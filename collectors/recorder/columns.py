@@ -1,8 +1,8 @@
 """Arrow columns from numpy arrays and lists, built from their buffers.
 
-Not through `pyarrow.array`: that imports pandas wherever it is installed, 0.2 s and 40 MB no one asked for, in the middle of
-someone's training step; and a child that is forked during the import would keep half of it. Masks of `from_arrays` import
-pyarrow.compute, for the same reason they are not used.
+Not through `pyarrow.array`: that imports pandas wherever it is installed, 0.2 s and 40 MB no one asked for, in the
+middle of someone's training step; and a child that is forked during the import would keep half of it. Masks of
+`from_arrays` import pyarrow.compute, for the same reason they are not used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Canonical JSON of configuration documents, and the fingerprint that stands for one.
 
-The same configuration gives the same fingerprint in every process: keys are sorted, sets are ordered, and what JSON cannot
-say becomes its `repr` without memory addresses.
+The same configuration gives the same fingerprint in every process: keys are sorted, sets are ordered, and what JSON
+cannot say becomes its `repr` without memory addresses.
 """
 
 from __future__ import annotations

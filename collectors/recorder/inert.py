@@ -71,7 +71,8 @@ class InertRecorder(Recorder):
 
 
 def recorder_or_inert(name: str, *arguments: Any, **named: Any) -> Recorder:
-    """A `Recorder` of these arguments; where there can be none, one that is inert, and the log says why, in the name of the adapter."""
+    """A `Recorder` of these arguments; where there can be none, one that is inert, and the log says why, in the name of
+    the adapter."""
     try:
         return Recorder(*arguments, **named)
     except ConfigurationError as error:

@@ -1,8 +1,8 @@
 """`Recorder`: what a trainer or an engine calls to have its log-probs watched.
 
-The host's thread looks at shapes and copies into pooled memory; a daemon thread converts, writes and reduces. A call never
-waits for that thread and never raises: what cannot be recorded is counted in `Recorder.health` and written as `health`
-records. Only construction raises, at once.
+The host's thread looks at shapes and copies into pooled memory; a daemon thread converts, writes and reduces. A call
+never waits for that thread and never raises: what cannot be recorded is counted in `Recorder.health` and written as
+`health` records. Only construction raises, at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Recorder:
     Safe to use from several threads, to fork (the child writes as its own writer), and to pickle (the copy is a new
     recorder with the same settings). Several recorders, processes and machines may write the same run.
 
-    Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB (segments and statistics under way).
+    Memory is bounded by `queue_bytes` plus three times the largest call plus 48 MiB (segments and statistics under
+    way).
 
     Args:
         home: directory of logprobe; default: environment variable ``LOGPROBE_HOME``. Created when missing.
@@ -44,13 +45,16 @@ class Recorder:
         component: what this process is: "trainer", "vllm", …
         flush_interval: seconds after which what was recorded is on disk at the latest.
         segment_tokens: tokens per spool segment; up to three times as many where the disk takes long for each.
-        queue_bytes: bound of the memory for calls not yet written. Beyond half of it, training calls are reduced to statistics.
-        raw_fraction: share of the sequences, chosen by sample id, of which raw tokens are written; of all others that carry
-            both log-probs only statistics are, made in the recorder's thread. Default: ``LOGPROBE_RAW_FRACTION``, else 1.
+        queue_bytes: bound of the memory for calls not yet written. Beyond half of it, training calls are reduced to
+            statistics.
+        raw_fraction: share of the sequences, chosen by sample id, of which raw tokens are written; of all others that
+            carry both log-probs only statistics are, made in the recorder's thread. Default: ``LOGPROBE_RAW_FRACTION``,
+            else 1.
         worst_sequences: of each step, so many with the largest mismatch keep their raw tokens whatever the fraction.
-        reduce_on: where statistics are made when `raw_fraction` is below 1. "auto": of tensors on an accelerator that knows
-            float64, by torch on that accelerator, beside the trainer's stream; of everything else, by numpy on the host.
-            "host": always by numpy on the host. "device": of all tensors by torch where they lie, on the host too.
+        reduce_on: where statistics are made when `raw_fraction` is below 1. "auto": of tensors on an accelerator that
+            knows float64, by torch on that accelerator, beside the trainer's stream; of everything else, by numpy on
+            the host. "host": always by numpy on the host. "device": of all tensors by torch where they lie, on the host
+            too.
 
     Raises:
         ConfigurationError: an argument is missing or makes no sense.
@@ -111,35 +115,40 @@ class Recorder:
     ) -> bool:
         """Record what the trainer knows of a batch of sequences.
 
-        Arrays are numpy arrays or torch tensors (any device; from a GPU they are copied on a side stream), in one of three
-        layouts: padded [batch, time] with a mask; packed [tokens] with `cu_seqlens`; or lists of 1-D arrays. All arrays
-        with one value per token have the layout of `token_ids`. They may be changed as soon as this returns.
+        Arrays are numpy arrays or torch tensors (any device; from a GPU they are copied on a side stream), in one of
+        three layouts: padded [batch, time] with a mask; packed [tokens] with `cu_seqlens`; or lists of 1-D arrays. All
+        arrays with one value per token have the layout of `token_ids`. They may be changed as soon as this returns.
 
-        Padded rows are trimmed to the first … last token under the mask; a row without any is recorded as an empty sequence.
+        Padded rows are trimmed to the first … last token under the mask; a row without any is recorded as an empty
+        sequence.
 
         Args:
             step: optimizer step these tokens are trained on in.
-            sample_ids: a name per sequence, unique in the run; joins it with its rollout record. A sequence that was sampled in several
-                engine requests (interrupted and sent again, turns with a tool's answer between) has a tuple of their names, in order.
+            sample_ids: a name per sequence, unique in the run; joins it with its rollout record. A sequence that was
+                sampled in several engine requests (interrupted and sent again, turns with a tool's answer between) has
+                a tuple of their names, in order.
             token_ids: whole numbers below 2³¹.
             trainer_logprobs: t, the trainer's log-probs before the update ("old"). Stored as float32.
-            rollout_logprobs: r, the engine's, as the trainer received them; None: joined with the rollout records later.
+            rollout_logprobs: r, the engine's, as the trainer received them; None: joined with the rollout records
+                later.
             mask: not zero where the policy sampled the token and it is trained on. Required for padded arrays.
             current_logprobs: c, the trainer's log-probs now, where they exist.
-            reference_logprobs: of the reference policy that a KL term pulls towards, where there is one: the pair `reference`.
+            reference_logprobs: of the reference policy that a KL term pulls towards, where there is one: the pair
+                `reference`.
             entropy: nats per token.
             advantages: per token, or one per sequence.
             rewards: one per sequence.
             weight_version: of the trainer's weights that gave `trainer_logprobs`; one, or one per sequence.
-            rollout_versions: what the trainer knows of the weights that sampled: a label, one per sequence, a number per token in the
-                layout of `token_ids` (negative: unknown), or per sequence a list of labels or of spans ``[(start, end, version), …]`` in
-                tokens under the mask. Fills what the engine did not record; where they disagree the version is unknown and counted.
+            rollout_versions: what the trainer knows of the weights that sampled: a label, one per sequence, a number
+                per token in the layout of `token_ids` (negative: unknown), or per sequence a list of labels or of spans
+                ``[(start, end, version), …]`` in tokens under the mask. Fills what the engine did not record; where
+                they disagree the version is unknown and counted.
             prompt_ids: a name of the prompt per sequence: samples of one prompt are a group.
             tags: environment, dataset, …; one dictionary, or one per sequence.
-            routes: mixture of experts: ids of the experts that each layer chose at the position that predicted the token (shifted
-                as the logits are), in the layout of `token_ids` followed by [layers, experts per token]; or what
-                `logprobe.collectors.routes.fingerprints` made of them. Ids of one byte are the cheapest to copy; two bytes
-                per layer are kept. Where a call is reduced to statistics its routes are dropped.
+            routes: mixture of experts: ids of the experts that each layer chose at the position that predicted the
+                token (shifted as the logits are), in the layout of `token_ids` followed by [layers, experts per token];
+                or what `logprobe.collectors.routes.fingerprints` made of them. Ids of one byte are the cheapest to
+                copy; two bytes per layer are kept. Where a call is reduced to statistics its routes are dropped.
             cu_seqlens: [sequences + 1] starts of packed sequences, as flash attention has them.
 
         Returns:
@@ -199,27 +208,28 @@ class Recorder:
         Args:
             sample_ids: a name per sequence, unique in the run.
             token_ids: the sampled tokens.
-            logprobs: r, the log-probability the engine reported for each of them; None among the numbers of a list: not reported.
-            weight_version: one for all, one per sequence, or per sequence spans ``[(start, end, version), …]`` in sampled
-                tokens, end excluded; None: unknown.
+            logprobs: r, the log-probability the engine reported for each of them; None among the numbers of a list: not
+                reported.
+            weight_version: one for all, one per sequence, or per sequence spans ``[(start, end, version), …]`` in
+                sampled tokens, end excluded; None: unknown.
             cached_prefix_tokens: prompt tokens taken from the prefix cache; one per sequence.
             prompt_lengths: tokens of the prompt; one per sequence.
             prompt_hashes: a text per sequence.
-            prompt_token_ids: an integer array per sequence, None where the prompt is not to be kept; once per prompt is enough, the
-                hash finds it again.
+            prompt_token_ids: an integer array per sequence, None where the prompt is not to be kept; once per prompt is
+                enough, the hash finds it again.
             prompt_ids: a name of the prompt per sequence.
             finish_reasons: "stop", "length", …; one per sequence.
             sampling: effective sampling parameters, one dictionary or one per sequence; written once per distinct one.
             engine_config_id: what `config` returned for the engine's configuration.
             request_ids: the engine's own name, where it differs from the sample id.
-            trajectories: the name under which the trainer records the sequence that this request is a part of; one per request, None:
-                the request is its own sequence.
+            trajectories: the name under which the trainer records the sequence that this request is a part of; one per
+                request, None: the request is its own sequence.
             adapters: name of the LoRA adapter that sampled, one per sequence; None: the weights alone.
             adapter_ids: its number in the engine.
             steps: when the steps were that sampled the tokens, so that marks that come late can be placed.
             replica: overrides the recorder's.
-            routes: mixture of experts, as for `training`: of vLLM's ``routed_experts`` the rows from prompt length − 1 on. A list may
-                hold None for a sequence whose routes are not known.
+            routes: mixture of experts, as for `training`: of vLLM's ``routed_experts`` the rows from prompt length − 1
+                on. A list may hold None for a sequence whose routes are not known.
             lengths: sampled tokens of each padded row.
             cu_seqlens: [sequences + 1] starts of packed sequences.
 
@@ -263,10 +273,10 @@ class Recorder:
 
         Args:
             step: optimizer step.
-            scalars: name → number or tensor with one element (from a GPU it is copied asynchronously); None is left out, and
-                anything else, too, with a warning.
-            correction: what was applied in this step: a `Correction` (its report is read by the recorder's thread), a text or a
-                JSON-like document; None: not stated. Ranks and micro-batches each state their own.
+            scalars: name → number or tensor with one element (from a GPU it is copied asynchronously); None is left
+                out, and anything else, too, with a warning.
+            correction: what was applied in this step: a `Correction` (its report is read by the recorder's thread), a
+                text or a JSON-like document; None: not stated. Ranks and micro-batches each state their own.
             time: when, epoch seconds or datetime; default: now.
             **more_scalars: more of the same.
 
@@ -290,7 +300,8 @@ class Recorder:
         return False
 
     def checkpoint(self, step: int, folder: str | os.PathLike[str] | None = None, *, deleted: bool = False) -> bool:
-        """Record that the weights after optimizer step `step` were saved, so that an incident can name the last good checkpoint.
+        """Record that the weights after optimizer step `step` were saved, so that an incident can name the last good
+        checkpoint.
 
         Args:
             step: optimizer step.
@@ -346,12 +357,14 @@ class Recorder:
             tensors: how many were updated.
             checksum: of the weights.
             adapter: the LoRA adapter that was updated; None: the weights below it.
-            moment: `applied_at` on the monotonic clock of `machine`: this is a mark, and tokens get their version by it.
+            moment: `applied_at` on the monotonic clock of `machine`: this is a mark, and tokens get their version by
+                it.
             machine: see `logprobe.collectors.clock`.
             fingerprint: of the weights, see `logprobe.collectors.fingerprint`; engines with the plugin take their own.
             worker: which process of an engine it was taken in.
             reason: why it was taken.
-            checkpoint: folder of a Hugging Face checkpoint of these weights, absolute where commands run in another folder; for `logprobe score` and `bisect`.
+            checkpoint: folder of a Hugging Face checkpoint of these weights, absolute where commands run in another
+                folder; for `logprobe score` and `bisect`.
         """
         if checkpoint is not None and version is not None:
             named = {"version": str(version), "step": step, "checkpoint": str(checkpoint)}
@@ -423,7 +436,8 @@ class Recorder:
         """Write a `health` record: what a collector found out about its host, or what it could not do.
 
         Args:
-            event: identifier, such as "self_test"; repetitions of the same severity within 10 s become one record with a count.
+            event: identifier, such as "self_test"; repetitions of the same severity within 10 s become one record with
+                a count.
             message: one sentence for people.
             severity: "info", "warning" or "error"; the last two are logged too.
             component: default: the recorder's.
@@ -448,7 +462,8 @@ class Recorder:
         return False
 
     def state(self, event: str, message: str, details: object) -> bool:
-        """Write a `health` record of how things stand now; unlike `report`, every one becomes a record, and none is logged."""
+        """Write a `health` record of how things stand now; unlike `report`, every one becomes a record, and none is
+        logged."""
         with self._room.guard("state"):
             return self._small("health", records.state(self._settings.component, event, message, details))
         return False
@@ -456,8 +471,8 @@ class Recorder:
     def begins(self, step: int) -> bool:
         """Say that training begins, or continues from a checkpoint, at `step`: it and later steps are trained again.
 
-        What an earlier session of this rank under this run name has recorded of such a step is set aside once this one has recorded it,
-        and counts in no metric any more. The adapters of TRL, ms-swift and verl call it.
+        What an earlier session of this rank under this run name has recorded of such a step is set aside once this one
+        has recorded it, and counts in no metric any more. The adapters of TRL, ms-swift and verl call it.
         """
         with self._room.guard("begins", step):
             row = records.state(
@@ -470,8 +485,8 @@ class Recorder:
         """Write everything recorded so far and wait for it, at most `timeout` seconds.
 
         Returns:
-            True only when everything accepted before this call is on disk, fsynced; False when time ran out, or when the
-            disk refused or something accepted since the last flush was dropped or reduced to statistics.
+            True only when everything accepted before this call is on disk, fsynced; False when time ran out, or when
+            the disk refused or something accepted since the last flush was dropped or reduced to statistics.
         """
         with Guard(self._room.call_queue.health, "flush", cost=False):
             return self._room.flush(timeout)
@@ -507,7 +522,8 @@ class Recorder:
         return self._settings.run
 
     def guard(self, what: str) -> Guard:
-        """A context for adapters' own code: what it raises becomes a counted health record, its duration counts as the host's cost."""
+        """A context for adapters' own code: what it raises becomes a counted health record, its duration counts as the
+        host's cost."""
         return self._room.guard(what)
 
     def __enter__(self) -> Self:

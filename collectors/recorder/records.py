@@ -70,7 +70,8 @@ def micros(value: float | datetime | None) -> int | None:
 
 
 def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Part], list[str]]:
-    """Host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nothing but themselves."""
+    """Host numbers as pairs, device tensors to be copied, and what is wrong with the others, which cost nothing but
+    themselves."""
     pairs: list[tuple[str, float]] = []
     parts: list[Part] = []
     problems: list[str] = []
@@ -86,7 +87,8 @@ def scalars(values: Mapping[str, Any]) -> tuple[list[tuple[str, float]], list[Pa
 
 
 def correction(value: Any) -> str | Callable[[], str] | None:
-    """What was applied in a step, as JSON; of a `Correction`, which may have to wait for a device, what gives it later."""
+    """What was applied in a step, as JSON; of a `Correction`, which may have to wait for a device, what gives it
+    later."""
     if value is None or isinstance(value, str):
         return value
     deferred = getattr(value, "deferred", None)

@@ -1,7 +1,7 @@
 """Raw training batches → rows of the `statistics` kind: what is written when raw tokens cannot or need not be.
 
-About 2 % of the raw bytes, and everything the metrics need: of numpy arrays, bit for bit what ingest would compute from the raw
-tokens. A batch of tensors is reduced where it lies, and only the rows come to the host.
+About 2 % of the raw bytes, and everything the metrics need: of numpy arrays, bit for bit what ingest would compute from
+the raw tokens. A batch of tensors is reduced where it lies, and only the rows come to the host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Reduced:
 
 
 def statistics_table(batches: Sequence[Batch], rank: int | None) -> pa.Table:
-    """One row per sequence: what the store keeps of it, and the sufficient statistics of every pair its call carried."""
+    """One row per sequence: what the store keeps of it, and the sufficient statistics of every pair its call
+    carried."""
     tables = [reduce(batch, rank).table for batch in batches]
     return pa.concat_tables(tables).combine_chunks()
 

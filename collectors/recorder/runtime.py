@@ -125,7 +125,8 @@ class Runtime:
         return request.ok
 
     def close(self, timeout: float, *, final: bool = False) -> bool:
-        """See `Recorder.close`. `final`: the process ends after `timeout` seconds, whatever is not written by then is lost."""
+        """See `Recorder.close`. `final`: the process ends after `timeout` seconds, whatever is not written by then is
+        lost."""
         self.call_queue.close(ends=time.monotonic() + timeout - self._last_words(timeout) if final else math.inf)
         return self._wait_closed(timeout) and (self.call_queue.closed_ok or self._thread is None)
 
@@ -211,8 +212,8 @@ def _loaded_versions() -> dict[str, str]:
 @cache
 def own_version() -> str | None:
     """Of the installed package; None: a checkout that is not installed."""
-    # In the host's thread, never in ours: this imports modules, and a child forked in the middle of an import is left with
-    # half a module for ever.
+    # In the host's thread, never in ours: this imports modules, and a child forked in the middle of an import is left
+    # with half a module for ever.
     try:
         return version("logprobe")
     except PackageNotFoundError:
@@ -262,8 +263,8 @@ def _finalize_in_process(_: object) -> None:
 
 
 atexit.register(close_all)
-# A process of multiprocessing (a vLLM engine core, a data worker) ends without atexit, but runs its finalizers. It forgets
-# those from before its start, from its parent or from unpickling its arguments; the hook is called after that.
+# A process of multiprocessing (a vLLM engine core, a data worker) ends without atexit, but runs its finalizers. It
+# forgets those from before its start, from its parent or from unpickling its arguments; the hook is called after that.
 _finalize_in_process(None)
 multiprocessing_util.register_after_fork(_LIVE, _finalize_in_process)
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,11 +1,11 @@
 """Which sequences keep their raw tokens when a recorder ships statistics for all others.
 
-A *sample* by name: the first eight bytes of the SHA-256 of the sample id (UTF-8), read as a big-endian whole number h, lie
-below ``raw_fraction · 2⁶⁴``. So every process, every step and every language chooses the same samples, a larger fraction
-contains a smaller one, and nothing in a sequence decides whether it is looked at.
+A *sample* by name: the first eight bytes of the SHA-256 of the sample id (UTF-8), read as a big-endian whole number h,
+lie below ``raw_fraction · 2⁶⁴``. So every process, every step and every language chooses the same samples, a larger
+fraction contains a smaller one, and nothing in a sequence decides whether it is looked at.
 
-And the *worst* of each step, because they are what someone will want to see: broken tokens first, then the largest Σ K3 of
-the pair `backend`. They are no fair sample: statistics over raw tokens should use those chosen by name.
+And the *worst* of each step, because they are what someone will want to see: broken tokens first, then the largest Σ K3
+of the pair `backend`. They are no fair sample: statistics over raw tokens should use those chosen by name.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def sample_hash(sample_id: str) -> int:
 class RawSample:
     """Chooses for one recorder. `worst`: how many sequences of each step are kept whatever their names are.
 
-    The worst are chosen among what the step has brought so far: at the end all the worst of the step have been kept, and of each
-    rank and writer its own, together with some that looked bad for a while.
+    The worst are chosen among what the step has brought so far: at the end all the worst of the step have been kept,
+    and of each rank and writer its own, together with some that looked bad for a while.
     """
 
     def __init__(self, fraction: float, worst: int) -> None:

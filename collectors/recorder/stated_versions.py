@@ -1,7 +1,8 @@
-"""What a trainer knows of the weights that sampled its tokens, in whatever form it knows it, as spans of the wire contract.
+"""What a trainer knows of the weights that sampled its tokens, in whatever form it knows it, as spans of the wire
+contract.
 
-A label per sequence, a number or label per token, or spans: frameworks know one of these. Each becomes a code per token (−1: unknown),
-and runs of equal codes become spans. Runs in the recorder's thread.
+A label per sequence, a number or label per token, or spans: frameworks know one of these. Each becomes a code per token
+(−1: unknown), and runs of equal codes become spans. Runs in the recorder's thread.
 
 Dimensions: ``_N`` flat tokens, ``_K`` those of one sequence under the mask, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -44,7 +45,8 @@ def from_numbers(numbers_N: NDArray[Any], offsets_S1: NDArray[np.int64], mask_N:
 
 
 def from_labels(given_S: Sequence[Any], offsets_S1: NDArray[np.int64], mask_N: NDArray[np.bool_]) -> list[Any]:
-    """Spans per sequence of what was given for each: None, a label, a label per token, or ``(start, end, version)`` spans.
+    """Spans per sequence of what was given for each: None, a label, a label per token, or ``(start, end, version)``
+    spans.
 
     Spans count the tokens under the mask; labels per token are one per token, or one per token under the mask.
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
 from logprobe.collectors.recorder import arrays, torch_bridge
 
-# SplitMix64 (Steele, Lea, Flood 2014): the increment and the two multipliers of its finaliser; of its 64-bit words as signed
-# whole numbers, because torch has no others. Sums and products wrap around just the same.
+# SplitMix64 (Steele, Lea, Flood 2014): the increment and the two multipliers of its finaliser; of its 64-bit words as
+# signed whole numbers, because torch has no others. Sums and products wrap around just the same.
 _GOLDEN: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
@@ -24,8 +24,8 @@ _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
 def token_hash(token_ids_N: Any, offsets_S1: NDArray[np.integer]) -> NDArray[np.uint64]:
     """Fingerprint of every sequence ``token_ids_N[offsets_S1[s] : offsets_S1[s + 1]]``.
 
-    A sum over tokens of a mix of (id, position in the sequence), mixed once more with the length: depends on ids, order and
-    length, and on nothing around the sequence.
+    A sum over tokens of a mix of (id, position in the sequence), mixed once more with the length: depends on ids, order
+    and length, and on nothing around the sequence.
 
     Args:
         token_ids_N: int32 ids, flat; a numpy array, or a torch tensor, whose device then does the work.
@@ -50,7 +50,8 @@ def token_hash(token_ids_N: Any, offsets_S1: NDArray[np.integer]) -> NDArray[np.
 
 
 def _mix(values: Any) -> Any:
-    """SplitMix64 of int64, numpy or torch: every input bit flips every output bit with probability 1/2. Overwrites its argument."""
+    """SplitMix64 of int64, numpy or torch: every input bit flips every output bit with probability 1/2. Overwrites its
+    argument."""
     values += _GOLDEN
     values ^= (values >> 30) & ((1 << 34) - 1)  # a shift that brings in zeros, not copies of the sign
     values *= _FIRST

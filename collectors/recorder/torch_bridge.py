@@ -1,4 +1,5 @@
-"""The part of the recorder that touches torch. torch is never imported here: the caller that passes a tensor has imported it."""
+"""The part of the recorder that touches torch. torch is never imported here: the caller that passes a tensor has
+imported it."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def view(value: Any) -> Any:
 
 
 def tensor_on(device: Any, array: Any) -> Any:
-    """`array` as a tensor on `device`, without a copy where it lies there; what `view` made of bfloat16 is bfloat16 again."""
+    """`array` as a tensor on `device`, without a copy where it lies there; what `view` made of bfloat16 is bfloat16
+    again."""
     torch = sys.modules["torch"]
     if isinstance(array, np.ndarray):
         bits = array.dtype == BFLOAT16
@@ -100,10 +102,10 @@ def pinned_block(size: int) -> Block:
 class DeviceCopies:
     """Copies of tensors on devices, made so that the caller's stream never waits for them.
 
-    The caller's stream makes a clone on the device, which costs microseconds and no waiting: the caller may change its tensor in
-    place right after the call, and a copy made beside it could see half of that. Everything else happens on a side stream, which
-    waits for the clone (on the device); only the recorder's thread waits for the event at the end of it. `record_stream`
-    keeps the clone's memory from being reused before it has been read.
+    The caller's stream makes a clone on the device, which costs microseconds and no waiting: the caller may change its
+    tensor in place right after the call, and a copy made beside it could see half of that. Everything else happens on a
+    side stream, which waits for the clone (on the device); only the recorder's thread waits for the event at the end of
+    it. `record_stream` keeps the clone's memory from being reused before it has been read.
     """
 
     def __init__(self) -> None:
@@ -128,7 +130,8 @@ class DeviceCopies:
             return _event(device, stream)
 
     def keep(self, tensors: Mapping[str, Any], device: Any) -> tuple[Mapping[str, Any], Any]:
-        """Clones that stay on their device, of tensors or of lists put end to end; and the event that says when they are there."""
+        """Clones that stay on their device, of tensors or of lists put end to end; and the event that says when they
+        are there."""
         stream = self._stream(device)
         clones = {name: _clone(tensor) for name, tensor in tensors.items()}
         with self._following(device):
@@ -137,7 +140,8 @@ class DeviceCopies:
             return clones, _event(device, stream)
 
     def on_side_stream(self, device: Any) -> AbstractContextManager[Any]:
-        """Work of this thread on `device` goes to the side stream: the caller's stream neither waits for it nor is waited for."""
+        """Work of this thread on `device` goes to the side stream: the caller's stream neither waits for it nor is
+        waited for."""
         if device.type == "cpu":
             return nullcontext()
         context: AbstractContextManager[Any] = _backend(device).stream(self._stream(device))

@@ -1,8 +1,8 @@
 """The recorder's thread: takes calls from the queue, builds tables, writes segments, and gives way under pressure.
 
-Raw tokens go first: when the disk refuses or the queue is more than half full, training calls are reduced to statistics.
-These, and small records, are kept in memory (bounded) and retried until the disk takes them.
-With a `raw_fraction` below 1 they are reduced at once, all but a sample; that is no loss, and not counted as one.
+Raw tokens go first: when the disk refuses or the queue is more than half full, training calls are reduced to
+statistics. These, and small records, are kept in memory (bounded) and retried until the disk takes them. With a
+`raw_fraction` below 1 they are reduced at once, all but a sample; that is no loss, and not counted as one.
 """
 
 from __future__ import annotations
@@ -252,7 +252,8 @@ class Writer:
             self._keep(batch, self._pending.reduced)
 
     def _reduce_unsampled(self, batch: Batch) -> Batch:
-        """Turn all but the sample into statistics; → what stays raw. Each sequence is in one of the two, never in both."""
+        """Turn all but the sample into statistics; → what stays raw. Each sequence is in one of the two, never in
+        both."""
         reduced = reduce(batch, self._rank)
         raw_S = self._raw_sample.choose(batch, reduced.pairs["backend"])
         sampled = batch.take(raw_S).on_host()

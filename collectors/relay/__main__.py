@@ -1,4 +1,5 @@
-"""``python -m logprobe.collectors.relay``: the relay as a process; `logprobe relay` is the same with all extras installed."""
+"""``python -m logprobe.collectors.relay``: the relay as a process; `logprobe relay` is the same with all extras
+installed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Keeps a relay running beside the collectors of a node, where ``LOGPROBE_SERVICE`` names a service.
 
-Called by a recorder's thread, never by the host's. The first collector of a home starts the relay, in its own session; any other one
-starts it again should it die. It ends by itself when no collector is left and the spool is empty.
+Called by a recorder's thread, never by the host's. The first collector of a home starts the relay, in its own session;
+any other one starts it again should it die. It ends by itself when no collector is left and the spool is empty.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class RelayAutostart:
 
     @property
     def _under_way(self) -> bool:
-        """Whether the relay that was started last runs without the lock: on a busy machine it takes its time to begin, and to end."""
+        """Whether the relay that was started last runs without the lock: on a busy machine it takes its time to begin,
+        and to end."""
         return self._process is not None and self._process.poll() is None
 
     def _start(self) -> None:

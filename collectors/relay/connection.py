@@ -22,7 +22,8 @@ _CALL_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to, and with what. `ca`: PEM file of the authority to trust; None: those that gRPC knows. `token`: file with the token."""
+    """Where to, and with what. `ca`: PEM file of the authority to trust; None: those that gRPC knows. `token`: file
+    with the token."""
 
     address: str
     token: Path

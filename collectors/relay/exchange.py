@@ -1,6 +1,7 @@
 """The other direction: marks of weights both ways, directives to the node, and how long its queue is to the service.
 
-Marks are a set of lines: each side sends what it has, and adds what it has not. Directives are the service's; the node's file follows it.
+Marks are a set of lines: each side sends what it has, and adds what it has not. Directives are the service's; the
+node's file follows it.
 
 The queue is what waits in the node's spool to be sent; a segment that was sent is removed.
 """
@@ -112,7 +113,8 @@ class Exchange:
     ) -> None:
         """`runs`: to be kept up to date besides those that have a folder in the spool or marks.
 
-        `asks`: whether marks and directives of a run are exchanged with this service now; `only`: no others are mentioned either.
+        `asks`: whether marks and directives of a run are exchanged with this service now; `only`: no others are
+        mentioned either.
         """
         self._asks, self._only = asks, only
         self._home = home
@@ -130,7 +132,8 @@ class Exchange:
             yield self._document(names[first : first + protocol.SYNC_RUNS], lengths, problem, sent)
 
     def _turn(self, lengths: Mapping[str, Length]) -> list[str]:
-        """Whom this turn asks about: every run that is live here, newest first, then the next call's worth of those at rest."""
+        """Whom this turn asks about: every run that is live here, newest first, then the next call's worth of those at
+        rest."""
         touched = {run: length.touched for run, length in lengths.items()}
         for run, modified in _marked_runs(self._home):
             touched[run] = max(touched.get(run, 0.0), modified)
@@ -174,7 +177,8 @@ class Exchange:
         return {"queue": length.document(now), "marks": marks.outgoing(room), "cursor": marks.cursor}
 
     def follow(self, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
-        """Takes over what the service says; → seconds until the next call. Raises `OSError`, `ValueError`, `TypeError` or `KeyError`."""
+        """Takes over what the service says; → seconds until the next call. Raises `OSError`, `ValueError`, `TypeError`
+        or `KeyError`."""
         for run, found in dict(answer["runs"]).items():
             if run not in asked["runs"] or not self._asks(run):
                 continue
@@ -189,7 +193,8 @@ class Exchange:
 
 
 def follow_directives(home: Path, run: str, content: str | None, *, stopped: bool) -> None:
-    """Makes the node's files say what the service's say. A kill switch that someone set on the node stays. Raises `OSError`."""
+    """Makes the node's files say what the service's say. A kill switch that someone set on the node stays. Raises
+    `OSError`."""
     file = DirectiveFile(home, run)
     if content is not None and len(content) <= _MOST_BYTES and file.content() != content.encode():
         replace_file(file.path, content.encode(), mode=READABLE)
@@ -227,7 +232,8 @@ def _marked_runs(home: Path) -> list[tuple[str, float]]:
 
 
 def read_lines(file: Path, offset: int, most: int = 1 << 20) -> tuple[list[str], int]:
-    """Complete lines from `offset` on, at most `most` bytes of them, and where they end. A file that became shorter is read from the start.
+    """Complete lines from `offset` on, at most `most` bytes of them, and where they end. A file that became shorter is
+    read from the start.
 
     Raises `OSError`.
     """
@@ -255,7 +261,8 @@ def append_lines(file: Path, lines: list[str]) -> None:
 
 
 def is_mark(line: str) -> bool:
-    """Whether a line could be a mark: engines and trainers read the file with others' lines in it, but nothing else is passed on."""
+    """Whether a line could be a mark: engines and trainers read the file with others' lines in it, but nothing else is
+    passed on."""
     if len(line) > protocol.MARK_BYTES:
         return False
     try:

@@ -79,7 +79,8 @@ class Compression:
 
     @property
     def pays(self) -> bool:
-        """Whether a byte is sent sooner when it is compressed first. True while nothing is known: it costs little, and a link may be slow."""
+        """Whether a byte is sent sooner when it is compressed first. True while nothing is known: it costs little, and
+        a link may be slow."""
         if self._seconds is None or self._ratio is None or self._wire is None:
             return True
         return self._seconds < (1 - self._ratio) * self._wire

@@ -1,11 +1,11 @@
 """What relay and receiver say to each other, over Arrow Flight with TLS.
 
     do_put     chunks of segments (`CHUNKS`), then one JSON document: what became of each segment
-    do_action  ``sync``: how long the node's queue is and the marks made there, against the service's marks and directives
+    do_action  ``sync``: length of the node's queue and its marks, against the service's marks and directives
                ``directives``: those of one run, for a trainer that asks by itself
 
-Every call carries ``authorization: Bearer NAME.SECRET``. A segment is named by its place in the spool, ``RUN/WRITER/FILE``; its identity
-is in its content, so sending it twice is the same as sending it once.
+Every call carries ``authorization: Bearer NAME.SECRET``. A segment is named by its place in the spool,
+``RUN/WRITER/FILE``; its identity is in its content, so sending it twice is the same as sending it once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ MARK_BYTES: Final = 4096  # of one mark, a line of JSON
 MARKS: Final = 1024  # in one call
 SYNC_RUNS: Final = 256  # in one call
 
-# One row is one chunk; a segment's chunks follow each other. `size`: of the whole segment; `raw`: of this chunk, uncompressed.
+# One row is one chunk; a segment's chunks follow each other. `size`: of the whole segment; `raw`: of this chunk,
+# uncompressed.
 CHUNKS: Final = pa.schema(
     [
         ("segment", pa.string()),
@@ -40,8 +41,9 @@ CHUNKS: Final = pa.schema(
     ]
 )
 
-# ``stored``: durable on the service's side; the node may forget it. It comes with words where its run was deleted and ingest removes it.
-# ``refused``: will never be taken. ``denied``: this token may not write it; another one may. ``later``: the service cannot take it now.
+# ``stored``: durable on the service's side; the node may forget it. It comes with words where its run was deleted and
+# ingest removes it. ``refused``: will never be taken. ``denied``: this token may not write it; another one may.
+# ``later``: the service cannot take it now.
 Status = Literal["stored", "refused", "denied", "later"]
 
 

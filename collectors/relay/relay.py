@@ -1,7 +1,8 @@
 """The relay of a node: one process per home that ships the spool and keeps marks and directives up to date.
 
-It ends when it is asked to, with `drain` when everything that was there is acknowledged, and with `tethered` when no collector of the
-node runs any more and the spool is empty. Killed at any moment it loses nothing: a segment is removed after its acknowledgement.
+It ends when it is asked to, with `drain` when everything that was there is acknowledged, and with `tethered` when no
+collector of the node runs any more and the spool is empty. Killed at any moment it loses nothing: a segment is removed
+after its acknowledgement.
 
 It writes health records into the runs that it ships: how much waits, since what time, and what the service refused.
 
@@ -59,7 +60,8 @@ _DENIED_SECONDS: Final = 30.0  # before a run is tried again whose segments the 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a relay was asked to do. `rate`: bytes per second, None: no limit; `runs`: to follow though nothing is recorded yet."""
+    """What a relay was asked to do. `rate`: bytes per second, None: no limit; `runs`: to follow though nothing is
+    recorded yet."""
 
     home: Path
     target: Target
@@ -188,7 +190,8 @@ class Relay:
     def _is_done(self, quiet: float) -> bool:
         if self._options.drain:
             return self._synced.is_set() and not self._queue.waiting() and self._queue.unread is None
-        # What cannot be read does not keep it: it may never be readable to this user, and the next collector's relay looks again.
+        # What cannot be read does not keep it: it may never be readable to this user, and the next collector's relay
+        # looks again.
         return self._options.tethered and quiet > _QUIET_SECONDS and not self._queue.waiting() and self._is_last()
 
     def _is_last(self) -> bool:
@@ -411,7 +414,8 @@ class Shipper:
     def ship(self, waiting: Sequence[Waiting]) -> Shipped:
         """Sends the first ones, as many as make one upload, and waits for the answer.
 
-        Raises `ServiceUnavailableError` or `ConfigurationError`; then the service may have some of them, and all are sent again.
+        Raises `ServiceUnavailableError` or `ConfigurationError`; then the service may have some of them, and all are
+        sent again.
         """
         batch = _first(waiting)
         size = sum(each.nbytes for each in batch)

@@ -1,8 +1,10 @@
-"""Which service each run of a node goes to: the one that the relay was given, or the one of its fleet that has the run now.
+"""Which service each run of a node goes to: the one that the relay was given, or the one of its fleet that has the run
+now.
 
-Every service of a fleet says where runs are, and which services there are. Both are kept in the node's home, so that a relay that starts
-while its own service is away knows whom else to ask. Nothing else is believed: a service counts once it has answered with a certificate
-that the node trusts and has taken the node's token for the run; until then, and while it is away, the run goes to the relay's own service.
+Every service of a fleet says where runs are, and which services there are. Both are kept in the node's home, so that a
+relay that starts while its own service is away knows whom else to ask. Nothing else is believed: a service counts once
+it has answered with a certificate that the node trusts and has taken the node's token for the run; until then, and
+while it is away, the run goes to the relay's own service.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class Routes:
         return self._said.get(run, self.own)
 
     def asks(self, address: str, run: str) -> bool:
-        """Whether marks and directives of a run are exchanged with a service: with its own, and before that answers with the relay's."""
+        """Whether marks and directives of a run are exchanged with a service: with its own, and before that answers
+        with the relay's."""
         at = self.said(run)
         return address == at or (address == self.own and self._taken.get(run) != at)
 
@@ -109,7 +112,8 @@ class Routes:
 
 
 def fleet_of(answer: Mapping[str, Any], address: str) -> tuple[list[str], dict[str, str]]:
-    """The addresses of a fleet's services and of those that have the runs that were asked about, as `address` says; empty: it is in no fleet."""
+    """The addresses of a fleet's services and of those that have the runs that were asked about, as `address` says;
+    empty: it is in no fleet."""
     said = answer.get("fleet")
     if not isinstance(said, dict):
         return [], {}

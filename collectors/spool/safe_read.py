@@ -1,7 +1,8 @@
-"""Reads a file of the spool without trusting what it is: anyone who may write there could have left a FIFO, a device, a link or a hole.
+"""Reads a file of the spool without trusting what it is: anyone who may write there could have left a FIFO, a device, a
+link or a hole.
 
-What is wrong in the file itself is a `SegmentError`. Every other `OSError` (EIO, ESTALE, EMFILE, EACCES, …) says nothing about the
-content: the file may be read later.
+What is wrong in the file itself is a `SegmentError`. Every other `OSError` (EIO, ESTALE, EMFILE, EACCES, …) says
+nothing about the content: the file may be read later.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Final
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.files import READ_FLAGS
 
-# A segment of the default settings has some 3 MiB. One call to a recorder has to fit into its queue (256 MiB by default), so no
-# writer comes near this limit unless its queue was made four times as large and one single sequence fills it.
+# A segment of the default settings has some 3 MiB. One call to a recorder has to fit into its queue (256 MiB by
+# default), so no writer comes near this limit unless its queue was made four times as large and one single sequence
+# fills it.
 SEGMENT_BYTES_LIMIT: Final = 1 << 30
 
 _LARGE: Final = 64 << 20  # from here on, a look at both ends comes before reading: a sparse file costs no memory
@@ -48,7 +50,8 @@ def read_regular(path: Path, *, limit: int = SEGMENT_BYTES_LIMIT) -> bytes:
     """All bytes of a regular file, at most `limit` of them.
 
     Raises:
-        SegmentError: ``foreign``: not a regular file; ``too_large``: larger than `limit`; ``unreadable``: large, and not an Arrow file.
+        SegmentError: ``foreign``: not a regular file; ``too_large``: larger than `limit`; ``unreadable``: large, and
+            not an Arrow file.
         FileNotFoundError: it is gone.
         OSError: it cannot be read now.
     """

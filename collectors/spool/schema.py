@@ -1,7 +1,7 @@
 """The wire contract: what a collector may write into the spool, as Arrow schemas, one per record kind.
 
-A segment holds rows of one kind. What is the same for all rows of a segment (run, writer, schema version, …) stands once
-in the file's schema metadata, see `segment_metadata`. Token-level data is one row per sequence with list columns.
+A segment holds rows of one kind. What is the same for all rows of a segment (run, writer, schema version, …) stands
+once in the file's schema metadata, see `segment_metadata`. Token-level data is one row per sequence with list columns.
 
 Readers accept any version up to `SCHEMA_VERSION`; a column added later is null for older files, a column is never
 renamed or re-typed within a version.
@@ -17,24 +17,26 @@ from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 
 SCHEMA_VERSION: Final = 1
-# No whole number of a record is further from 0, in microseconds since 1970 the year 2255: what is computed from it neither overflows nor
-# loses digits as a float. NaN turned into an integer is further off.
+# No whole number of a record is further from 0, in microseconds since 1970 the year 2255: what is computed from it
+# neither overflows nor loses digits as a float. NaN turned into an integer is further off.
 LARGEST: Final = 1 << 53
 
 _TIME = pa.timestamp("us", tz="UTC")
 _IDS = pa.list_(pa.int32())
 _ROUTES = pa.list_(pa.uint16())  # [tokens × layers], token by token: see `routes.py`
 _FLOATS = pa.list_(pa.float32())  # float32 end to end: bfloat16 log-probs would be larger errors than what is measured
-# Tokens up to `end` have the version they have by what happened at `at`; `last` is their last step. Times as `step_times`.
+# Tokens up to `end` have the version they have by what happened at `at`; `last` is their last step. Times as
+# `step_times`.
 DECISION: Final = pa.struct([("end", pa.int32()), ("at", pa.int64()), ("last", pa.int64())])
 SPAN: Final = pa.struct([("start", pa.int32()), ("end", pa.int32()), ("version", pa.string())])
-# Tokens [start, end) of a training record that one weight version sampled; `sampled_*`: the same among its tokens under the mask.
+# Tokens [start, end) of a training record that one weight version sampled; `sampled_*`: the same among its tokens under
+# the mask.
 STATED_SPAN: Final = pa.struct(
     [*((name, pa.int32()) for name in ("start", "end", "sampled_start", "sampled_end")), ("version", pa.string())]
 )
 
-# What the trainer knows of one sequence. All list columns of a row have the length of `token_ids`, `routes` a multiple of it, or are
-# null.
+# What the trainer knows of one sequence. All list columns of a row have the length of `token_ids`, `routes` a multiple
+# of it, or are null.
 TRAINING: Final = pa.schema(
     [
         ("time", _TIME),
@@ -141,8 +143,9 @@ WEIGHTS: Final = pa.schema(
             pa.int64(),
         ),  # of a mark: `applied_at` as microseconds of the monotonic clock of `machine`; null: this is no mark
         ("machine", pa.string()),
-        # A fingerprint of the weights, see `fingerprint.py`. Of an engine ("worker" as the source) each is a row of its own, read at
-        # `applied_at`; `version` is then what the engine was said to have at that time, null where nobody knows.
+        # A fingerprint of the weights, see `fingerprint.py`. Of an engine ("worker" as the source) each is a row of its
+        # own, read at `applied_at`; `version` is then what the engine was said to have at that time, null where nobody
+        # knows.
         ("fingerprint", pa.string()),  # 16 hex digits over all hashes
         ("layout", pa.string()),  # fingerprint of the `config` record that lists the tensors
         ("tensor_hashes", pa.list_(pa.uint32())),  # in the order of the layout
@@ -178,8 +181,8 @@ HEALTH: Final = pa.schema(
     ]
 )
 
-# Sufficient statistics of one sequence, reduced next to the collector: written instead of raw tokens when the disk or the
-# queue cannot take those. A pair is null when the call did not carry both its log-probs; its fields are those of
+# Sufficient statistics of one sequence, reduced next to the collector: written instead of raw tokens when the disk or
+# the queue cannot take those. A pair is null when the call did not carry both its log-probs; its fields are those of
 # `statistics.py`, in their order.
 _PAIR: Final = pa.struct([(c.name, pa.int64() if c.count else pa.float64()) for c in COLUMN_SPECS])
 STATISTICS: Final = pa.schema(
@@ -217,7 +220,8 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
 
 
 def segment_metadata(*, kind: str, run: str, writer: str, number: int) -> dict[bytes, bytes]:
-    """Schema metadata of one segment, the part that all its rows share; with the checksum of the bytes it is the segment's identity."""
+    """Schema metadata of one segment, the part that all its rows share; with the checksum of the bytes it is the
+    segment's identity."""
     return {
         b"logprobe.schema": str(SCHEMA_VERSION).encode(),
         b"logprobe.kind": kind.encode(),

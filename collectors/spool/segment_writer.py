@@ -47,7 +47,8 @@ class SegmentWriter:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was taken is durable. When not, one segment is in its place, or may be, and is settled first."""
+        """Whether everything that was taken is durable. When not, one segment is in its place, or may be, and is
+        settled first."""
         return self._spool.settled
 
     def settle(self) -> bool:
@@ -59,9 +60,11 @@ class SegmentWriter:
         return self.settled
 
     def write(self, kind: str, table: pa.Table) -> bool:
-        """Take `table` and make it durable. False: the disk refuses, which starts or doubles the pause, and has nothing of it.
+        """Take `table` and make it durable. False: the disk refuses, which starts or doubles the pause, and has nothing
+        of it.
 
-        True with `settled` False: someone may have seen it. Its rows are the segment_writer's now, and must not be written again.
+        True with `settled` False: someone may have seen it. Its rows are the segment_writer's now, and must not be
+        written again.
         """
         if self.blocked or not self.settle():
             return False

@@ -2,18 +2,19 @@
 
     <home>/spool/<run>/<writer>/<sequence>.<kind>.<crc32>.arrow
 
-One segment is one Arrow IPC *file* (not stream: a truncated stream reads back silently short) with rows of one kind. It is
-written under a hidden temporary name, fsynced and renamed, so a reader sees whole segments or none. IPC carries no checksum,
-so the CRC-32 of the bytes is in the name and the file stays readable by any Arrow tool. A writer never reuses a name: its
-directory is its own, and the sequence number grows.
+One segment is one Arrow IPC *file* (not stream: a truncated stream reads back silently short) with rows of one kind. It
+is written under a hidden temporary name, fsynced and renamed, so a reader sees whole segments or none. IPC carries no
+checksum, so the CRC-32 of the bytes is in the name and the file stays readable by any Arrow tool. A writer never reuses
+a name: its directory is its own, and the sequence number grows.
 
-Who a segment is lies in its content, not in its place: run, kind, writer and number are in the file's metadata, and with the
-checksum of the bytes they are its id, the key of exactly-once ingest. So it counts once, under whatever name it comes again; and a
-writer that does not know what became of a segment (it was renamed into place, and then the disk refused) keeps its bytes and
-brings these to an end before anything else, instead of writing the same rows as another segment.
+Who a segment is lies in its content, not in its place: run, kind, writer and number are in the file's metadata, and
+with the checksum of the bytes they are its id, the key of exactly-once ingest. So it counts once, under whatever name
+it comes again; and a writer that does not know what became of a segment (it was renamed into place, and then the disk
+refused) keeps its bytes and brings these to an end before anything else, instead of writing the same rows as another
+segment.
 
-Compressed buffers say themselves how much memory they take once they are read, so a file of a kilobyte could ask for a gigabyte. Collectors
-do not compress, and a segment that does is refused before it is read.
+Compressed buffers say themselves how much memory they take once they are read, so a file of a kilobyte could ask for a
+gigabyte. Collectors do not compress, and a segment that does is refused before it is read.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _TEMPORARY = re.compile(r"\.\d{8}\.[a-z_]+\.tmp")
 _FOOTER_END: Final = 10  # the footer's length and b"ARROW1"
 _BLOCK: Final = struct.Struct("<qi4xq")  # of the footer: offset, length of the metadata, length of the body
 _CONTINUATION: Final = 0xFFFFFFFF
-# Fields of the flatbuffers tables Footer, Message, DictionaryBatch and RecordBatch, in the order of Arrow's File.fbs and Message.fbs.
+# Fields of the flatbuffers tables Footer, Message, DictionaryBatch and RecordBatch, in the order of Arrow's File.fbs
+# and Message.fbs.
 _FOOTER_DICTIONARIES: Final = 2
 _FOOTER_BATCHES: Final = 3
 _MESSAGE_HEADER: Final = 2
@@ -157,7 +159,8 @@ def _decoded(where: SegmentPath, data: bytes) -> pa.Table:
 
 
 def _identity(where: SegmentPath, metadata: dict[bytes, bytes]) -> tuple[str, str, int]:
-    """Id, writer and number. A segment from before its number was part of its content is taken for what its name says."""
+    """Id, writer and number. A segment from before its number was part of its content is taken for what its name
+    says."""
     writer, number = (
         metadata.get(key, b"").decode(errors="replace") for key in (b"logprobe.writer", b"logprobe.number")
     )
@@ -183,7 +186,8 @@ def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
 
 
 def _widened(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """The column with null in the fields of `wanted`, a struct, that it lacks; as it is where it differs in anything else."""
+    """The column with null in the fields of `wanted`, a struct, that it lacks; as it is where it differs in anything
+    else."""
     if column.type == wanted or not (pa.types.is_struct(column.type) and pa.types.is_struct(wanted)):
         return column
     if not {(field.name, field.type) for field in column.type} < {(field.name, field.type) for field in wanted}:
@@ -286,8 +290,8 @@ class SpoolWriter:
         An earlier segment that is not settled is settled first.
 
         Raises:
-            OSError: when `settled`, nothing of it is in the spool and never was. When not, it is there or may be, and others may
-                have seen it: do not write its rows again, but call `settle` until that returns.
+            OSError: when `settled`, nothing of it is in the spool and never was. When not, it is there or may be, and
+                others may have seen it: do not write its rows again, but call `settle` until that returns.
         """
         self.settle()
         segment = self._serialize(kind, table)
@@ -297,7 +301,8 @@ class SpoolWriter:
         return segment.where
 
     def settle(self) -> None:
-        """Brings a segment whose fate is unknown to its end: same name, same bytes. Nothing to do when there is none."""
+        """Brings a segment whose fate is unknown to its end: same name, same bytes. Nothing to do when there is
+        none."""
         if self._doubtful is None:
             return
         with self._at_the_disk():
@@ -337,7 +342,8 @@ class SpoolWriter:
         try:
             segment.temporary.rename(segment.where.path)
         except OSError:
-            # A network file system may have done it all the same. What can be removed under its old name has never had the new one.
+            # A network file system may have done it all the same. What can be removed under its old name has never had
+            # the new one.
             with contextlib.suppress(OSError):
                 segment.temporary.unlink()
                 self._doubtful = segment if again else None

@@ -1,11 +1,12 @@
 """Which version which LoRA adapter has.
 
-An adapter is known by its name; what is loaded under it, by number, path and what a worker read there. Its version is what was marked for it
-since it was loaded, and since the weights below it last changed: it is unknown in every other case. A load is heard of from the worker,
-no matter who asked for it; as long as it read the same again, nothing has changed.
+An adapter is known by its name; what is loaded under it, by number, path and what a worker read there. Its version is
+what was marked for it since it was loaded, and since the weights below it last changed: it is unknown in every other
+case. A load is heard of from the worker, no matter who asked for it; as long as it read the same again, nothing has
+changed.
 
-Where other content is read under the same number and path, a mark made while the files were already what they are now is about that;
-every other is about what was read before.
+Where other content is read under the same number and path, a mark made while the files were already what they are now
+is about that; every other is about what was read before.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Tokens up to `end` that have one version by one decision, and what was loaded; `at` and `last` as in `Decision`."""
+    """Tokens up to `end` that have one version by one decision, and what was loaded; `at` and `last` as in
+    `Decision`."""
 
     end: int
     version: str | None
@@ -104,7 +106,8 @@ class Adapters:
             adapter.last_end = max(adapter.last_end, moment)
 
     def read(self, number: int, load: Load, written: float | None) -> bool:
-        """A worker read an adapter, whose files were last changed at `written` (None: unknown); → whether the number had other content before."""
+        """A worker read an adapter, whose files were last changed at `written` (None: unknown); → whether the number
+        had other content before."""
         with self._lock:
             loads = self._loads.setdefault(number, [])
             last = loads[-1] if loads else None

@@ -1,8 +1,8 @@
 """How the plugin gets into an engine: it waits for a scheduler, tests whether it knows it, and watches it.
 
-`install` wraps the constructor of vLLM's `Scheduler`, which exists once in every engine core, whatever the front-end. When one
-is built and the self-test finds everything as expected, `hooks` hooks this one engine; else it runs as it is, and a
-`health` record says why.
+`install` wraps the constructor of vLLM's `Scheduler`, which exists once in every engine core, whatever the front-end.
+When one is built and the self-test finds everything as expected, `hooks` hooks this one engine; else it runs as it is,
+and a `health` record says why.
 """
 
 from __future__ import annotations
@@ -227,8 +227,9 @@ def _observe(scheduler: Any, recorder: Recorder, replica: str | None, exchange: 
 def _replica(parallel_config: Any) -> str | None:
     """`LOGPROBE_REPLICA`, with the data-parallel rank where there are several.
 
-    vLLM runs the replicas of a dense model as engines that know of no other: size 1 and rank 0 again, before their scheduler exists. The
-    number stays in `data_parallel_index`; that there are others, with number 0, only in the name of the process.
+    vLLM runs the replicas of a dense model as engines that know of no other: size 1 and rank 0 again, before their
+    scheduler exists. The number stays in `data_parallel_index`; that there are others, with number 0, only in the name
+    of the process.
     """
     name = os.environ.get("LOGPROBE_REPLICA") or None
     index = getattr(parallel_config, "data_parallel_index", getattr(parallel_config, "data_parallel_rank", 0))

@@ -205,7 +205,8 @@ class Capture:
                 self._route_bytes += marks.nbytes
 
     def give_up_routes(self) -> None:
-        """After an error it is unknown which routes are missing, and the next would seem to be those of other tokens."""
+        """After an error it is unknown which routes are missing, and the next would seem to be those of other
+        tokens."""
         self.routes = False
         self.counts["routes_given_up"] += 1
         for sequence in self.open.values():
@@ -261,7 +262,8 @@ class Capture:
         self.finished.append(sequence)
 
     def give_up(self) -> None:
-        """After an error some open sequences may lack tokens, and it is unknown which: drop them, continue with new ones."""
+        """After an error some open sequences may lack tokens, and it is unknown which: drop them, continue with new
+        ones."""
         self.counts["given_up"] += len(self.open)
         self.open.clear()
         self._route_bytes = 0

@@ -64,8 +64,9 @@ _ENVIRONMENT: Final = re.compile(
 _DEEPEST: Final = 6
 _LONGEST: Final = 64  # items of a list, characters of a text: × 8
 
-# What changes the distribution a token is drawn from, or where a sequence ends. Not here: `seed` and `max_tokens`, which differ from
-# request to request without changing either log-prob, and would give every request a document of its own.
+# What changes the distribution a token is drawn from, or where a sequence ends. Not here: `seed` and `max_tokens`,
+# which differ from request to request without changing either log-prob, and would give every request a document of its
+# own.
 _SAMPLING: Final = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens",
     "ignore_eos", "stop", "stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "structured_outputs", "watermarking",
@@ -81,8 +82,8 @@ def engine_document(
     Args:
         vllm_config: vLLM's `VllmConfig`.
         injected: whether the plugin turns log-probs on for requests that did not ask.
-        effective: what a worker chose, see `effective`. Where the configuration leaves a choice open (the attention backend), the
-            summary has what was chosen.
+        effective: what a worker chose, see `effective`. Where the configuration leaves a choice open (the attention
+            backend), the summary has what was chosen.
     """
     summary = {name: _plain(_look_up(vllm_config, path), 2) for name, path in _SUMMARY.items()}
     summary["architectures"] = _plain(_look_up(vllm_config, "model_config.hf_config.architectures"), 2)

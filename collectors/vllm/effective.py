@@ -1,7 +1,9 @@
-"""What an engine really runs with, where that is decided after its configuration was written: by platform, model and hardware.
+"""What an engine really runs with, where that is decided after its configuration was written: by platform, model and
+hardware.
 
-`effective` looks into a worker that is ready to run. `arguments` says what someone set: vLLM keeps no record of it, so the front-end's
-`EngineArgs` are compared with their defaults when a configuration is made of them, and the answer travels with it.
+`effective` looks into a worker that is ready to run. `arguments` says what someone set: vLLM keeps no record of it, so
+the front-end's `EngineArgs` are compared with their defaults when a configuration is made of them, and the answer
+travels with it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ _PLAIN: Final = (bool, int, float, str)
 
 
 def effective(worker: Any, vllm_config: Any) -> dict[str, str | None]:
-    """What was chosen, as a JSON-ready document; null: this vLLM does not say. Several values are in alphabetical order, with commas."""
+    """What was chosen, as a JSON-ready document; null: this vLLM does not say. Several values are in alphabetical
+    order, with commas."""
     layers = list(getattr(vllm_config.compilation_config, "static_forward_context", {}).values())
     model = worker.get_model()
     modules = list(model.modules())
@@ -87,7 +90,8 @@ def keep_arguments(original: Hook) -> Hook:
 
 
 def arguments(vllm_config: Any) -> dict[str, object] | None:
-    """Arguments that differ from their default; None: this engine was not made from arguments, or in a process without the plugin."""
+    """Arguments that differ from their default; None: this engine was not made from arguments, or in a process without
+    the plugin."""
     found = getattr(vllm_config, _ATTRIBUTE, None)
     return found if isinstance(found, dict) else None
 

@@ -1,8 +1,8 @@
 """The thread that turns what an engine's `Capture` collected into records.
 
-It reads the marks that trainers made, gives every token its weight version, hands finished sequences to the `Recorder` in
-batches and writes observed weight updates. A second thread, because reading marks may wait for a file system and
-the engine must not.
+It reads the marks that trainers made, gives every token its weight version, hands finished sequences to the `Recorder`
+in batches and writes observed weight updates. A second thread, because reading marks may wait for a file system and the
+engine must not.
 """
 
 from __future__ import annotations
@@ -173,7 +173,8 @@ class Emitter:
         return False
 
     def _make_durable(self, *, wrote: bool) -> None:
-        """Says what a sudden end would cost, before; an engine that has nothing to do leaves nothing behind that could be lost."""
+        """Says what a sudden end would cost, before; an engine that has nothing to do leaves nothing behind that could
+        be lost."""
         capture = self._observed.capture
         running = [*list(capture.open.values()), *list(capture.finished), *(held for held, _ in self._held)]
         left = Unwritten.of([*running, *self._on_their_way()])
@@ -194,7 +195,8 @@ class Emitter:
         return [sequence for _, sequences in self._handed for sequence in sequences]
 
     def _told(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Sequences as their callers got them; those that a stop string may have ended earlier wait until that would be known."""
+        """Sequences as their callers got them; those that a stop string may have ended earlier wait until that would be
+        known."""
         now, waiting = time.monotonic(), self._observed.capture.waiting
         self._held += [(sequence, now + _WORD_SECONDS) for sequence in sequences]
         ready = [
@@ -233,7 +235,8 @@ class Emitter:
         self._marked[mark.version] = mark
 
     def _on_our_clock(self, mark: Mark) -> OurMark:
-        """A mark of another machine is placed by the wall clocks. Once ours was set, only one that was just made can be."""
+        """A mark of another machine is placed by the wall clocks. Once ours was set, only one that was just made can
+        be."""
         clock, moment, read = self._observed.clock, mark.moment, time.monotonic()
         if moment is None or mark.machine is None or mark.machine != machine():
             moment = clock.moment(mark.applied_at)
@@ -470,7 +473,8 @@ def _logprobs(sequence: Sequence) -> Any:
 
 
 def _routes(sequence: Sequence) -> NDArray[np.uint16] | None:
-    """Fingerprints [tokens, layers]; `NO_ROUTE` for the first tokens where vLLM returned none; None: it returned none at all."""
+    """Fingerprints [tokens, layers]; `NO_ROUTE` for the first tokens where vLLM returned none; None: it returned none
+    at all."""
     if not sequence.routes:
         return None
     marks = np.frombuffer(sequence.routes, dtype=np.uint16).reshape(-1, sequence.layers)

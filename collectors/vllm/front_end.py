@@ -1,8 +1,9 @@
 """What only the front-end knows: that a stop string ended a request, and after how many tokens.
 
-The engine core learns of a stop string as an abort, and has sampled on meanwhile. The front-end's process loads the plugin too: there the
-abort gets company, a name of ours that says which request was stopped and how many tokens its caller got. The engine's side takes
-these names out again (`split_words`); vLLM itself passes over names of requests that it does not know.
+The engine core learns of a stop string as an abort, and has sampled on meanwhile. The front-end's process loads the
+plugin too: there the abort gets company, a name of ours that says which request was stopped and how many tokens its
+caller got. The engine's side takes these names out again (`split_words`); vLLM itself passes over names of requests
+that it does not know.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the plugin does around vLLM's own methods.
 
-Every hook calls the original with the arguments it got, returns what it returned, lets its errors through, and does its own
-work inside a guard, which counts our errors and never raises them. A scheduler is hooked on the object alone; the engine core's
-methods on its classes, since the object does not exist yet when its scheduler is built, and they ask the scheduler whether
-it is watched.
+Every hook calls the original with the arguments it got, returns what it returned, lets its errors through, and does its
+own work inside a guard, which counts our errors and never raises them. A scheduler is hooked on the object alone; the
+engine core's methods on its classes, since the object does not exist yet when its scheduler is built, and they ask the
+scheduler whether it is watched.
 """
 
 from __future__ import annotations
@@ -215,7 +215,8 @@ def _collective_rpc(original: Hook) -> Hook:
 
 
 def loaded(watch: Watch, method: Any, started: float, tensors: int | None = None) -> None:
-    """`method`, which may have changed the weights, ran from `started` until now: which they are, only a label or a mark can say."""
+    """`method`, which may have changed the weights, ran from `started` until now: which they are, only a label or a
+    mark can say."""
     now = time.monotonic()
     watch.observed.timeline.set(started, None)
     watch.observed.adapters.weights_changed(started)
@@ -228,7 +229,8 @@ def loaded(watch: Watch, method: Any, started: float, tensors: int | None = None
 def hook_direct_loads(executor: Any, watch: Watch) -> None:
     """Notice calls that reach the workers or the model of this engine's process without passing its core.
 
-    A colocated trainer holds the executor, the worker or the model itself. Workers in other processes are reached by `collective_rpc` only.
+    A colocated trainer holds the executor, the worker or the model itself. Workers in other processes are reached by
+    `collective_rpc` only.
     """
     executor.collective_rpc = _noticed(executor.collective_rpc, watch, "collective_rpc")
     worker = getattr(getattr(executor, "driver_worker", None), "worker", None)
@@ -255,7 +257,8 @@ def _notice(owner: Any, names: tuple[str, ...], watch: Watch) -> None:
 
 
 def _noticed(original: Hook, watch: Watch, name: str) -> Hook:
-    """`original`, a bound method; as ``collective_rpc`` it is called at every step of the engine, so what is harmless costs a look-up."""
+    """`original`, a bound method; as ``collective_rpc`` it is called at every step of the engine, so what is harmless
+    costs a look-up."""
     by_name = name == "collective_rpc"
 
     def noticed(*args: Any, **kwargs: Any) -> Any:

@@ -6,10 +6,10 @@ caller sees it and the index of the completion, so that is what names a sample::
 
     sample id = [prefix +] "<request id>/<completion index>"
 
-The caller's request id is ``RequestOutput.request_id`` in Python and derived from the ``id`` of an HTTP response. `LLM` numbers
-its requests from 0 in every process, so ranks (``RANK``, ``WORLD_SIZE``) with an engine each have a prefix by default. For others that
-write into one run (an engine that is started again) set ``LOGPROBE_SAMPLE_PREFIX``, in the engine's environment and here; set it to
-nothing where ranks name samples of an engine elsewhere.
+The caller's request id is ``RequestOutput.request_id`` in Python and derived from the ``id`` of an HTTP response. `LLM`
+numbers its requests from 0 in every process, so ranks (``RANK``, ``WORLD_SIZE``) with an engine each have a prefix by
+default. For others that write into one run (an engine that is started again) set ``LOGPROBE_SAMPLE_PREFIX``, in the
+engine's environment and here; set it to nothing where ranks name samples of an engine elsewhere.
 """
 
 from __future__ import annotations
@@ -56,11 +56,13 @@ def response_sample_id(
     """Sample id of one choice of an answer of ``vllm serve``.
 
     Args:
-        response_id: the ``id`` of the answer, ``cmpl-…`` or ``chatcmpl-…``; with a header ``X-Request-Id: x`` it ends in ``x``.
+        response_id: the ``id`` of the answer, ``cmpl-…`` or ``chatcmpl-…``; with a header ``X-Request-Id: x`` it ends
+            in ``x``.
         choice_index: the ``index`` of the choice.
         n: the ``n`` of the request.
         prompts: number of prompts in the request; only ``/v1/completions`` takes more than one.
-        prefix: default: `LOGPROBE_SAMPLE_PREFIX` of this process; ids of answers differ between servers, so ranks add nothing.
+        prefix: default: `LOGPROBE_SAMPLE_PREFIX` of this process; ids of answers differ between servers, so ranks add
+            nothing.
 
     >>> response_sample_id("chatcmpl-x", 1, n=2, prefix="")
     'chatcmpl-x/1'
@@ -77,7 +79,8 @@ def response_sample_id(
 
 
 def sample_prefix() -> str:
-    """`LOGPROBE_SAMPLE_PREFIX` of this process; without it ``rank<RANK>-`` where ``WORLD_SIZE`` says that there are several, else nothing.
+    """`LOGPROBE_SAMPLE_PREFIX` of this process; without it ``rank<RANK>-`` where ``WORLD_SIZE`` says that there are
+    several, else nothing.
 
     Ranks with an engine each number their requests from 0.
     """
@@ -91,8 +94,9 @@ def sample_prefix() -> str:
 def split_internal(internal_id: str, external_id: str | None) -> tuple[str, int]:
     """The caller's request id and the completion index behind an internal id of vLLM.
 
-    With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the answer is exact. Without it, the form of the
-    internal id decides, and a caller's own id that starts with digits and an underscore would be taken for a child's.
+    With `external_id` (vLLM keeps it in `EngineCoreRequest.external_req_id`) the answer is exact. Without it, the form
+    of the internal id decides, and a caller's own id that starts with digits and an underscore would be taken for a
+    child's.
 
     >>> split_internal("2_a-0123abcd", "a")
     ('a', 2)
@@ -118,9 +122,11 @@ def _child_index(internal_id: str, external_id: str) -> int:
 
 
 def trajectory(params: Any, internal_id: str, external_id: str | None) -> str | None:
-    """The name that the caller gave the sequence which a request is a part of: ``SamplingParams.extra_args["logprobe_sample"]``.
+    """The name that the caller gave the sequence which a request is a part of:
+    ``SamplingParams.extra_args["logprobe_sample"]``.
 
-    Over HTTP it comes in ``vllm_xargs``. Of a request with ``n > 1`` each completion is a sequence: ``<name>/<completion index>``.
+    Over HTTP it comes in ``vllm_xargs``. Of a request with ``n > 1`` each completion is a sequence:
+    ``<name>/<completion index>``.
     """
     name = (getattr(params, "extra_args", None) or {}).get(TRAJECTORY_KEY)
     if name is None:

@@ -1,8 +1,8 @@
 """The `vllm.general_plugins` entry point: every vLLM process of the environment calls `register` when it starts.
 
-Nothing happens unless ``LOGPROBE_HOME`` is set (and ``LOGPROBE_RUN`` names the run); then the engine core of that process is
-watched, see `attach`. The front-end is never touched, so `LLM`, `AsyncLLM`, ``vllm serve`` with any number of API
-servers and other front-ends are all served alike.
+Nothing happens unless ``LOGPROBE_HOME`` is set (and ``LOGPROBE_RUN`` names the run); then the engine core of that
+process is watched, see `attach`. The front-end is never touched, so `LLM`, `AsyncLLM`, ``vllm serve`` with any number
+of API servers and other front-ends are all served alike.
 
 =========================  =======================================================================================
 ``LOGPROBE_HOME``          where to record; unset: the plugin does nothing at all
@@ -11,11 +11,12 @@ servers and other front-ends are all served alike.
 ``LOGPROBE_SAMPLE_PREFIX`` put in front of sample ids, see `ids`
 ``LOGPROBE_VLLM_HARMLESS`` calls on workers that leave the weights alone, see `loads`
 ``LOGPROBE_VLLM_PROMPTS``  share of distinct prompts whose token ids are recorded, 0 … 1; default 0, see `prompts`
-``LOGPROBE_VLLM_INJECT``   1: compute sampled-token log-probs for requests that did not ask; their callers never see them
+``LOGPROBE_VLLM_INJECT``   1: log-probs of sampled tokens for requests that did not ask; their callers never see them
 =========================  =======================================================================================
 """
 
-# No import of anything else up here: this module is loaded in every vLLM process, mostly to find that it has nothing to do.
+# No import of anything else up here: this module is loaded in every vLLM process, mostly to find that it has nothing to
+# do.
 from __future__ import annotations
 
 import logging

@@ -4,8 +4,9 @@
     outputs = llm.generate(prompts, SamplingParams(logprobs=0, ...))
     probe.look(outputs, step=step)      # before the next weight update
 
-The gap between what it said and what it says now is recorded as `probe.k3` and `probe.abs_diff_mean` of the step. Engine, settings
-and weights are the same, so it is near 0 unless the engine's state went bad. Behind HTTP the service does it (docs/proof.md).
+The gap between what it said and what it says now is recorded as `probe.k3` and `probe.abs_diff_mean` of the step.
+Engine, settings and weights are the same, so it is near 0 unless the engine's state went bad. Behind HTTP the service
+does it (docs/proof.md).
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Probe:
     """Scores answers of one `vllm.LLM` again; used by the thread that drives it."""
 
     def __init__(self, llm: Any, recorder: Recorder, *, share: float = SHARE, sequences: int = SEQUENCES) -> None:
-        """`share`: of the tokens seen by `look` that may be scored again, prompts included; `sequences`: per look, at most."""
+        """`share`: of the tokens seen by `look` that may be scored again, prompts included; `sequences`: per look, at
+        most."""
         self._llm, self._recorder = llm, recorder
         self._share, self._sequences = share, sequences
         self._sampled = self._scored = 0
@@ -68,8 +70,9 @@ class Probe:
             params: the `SamplingParams` of these requests.
 
         Returns:
-            What was recorded; None: nothing could be scored (the share is used up, no log-probs, or log-probs at another temperature
-            than 1, which prompt log-probs cannot be compared with). An error of the engine is counted in `health` and gives None.
+            What was recorded; None: nothing could be scored (the share is used up, no log-probs, or log-probs at
+            another temperature than 1, which prompt log-probs cannot be compared with). An error of the engine is
+            counted in `health` and gives None.
         """
         with self._recorder.guard("probe"):
             self._sampled += sum(len(one.token_ids) for output in outputs for one in output.outputs)

@@ -1,6 +1,7 @@
 """Which prompts are recorded, so that sequences can be scored again: none unless ``LOGPROBE_VLLM_PROMPTS`` says so.
 
-The choice depends on the prompt alone: every replica keeps the same prompts, and all answers to one of them can be scored.
+The choice depends on the prompt alone: every replica keeps the same prompts, and all answers to one of them can be
+scored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Routes of a mixture of experts in what one step of an engine returns.
 
-vLLM (0.32, ``enable_return_routed_experts``) puts expert ids [positions, layers, experts per token] into the outputs of a step, for the
-positions that were computed since the last: the prompt's come with the first token, then one by one. The last of them predicted the
-newest token, so as many from the end as there are new tokens are theirs.
+vLLM (0.32, ``enable_return_routed_experts``) puts expert ids [positions, layers, experts per token] into the outputs of
+a step, for the positions that were computed since the last: the prompt's come with the first token, then one by one.
+The last of them predicted the newest token, so as many from the end as there are new tokens are theirs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def returns_routes(vllm_config: Any) -> bool:
 
 
 def routes_of_step(outputs_by_client: dict[int, Any]) -> Iterator[tuple[str, int, NDArray[np.uint16]]]:
-    """Of every output with new tokens: request id, how many tokens, and the fingerprints [≤ tokens, layers] of the newest of them.
+    """Of every output with new tokens: request id, how many tokens, and the fingerprints [≤ tokens, layers] of the
+    newest of them.
 
     All of a step go through one call: one per request would cost more than the rest of capture together.
     """

@@ -1,7 +1,7 @@
 """How much an engine would lose if it were killed now: said before, because afterwards no one can.
 
-The bound is written whenever it grows, when it has become far too large, and when nothing is left. Between two looks (a tick of the emitter)
-requests may arrive that it does not know of.
+The bound is written whenever it grows, when it has become far too large, and when nothing is left. Between two looks (a
+tick of the emitter) requests may arrive that it does not know of.
 """
 
 from __future__ import annotations

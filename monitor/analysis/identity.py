@@ -1,7 +1,8 @@
 """Whether engine and trainer agree to the last bit ("true on-policy"), and whether anybody could know.
 
-A log-ratio that is exactly 0 everywhere is either the best possible result or one array that was passed twice. So it counts as
-identical only where two independent computations were seen: r where the engine made it, t where the trainer made it.
+A log-ratio that is exactly 0 everywhere is either the best possible result or one array that was passed twice. So it
+counts as identical only where two independent computations were seen: r where the engine made it, t where the trainer
+made it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class StepFacts:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The verdict about a run's newest steps; `since_step` is the first of the steps that it holds for without a break."""
+    """The verdict about a run's newest steps; `since_step` is the first of the steps that it holds for without a
+    break."""
 
     verdict: Verdict
     reason: str

@@ -1,7 +1,9 @@
-"""How tokens spread over the log-ratio d = policy − behaviour, step by step: the stored profiles on a grid that fits a screen.
+"""How tokens spread over the log-ratio d = policy − behaviour, step by step: the stored profiles on a grid that fits a
+screen.
 
-Columns are one step or several (sums merge), rows are logarithmic bins of |d| on either side of 0, several of the profile's bins
-each, and one row around 0. Few tokens in a column get wide rows: in narrow ones there would be only noise to be seen.
+Columns are one step or several (sums merge), rows are logarithmic bins of |d| on either side of 0, several of the
+profile's bins each, and one row around 0. Few tokens in a column get wide rows: in narrow ones there would be only
+noise to be seen.
 
 Dimensions: ``_C`` columns, ``_B`` rows of the grid from the most negative d to the largest, ``_Q`` quantiles.
 """
@@ -89,12 +91,14 @@ class Density:
         return np.concatenate([-outwards[::-1], outwards])
 
     def place(self, d: float) -> float:
-        """Where a log-ratio lies, in rows from the lower end of the grid, logarithmic beyond the floor and linear within."""
+        """Where a log-ratio lies, in rows from the lower end of the grid, logarithmic beyond the floor and linear
+        within."""
         beyond = math.log10(max(abs(d) / self.floor, 1.0)) * _rows_per_decade(self.merged)
         return self.side + 0.5 + math.copysign(min(abs(d) / self.floor, 1.0) / 2 + beyond, d)
 
     def quantiles(self, q: Sequence[float]) -> Floats:
-        """Quantiles of d per column, in rows as `place` counts them [C, Q]; evenly spread within a row. NaN: no valid token."""
+        """Quantiles of d per column, in rows as `place` counts them [C, Q]; evenly spread within a row. NaN: no valid
+        token."""
         tokens_C1 = self.tokens_CB.sum(axis=1, keepdims=True)
         reached_CB = np.cumsum(self.tokens_CB, axis=1)
         ranks_CQ = np.array(q) * tokens_C1
@@ -107,7 +111,8 @@ class Density:
 
 
 def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, *, most: int = COLUMNS) -> Columns:
-    """The columns for a range of steps: at most `most`, none narrower than steps are apart, and wider where steps have few tokens.
+    """The columns for a range of steps: at most `most`, none narrower than steps are apart, and wider where steps have
+    few tokens.
 
     Args:
         steps: of the run, ascending.
@@ -118,8 +123,8 @@ def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, 
 
     >>> columns_of(np.arange(0, 1000, 10), np.full(100, 1e5), 0, 999)
     Columns(first=0, last=999, width=10)
-    >>> columns_of(np.arange(1000), np.full(1000, 1e5), 0, 999).size, columns_of(np.arange(1000), np.full(1000, 250.0), 0, 999).size
-    (200, 100)
+    >>> [columns_of(np.arange(1000), np.full(1000, tokens), 0, 999).size for tokens in (1e5, 250.0)]
+    [200, 100]
     """
     chosen = (steps >= first) & (steps <= last)
     inside, span = steps[chosen], last - first + 1
@@ -166,7 +171,8 @@ def _usual_tokens(known: pa.Table) -> float:
 
 
 def _span(number: Counts, tokens: Counts, most: int) -> tuple[int, int]:
-    """Rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end, an empty one outermost; `most` in between."""
+    """Rows of |d|, counted from `SMALLEST`, at which the middle one and the grid end, an empty one outermost; `most` in
+    between."""
     size = np.abs(number)
     counts = np.bincount(size[size > 0], tokens[size > 0])
     if not counts.any():

@@ -1,11 +1,13 @@
-"""The profile job: from raw tokens to token-level profiles, for the steps that were computed again since they were profiled.
+"""The profile job: from raw tokens to token-level profiles, for the steps that were computed again since they were
+profiled.
 
-Beside ingest and not in it: the sums cost as much as the statistics do, and r of a joined sequence is not there yet when its
-training record arrives. A step's rows are replaced all at once, together with the revision of the step that they stand for; data
-that arrives meanwhile brings a newer revision, and the step is profiled again. Nothing counts twice.
+Beside ingest and not in it: the sums cost as much as the statistics do, and r of a joined sequence is not there yet
+when its training record arrives. A step's rows are replaced all at once, together with the revision of the step that
+they stand for; data that arrives meanwhile brings a newer revision, and the step is profiled again. Nothing counts
+twice.
 
-It needs raw tokens. A step whose raw tokens are gone keeps the profile it has: one from more tokens is never replaced by one from
-fewer.
+It needs raw tokens. A step whose raw tokens are gone keeps the profile it has: one from more tokens is never replaced
+by one from fewer.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class ProfileJob:
         return ProfileReport(due.num_rows, tokens, time.perf_counter() - started, self._resting.problem)
 
     def _of_each_run(self, due: pa.Table) -> int:
-        """Profiles steps of several runs together; when their tokens cannot be read, each run by itself: one at fault holds up no other."""
+        """Profiles steps of several runs together; when their tokens cannot be read, each run by itself: one at fault
+        holds up no other."""
         runs = due["run"].unique().to_pylist()
         try:
             return self._profile(due)

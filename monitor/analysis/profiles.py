@@ -1,21 +1,23 @@
 """Token-level profiles: where in a sequence, at which probability and how widely the two log-probs differ.
 
-Sums over the tokens of a bucket, so shards, steps and runs merge by adding. Pure arithmetic and the way back from stored sums to
-values; `profile_job` computes them from raw tokens.
+Sums over the tokens of a bucket, so shards, steps and runs merge by adding. Pure arithmetic and the way back from
+stored sums to values; `profile_job` computes them from raw tokens.
 
 ============  =========================================================================================
 dimension     bucket of a token
 ============  =========================================================================================
 position      decile of its place among the sequence's tokens under the mask, 0 to 9
-turn          its place in its turn, 0 to 4, or 5 for all later ones; a turn starts with the sequence's first token, or with
+turn          place in its turn, 0 to 4, or 5 for all later ones; a turn starts with the sequence's first token, or with
               the first under the mask after one that is not (tool output)
 probability   probability that the behaviour policy gave it, between `PROBABILITIES`
 log_ratio     sign and size of d: 0 below 1e-12, else ± the number of a logarithmic bin of relative width 2 × `ERROR`
 ============  =========================================================================================
 
-Quantiles of |d| from these bins are off by at most a factor 1 ± `ERROR` (the DDSketch mapping: C. Masson et al., VLDB 2019).
+Quantiles of |d| from these bins are off by at most a factor 1 ± `ERROR` (the DDSketch mapping: C. Masson et al., VLDB
+2019).
 
-Dimensions: ``_N`` flat tokens, ``_K`` tokens of a pair under the mask, ``_S`` sequences, ``_S1`` sequences + 1, ``_G`` steps.
+Dimensions: ``_N`` flat tokens, ``_K`` tokens of a pair under the mask, ``_S`` sequences, ``_S1`` sequences + 1, ``_G``
+steps.
 """
 
 from __future__ import annotations
@@ -144,7 +146,8 @@ class Accumulator:
                 total[first:last] += np.bincount(cell, value, minlength=shape[0] * size).reshape(shape)
 
     def rows(self) -> pa.Table:
-        """What is stored: ``place`` (step in [0, G)), ``dimension``, ``bucket``, ``n`` and `SUMS`; only buckets with tokens."""
+        """What is stored: ``place`` (step in [0, G)), ``dimension``, ``bucket``, ``n`` and `SUMS`; only buckets with
+        tokens."""
         return pa.concat_tables([self._rows(name) for name in RANGES])
 
     def _rows(self, name: str) -> pa.Table:
@@ -215,9 +218,9 @@ def of(
     """A profile of a run.
 
     Returns:
-        One row per bucket (and step): ``step`` (null: all steps together), ``bucket`` (null: broken tokens), ``label``, ``tokens``,
-        ``logprob_abs_diff_mean``, ``log_ratio_mean``, ``k3_kl`` (null for broken tokens). Only steps that were profiled while their raw
-        tokens were kept are in it.
+        One row per bucket (and step): ``step`` (null: all steps together), ``bucket`` (null: broken tokens), ``label``,
+        ``tokens``, ``logprob_abs_diff_mean``, ``log_ratio_mean``, ``k3_kl`` (null for broken tokens). Only steps that
+        were profiled while their raw tokens were kept are in it.
 
     Raises:
         ConfigurationError: there is no such dimension.
@@ -250,7 +253,8 @@ def quantiles(
     steps: Steps = (None, None),
     per_step: bool = False,
 ) -> pa.Table:
-    """Quantiles of |d| over valid tokens, each within a factor 1 ± `ERROR`: ``step`` (null: all together), ``tokens``, ``q<…>``.
+    """Quantiles of |d| over valid tokens, each within a factor 1 ± `ERROR`: ``step`` (null: all together), ``tokens``,
+    ``q<…>``.
 
     Raises:
         ConfigurationError: a quantile outside [0, 1].
@@ -268,7 +272,8 @@ def quantiles(
 
 
 def _quantiles(sums: pa.Table, q: Sequence[float]) -> dict[str, object]:
-    """One row of `quantiles`: the token of rank floor(q (n − 1)), counted from 0, as numpy's method "lower" picks it."""
+    """One row of `quantiles`: the token of rank floor(q (n − 1)), counted from 0, as numpy's method "lower" picks
+    it."""
     size = bin_value(sums["bucket"].to_numpy())
     order = np.argsort(size, kind="stable")
     reached = np.cumsum(sums["n"].to_numpy()[order])

@@ -1,7 +1,8 @@
 """Slices: every metric of the catalog for a part of a run's sequences, such as those of one weight lag or one replica.
 
-A slice is one more group index over the stored per-sequence statistics, so its numbers come from the same formulas as a step's
-and need no raw tokens. What is reported for a whole step only (scalars of the trainer) belongs to no slice and is null there.
+A slice is one more group index over the stored per-sequence statistics, so its numbers come from the same formulas as a
+step's and need no raw tokens. What is reported for a whole step only (scalars of the trainer) belongs to no slice and
+is null there.
 
     from logprobe.monitor.analysis import slices
 
@@ -10,10 +11,11 @@ and need no raw tokens. What is reported for a whole step only (scalars of the t
 
 Several tables of the same sequences: `load` them once, and `split` them each way.
 
-Which slices the mismatch comes from: each one's part of Σ k3, and whether its K3 stands out from that of all the others.
+Which slices the mismatch comes from: each one's part of Σ k3, and whether its K3 stands out from that of all the
+others.
 
-Tokens of a sequence are no independent samples, so the standard error of a slice's K3 is clustered by sequence, as that of
-`calibration_z` is.
+Tokens of a sequence are no independent samples, so the standard error of a slice's K3 is clustered by sequence, as that
+of `calibration_z` is.
 
 Dimensions: ``_G`` slices, ``_V`` sequences with a valid token.
 """
@@ -84,19 +86,20 @@ def by(
     Args:
         source: a `Reader` or a `Store`.
         run: which run.
-        dimension: ``weight_lag`` (trainer's version − that of the tokens, token mean of the sequence, rounded half up; null when the version
-            of any of its tokens is unknown), ``weight_versions`` (how many sampled a part of it, 1 without an in-flight update; null as
-            above), ``length`` (tokens under the mask, by powers of two), ``replica``, ``adapter`` (LoRA; ``"none"``: the weights alone), ``rank``,
-            ``finish_reason``, ``cached_prefix`` (``"yes"`` where the engine took prompt tokens from its prefix cache, ``"no"``),
+        dimension: ``weight_lag`` (trainer's version − that of the tokens, token mean of the sequence, rounded half up;
+            null when the version of any of its tokens is unknown), ``weight_versions`` (how many sampled a part of it,
+            1 without an in-flight update; null as above), ``length`` (tokens under the mask, by powers of two),
+            ``replica``, ``adapter`` (LoRA; ``"none"``: the weights alone), ``rank``, ``finish_reason``,
+            ``cached_prefix`` (``"yes"`` where the engine took prompt tokens from its prefix cache, ``"no"``),
             ``environment`` and ``dataset`` (tags of that name), or ``tag:<name>``.
         steps: first and last, both included; None: no bound.
         metrics: keys of the catalog; None: all.
         per_step: slice every step by itself instead of the whole window.
 
     Returns:
-        One row per slice (and step), the smallest first, unknown last: ``step`` (null: the whole window), ``slice`` (null:
-        unknown), ``sequences``, ``tokens`` (under the mask, broken ones included), and a float64 column per metric, null where it
-        cannot be measured.
+        One row per slice (and step), the smallest first, unknown last: ``step`` (null: the whole window), ``slice``
+        (null: unknown), ``sequences``, ``tokens`` (under the mask, broken ones included), and a float64 column per
+        metric, null where it cannot be measured.
 
     Raises:
         ConfigurationError: there is no such dimension or metric.
@@ -109,7 +112,8 @@ def by(
 
 
 def load(source: Source, run: str, steps: Steps = (None, None)) -> Sequences:
-    """The sequences of some steps of a run with their statistics: about 1 kB each. Raises `QueryError`, see `Reader.read`."""
+    """The sequences of some steps of a run with their statistics: about 1 kB each. Raises `QueryError`, see
+    `Reader.read`."""
     rows = queries.slice_sequences(source, run=run, first=steps[0], last=steps[1])
     _, first, of_row = np.unique(rows["sequence"].to_numpy(), return_index=True, return_inverse=True)
     table = rows.take(pa.array(first))
@@ -310,8 +314,9 @@ def against_rest(sequences: Sequences, dimension: str, pair: str) -> pa.Table:
     """Each slice against all other sequences.
 
     Returns:
-        One row per slice, in the order of `logprobe.monitor.analysis.slices.split`: ``slice`` (null: unknown), ``tokens`` (valid ones), ``k3_share``
-        (of Σ k3 over all slices), ``times_rest`` (its K3 over that of the others), ``z`` (their difference in standard errors), and
+        One row per slice, in the order of `logprobe.monitor.analysis.slices.split`: ``slice`` (null: unknown),
+        ``tokens`` (valid ones), ``k3_share`` (of Σ k3 over all slices), ``times_rest`` (its K3 over that of the
+        others), ``z`` (their difference in standard errors), and
         ``worse``: the slice stands out. Null where it cannot be said.
 
     Raises:

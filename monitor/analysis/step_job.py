@@ -1,19 +1,21 @@
-"""The step job: from per-sequence statistics to step metrics, for the steps that received data since they were last computed.
+"""The step job: from per-sequence statistics to step metrics, for the steps that received data since they were last
+computed.
 
-Ingest appends a mark to `dirty_steps` in the transaction that brings data. The job reads the marks first and the data after,
-computes, and in one transaction writes the metrics and deletes exactly the marks it has read. Data that arrives meanwhile
-brings its own mark, so its step is computed again; nothing is lost and nothing is computed from half a commit for longer
-than one round.
+Ingest appends a mark to `dirty_steps` in the transaction that brings data. The job reads the marks first and the data
+after, computes, and in one transaction writes the metrics and deletes exactly the marks it has read. Data that arrives
+meanwhile brings its own mark, so its step is computed again; nothing is lost and nothing is computed from half a commit
+for longer than one round.
 
 Steps that a later attempt trained again under the run's name: the newest attempt counts, older ones are set aside.
 
-An older attempt is known by what a trainer says of itself (`Recorder.begins`), never by what its records look like: other ranks,
-micro-batches and sessions at work at the same time are one attempt. What is set aside lies in the tables ``older_*``, where no metric looks,
-and comes back when its writer turns out to have been at work still. A step of the older attempt counts until the newest has recorded it, too.
+An older attempt is known by what a trainer says of itself (`Recorder.begins`), never by what its records look like:
+other ranks, micro-batches and sessions at work at the same time are one attempt. What is set aside lies in the tables
+``older_*``, where no metric looks, and comes back when its writer turns out to have been at work still. A step of the
+older attempt counts until the newest has recorded it, too.
 
-The tables that metrics are computed from hold everything the store knows of some steps. A statement takes milliseconds, however little
-it reads. So all are read on one snapshot, and what is simple in most runs is folded
-here, on arrays; its statement is for the others.
+The tables that metrics are computed from hold everything the store knows of some steps. A statement takes milliseconds,
+however little it reads. So all are read on one snapshot, and what is simple in most runs is folded here, on arrays; its
+statement is for the others.
 """
 
 from __future__ import annotations
@@ -208,7 +210,8 @@ def _registered(cursor: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table
 
 
 def settle(store: Store, marks: pa.Table) -> None:
-    """Sets aside, or brings back, sequences of the dirty steps in `marks` (``run``, ``step``). Raises `StoreError`, `QueryError`."""
+    """Sets aside, or brings back, sequences of the dirty steps in `marks` (``run``, ``step``). Raises `StoreError`,
+    `QueryError`."""
     steps = marks.select(["run", "step"]).group_by(["run", "step"]).aggregate([])
     runs = queries.attempts_runs(store, steps)["run"] if steps.num_rows else None
     if not runs:
@@ -242,7 +245,8 @@ def _bring_back(store: Store, sequences: pa.Table) -> None:
 def step_tables(store: Store, chosen: pa.Table) -> StepTables:
     """Everything known of some steps, on one snapshot. Raises `QueryError`.
 
-    `chosen`: ``run``, ``step`` and ``place``, by which the tables name the step in their column ``step``; in the order of all three.
+    `chosen`: ``run``, ``step`` and ``place``, by which the tables name the step in their column ``step``; in the order
+    of all three.
     """
     return store.read_together(lambda source: _tables(source, chosen), chosen)
 
@@ -321,10 +325,11 @@ def _weights(source: queries.Source, spans: pa.Table) -> tuple[pa.Table, pa.Tabl
 
 
 def publications(chosen: pa.Table, records: pa.Table) -> pa.Table:
-    """How long the weights that the chosen steps produced took to reach the engines. One row per step, version and replica, in seconds.
+    """How long the weights that the chosen steps produced took to reach the engines. One row per step, version and
+    replica, in seconds.
 
-    Null: a time is unknown, or clocks disagree so far that the end lies before the beginning. `records`: of ``sql/step_weights_of.sql``,
-    all of each version.
+    Null: a time is unknown, or clocks disagree so far that the end lies before the beginning. `records`: of
+    ``sql/step_weights_of.sql``, all of each version.
     """
     places = {(row["run"], row["step"]): row["place"] for row in chosen.to_pylist()}
     for name in _TIMES:
@@ -346,8 +351,8 @@ def publications(chosen: pa.Table, records: pa.Table) -> pa.Table:
 def _of_replicas(records: Sequence[_Record]) -> Iterator[tuple[float | None, ...]]:
     """`_DURATIONS` of one version, replica by replica; `records`: all that there are of it.
 
-    Of several records of an engine the one that was applied first counts: later ones are reloads. A version that no engine has recorded
-    is what the trainer says of it.
+    Of several records of an engine the one that was applied first counts: later ones are reloads. A version that no
+    engine has recorded is what the trainer says of it.
     """
     engines = any(record["source"] == "engine" for record in records)
     heard = [r for r in records if r["source"] is not None and (r["source"] == "engine") == engines]

@@ -1,7 +1,9 @@
-"""The tokens of one sequence, for someone who looks at them: both log-probs, ρ, K3, and what is wrong with those that are broken.
+"""The tokens of one sequence, for someone who looks at them: both log-probs, ρ, K3, and what is wrong with those that
+are broken.
 
-It also shows what a correction does to each token, and by which of its rules. Everything but the normalization of weights looks at a token
-or at its sequence alone, so one sequence is enough; the mean that weights are divided by is the batch's, and has to be told. Pure.
+It also shows what a correction does to each token, and by which of its rules. Everything but the normalization of
+weights looks at a token or at its sequence alone, so one sequence is enough; the mean that weights are divided by is
+the batch's, and has to be told. Pure.
 
 Dimension: ``_N`` tokens of the sequence, masked ones included.
 """
@@ -37,7 +39,8 @@ from logprobe.monitor.ragged import floats
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# States of a token, by number: place in `STATES`. From the fourth on it is broken, by the kinds of `logprobe.collectors.kernel.arithmetic`.
+# States of a token, by number: place in `STATES`. From the fourth on it is broken, by the kinds of
+# `logprobe.collectors.kernel.arithmetic`.
 BROKEN: Final = (
     "nonfinite_behaviour", "nonfinite_policy", "sentinel_behaviour", "sentinel_policy", "positive_behaviour", "positive_policy",
     "zero_behaviour", "zero_policy",
@@ -56,7 +59,8 @@ _LISTED: Final = 200  # worst tokens that a reader may step through
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Log-probs of one policy [N]: `values` are NaN where nothing was recorded, and `known` tells that from a recorded NaN."""
+    """Log-probs of one policy [N]: `values` are NaN where nothing was recorded, and `known` tells that from a recorded
+    NaN."""
 
     values_N: Floats
     known_N: Flags
@@ -169,12 +173,14 @@ def pair_tokens(tokens: Tokens, pair: Pair) -> PairTokens:
 
 
 def turn_starts(mask_N: Flags) -> NDArray[np.int64]:
-    """Positions where a turn starts: the first token under the mask, and each one after tokens that are not (tool output)."""
+    """Positions where a turn starts: the first token under the mask, and each one after tokens that are not (tool
+    output)."""
     return np.flatnonzero(mask_N & ~np.concatenate([np.zeros(1, np.bool_), mask_N[:-1]]))
 
 
 def version_switches(version_N: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Positions whose weight version is known and another than that of the last token with a known one: an in-flight update."""
+    """Positions whose weight version is known and another than that of the last token with a known one: an in-flight
+    update."""
     known = np.flatnonzero(version_N >= 0)
     return np.asarray(known[1:][np.diff(version_N[known]) != 0])
 
@@ -207,7 +213,8 @@ def _numbers(column: pa.ChunkedArray | pa.Array, kind: Any, fill: Any) -> NDArra
 
 
 class Rule(IntEnum):
-    """Which rule decided about a token; the first that applies, what drops a whole sequence before what drops a token."""
+    """Which rule decided about a token; the first that applies, what drops a whole sequence before what drops a
+    token."""
 
     KEPT = 0
     MASKED = 1  # before the correction: not trained on, or not recorded
@@ -228,7 +235,8 @@ DROPPED = tuple(rule for rule in Rule if Rule.BROKEN <= rule <= Rule.MASKED_ABOV
 
 @dataclass(frozen=True)
 class Stated:
-    """A correction that a trainer says it applied in a step; `normalizer`: what it divided weights by, None: not known or not one."""
+    """A correction that a trainer says it applied in a step; `normalizer`: what it divided weights by, None: not known
+    or not one."""
 
     config: CorrectionConfig
     normalizer: float | None
@@ -236,7 +244,8 @@ class Stated:
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """`weight_N`: what multiplies the token's loss, 0 where dropped, NaN where not trained on or not recorded. `rule_N`: values of `Rule`."""
+    """`weight_N`: what multiplies the token's loss, 0 where dropped, NaN where not trained on or not recorded.
+    `rule_N`: values of `Rule`."""
 
     weight_N: Floats
     rule_N: NDArray[np.int8]
@@ -270,7 +279,8 @@ def _positive(value: object) -> float | None:
 
 
 def effect(config: CorrectionConfig, tokens: Tokens, normalizer: float | None = None) -> Effect | None:
-    """What `config` does to a sequence; None where it is unknown: without tokens, one of the log-probs, or advantages it needs.
+    """What `config` does to a sequence; None where it is unknown: without tokens, one of the log-probs, or advantages
+    it needs.
 
     `normalizer`: what the batch's weights were divided by; None: 1, and the weights are those before normalization.
     """

@@ -1,4 +1,5 @@
-"""How new weights reach the engines: what arrived where and when, who falls behind, and how old the weights of each replica's tokens are."""
+"""How new weights reach the engines: what arrived where and when, who falls behind, and how old the weights of each
+replica's tokens are."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from logprobe.monitor.queries import Source
 State = Literal["current", "behind", "stopped", "unknown"]
 Floats = NDArray[np.float64]
 
-# In strides, the number of versions that lie between two updates of the same engine as a rule. One stride behind is an update under way.
+# In strides, the number of versions that lie between two updates of the same engine as a rule. One stride behind is an
+# update under way.
 _LATE: Final = 2
 _GONE: Final = 8
 
@@ -29,8 +31,9 @@ _GONE: Final = 8
 class Arrival:
     """A version's first arrival in a lane. Durations in seconds; None: unknown.
 
-    `delay`: from its request, or the begin of its transfer; `pause`: how long generation stood still; `loaded`: the engine was seen to
-    load weights; `skipped`: versions before it that never came, beyond what is usual here; `reloads`: further loads of the same version.
+    `delay`: from its request, or the begin of its transfer; `pause`: how long generation stood still; `loaded`: the
+    engine was seen to load weights; `skipped`: versions before it that never came, beyond what is usual here;
+    `reloads`: further loads of the same version.
     """
 
     version: str
@@ -50,8 +53,9 @@ class Arrival:
 class Lane:
     """The trainer's publications, or the updates of one engine; counts and durations are of the whole run.
 
-    `behind`: versions between its newest one and the run's; None, as `newest_version`, where it never said a version; `kept`: updates after which the prefix cache was not cleared; `unknown`: updates
-    without a version; `all_unloaded`: versions that were named while no load was seen; `arrivals`: those that were asked for, in their order.
+    `behind`: versions between its newest one and the run's; None, as `newest_version`, where it never said a version;
+    `kept`: updates after which the prefix cache was not cleared; `unknown`: updates without a version; `all_unloaded`:
+    versions that were named while no load was seen; `arrivals`: those that were asked for, in their order.
     """
 
     source: str  # "trainer" | "engine"
@@ -76,7 +80,8 @@ class Lane:
 
     @property
     def state(self) -> State:
-        """Whether it keeps up, judged by its own stride: an engine that takes every fourth version is not late at the third."""
+        """Whether it keeps up, judged by its own stride: an engine that takes every fourth version is not late at the
+        third."""
         if self.behind is None:
             return "unknown"
         if self.behind <= _LATE * self.usual_stride:
@@ -111,7 +116,8 @@ def _lane(rows: Sequence[Mapping[str, Any]]) -> Lane:
 
 @dataclass(frozen=True)
 class ReplicaLag:
-    """How old the weights were that sampled a replica's tokens, per step [S], in versions; NaN: unknown for some of them."""
+    """How old the weights were that sampled a replica's tokens, per step [S], in versions; NaN: unknown for some of
+    them."""
 
     replica: str | None
     steps: NDArray[np.int64]
@@ -144,6 +150,7 @@ def _trend(
     name: str | None, own: NDArray[np.bool_], step: NDArray[np.int64], lag: Floats, tokens: Floats
 ) -> ReplicaLag:
     steps, first, index = np.unique(step[own], return_index=True, return_inverse=True)  # in the order of steps
-    # One token of unknown age is enough for the age of the step's tokens to be unknown: NaN passes through sum and maximum.
+    # One token of unknown age is enough for the age of the step's tokens to be unknown: NaN passes through sum and
+    # maximum.
     mean = np.bincount(index, lag[own] * tokens[own], len(steps)) / np.bincount(index, tokens[own], len(steps))
     return ReplicaLag(name, steps, mean, np.maximum.reduceat(lag[own], first))

@@ -1,4 +1,5 @@
-"""Offline comparison of runs with a baseline: between runs of a home, homes, and recorded runs in files; no service needed.
+"""Offline comparison of runs with a baseline: between runs of a home, homes, and recorded runs in files; no service
+needed.
 
 from logprobe.monitor.compare import Places, compare
 

@@ -1,10 +1,12 @@
 """Runs against a baseline: verdict per metric, onsets, and what was set up differently.
 
-What counts of a metric is how bad a value is, by the catalog's direction: of a metric that should be 0 or 1, its distance from there. A run differs
-where its level over all common steps does (`level`), or where it has left the baseline's band and not come back (`follow`).
+What counts of a metric is how bad a value is, by the catalog's direction: of a metric that should be 0 or 1, its
+distance from there. A run differs where its level over all common steps does (`level`), or where it has left the
+baseline's band and not come back (`follow`).
 
-An axis is steps, tokens trained, time, or steps since growth began. Steps of two runs rarely end at the same token or second. There the axis is cut into cells as wide as the larger of the two runs' median
-steps; what falls into a cell counts with its mean, and cells that only one run reaches are not compared.
+An axis is steps, tokens trained, time, or steps since growth began. Steps of two runs rarely end at the same token or
+second. There the axis is cut into cells as wide as the larger of the two runs' median steps; what falls into a cell
+counts with its mean, and cells that only one run reaches are not compared.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from logprobe.monitor.metrics.definition import Metric, Worse
 _MISSING: Final = 3.0  # usual distances between steps: from there on some are missing
 Verdict = Literal["same", "better", "worse", "differs", "unknown"]
 
-# What a comparison looks at unless told otherwise: the mismatch, what the objective sees of it, and what training does with it.
+# What a comparison looks at unless told otherwise: the mismatch, what the objective sees of it, and what training does
+# with it.
 METRICS: Final = (
     "backend.k3_kl", "backend.logprob_abs_diff_mean", "backend.ratio_mean", "backend.ess", "backend.prob_pearson",
     "total.clamp_log_ratio_new_old_indicator", "total.kl_new_old", "update.k3_kl", "token_mismatch_frac", "weight_lag_mean",
@@ -44,8 +47,8 @@ _NO_MERIT: Final = frozenset(
     {"entropy", "entropy_sampled"}
 )  # less of it is a warning, more of it is not better by itself
 _TARGETS: Final[Mapping[Worse, float]] = {"away from 0": 0.0, "away from 1": 1.0}
-# What matters of metrics that no recipe has a band for. Those of a pair span decades: a factor, and what is smaller than the floor is
-# rounding. Others: a part of the baseline's largest level.
+# What matters of metrics that no recipe has a band for. Those of a pair span decades: a factor, and what is smaller
+# than the floor is rounding. Others: a part of the baseline's largest level.
 _FACTOR: Final = 1.5
 _FLOOR: Final = 1e-3
 _SQUARED_FLOOR: Final = 1e-5  # of metrics that grow with the square of the log-ratio
@@ -99,7 +102,8 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All runs against one baseline. `width`: of a cell of the axis, in its unit, per run; `histories`: the baseline's first."""
+    """All runs against one baseline. `width`: of a cell of the axis, in its unit, per run; `histories`: the baseline's
+    first."""
 
     baseline: str
     axis: Axis
@@ -119,7 +123,8 @@ class Comparison:
         }
 
     def overlay(self, metric: str) -> dict[str, list[tuple[float, float]]]:
-        """Points (axis, value) of each run that has `metric`, by label, the baseline first; NaN where steps are missing."""
+        """Points (axis, value) of each run that has `metric`, by label, the baseline first; NaN where steps are
+        missing."""
         lines = {run.label: _points(run, metric, self.axis) for run in self.histories}
         return {label: points for label, points in lines.items() if points}
 
@@ -222,7 +227,8 @@ class MetricVerdict:
         metric: key in the catalog.
         label: what people call it.
         unit: of the metric.
-        verdict: "differs" where the catalog calls neither direction worse, and where entropy is higher; unknown with too few common steps.
+        verdict: "differs" where the catalog calls neither direction worse, and where entropy is higher; unknown with
+            too few common steps.
         reason: the verdict in words.
         level: both levels over what is common; None: unknown.
         ratio: run over baseline; None: unknown, or the baseline is 0.

@@ -74,6 +74,7 @@ def history(place: Place, metrics: Iterable[str]) -> History:
 
 
 def _ends(steps: Iterable[int], times: pa.ChunkedArray) -> dict[int, int]:
-    """Microseconds since 1970 of each step whose time is known. To make datetimes of them, pyarrow would load pandas."""
+    """Microseconds since 1970 of each step whose time is known. To make datetimes of them, pyarrow would load
+    pandas."""
     ends = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_pylist()
     return {step: end for step, end in zip(steps, ends, strict=True) if end is not None}

@@ -1,8 +1,8 @@
 """Is one run's level of a metric another than the reference's? An interval that knows steps to be dependent.
 
-The interval is Student's t over differences of block medians. Where neighbouring blocks still resemble each other, as they do when the
-metric remembers longer than a block lasts, they count as fewer: ``B·(1 − φ)/(1 + φ)`` with their autocorrelation φ, corrected for its bias
-in short series (Marriott and Pope 1954).
+The interval is Student's t over differences of block medians. Where neighbouring blocks still resemble each other, as
+they do when the metric remembers longer than a block lasts, they count as fewer: ``B·(1 − φ)/(1 + φ)`` with their
+autocorrelation φ, corrected for its bias in short series (Marriott and Pope 1954).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from logprobe.monitor.diagnosis.parity.trajectories import Trend, in_blocks, mar
 
 Floats = NDArray[np.float64]
 
-# Two-sided 97 % quantiles of Student's t for 1, 2, … degrees of freedom: with what a departure adds (`follow`), unchanged runs are told
-# apart in at most 5 of 100 metrics; docs/compare.md has what was measured.
+# Two-sided 97 % quantiles of Student's t for 1, 2, … degrees of freedom: with what a departure adds (`follow`),
+# unchanged runs are told apart in at most 5 of 100 metrics; docs/compare.md has what was measured.
 _STUDENT: Final = (
     21.205, 5.643, 3.896, 3.298, 3.003, 2.829, 2.715, 2.634, 2.574, 2.527, 2.491, 2.461, 2.436, 2.415, 2.397, 2.382, 2.368, 2.356,
 )  # fmt: skip

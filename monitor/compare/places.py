@@ -1,8 +1,8 @@
 """Where a run to look at lies: in a home, at a service, in a folder as `RecordedRun` reads it, or in a bundle.
 
-A plain name is a run of the home asked, ``HOME:RUN`` of another, ``grpc+tls://HOST:PORT/RUN`` of a service on another machine.
-A run in files goes through the real ingest and join into its own store in a temporary folder, so its numbers come about as those of
-a live run do.
+A plain name is a run of the home asked, ``HOME:RUN`` of another, ``grpc+tls://HOST:PORT/RUN`` of a service on another
+machine. A run in files goes through the real ingest and join into its own store in a temporary folder, so its numbers
+come about as those of a live run do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Places:
     """Opens every home and every run in files at most once, and closes them all; a context manager. For one thread."""
 
     def __init__(self, home: str | None, ca: Path | None = None) -> None:
-        """`home`: where plain names are looked for; None: there is none. `ca`: see `logprobe.monitor.elsewhere.RemoteService`."""
+        """`home`: where plain names are looked for; None: there is none. `ca`: see
+        `logprobe.monitor.elsewhere.RemoteService`."""
         self._home, self._ca = home, ca
         self._stack = ExitStack()
         self._readers: dict[str, Reader] = {}

@@ -29,7 +29,8 @@ def folder(path: Path, scratch: Path) -> tuple[str, Store]:
 
 
 def bundle(path: Path, scratch: Path) -> tuple[str, Store]:
-    """Name and store of the run in a bundle. Raises `ConfigurationError` when it is none, or not what its manifest says."""
+    """Name and store of the run in a bundle. Raises `ConfigurationError` when it is none, or not what its manifest
+    says."""
     run = str(read_manifest(path)["run"])
     store = Store.open(Home(scratch))
     try:

@@ -1,16 +1,19 @@
-"""Deleting runs as a part of the service: people ask for it; what could not be removed, or comes late, is removed later.
+"""Deleting runs as a part of the service: people ask for it; what could not be removed, or comes late, is removed
+later.
 
 `delete` and `release` do it through the running service or directly, as other actions on a home.
 
 Deletes what a home holds of a run. Each step can be done again: killed anywhere, the next attempt finishes it.
 
-The tombstone comes first, so that nothing new is taken in. Then one transaction takes the rows out of every table that carries a run,
-notes the objects to be removed, and writes the audit. Raw files go after that, when no read needs them any more.
+The tombstone comes first, so that nothing new is taken in. Then one transaction takes the rows out of every table that
+carries a run, notes the objects to be removed, and writes the audit. Raw files go after that, when no read needs them
+any more.
 
-Whether a run is being recorded, by the newest thing heard of it anywhere: in the store, in the spool, with the relays of other nodes.
+Whether a run is being recorded, by the newest thing heard of it anywhere: in the store, in the spool, with the relays
+of other nodes.
 
-A collector that closed has ended; one that did not counts until it has been silent for long. Imports are no collectors: theirs is the time
-of the records.
+A collector that closed has ended; one that did not counts until it has been silent for long. Imports are no collectors:
+theirs is the time of the records.
 """
 
 from __future__ import annotations
@@ -94,9 +97,11 @@ class Released(TypedDict):
 
 
 def delete(home: Home, document: Mapping[str, Any]) -> Deleted:
-    """Deletes the run of ``{"run", "author", "force"}``, through the service if one runs, else with the home to ourselves.
+    """Deletes the run of ``{"run", "author", "force"}``, through the service if one runs, else with the home to
+    ourselves.
 
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
+    be had.
     """
     deleted: Deleted = actions.perform(_ACTIONS, home, DELETE, document, seconds=_ANSWER_SECONDS)
     return deleted
@@ -114,7 +119,8 @@ def waits(home: Home, run: str) -> bool:
 
 
 class Sweeper:
-    """Finishes deletions that were cut short, and removes what jobs stored of a run while it was deleted. For one thread at a time."""
+    """Finishes deletions that were cut short, and removes what jobs stored of a run while it was deleted. For one
+    thread at a time."""
 
     def __init__(self, store: Store, stopping: threading.Event) -> None:
         self._store = store
@@ -342,7 +348,8 @@ def _others(store: Store, run: str) -> list[Path]:
 
 
 def delete_rows(store: Store, cursor: Any, run: str) -> dict[str, int]:
-    """Takes the rows of a run out of every table, inside a transaction; → their numbers by table. Its objects are noted for removal."""
+    """Takes the rows of a run out of every table, inside a transaction; → their numbers by table. Its objects are noted
+    for removal."""
     store.execute(cursor, "deletion_doom", run=run)
     counts = {}
     for table, name in _FIRST.items():
@@ -388,7 +395,8 @@ def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> 
 
 
 def _open_collector(signs: Mapping[str, Sign], since: datetime) -> tuple[str, datetime] | None:
-    """The collector seen last that has not closed. Where trainers are known, only they decide: engines are often just killed."""
+    """The collector seen last that has not closed. Where trainers are known, only they decide: engines are often just
+    killed."""
     collectors = {name: sign for name, sign in signs.items() if not name.startswith(_IMPORT)}
     deciding = {name: sign for name, sign in collectors.items() if sign.trains} or collectors
     present = [(sign.seen, name) for name, sign in deciding.items() if not sign.closed and sign.seen >= since]

@@ -36,7 +36,8 @@ def places_of(home: Home, run: str) -> list[Path]:
 
 
 def cached(home: Home) -> list[Path]:
-    """Answers that `logprobe bisect` keeps. They are named by what decides them, not by a run: with any run all of them go."""
+    """Answers that `logprobe bisect` keeps. They are named by what decides them, not by a run: with any run all of them
+    go."""
     return list((home.path / "proof").glob("*.json"))
 
 
@@ -46,7 +47,8 @@ def raw_folder(home: Home, run: str) -> Path:
 
 
 def files_in(place: Path) -> Iterator[tuple[Path, int]]:
-    """Files below a folder, or the file itself, with their sizes; what vanishes meanwhile is left out. No link is followed."""
+    """Files below a folder, or the file itself, with their sizes; what vanishes meanwhile is left out. No link is
+    followed."""
     with suppress(OSError):
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode):
@@ -76,7 +78,8 @@ def remove_empty(folder: Path) -> None:
 
 
 def remove_deserted(folder: Path, seconds: float) -> None:
-    """Removes empty folders in which nothing has moved for a while: a collector at work must not lose its own all the time."""
+    """Removes empty folders in which nothing has moved for a while: a collector at work must not lose its own all the
+    time."""
     for place, _, _ in os.walk(folder, topdown=False):
         with suppress(OSError):
             if time.time() - Path(place).stat().st_mtime > seconds:

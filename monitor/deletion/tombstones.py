@@ -2,9 +2,9 @@
 
     <home>/deleted/<quoted run>.json
 
-While it says nothing of a release, nothing of the run is taken in. Released, the name may be recorded under again; what the collectors
-of before have written stays out all the same. What one has written that was not known, and that recorded before the deletion, may be of
-either run, if its clock is wrong: that goes to quarantine, and a person decides.
+While it says nothing of a release, nothing of the run is taken in. Released, the name may be recorded under again; what
+the collectors of before have written stays out all the same. What one has written that was not known, and that recorded
+before the deletion, may be of either run, if its clock is wrong: that goes to quarantine, and a person decides.
 
 Segments of deleted runs that arrive all the same are removed by ingest instead of stored, counted and audited.
 """
@@ -151,7 +151,8 @@ class Latecomers:
         return found is not None and found.covers(writer)
 
     def doubt(self, run: str, writer: str, rows: pa.Table) -> SegmentError | None:
-        """Why a segment may be of the run that was deleted before its name was released; None: it is not. Raises `StoreError`."""
+        """Why a segment may be of the run that was deleted before its name was released; None: it is not. Raises
+        `StoreError`."""
         found = self.tombstones.find(run)
         if found is None or writer in found.accepted or writer.startswith(IMPORTS):
             return None

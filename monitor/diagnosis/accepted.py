@@ -54,7 +54,8 @@ def _acceptance(row: Mapping[str, Any]) -> Acceptance:
 
 
 def expectation(source: Source, run: str, reference: str | None = None) -> Expectation | None:
-    """What to expect of `run`: the gap of `reference`, or else of the newest earlier healthy run of the same setup. Raises `QueryError`.
+    """What to expect of `run`: the gap of `reference`, or else of the newest earlier healthy run of the same setup.
+    Raises `QueryError`.
 
     None: there is no such run, or it has no gap that was measured.
     """
@@ -63,7 +64,8 @@ def expectation(source: Source, run: str, reference: str | None = None) -> Expec
 
 
 def explained(document: DiagnosisDocument, cause: str) -> float | None:
-    """K3 that `cause` explains in a diagnosis; None: it is not found, or its share is not known. `document`: of `Diagnosis.document`."""
+    """K3 that `cause` explains in a diagnosis; None: it is not found, or its share is not known. `document`: of
+    `Diagnosis.document`."""
     level = document.get("level")
     finding = next((each for each in document["findings"] if each["cause"] == cause), None)
     if level is None or finding is None:

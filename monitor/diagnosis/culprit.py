@@ -27,7 +27,8 @@ class Picture:
 
     Attributes:
         cause: that it is about.
-        lines: name → points. First the tokens concerned, then the others; one line where the cause concerns all tokens alike.
+        lines: name → points. First the tokens concerned, then the others; one line where the cause concerns all tokens
+            alike.
         limit: what K3 is measured by; None: not known.
         limit_name: what that is.
         since: first step concerned; None: not known.
@@ -89,7 +90,8 @@ def _lines(finding: FindingDocument, rows: Sequence[Row], steps: Sequence[int]) 
 
 
 def _split(finding: FindingDocument) -> tuple[tuple[str, str], Concerned | None]:
-    """What the tokens concerned and the others are called, and which they are; no rule: the cause concerns all alike."""
+    """What the tokens concerned and the others are called, and which they are; no rule: the cause concerns all
+    alike."""
     replica = finding["evidence"].get("replica")
     if finding["cause"] == "replica_divergence" and replica is not None:
         return (f"replica {replica}", "other replicas"), lambda row: row["replica"] == replica

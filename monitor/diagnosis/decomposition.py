@@ -1,15 +1,18 @@
-"""Why K3 grew: because other tokens are sampled, because the same kind of token differs more, by lag, or by a few tokens far out.
+"""Why K3 grew: because other tokens are sampled, because the same kind of token differs more, by lag, or by a few
+tokens far out.
 
 Between two windows, over cells of lag × probability × position × entropy with weights w and mean K3 k,
 
     ΔK = Σ_l ΔW_l·K̄_l  +  Σ_l W̄_l Σ_c Δw_c|l·k̄_c  +  Σ_l W̄_l Σ_c w̄_c|l·Δk_c
          lag              composition                  rate and tail
 
-exactly, where a bar is the mean of both windows (Kitagawa, JASA 50 (1955); Oaxaca, Blinder 1973). A cell that only one window has, differs
-in weight, not in rate. The rate's part is cut at a size that one in a thousand tokens had at first: what lies above is the tail's.
-Intervals are 95 %, bootstrapped over steps, or over sequences where fewer than eight steps of a window were sampled.
+exactly, where a bar is the mean of both windows (Kitagawa, JASA 50 (1955); Oaxaca, Blinder 1973). A cell that only one
+window has, differs in weight, not in rate. The rate's part is cut at a size that one in a thousand tokens had at first:
+what lies above is the tail's. Intervals are 95 %, bootstrapped over steps, or over sequences where fewer than eight
+steps of a window were sampled.
 
-Dimensions: ``_N`` tokens, ``_G`` clusters, ``_L`` lags, ``_C`` cells within a lag, ``_B`` resamples, the first of which is the data as they are.
+Dimensions: ``_N`` tokens, ``_G`` clusters, ``_L`` lags, ``_C`` cells within a lag, ``_B`` resamples, the first of which
+is the data as they are.
 """
 
 from __future__ import annotations

@@ -86,13 +86,15 @@ def conclude(evidence: Evidence, accepted: Sequence[Acceptance] = ()) -> Diagnos
 
 
 def _rank(finding: Finding) -> tuple[bool, int, float]:
-    """What is credible and asks for something first; within that what explains most of K3, unknown shares as all; then by confidence × effect."""
+    """What is credible and asks for something first; within that what explains most of K3, unknown shares as all; then
+    by confidence × effect."""
     urgency = ("act", "watch", "informational").index(finding.urgency)
     return finding.confidence < CREDIBLE, urgency, -(1.0 if finding.share is None else finding.share)
 
 
 def _without_symptoms(findings: Sequence[Finding]) -> list[Finding]:
-    """Growth that explains next to nothing once others have their share says how K3 goes, not why: it is no cause beside one that does."""
+    """Growth that explains next to nothing once others have their share says how K3 goes, not why: it is no cause
+    beside one that does."""
     explained = any(not _grows(f) and (f.growth_share or 0.0) >= STANDARDS.material for f in _deciding(findings))
     return [f for f in findings if not (explained and _grows(f) and (f.share or 0.0) < _NOTHING)]
 
@@ -115,7 +117,8 @@ def _uncorrected(finding: Finding, vetoing: str) -> str:
 
 
 def find(evidence: Evidence) -> list[Finding]:
-    """All findings, ordered by confidence × effect. Within a layer the strongest is explained first, then what is left is looked at."""
+    """All findings, ordered by confidence × effect. Within a layer the strongest is explained first, then what is left
+    is looked at."""
     return _ordered(_explained(evidence))
 
 
@@ -143,7 +146,8 @@ def _ordered(found: Sequence[_Explained]) -> list[Finding]:
 
 
 def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
-    """By the tokens that are left, or by the finding's effect where none are; 0 where tokens are left out of means anyway."""
+    """By the tokens that are left, or by the finding's effect where none are; 0 where tokens are left out of means
+    anyway."""
     if BY_NAME[finding.cause].hides:
         return 1.0
     if finding.cause == "miscalibrated_logprobs":

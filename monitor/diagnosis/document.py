@@ -1,4 +1,5 @@
-"""The one JSON form of a diagnosis: what ``logprobe diagnose --json`` prints, the store keeps, and pages and alerts read.
+"""The one JSON form of a diagnosis: what ``logprobe diagnose --json`` prints, the store keeps, and pages and alerts
+read.
 
 What is `NotRequired` is missing in diagnoses that an earlier version stored.
 """

@@ -1,6 +1,7 @@
 """What an evidence is on a run that nothing is wrong with, where that can be said of the number alone.
 
-A finding stands on all of its evidence and on its rule; whether one number of it is as expected decides nothing by itself.
+A finding stands on all of its evidence and on its rule; whether one number of it is as expected decides nothing by
+itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The diagnosis stage: diagnoses runs that have news, keeps the latest diagnosis of each, and notes when it becomes another.
+"""The diagnosis stage: diagnoses runs that have news, keeps the latest diagnosis of each, and notes when it becomes
+another.
 
 A diagnosis looks at the whole run and takes half a second of processor time or more; whose turn it is, is decided in
-`monitor.service.turns`. An ended run is diagnosed after its last step and then rests until something changes: data, what is accepted,
-an experiment. What is urgent can have its own thread: armed live runs whose growth began or ended since.
+`monitor.service.turns`. An ended run is diagnosed after its last step and then rests until something changes: data,
+what is accepted, an experiment. What is urgent can have its own thread: armed live runs whose growth began or ended
+since.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.service.turns import Pace, Priority, Row, priority
 from logprobe.monitor.store.store import Store
 
-# Shares of a core, so that ingest has the rest; a live run that nothing happens to may wait, as its growth is judged at every step.
+# Shares of a core, so that ingest has the rest; a live run that nothing happens to may wait, as its growth is judged at
+# every step.
 PACES: Final = {
     Priority.CHANGED: Pace(share=0.5),
     Priority.ARMED: Pace(share=0.25, rest=4),
@@ -78,7 +81,8 @@ class DiagnosisStage:
         return matters if self._urgent in {None, matters == Priority.CHANGED} else None
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Diagnoses and writes; → how many diagnoses are other ones than before. Raises `StoreError` and `QueryError`."""
+        """Diagnoses and writes; → how many diagnoses are other ones than before. Raises `StoreError` and
+        `QueryError`."""
         return {"changes": sum(self._diagnose(row) for row in rows)}
 
     def _diagnose(self, row: Row) -> bool:
@@ -124,6 +128,7 @@ class DiagnosisStage:
 
 
 def essence(document: DiagnosisDocument) -> tuple[str, str, frozenset[tuple[str, bool]]]:
-    """What makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move with every step."""
+    """What makes a diagnosis another one: verdict, layer, credible causes and which are accepted. Numbers move with
+    every step."""
     causes = ((f["cause"], f.get("accepted") is not None) for f in document["findings"] if f["confidence"] >= CREDIBLE)
     return document["verdict"], document["layer"], frozenset(causes)

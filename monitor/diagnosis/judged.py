@@ -1,10 +1,10 @@
 """How far a run is judged, and whether that is in time: what must be known wherever a verdict is shown or acted on.
 
-The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Growth is judged at every
-step: what it finds worse than the diagnosis is the judgement at once, see ``sql/view_judged_steps.sql``; that growth has ended stands once
-the diagnosis knows it. Until then the run is judged as of the diagnosis, which is next in turn (`monitor.service.turns`). Records that
-wait in the spool are of steps that no one knows yet: a run whose records have waited there for more than these seconds is not judged in
-time either.
+The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Growth is
+judged at every step: what it finds worse than the diagnosis is the judgement at once, see
+``sql/view_judged_steps.sql``; that growth has ended stands once the diagnosis knows it. Until then the run is judged as
+of the diagnosis, which is next in turn (`monitor.service.turns`). Records that wait in the spool are of steps that no
+one knows yet: a run whose records have waited there for more than these seconds is not judged in time either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ SECONDS: Final = 2.0
 def is_in_time(steps: int, seconds: float, spooled: float) -> bool:
     """Whether a judgement with `steps` recorded after it, the first of them `seconds` ago, still speaks for its run.
 
-    `spooled`: seconds for which records have waited in the spool, 0: none has. Promised is that of live runs only; a run that is not live and behind is not judged either.
+    `spooled`: seconds for which records have waited in the spool, 0: none has. Promised is that of live runs only; a
+    run that is not live and behind is not judged either.
     """
     return (steps <= STEPS or seconds <= SECONDS) and spooled <= SECONDS
 
@@ -55,8 +56,10 @@ class JudgedAsOf:
         judged_step: newest step that the judgement of the run stands for; None: it is not judged yet.
         diagnosed_step: newest step that the full diagnosis has seen; None: there is none yet.
         steps_behind: steps after `judged_step`.
-        seconds_behind: since the first of these was recorded: its way through spool and ingest counts; 0: there is none.
-        spooled_seconds: for how long the oldest of its records has waited in the spool; 0: none does for more than `SECONDS`.
+        seconds_behind: since the first of these was recorded: its way through spool and ingest counts; 0: there is
+            none.
+        spooled_seconds: for how long the oldest of its records has waited in the spool; 0: none does for more than
+            `SECONDS`.
     """
 
     run: str
@@ -100,7 +103,8 @@ class JudgedAsOf:
 
 
 def judged_as_of(source: Source, run: str, *, now: datetime | None = None) -> JudgedAsOf | None:
-    """How far `run` is judged; None: it has no computed step. `now`: None: by the service's clock. Raises `QueryError`."""
+    """How far `run` is judged; None: it has no computed step. `now`: None: by the service's clock. Raises
+    `QueryError`."""
     return judged_runs(source, run, now=now).get(run)
 
 

@@ -1,4 +1,5 @@
-"""Which finding people read first: the one that verdict, layer and advice are about, or the cause that explains it. Pure.
+"""Which finding people read first: the one that verdict, layer and advice are about, or the cause that explains it.
+Pure.
 
 Works on `Diagnosis.document`, also of earlier versions, whose findings have no share, urgency or veto.
 """
@@ -15,8 +16,8 @@ from logprobe.monitor.diagnosis.urgency import STANDARDS
 def foremost(document: DiagnosisDocument) -> FindingDocument | None:
     """The finding that verdict, layer, onset and advice are about; None: none alarms or forbids a correction.
 
-    What forbids a correction comes first, semantic before inference path; then, where a correction is advised, the objective's; then
-    the most credible.
+    What forbids a correction comes first, semantic before inference path; then, where a correction is advised, the
+    objective's; then the most credible.
     """
     if document["verdict"] == "healthy":
         return None
@@ -30,7 +31,8 @@ def foremost(document: DiagnosisDocument) -> FindingDocument | None:
 
 
 def leading(document: DiagnosisDocument) -> FindingDocument | None:
-    """The finding whose name and remedy people read first: `foremost`, or what explains K3 where that one explains little of it."""
+    """The finding whose name and remedy people read first: `foremost`, or what explains K3 where that one explains
+    little of it."""
     first = foremost(document)
     if first is None or _explains(first):
         return first
@@ -39,7 +41,8 @@ def leading(document: DiagnosisDocument) -> FindingDocument | None:
 
 
 def in_reading_order(document: DiagnosisDocument) -> list[FindingDocument]:
-    """All findings, the leading one first, then what must be ruled out first, the others in the order of the document."""
+    """All findings, the leading one first, then what must be ruled out first, the others in the order of the
+    document."""
     first, second = leading(document), foremost(document)
     return sorted(document["findings"], key=lambda each: (each is not first, each is not second))
 
@@ -63,7 +66,8 @@ def highest_normal(level: LevelDocument) -> float | None:
 
 
 def _explains(finding: FindingDocument) -> bool:
-    """Whether it makes a material part of the gap, or that is not known; growth of an unknown share says how the gap goes, not why."""
+    """Whether it makes a material part of the gap, or that is not known; growth of an unknown share says how the gap
+    goes, not why."""
     now = share_of(finding)
     return kind_of(finding["cause"]) != "growth" if now is None else now >= STANDARDS.material
 

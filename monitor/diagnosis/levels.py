@@ -1,7 +1,8 @@
 """What K3 a setup should give: a table with a source for each row, and how the measured level is judged by it.
 
-The level is one question, growth is another: what is judged here is the gap between two computations of the same weights before it
-grew. How it changed since is judged by the run's own past (`logprobe.monitor.diagnosis.growth.onset`).
+The level is one question, growth is another: what is judged here is the gap between two computations of the same
+weights before it grew. How it changed since is judged by the run's own past
+(`logprobe.monitor.diagnosis.growth.onset`).
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ class Known:
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing narrows what to expect: without a precision of either side no row is more likely than another."""
+        """Whether nothing narrows what to expect: without a precision of either side no row is more likely than
+        another."""
         return self.engine is None and self.trainer is None and not self.quantized
 
     def fits(self, prior: Prior) -> bool:
@@ -155,7 +157,8 @@ def known_of(evidence: Evidence) -> Known:
 
 
 def band_of(setup: Setup) -> float | None:
-    """K3 up to which all that such a setup may be is as others report it, by configuration alone; None: that tells nothing, or no row fits.
+    """K3 up to which all that such a setup may be is as others report it, by configuration alone; None: that tells
+    nothing, or no row fits.
 
     It excuses growth, and what is not known excuses none: without a recorded architecture a model may be dense.
     """
@@ -251,7 +254,8 @@ def _status(numerics: float | None, high: float, *, nothing: bool) -> LevelStatu
 
 
 def _by_memory(memory: Remembered, numerics: float, high: float, by_table: LevelStatus) -> LevelStatus:
-    """The status beside known-good runs; entropy and tasks move the level of a setup, so within the table's band it is at most "above"."""
+    """The status beside known-good runs; entropy and tasks move the level of a setup, so within the table's band it is
+    at most "above"."""
     most, beyond = max(memory.high, SLIGHT), by_table in {"above", "far above"}
     if memory.settles and numerics <= (memory.high if beyond else ABOVE * most):
         return "as expected"
@@ -303,7 +307,8 @@ def round_number(value: float) -> str:
 
 
 def numerics_of(evidence: Evidence) -> float | None:
-    """K3 of tokens that the trainer's own weights sampled, or of unknown age, before it grew; None: there are too few."""
+    """K3 of tokens that the trainer's own weights sampled, or of unknown age, before it grew; None: there are too
+    few."""
     ours = [window.where(~(window.lag > 0)) for window in (evidence.first, evidence.now)]
     if max(window.n for window in ours) < _FEWEST:  # a short run, or few tokens a step
         whole = evidence.all_steps.where(~(evidence.all_steps.lag > 0))

@@ -1,9 +1,9 @@
 """What earlier healthy runs of the same setup had, so that a new run has a verdict before it has its own baseline.
 
-A setup is what decides log-probs, as far as it was recorded: of engines what starts a new baseline within a run (the macro
-`deciding`), of the trainer what names a precision, a temperature, a kernel or a parallelism, and how tokens were sampled. Of a run whose
-engines or whose trainer's precision are not recorded nothing can be said. Where no run had the same setup, one that differs in few
-settings is named with them: that is a difference, and no cause.
+A setup is what decides log-probs, as far as it was recorded: of engines what starts a new baseline within a run (the
+macro `deciding`), of the trainer what names a precision, a temperature, a kernel or a parallelism, and how tokens were
+sampled. Of a run whose engines or whose trainer's precision are not recorded nothing can be said. Where no run had the
+same setup, one that differs in few settings is named with them: that is a difference, and no cause.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _TRIAL: Final = "trainer.trial"
 
 
 def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """What decides log-probs, by name, of rows of ``diagnosis_configs``; empty: too little is recorded to call a setup the same."""
+    """What decides log-probs, by name, of rows of ``diagnosis_configs``; empty: too little is recorded to call a setup
+    the same."""
     rows = list(rows)
     of_kind = {kind: _used(rows, kind) for kind in ("engine_config", "sampling_params", "trainer_config")}
     if not of_kind["engine_config"] or from_documents(rows).trainer_dtype is None:
@@ -84,7 +85,8 @@ def _text(value: Any) -> str:
 
 
 def remembered(source: Source, run: str, settings: Mapping[str, str]) -> Remembered | None:
-    """What the known-good runs of the same setup had, or of the one that is most alike. None: there is none. Raises `QueryError`."""
+    """What the known-good runs of the same setup had, or of the one that is most alike. None: there is none. Raises
+    `QueryError`."""
     if not settings:
         return None
     same = _of(source, run, _digest(settings), ())
@@ -143,10 +145,11 @@ class KnownLevel(TypedDict):
 
 
 def known_level(found: Diagnosis) -> KnownLevel | None:
-    """The row of ``known_levels`` that follows from a diagnosis; None: it is not known to be good, or of which setup it is.
+    """The row of ``known_levels`` that follows from a diagnosis; None: it is not known to be good, or of which setup it
+    is.
 
-    Healthy by the run's own past, not by this memory, with a level that is not above what others report, and nothing found that asks for
-    anything. A trial of one step has no past; its level alone counts, among trials.
+    Healthy by the run's own past, not by this memory, with a level that is not above what others report, and nothing
+    found that asks for anything. A trial of one step has no past; its level alone counts, among trials.
     """
     level, trial = found.level, _TRIAL in found.settings
     healthy = found.growth.verdict == "healthy" and found.verdict == "healthy"

@@ -1,6 +1,8 @@
-"""What a remedy is called in the framework that trains, or in vLLM: name, value now, suggested value, and the text to paste.
+"""What a remedy is called in the framework that trains, or in vLLM: name, value now, suggested value, and the text to
+paste.
 
-The names are data, `framework_settings.yaml` beside this file. What is not in it is not guessed: a finding then has no setting.
+The names are data, `framework_settings.yaml` beside this file. What is not in it is not guessed: a finding then has no
+setting.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def with_settings(diagnosis: Diagnosis, setup: Setup) -> Diagnosis:
 
 
 def settings_of(cause: str, setup: Setup, *, advised: bool = False) -> tuple[Setting, ...]:
-    """The framework's own settings that mend a cause; vLLM's arguments, as the framework hands them on, where it has none.
+    """The framework's own settings that mend a cause; vLLM's arguments, as the framework hands them on, where it has
+    none.
 
     Args:
         cause: of a finding.
@@ -95,7 +98,8 @@ class _Framework:
     through: Mapping[str, Any] | None = None
 
     def settings(self, cause: str, *, advised: bool) -> Iterator[Setting]:
-        """Those that mend `cause`; what is set so already is no remedy, and what corrects is one only where it is advised."""
+        """Those that mend `cause`; what is set so already is no remedy, and what corrects is one only where it is
+        advised."""
         for entry in self._entries.get(cause, ()):
             now = self._now(entry)
             setting = self._setting(entry, now, self._suggested(entry, now))

@@ -18,7 +18,8 @@ from typing import Any, Final
 import yaml
 
 _FILE: Final = "vllm_defaults.yaml"
-# Fact → field of vLLM's EngineArgs. What an engine resolves in its own ways (a model's length, its tokenizer) is not here.
+# Fact → field of vLLM's EngineArgs. What an engine resolves in its own ways (a model's length, its tokenizer) is not
+# here.
 _FIELDS: Final = {
     **{
         f"engine.{name}": name
@@ -60,8 +61,8 @@ def provenance(fact: str, value: Any, version: str | None, given: Collection[str
         fact: see `parity_facts`.
         value: what it is.
         version: of vLLM.
-        given: arguments that the engine was started with, where that was recorded; None: a value equal to the default counts as
-            the default.
+        given: arguments that the engine was started with, where that was recorded; None: a value equal to the default
+            counts as the default.
     """
     if fact not in _FIELDS:
         return None

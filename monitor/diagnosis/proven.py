@@ -1,4 +1,5 @@
-"""What experiments add to a diagnosis: a proven cause ranks above inferred ones. Loads neither DuckDB nor the service."""
+"""What experiments add to a diagnosis: a proven cause ranks above inferred ones. Loads neither DuckDB nor the
+service."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _FEWEST: Final = 2  # findings that could be mistaken for each other
 
 
 def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
-    """The newest experiment of a kind: its document, with `at` and `author`; None: there is none. Raises `QueryError`."""
+    """The newest experiment of a kind: its document, with `at` and `author`; None: there is none. Raises
+    `QueryError`."""
     rows = queries.experiments_latest(source, run=run).to_pylist()
     found = next((row for row in rows if row["kind"] == kind), None)
     if found is None:

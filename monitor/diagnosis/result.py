@@ -1,9 +1,10 @@
 """What a diagnosis says: the data types that the command line, the store, alerts and the app share.
 
-`Diagnosis.document` is its JSON form (`document`). Pure data: but for the limit of an acceptance, nothing here decides anything.
+`Diagnosis.document` is its JSON form (`document`). Pure data: but for the limit of an acceptance, nothing here decides
+anything.
 
-A cause that people have accepted stays visible, and neither alarms nor vetoes until it exceeds what was accepted. Where acceptances are
-kept, and who may add them, is decided elsewhere.
+A cause that people have accepted stays visible, and neither alarms nor vetoes until it exceeds what was accepted. Where
+acceptances are kept, and who may add them, is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -211,7 +212,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting with another value than the known-good runs of a similar setup had; None: it was not recorded, or null."""
+    """A setting with another value than the known-good runs of a similar setup had; None: it was not recorded, or
+    null."""
 
     setting: str
     then: str | None
@@ -226,11 +228,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What known-good runs of the same setup had, or of one that differs in few settings; see `logprobe.monitor.diagnosis.memory`.
+    """What known-good runs of the same setup had, or of one that differs in few settings; see
+    `logprobe.monitor.diagnosis.memory`.
 
     Attributes:
         runs: how many.
-        low: the least K3 that one of them had, at its beginning or end, of tokens that the trainer's own weights sampled.
+        low: the least K3 that one of them had, at its beginning or end, of tokens that the trainer's own weights
+            sampled.
         high: the most.
         median: of them.
         differs: settings with another value; empty: it is the same setup.
@@ -283,10 +287,12 @@ class Level:
 
     Attributes:
         k3: today's K3, all tokens.
-        numerics: what of it is judged: K3 of tokens that the trainer's own weights sampled, before any growth; None: there are none.
+        numerics: what of it is judged: K3 of tokens that the trainer's own weights sampled, before any growth; None:
+            there are none.
         low: lower end of what is expected of `numerics`; None: not known.
         high: upper end.
-        setup: what is known of the setup: engine_dtype, trainer_dtype, head, experts, kv_cache, weights; null where not known.
+        setup: what is known of the setup: engine_dtype, trainer_dtype, head, experts, kv_cache, weights; null where not
+            known.
         source: who reports the expected range.
         status: of `numerics` against the range.
         first: K3 of the run's own first steps; None: not measured.
@@ -439,7 +445,8 @@ class Acceptance:
         """K3 up to which the cause is accepted; None: without limit.
 
         Args:
-            first: K3 that it explained in the run's first steps: the reference where neither a limit nor `was` is known.
+            first: K3 that it explained in the run's first steps: the reference where neither a limit nor `was` is
+                known.
 
         >>> Acceptance("low_precision", "bf16 by choice", was=1e-3).limit()
         0.002

@@ -1,8 +1,9 @@
 """How much of today's gap, and of its growth, each finding explains; with "unexplained" the shares add up to 1.
 
-The gap is peeled in the order in which causes are ruled out, step by step of today and of the run's beginning: what a wrong
-distribution makes, then what the tokens concerned by an engine fault have more than others of the same weight lag, then what lag
-adds to the gap at lag 0, then noise up to what it was at the beginning, then what grew. Intervals: bootstrap over steps.
+The gap is peeled in the order in which causes are ruled out, step by step of today and of the run's beginning: what a
+wrong distribution makes, then what the tokens concerned by an engine fault have more than others of the same weight
+lag, then what lag adds to the gap at lag 0, then noise up to what it was at the beginning, then what grew. Intervals:
+bootstrap over steps.
 
 Dimensions: ``_R`` strata (see `Strata`), ``_B`` resamples, the first of which is the data as they are.
 """
@@ -35,7 +36,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of today's gap with its 95 % interval, and of the growth since the beginning; K3 explained today and then; None: not known."""
+    """Of today's gap with its 95 % interval, and of the growth since the beginning; K3 explained today and then; None:
+    not known."""
 
     now: float | None = None
     interval: tuple[float, float] | None = None
@@ -67,7 +69,8 @@ class _Window:
         return rates
 
     def peel(self, cause: str, rows_R: Bools, reference_B: Floats | float) -> None:
-        """Takes out what strata have above a reference, and gives it to the cause; NaN: there is nothing to compare with."""
+        """Takes out what strata have above a reference, and gives it to the cause; NaN: there is nothing to compare
+        with."""
         sums = self.left[rows_R].sum(axis=0)
         over = np.nan_to_num(np.clip(sums - reference_B * self.tokens[rows_R].sum(axis=0), 0.0, sums))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -213,7 +216,8 @@ def _peel_lag(first: _Window, now: _Window, findings: Sequence[Finding]) -> None
 
 
 def _raises_every_lag(finding: Finding) -> bool:
-    """Whether it makes K3 larger at one and the same lag: what a lag made at the beginning is then still all that it makes."""
+    """Whether it makes K3 larger at one and the same lag: what a lag made at the beginning is then still all that it
+    makes."""
     return BY_NAME[finding.cause].kind == "growth" or finding.layer == "semantic"
 
 
@@ -225,7 +229,8 @@ def _made_at_first(first: _Window, base: Floats) -> dict[float, Floats]:
 
 
 def _at_lag_0(first: _Window, now: _Window, *, noise: bool) -> Floats:
-    """K3 at lag 0 [B]: of either window, else by the line through K3 of several lags where noise is known to be there, else 0."""
+    """K3 at lag 0 [B]: of either window, else by the line through K3 of several lags where noise is known to be there,
+    else 0."""
     for window in (now, first):
         ours = ~(window.strata.lag > 0)
         if window.strata.tokens[ours].sum() >= _FEWEST:
@@ -245,7 +250,8 @@ def _intercept(first: _Window, now: _Window) -> Floats:
 
 
 def _peel_noise(first: _Window, now: _Window, findings: Sequence[Finding]) -> bool:
-    """Noise is what is left at the beginning, and so much of what is left today; says whether it can be told from lag."""
+    """Noise is what is left at the beginning, and so much of what is left today; says whether it can be told from
+    lag."""
     weights = {finding.cause: max(finding.weight, 1e-6) for finding in findings if _steady(finding.cause)}
     told = first.rest[0] > 0 or now.rest[0] > 0
     if not weights or not told:

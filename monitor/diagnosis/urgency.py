@@ -6,7 +6,8 @@
 | engine fault (cache, update, replica) | material | act, vetoes |
 | engine fault | not material | watch |
 | engine fault that has ended | any | watch, informational once it is no part of today; vetoes nothing |
-| labels of weights that say too little (no mark, one name for two); routes that are returned and not replayed | any | watch: no log-prob is wrong by it |
+| labels of weights that say too little (no mark, one name for two) | any | watch: no log-prob is wrong by it |
+| routes that are returned and not replayed | any | watch: no log-prob is wrong by it |
 | noise of precision, quantisation, experts | as the setup should have, or of an unknown setup | informational |
 | noise | above what the setup should have, material | watch, or act where far above; vetoes |
 | lag | makes a material part of the growth, or adds more than off-policy training is recommended to have | act |

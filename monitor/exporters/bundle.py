@@ -1,11 +1,12 @@
 """A run as one file that another logprobe opens: ``run.logprobe``.
 
-A ZIP archive with ``MANIFEST.json`` (format, schema, run, what is in it with its SHA-256, what could not be), ``records/<kind>.parquet``
-(what the collectors wrote, as the wire contract names it), ``metrics.parquet`` (the steps as computed here) and what was said of the
-run: ``diagnosis.json``, ``alerts.json``, ``actions.json``. Importing it brings the records, and recomputes the rest.
+A ZIP archive with ``MANIFEST.json`` (format, schema, run, what is in it with its SHA-256, what could not be),
+``records/<kind>.parquet`` (what the collectors wrote, as the wire contract names it), ``metrics.parquet`` (the steps as
+computed here) and what was said of the run: ``diagnosis.json``, ``alerts.json``, ``actions.json``. Importing it brings
+the records, and recomputes the rest.
 
-Reading trusts nothing: only members that the manifest names, of known kinds, are opened. None is unpacked: bundles are not compressed,
-so a member is read where it lies, and its size is part of the file's own.
+Reading trusts nothing: only members that the manifest names, of known kinds, are opened. None is unpacked: bundles are
+not compressed, so a member is read where it lies, and its size is part of the file's own.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class LeftOut(TypedDict):
 
 
 class Manifest(TypedDict):
-    """What a bundle says of itself. `format`, `schema`: versions of the bundle and of the wire contract; `logprobe`: that wrote it."""
+    """What a bundle says of itself. `format`, `schema`: versions of the bundle and of the wire contract; `logprobe`:
+    that wrote it."""
 
     format: int
     schema: int
@@ -78,7 +80,8 @@ class Manifest(TypedDict):
 
 
 def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> Manifest:
-    """Writes the bundle; returns its manifest. Raises `ConfigurationError` when the run is not known or `path` not writable."""
+    """Writes the bundle; returns its manifest. Raises `ConfigurationError` when the run is not known or `path` not
+    writable."""
     steps = steps_of(reader, run)
     files: dict[str, Member] = {}
     with replaced(path) as file, zipfile.ZipFile(file, "w") as archive:

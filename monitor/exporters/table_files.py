@@ -56,7 +56,8 @@ def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool =
 
 
 def steps_of(reader: Reader, run: str) -> pa.Table:
-    """All steps of a run, without the columns that only other runs have. Raises `ConfigurationError` for an unknown run."""
+    """All steps of a run, without the columns that only other runs have. Raises `ConfigurationError` for an unknown
+    run."""
     table = queries.export_steps(reader, run=run)
     known = queries.export_segments(reader, run=run)
     if not table.num_rows and not known.num_rows:
@@ -73,7 +74,8 @@ def _tokens(reader: Reader, run: str, steps: Iterable[int]) -> Iterator[pa.Table
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears under its name as a whole, or not at all. Raises `ConfigurationError` when it cannot be written."""
+    """A file that appears under its name as a whole, or not at all. Raises `ConfigurationError` when it cannot be
+    written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:  # never through a link that somebody else put there

@@ -1,4 +1,5 @@
-"""What still arrives at a home of runs that another one has goes there: segments, weight marks, what relays say of their queues.
+"""What still arrives at a home of runs that another one has goes there: segments, weight marks, what relays say of
+their queues.
 
 Marks and directives come back. To the nodes nothing changes.
 

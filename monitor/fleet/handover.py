@@ -1,4 +1,5 @@
-"""Handing a run over to another home: what each of the two does, as actions, each of which can be repeated after a kill anywhere.
+"""Handing a run over to another home: what each of the two does, as actions, each of which can be repeated after a kill
+anywhere.
 
     its old home  pack     from now on nothing of the run is stored here; the rows leave the store for a package
     its new home  unpack   the package is copied, proven and stored, in one transaction that the audit names
@@ -99,7 +100,8 @@ def _pack(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str,
 
 
 def _has_left(store: Store, run: str, move: str, folder: Path) -> bool:
-    """Whether a run is in its package and not in the store any more; also if the store, and with it its audit, was lost since.
+    """Whether a run is in its package and not in the store any more; also if the store, and with it its audit, was lost
+    since.
 
     Raises `StoreError` when both have records, and not the same.
     """
@@ -219,7 +221,8 @@ def _settle(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str,
 
 
 def _refuse(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """``{"run", "move", "author"}`` → ``{"arrived"}``: whether the run is here already; else it never will be by this move."""
+    """``{"run", "move", "author"}`` → ``{"arrived"}``: whether the run is here already; else it never will be by this
+    move."""
     run, move = actions.run_of(document), actions.text(document, "move")
     with _TURN:
         arrived = bool(_noted(store, run, _ARRIVED, move))

@@ -1,10 +1,12 @@
 """Taking over the runs of a service whose home is lost for good: from the copies of their segments in the object store.
 
-The copies are what its receiver told relays is safe (`storage.segments`); what it did not acknowledge, relays send to the new service, and weight
-marks, which nodes keep, as well. From the same records the same numbers are computed. What was made in the lost home and came from no
-record, such as acceptances, notes and the state of a correction, is gone with it.
+The copies are what its receiver told relays is safe (`storage.segments`); what it did not acknowledge, relays send to
+the new service, and weight marks, which nodes keep, as well. From the same records the same numbers are computed. What
+was made in the lost home and came from no record, such as acceptances, notes and the state of a correction, is gone
+with it.
 
-The copies are of all records only if every collector of a run sends through a relay; so each service looks for those that do not.
+The copies are of all records only if every collector of a run sends through a relay; so each service looks for those
+that do not.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _ANSWER_SECONDS: Final = 3600.0
 
 
 class TakenOver(TypedDict):
-    """A run of a lost service. `segments`: put into the new one's spool, None: none were needed; `missing`: numbers between them without a copy.
+    """A run of a lost service. `segments`: put into the new one's spool, None: none were needed; `missing`: numbers
+    between them without a copy.
 
     `to` None: nobody has it now, for the reason that `problem` says.
     """
@@ -52,7 +55,8 @@ def part(store: Store, _: threading.Event) -> Part:
 
 
 def take_over(fleet: Fleet, lost: str, standings: Mapping[str, Standing], author: str) -> Iterator[TakenOver]:
-    """Gives every run of a service whose home is gone to the others; repeatable after a kill anywhere. `standings`: of all services.
+    """Gives every run of a service whose home is gone to the others; repeatable after a kill anywhere. `standings`: of
+    all services.
 
     Raises `ConfigurationError` while its home can be seen or another one cannot, and as the services' actions do.
     """
@@ -151,7 +155,8 @@ def _fetch(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str
 
 
 def _redirect(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str, Any]:
-    """``{"run", "to", "home"}`` → ``{"run"}``: what arrives here of a run that was moved from here goes there from now on."""
+    """``{"run", "to", "home"}`` → ``{"run"}``: what arrives here of a run that was moved from here goes there from now
+    on."""
     run, to, home = (actions.text(document, name) for name in ("run", "to", "home"))
     found = store.moved.find(run)
     if found is not None and found.home is not None:

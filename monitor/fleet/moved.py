@@ -1,8 +1,10 @@
-"""Runs that a home has handed over to another service, or is about to: a small file each, written before anything leaves.
+"""Runs that a home has handed over to another service, or is about to: a small file each, written before anything
+leaves.
 
     <home>/moved/<quoted run>.json
 
-While there is one, nothing of the run is stored here: its segments stay in the spool. Once it says where the run is, they are forwarded.
+While there is one, nothing of the run is stored here: its segments stay in the spool. Once it says where the run is,
+they are forwarded.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _TOLD_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One run. `move`: the move's id; `to`: the name of its service; `home`: that one's home, None: it is on its way; `at`: ISO 8601, UTC."""
+    """One run. `move`: the move's id; `to`: the name of its service; `home`: that one's home, None: it is on its way;
+    `at`: ISO 8601, UTC."""
 
     run: str
     move: str
@@ -57,7 +60,8 @@ class MovedRuns:
 
     @contextmanager
     def staying(self, run: str) -> Iterator[bool]:
-        """Whether a run is here; while the block lasts it does not leave, see `leave`. Raises `StoreError` when that is unknown."""
+        """Whether a run is here; while the block lasts it does not leave, see `leave`. Raises `StoreError` when that is
+        unknown."""
         with self._ended:
             self._busy[run] += 1
         try:
@@ -69,7 +73,8 @@ class MovedRuns:
                 self._ended.notify_all()
 
     def leave(self, moved: Moved) -> None:
-        """Writes down that a run leaves, and waits for what is being told of it. Raises `StoreError`; then the action can be repeated."""
+        """Writes down that a run leaves, and waits for what is being told of it. Raises `StoreError`; then the action
+        can be repeated."""
         self.write(moved)
         with self._ended:
             if not self._ended.wait_for(lambda: not self._busy[moved.run], _TOLD_SECONDS):
@@ -90,7 +95,8 @@ class MovedRuns:
             raise StoreError(f"{path} cannot be removed ({error.strerror})") from error
 
     def _read(self, path: Path) -> tuple[str, Moved]:
-        """One that cannot be read counts as what its name says: nothing is stored of the run, and its segments stay where they are."""
+        """One that cannot be read counts as what its name says: nothing is stored of the run, and its segments stay
+        where they are."""
         try:
             found = Moved(**json.loads(own_text(path, self._home.path)))
         except (OSError, ValueError, LookupError, TypeError):

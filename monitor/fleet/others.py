@@ -12,7 +12,8 @@ VARIABLE: Final = "LOGPROBE_FLEET"
 
 
 def other_homes(home: Home | None, environment: Mapping[str, str]) -> list[str]:
-    """Homes of the fleet that ``LOGPROBE_FLEET`` names, other than `home`; none where `home` is not one of them. Raises `ConfigurationError`."""
+    """Homes of the fleet that ``LOGPROBE_FLEET`` names, other than `home`; none where `home` is not one of them. Raises
+    `ConfigurationError`."""
     folder = environment.get(VARIABLE)
     if not folder:
         return []

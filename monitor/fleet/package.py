@@ -2,9 +2,10 @@
 
     <home>/leaving/<quoted run>/MANIFEST.json, tables/<table>.arrows, files/<as in the home>
 
-Raw tokens in an object store come along as files: the objects are those of the old home's prefix, and go with its rows. The package
-is written and its rows are gone from the store in one transaction, so that a run is in a store or in a package, and never in two stores.
-Segments that wait in the spool do not come along: they are forwarded. What other homes number for themselves is numbered again.
+Raw tokens in an object store come along as files: the objects are those of the old home's prefix, and go with its rows.
+The package is written and its rows are gone from the store in one transaction, so that a run is in a store or in a
+package, and never in two stores. Segments that wait in the spool do not come along: they are forwarded. What other
+homes number for themselves is numbered again.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 class Packer:
-    """Makes the package of one run. Raises `StoreError` or `OSError`; the store is as it was until the caller commits."""
+    """Makes the package of one run. Raises `StoreError` or `OSError`; the store is as it was until the caller
+    commits."""
 
     def __init__(self, store: Store, run: str, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,7 +89,8 @@ class Packer:
         self._files: dict[str, dict[str, Any]] = {}
 
     def collect_raw(self) -> list[str]:
-        """Raw tokens, which never change: what was collected before is not again; → their names, relative to the home."""
+        """Raw tokens, which never change: what was collected before is not again; → their names, relative to the
+        home."""
         raw = self._store.query(_RAW, {"run": self._run}).to_pylist()
         for row in raw:
             if row["path"] not in self._files:
@@ -173,7 +176,8 @@ def tables_of(store: Store) -> list[str]:
 
 
 def digest(cursor: Any, table: str, run: str) -> list[Any]:
-    """Number of a run's rows in a table, and two checksums that do not depend on their order, or on what a home numbers for itself."""
+    """Number of a run's rows in a table, and two checksums that do not depend on their order, or on what a home numbers
+    for itself."""
     return _digest(cursor, f'SELECT {_plain(cursor, table)} FROM "{table}" WHERE {_where(table)}', {"run": run})  # noqa: S608
 
 
@@ -199,7 +203,8 @@ def stage(home: Home, package: Path, folder: Path) -> dict[str, Any]:
 
 
 def bring_in(store: Store, cursor: Any, folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Puts the rows and files of a staged package where they belong, inside a transaction. Raises `StoreError` unless all is as it says."""
+    """Puts the rows and files of a staged package where they belong, inside a transaction. Raises `StoreError` unless
+    all is as it says."""
     run = str(manifest["run"])
     for table in tables_of(store):
         if digest(cursor, table, run)[0]:
@@ -278,7 +283,8 @@ def _place(home: Home, name: str, source: Path) -> None:
 
 
 def _columns(cursor: Any, table: str) -> list[tuple[str, bool]]:
-    """Names of a table's columns, and whether what it holds is each home's own: a number that it gives, where it has an object."""
+    """Names of a table's columns, and whether what it holds is each home's own: a number that it gives, where it has an
+    object."""
     return list(cursor.execute(_COLUMNS, {"table": table}).fetchall())
 
 

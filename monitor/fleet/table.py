@@ -1,11 +1,12 @@
-"""Which service has which run: a folder with `fleet.yaml`, which people write, and `runs.json`, the table, which commands keep.
+"""Which service has which run: a folder with `fleet.yaml`, which people write, and `runs.json`, the table, which
+commands keep.
 
     services:
       a: {home: /data/a, address: "grpc+tls://monitor-a:7070"}
       b: {home: /data/b, address: "grpc+tls://monitor-b:7070"}
 
-A run is assigned once. A move is noted in the table before it begins and until it has ended, so that it can be repeated, or undone, by anybody.
-Services do not need the table: what has left a home is in that home's own ``moved/``.
+A run is assigned once. A move is noted in the table before it begins and until it has ended, so that it can be
+repeated, or undone, by anybody. Services do not need the table: what has left a home is in that home's own ``moved/``.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Row:
 class Standing:
     """A service, as one look at its home found it. `problem`: why it gets no run; None: it runs and answers.
 
-    `runs`: those with records or waiting segments; None: unknown, the home cannot be read. `moved`: those it has handed over.
+    `runs`: those with records or waiting segments; None: unknown, the home cannot be read. `moved`: those it has handed
+    over.
     """
 
     problem: str | None
@@ -91,7 +93,8 @@ class Fleet:
         self.services: Mapping[str, Service] = checked(table, "fleet", TypeAdapter(_File)).services
 
     def home(self, name: str) -> Home:
-        """Of a service. Raises `ConfigurationError` when there is no such service, or its home cannot be seen from here."""
+        """Of a service. Raises `ConfigurationError` when there is no such service, or its home cannot be seen from
+        here."""
         if name not in self.services:
             raise ConfigurationError(
                 f"no service {name!r} in {self.folder / FILE}; there are {', '.join(self.services) or 'none'}"
@@ -114,7 +117,8 @@ class Fleet:
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Row]]:
-        """The rows, for one process at a time; what they are at the end is written durably. Raises `ConfigurationError` or `OSError`."""
+        """The rows, for one process at a time; what they are at the end is written durably. Raises `ConfigurationError`
+        or `OSError`."""
         lock, deadline = FileLock(self.folder / _LOCK), time.monotonic() + _LOCK_SECONDS
         while not lock.take():
             if time.monotonic() > deadline:
@@ -129,7 +133,8 @@ class Fleet:
                 replace_file(self.folder / TABLE, json.dumps(document, indent=1).encode(), mode=0o644)
 
     def standings(self, live: Callable[[pa.Table], int] = lambda _: 0) -> dict[str, Standing]:
-        """Every service as it is now; each home is opened once. `live`: how many of the rows of `app_runs` are live runs."""
+        """Every service as it is now; each home is opened once. `live`: how many of the rows of `app_runs` are live
+        runs."""
         return {name: self._look(name, live) for name in self.services}
 
     def _look(self, name: str, live: Callable[[pa.Table], int]) -> Standing:
@@ -182,7 +187,8 @@ class Fleet:
             return rows[run].service
 
     def least(self, run: str, standings: Mapping[str, Standing], rows: Mapping[str, Row]) -> str:
-        """The service with the least load; of several, by the run's name. Runs of the table that no home has yet count, too."""
+        """The service with the least load; of several, by the run's name. Runs of the table that no home has yet count,
+        too."""
         usable = {name: each for name, each in standings.items() if each.problem is None}
         if not usable:
             raise ConfigurationError(f"no service of {self.folder / FILE} answers; `logprobe fleet` says why")
@@ -193,7 +199,8 @@ class Fleet:
         return min(loads, key=lambda name: (loads[name], zlib.crc32(f"{run}\0{name}".encode())))
 
     def move(self, run: str, to: str, author: str) -> dict[str, Any]:
-        """Moves a run, or ends a move that was interrupted; → ``{"run", "from", "to", "rows", "files"}``, None where nothing was to do.
+        """Moves a run, or ends a move that was interrupted; → ``{"run", "from", "to", "rows", "files"}``, None where
+        nothing was to do.
 
         Raises `ConfigurationError`, or what one of the two homes raises; the command can then be repeated, or undone.
         """
@@ -256,7 +263,8 @@ class Fleet:
     def takeover(self, lost: str, standings: Mapping[str, Standing], author: str) -> Iterator[dict[str, Any]]:
         """Moves every run of a service whose process has ended to the others; → what `move` says of each.
 
-        `standings`: of all services. Raises as `move` does; `ConfigurationError` while it runs, `StoreError` when its home cannot be read.
+        `standings`: of all services. Raises as `move` does; `ConfigurationError` while it runs, `StoreError` when its
+        home cannot be read.
         """
         home = self.home(lost)
         if (owner := home.owner()) is not None:

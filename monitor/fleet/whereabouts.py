@@ -1,4 +1,5 @@
-"""Where runs of a fleet are, for relays: every service says it of every run, as the table says, so that nobody has to tell the nodes.
+"""Where runs of a fleet are, for relays: every service says it of every run, as the table says, so that nobody has to
+tell the nodes.
 
 A process that receives from relays knows its fleet by ``LOGPROBE_FLEET``.
 """
@@ -24,7 +25,8 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class Said(TypedDict):
-    """What relays are told: addresses of all services, and of those that have the runs that were asked about; None: it is here."""
+    """What relays are told: addresses of all services, and of those that have the runs that were asked about; None: it
+    is here."""
 
     services: list[str]
     runs: dict[str, str | None]
@@ -62,7 +64,8 @@ class Whereabouts:
             }
 
     def elsewhere(self, run: str) -> str | None:
-        """Why nothing of a run is taken here: another service has it, and it was never here, so that nothing is forwarded. None: it is taken."""
+        """Why nothing of a run is taken here: another service has it, and it was never here, so that nothing is
+        forwarded. None: it is taken."""
         with self._lock:
             row = self._rows.get(run) if self._look() else None
             if row is None or row.service == self._own:

@@ -1,7 +1,9 @@
-"""Takes a process its rights, for good: no file to write, no file to read but below one folder, no network, no other program.
+"""Takes a process its rights, for good: no file to write, no file to read but below one folder, no network, no other
+program.
 
-Two layers of Linux do it, each by itself enough against writing: seccomp refuses the system calls, Landlock the paths. Neither needs
-privileges. They hold for code, too, not only for SQL: a statement that took over the process could do no more.
+Two layers of Linux do it, each by itself enough against writing: seccomp refuses the system calls, Landlock the paths.
+Neither needs privileges. They hold for code, too, not only for SQL: a statement that took over the process could do no
+more.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ _X32: Final = 0x40000000
 
 
 def limit(memory: int) -> None:
-    """No file may grow by this process, no core be dumped, no more than `memory` bytes of addresses be taken besides what it has."""
+    """No file may grow by this process, no core be dumped, no more than `memory` bytes of addresses be taken besides
+    what it has."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) if sys.platform == "linux" else 0
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -82,7 +85,8 @@ def yield_to_others() -> None:
 def confine(folder: Path, *, listed: Path | None = None) -> list[str]:
     """Leaves this process the right to read below `folder`, and to list (not read) below `listed`.
 
-    To be called while there is one thread; a right cannot be had back. Returns which layers hold: "landlock", "seccomp".
+    To be called while there is one thread; a right cannot be had back. Returns which layers hold: "landlock",
+    "seccomp".
     """
     if sys.platform != "linux":
         return []

@@ -36,7 +36,8 @@ def default_memory() -> int:
 
 
 def store_memory() -> int:
-    """Of the service's own DuckDB instance, which fills what it may have: an eighth of the machine, at most 1 GiB. More is spilled."""
+    """Of the service's own DuckDB instance, which fills what it may have: an eighth of the machine, at most 1 GiB. More
+    is spilled."""
     return max(2 * LEAST_MEMORY, min(_MOST_STORE_MEMORY, machine_memory() // 8))
 
 
@@ -44,8 +45,8 @@ def store_memory() -> int:
 class Limits:
     """Limits of free SQL. A statement has no temporary space at all: what does not fit into its memory fails.
 
-    `memory`: bytes of all statements together; `at_once`: how many run; `waiting`: how many more may wait for their turn, each
-    no longer than `seconds`, which includes its run; `rows`: of a result.
+    `memory`: bytes of all statements together; `at_once`: how many run; `waiting`: how many more may wait for their
+    turn, each no longer than `seconds`, which includes its run; `rows`: of a result.
     """
 
     memory: int = field(default_factory=default_memory)

@@ -56,7 +56,8 @@ _BATCH: Final = 65_536  # rows
 
 
 class AgainError(QueryError):
-    """No fault of the statement: a file went away while it was read, or the process ended before it began. It is tried again."""
+    """No fault of the statement: a file went away while it was read, or the process ended before it began. It is tried
+    again."""
 
 
 class WorkerProcess:
@@ -265,7 +266,8 @@ class Snapshot:
     def __init__(
         self, cursor: duckdb.DuckDBPyConnection, home: Home, reach_objects: Callable[[Sequence[str]], None]
     ) -> None:
-        """`cursor`: in its transaction, which the caller ends. `reach_objects`: to be called before objects are read."""
+        """`cursor`: in its transaction, which the caller ends. `reach_objects`: to be called before objects are
+        read."""
         self._cursor = cursor
         self._home = home
         self._reach_objects = reach_objects
@@ -285,7 +287,8 @@ class Snapshot:
             return base64.b64encode(reader.schema.serialize()).decode()
 
     def runs(self, table: str) -> pa.Table:
-        """Rows (run, first, last): what a table has; without rows for a table that is not by run. Raises `QueryError`."""
+        """Rows (run, first, last): what a table has; without rows for a table that is not by run. Raises
+        `QueryError`."""
         if moved.is_moved(table):
             return moved.runs(self._cursor, table)
         columns = self._columns(table)
@@ -297,7 +300,8 @@ class Snapshot:
             return reader.read_all()
 
     def rows(self, asked: Mapping[str, Any]) -> pa.RecordBatchReader:
-        """Rows of a table: `columns`; of `runs` and `steps` (first, last) unless these are None. Raises `QueryError`."""
+        """Rows of a table: `columns`; of `runs` and `steps` (first, last) unless these are None. Raises
+        `QueryError`."""
         table, columns = str(asked["table"]), [str(name) for name in asked["columns"]]
         existing = self._columns(table)
         if not columns or not existing.issuperset(columns):

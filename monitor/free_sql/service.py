@@ -1,6 +1,8 @@
-"""Answers people's statements: waits for a turn, takes a warm worker, hands it the rows it asks for, passes the result on.
+"""Answers people's statements: waits for a turn, takes a warm worker, hands it the rows it asks for, passes the result
+on.
 
-Whose query runs next: few at once, each client in turn, and none all places: one that asks a lot keeps nothing else waiting.
+Whose query runs next: few at once, each client in turn, and none all places: one that asks a lot keeps nothing else
+waiting.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class SqlService:
                     self._idle.append(WorkerProcess(self._home, self.limits))
 
     def answer(self, question: Question) -> Answer:
-        """The result of one statement. Raises `QueryError` when it is refused or fails, `StoreError` without a store."""
+        """The result of one statement. Raises `QueryError` when it is refused or fails, `StoreError` without a
+        store."""
         document = json.loads(json.dumps(question.document()))
         for _ in range(_ATTEMPTS - 1):
             with suppress(AgainError):
@@ -164,7 +167,8 @@ class FairQueue:
 
     @contextmanager
     def of(self, client: Client, stop: threading.Event | None) -> Iterator[None]:
-        """A place for the block, once it is this client's turn. Raises `QueryError` when it never is, or `stop` is set."""
+        """A place for the block, once it is this client's turn. Raises `QueryError` when it never is, or `stop` is
+        set."""
         self._take(client, stop)
         try:
             yield
@@ -221,7 +225,8 @@ class FairQueue:
         self._changed.notify_all()
 
     def _shorten(self) -> None:
-        """Of a queue that is too long, the last of the process, and of it the client, with the longest queue loses its place."""
+        """Of a queue that is too long, the last of the process, and of it the client, with the longest queue loses its
+        place."""
         if len(self._waiting) <= self._limits.waiting:
             return
         clients = Counter(place.client for place in self._waiting)

@@ -1,7 +1,9 @@
-"""The store's tables as a worker sees them: datasets that ask the service for the columns, runs and steps that a statement needs.
+"""The store's tables as a worker sees them: datasets that ask the service for the columns, runs and steps that a
+statement needs.
 
-DuckDB's optimizer pushes columns and constant conditions down to a dataset's scan. Which runs and steps a condition leaves is asked
-of Arrow itself, as it prunes the files of a partitioned dataset; what remains of the condition is applied to the rows that came.
+DuckDB's optimizer pushes columns and constant conditions down to a dataset's scan. Which runs and steps a condition
+leaves is asked of Arrow itself, as it prunes the files of a partitioned dataset; what remains of the condition is
+applied to the rows that came.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _LONGEST: Final = 1 << 40  # the service is trusted
 
 
 class Asking:
-    """Asks the service for rows, one question at a time: a statement's scans run beside each other in DuckDB's threads."""
+    """Asks the service for rows, one question at a time: a statement's scans run beside each other in DuckDB's
+    threads."""
 
     def __init__(self, source: BinaryIO, to: BinaryIO) -> None:
         self._source, self._to = source, to
@@ -141,7 +144,8 @@ def _of_run(run: str | None, first: int | None, last: int | None) -> ds.Expressi
 
 
 def _possible(schema: pa.Schema, parts: Mapping[int, ds.Expression], condition: ds.Expression) -> set[int]:
-    """Which of `parts`, each described by what holds in it, do not contradict `condition`. No file of these names is looked at."""
+    """Which of `parts`, each described by what holds in it, do not contradict `condition`. No file of these names is
+    looked at."""
     files = ds.FileSystemDataset.from_paths(
         [str(number) for number in parts],
         schema=schema,

@@ -1,4 +1,5 @@
-"""Which statements are answered: exactly one that reads, as DuckDB's own parser sees it. No text is looked at but by that parser."""
+"""Which statements are answered: exactly one that reads, as DuckDB's own parser sees it. No text is looked at but by
+that parser."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _OPTION_TOKENS: Final = ("(", ")", ",")
 
 
 def validated(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """The statement to run. Raises `QueryError` unless `sql` is one statement that reads, and `duckdb.Error` if it is none."""
+    """The statement to run. Raises `QueryError` unless `sql` is one statement that reads, and `duckdb.Error` if it is
+    none."""
     statement = _only(connection, sql)
     if statement.type == duckdb.StatementType.EXPLAIN:
         return _explained(connection, statement.query)
@@ -50,7 +52,8 @@ def _refusal(kind: str) -> QueryError:
 
 
 def _nodes(tree: Any) -> Iterator[str]:
-    """The kinds of query nodes in a serialised statement; without recursion, for statements are nested as deep as people like."""
+    """The kinds of query nodes in a serialised statement; without recursion, for statements are nested as deep as
+    people like."""
     waiting = [tree]
     while waiting:
         item = waiting.pop()
@@ -64,7 +67,8 @@ def _nodes(tree: Any) -> Iterator[str]:
 
 
 def _explained(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """An EXPLAIN put together from options and a statement that was judged by itself: EXPLAIN ANALYZE runs what it explains."""
+    """An EXPLAIN put together from options and a statement that was judged by itself: EXPLAIN ANALYZE runs what it
+    explains."""
     why: Exception | None = None
     for options, inner in _splits(sql):
         try:

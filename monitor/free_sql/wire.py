@@ -1,4 +1,5 @@
-"""Frames between the service and a worker of free SQL, over a pair of pipes: one byte of kind, eight of length, the payload.
+"""Frames between the service and a worker of free SQL, over a pair of pipes: one byte of kind, eight of length, the
+payload.
 
 Tables travel as Arrow IPC streams, one complete stream per frame: a frame needs nothing of the frames before it.
 """

@@ -1,8 +1,8 @@
 """The process that runs people's statements: started by `process`, asked through stdin.
 
-It has a DuckDB instance in memory, without a file to write to or a folder to spill to. Raw tokens are read from their Parquet files,
-which lie in the only folder that the process may read; rows of the store's tables are asked of the service (`tables`). It ends when
-its stdin does, or when its parent is gone.
+It has a DuckDB instance in memory, without a file to write to or a folder to spill to. Raw tokens are read from their
+Parquet files, which lie in the only folder that the process may read; rows of the store's tables are asked of the
+service (`tables`). It ends when its stdin does, or when its parent is gone.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def _connect(setting: Setting, compared: Compared) -> duckdb.DuckDBPyConnection:
 
 
 def _register_comparison(connection: duckdb.DuckDBPyConnection, raw: str, compared: Compared) -> None:
-    """Has statements fail on raw files whose bytes are not those that were written; a file is compared before its rows count."""
+    """Has statements fail on raw files whose bytes are not those that were written; a file is compared before its rows
+    count."""
 
     def same_bytes(files: pa.ChunkedArray) -> pa.Array:
         for file in files.unique().to_pylist():
@@ -198,7 +199,8 @@ def _schema(text: str) -> pa.Schema:
 
 
 def _create(connection: duckdb.DuckDBPyConnection, definitions: list[str]) -> tuple[list[str], str]:
-    """Creates views that may rest on each other, in whatever order works; → those that cannot be, and why the first one cannot."""
+    """Creates views that may rest on each other, in whatever order works; → those that cannot be, and why the first one
+    cannot."""
     waiting = definitions
     while waiting:
         failed, reasons = [], []

@@ -1,10 +1,13 @@
-"""Following a folder while another program writes to it: what is complete goes into the spool, each piece once (see `importing`).
+"""Following a folder while another program writes to it: what is complete goes into the spool, each piece once (see
+`importing`).
 
-A file that grows by lines is read from where the last piece ended. Any other is read when it has been quiet for some seconds and can be
-read to its end. What cannot be taken yet waits and is looked at again; what stays broken is reported and left alone until it changes.
+A file that grows by lines is read from where the last piece ended. Any other is read when it has been quiet for some
+seconds and can be read to its end. What cannot be taken yet waits and is looked at again; what stays broken is reported
+and left alone until it changes.
 
-Nothing is known but what the store says: a follower that was killed starts from the markers. Files whose size and time are those of
-their last marker are not opened again; of one that has grown, the last known piece is compared before anything is added.
+Nothing is known but what the store says: a follower that was killed starts from the markers. Files whose size and time
+are those of their last marker are not opened again; of one that has grown, the last known piece is compared before
+anything is added.
 
 The folder is listed plainly, which works on network file systems.
 """

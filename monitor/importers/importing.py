@@ -1,13 +1,14 @@
 """Source files → spool, each piece once: a marker first, then the rows under the numbers that the marker fixed.
 
-An import that was killed continues where it stopped, a second one adds nothing, and a log that has grown adds what is new. A piece whose
-content has changed is an error, never a second copy.
+An import that was killed continues where it stopped, a second one adds nothing, and a log that has grown adds what is
+new. A piece whose content has changed is an error, never a second copy.
 
-`prepare` is mapped over the files, by this machine's threads or on a Ray cluster. It reads and takes apart, and writes nothing. What it
-returns of a file is bounded; of a larger one the rest is left to the caller.
+`prepare` is mapped over the files, by this machine's threads or on a Ray cluster. It reads and takes apart, and writes
+nothing. What it returns of a file is bounded; of a larger one the rest is left to the caller.
 
-A marker is a `health` record with the place of the piece (file, first and last unit), the SHA-256 of its content, and the number of its
-first segment. A process that finds a marker writes exactly those of its segments that are not in the store yet.
+A marker is a `health` record with the place of the piece (file, first and last unit), the SHA-256 of its content, and
+the number of its first segment. A process that finds a marker writes exactly those of its segments that are not in the
+store yet.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Importer:
     """Imports files of one format into one run."""
 
     def __init__(self, home: Home, run: str, form: Format, reader: Source) -> None:
-        """Reads what was imported before; the spool has to be ingested. Raises what the reader raises, `RunDeletedError`."""
+        """Reads what was imported before; the spool has to be ingested. Raises what the reader raises,
+        `RunDeletedError`."""
         Tombstones(home).refuse(run)
         self._home, self._run, self._form = home, run, form
         self._writer = PieceWriter(home, run, form, reader)
@@ -147,7 +149,8 @@ def alone(home: Home, run: str, form: Format) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive files of an import. `form`: a name of `formats.FORMATS`; `sizes`: of the files, as the caller sees them."""
+    """Consecutive files of an import. `form`: a name of `formats.FORMATS`; `sizes`: of the files, as the caller sees
+    them."""
 
     form: str
     files: tuple[Wanted, ...]
@@ -156,7 +159,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was made of one file. `rest`: whether more is to come; `failure`: why it ended early; `host`: who says so."""
+    """What was made of one file. `rest`: whether more is to come; `failure`: why it ended early; `host`: who says
+    so."""
 
     pieces: list[Piece] = field(default_factory=list)
     rest: bool = False
@@ -306,7 +310,8 @@ class PieceWriter:
         return tuple(Known(marker.end - marker.start, marker.time, not self.whole(marker)) for marker in markers)
 
     def again(self, path: Path, marker: Marker, piece: Piece, report: ImportReport) -> None:
-        """Writes what is missing of a known piece. Raises `OSError`, and `ChangedError` when it is not what was imported."""
+        """Writes what is missing of a known piece. Raises `OSError`, and `ChangedError` when it is not what was
+        imported."""
         if piece.sha256 != marker.sha256:
             raise ChangedError(path, marker, self._run)
         report.known += piece.end - piece.start

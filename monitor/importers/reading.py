@@ -1,7 +1,8 @@
-"""Reads imported files, and takes them apart, in a separate process, which may take so much memory and cannot write a file.
+"""Reads imported files, and takes them apart, in a separate process, which may take so much memory and cannot write a
+file.
 
-Parquet, ZIP and pickles can claim, and sometimes hold, a million times their own size; only the kernel stops all of their readers. What
-comes out is counted here: a file that expands too far is refused, whatever it says of itself.
+Parquet, ZIP and pickles can claim, and sometimes hold, a million times their own size; only the kernel stops all of
+their readers. What comes out is counted here: a file that expands too far is refused, whatever it says of itself.
 """
 
 from __future__ import annotations

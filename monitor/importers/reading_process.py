@@ -1,4 +1,5 @@
-"""The process that `reading.Reading` starts: reads the files it is told to and takes them apart, within the limits of that request.
+"""The process that `reading.Reading` starts: reads the files it is told to and takes them apart, within the limits of
+that request.
 
 It answers on what was its standard output; what libraries print goes to standard error.
 """
@@ -42,7 +43,8 @@ def main() -> None:
 
 
 def _limit_memory(size: int) -> None:
-    """So much beside what the interpreter and its libraries hold already. Data, not addresses: mapped files cost nothing."""
+    """So much beside what the interpreter and its libraries hold already. Data, not addresses: mapped files cost
+    nothing."""
     used = _USED.search(Path("/proc/self/status").read_text(encoding="ascii")) if sys.platform == "linux" else None
     if used is not None:
         most = int(used[1]) * 1024 + size

@@ -1,4 +1,5 @@
-"""Rows of the wire contract from what other frameworks wrote; a row that does not fit together is refused with the reason."""
+"""Rows of the wire contract from what other frameworks wrote; a row that does not fit together is refused with the
+reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Scalar logs → step rows, under the names that their framework gave them.
 
-They are not taken for metrics of our catalog, even where the names agree: those are functions of tokens, and no one can say over
-which tokens another program's mean went.
+They are not taken for metrics of our catalog, even where the names agree: those are functions of tokens, and no one can
+say over which tokens another program's mean went.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _EXTREMES: Final = re.compile(r"__(MIN|MAX)$")  # the other columns of W&B's CSV
 
 
 def logged(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
-    """A line of a scalar log: verl's file logger, ms-swift's logging.jsonl, W&B's history, or a flat object with a step."""
+    """A line of a scalar log: verl's file logger, ms-swift's logging.jsonl, W&B's history, or a flat object with a
+    step."""
     del place
     nested = value.get("data")
     numbers = nested if isinstance(nested, Mapping) else value
@@ -39,7 +40,8 @@ def logged(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
 
 
 def log_entries(path: Path) -> Iterator[Unit]:
-    """A unit per line of a log; of a ``trainer_state.json``, per entry of its ``log_history``; of CSV, per row; of verl's console, per step."""
+    """A unit per line of a log; of a ``trainer_state.json``, per entry of its ``log_history``; of CSV, per row; of
+    verl's console, per step."""
     if path.suffix == ".json":
         yield from _trainer_state(path)
     elif path.suffix == ".csv":
@@ -80,7 +82,8 @@ def _texts(path: Path, file: BinaryIO) -> Iterator[str]:
 
 
 def _console_lines(path: Path) -> Iterator[Unit]:
-    """Only what a console logger wrote; other lines of a program's output are no units. A last line without an end is still being written."""
+    """Only what a console logger wrote; other lines of a program's output are no units. A last line without an end is
+    still being written."""
     with path.open("rb") as file:
         for content, _ in limits.lines(file):
             line = content.decode(errors="replace")

@@ -1,6 +1,7 @@
 """Source files, taken apart into units: a line, a row, a sample. A unit that cannot be read is one bad unit, no more.
 
-Units become pieces: rows of the wire contract as Arrow tables, and what a marker says of them. A piece depends on the file alone, so it is the same wherever it is computed: a process of this machine, or a node of a Ray cluster.
+Units become pieces: rows of the wire contract as Arrow tables, and what a marker says of them. A piece depends on the
+file alone, so it is the same wherever it is computed: a process of this machine, or a node of a Ray cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _MALFORMED: Final = (LookupError, TypeError, ValueError, ArithmeticError, Recurs
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One piece of a source file. `content`: what its identity hangs on; `error`: why it has no value; `size`: in bytes, about; `end`: of a line, in bytes from the file's start."""
+    """One piece of a source file. `content`: what its identity hangs on; `error`: why it has no value; `size`: in
+    bytes, about; `end`: of a line, in bytes from the file's start."""
 
     content: bytes
     value: Any = None
@@ -97,7 +99,8 @@ class Format:
 
 
 def files(root: Path, patterns: Sequence[str], *, without: Path) -> list[tuple[Path, str]]:
-    """The files to import with their names below `root`, in natural order, but none below `without`, the home itself. Raises `ConfigurationError` when there is none."""
+    """The files to import with their names below `root`, in natural order, but none below `without`, the home itself.
+    Raises `ConfigurationError` when there is none."""
     if root.is_file():
         return [(root, root.name)]
     paths = {path for pattern in patterns for path in root.rglob(pattern) if path.is_file()}
@@ -115,9 +118,11 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def json_lines(path: Path, start: int = 0, ended: bool = True) -> Iterator[Unit]:  # noqa: FBT001, FBT002 - as `ReadOn`
-    """A unit per line from byte `start` on. A last line without an end that is not complete JSON yet is still being written, and no unit.
+    """A unit per line from byte `start` on. A last line without an end that is not complete JSON yet is still being
+    written, and no unit.
 
-    Unless the file has `ended`, neither is one that is whole, nor a line with zeros: network file systems show these before the data.
+    Unless the file has `ended`, neither is one that is whole, nor a line with zeros: network file systems show these
+    before the data.
     """
     with path.open("rb") as file:
         _seek_line(file, start)
@@ -168,7 +173,8 @@ def small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
 
 
 def recorded_batches(path: Path) -> Iterator[Unit]:
-    """The rows of a recorded run's file, as Arrow IPC streams. Raises `ConfigurationError` when the file is no Parquet."""
+    """The rows of a recorded run's file, as Arrow IPC streams. Raises `ConfigurationError` when the file is no
+    Parquet."""
     try:
         with pq.ParquetFile(path) as file:
             empty = pa.RecordBatch.from_pylist([], schema=file.schema_arrow)

@@ -1,8 +1,8 @@
 """Scalars of TensorBoard event files, without TensorBoard.
 
-The file is a sequence of records, each a length, its masked CRC-32C, the content and its masked CRC-32C; the content is a protobuf
-``Event`` with wall time (1), step (2) and summary (5), which holds values (1) with a tag (1) and a simple value (2) or a tensor (8).
-Sources: TensorFlow's record_writer.h, event.proto, summary.proto and tensor.proto.
+The file is a sequence of records, each a length, its masked CRC-32C, the content and its masked CRC-32C; the content is
+a protobuf ``Event`` with wall time (1), step (2) and summary (5), which holds values (1) with a tag (1) and a simple
+value (2) or a tensor (8). Sources: TensorFlow's record_writer.h, event.proto, summary.proto and tensor.proto.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _TENSOR_FLOATS: Final = {1: ("<f", 4, 5), 2: ("<d", 8, 6)}  # DT_FLOAT, DT_DOUBL
 
 
 def records(path: Path) -> Iterator[Unit]:
-    """A unit per record. A last one cut short is still being written; after a damaged length nothing can be found any more."""
+    """A unit per record. A last one cut short is still being written; after a damaged length nothing can be found any
+    more."""
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:  # noqa: PLR2004 - length and its checksum
             start = file.tell()

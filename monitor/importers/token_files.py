@@ -31,7 +31,8 @@ def generic(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
 
 
 def nemo_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
-    """A line of ``train_data_step<N>.jsonl``: a batch of one, hence lists of one element; padded to the longest of the step."""
+    """A line of ``train_data_step<N>.jsonl``: a batch of one, hence lists of one element; padded to the longest of the
+    step."""
     match = _NEMO_STEP.search(place.path.name)
     if match is None:
         raise BadRowError("the step is not in the file's name (train_data_step<N>.jsonl)")
@@ -77,14 +78,17 @@ def prime_rl(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
 
 
 def prime_unstable(path: Path) -> str | None:
-    """Why a file of ``token_exports/step_<N>`` must not be taken yet: prime-rl marks steps that every rank has written."""
+    """Why a file of ``token_exports/step_<N>`` must not be taken yet: prime-rl marks steps that every rank has
+    written."""
     return None if (path.parent / "STABLE").exists() else "prime-rl has not marked its step STABLE"
 
 
 def _prime_mask(value: Mapping[str, Any]) -> list[bool]:
-    """Trained tokens that the policy sampled. Tokens of a cross-entropy loss are someone else's: they have no sampling log-prob.
+    """Trained tokens that the policy sampled. Tokens of a cross-entropy loss are someone else's: they have no sampling
+    log-prob.
 
-    A weight stream that is absent, or null throughout, has its default: reinforcement learning on all tokens of the mask.
+    A weight stream that is absent, or null throughout, has its default: reinforcement learning on all tokens of the
+    mask.
     """
     mask = _needed(value, "loss_mask")
     streams = [value.get(name) for name in ("rl_weights", "ref_kl_weights")]

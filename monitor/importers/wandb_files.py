@@ -1,11 +1,13 @@
 """W&B's binary files of a run (``run-<id>.wandb``), as it writes them also without a network; read without W&B.
 
-The file begins with ``:W&B``, a magic number and a version. Then come blocks of 32 KiB with pieces of records, as in LevelDB's log: each
-piece has a CRC-32 of its type and content, a length, and a type (whole, first, middle, last); a block's last bytes are 0 when no header
-fits. A record is a protobuf ``Record``; its ``history`` (2) holds items (1) with a key (1) or the parts of a nested one (2), and a value
-as JSON (16) or, in newer files, typed (5 integer, 6 number). The step is in the item ``_step`` or in the history's own
-``step`` (2); both count calls of ``wandb.log``. Trainers of Hugging Face declare ``train/global_step`` as the step of everything, and W&B adds
-it to every record of such a run. Sources: LevelDB's log_format.md; wandb_internal.proto and datastore.py of wandb, checked against files of wandb 0.31.
+The file begins with ``:W&B``, a magic number and a version. Then come blocks of 32 KiB with pieces of records, as in
+LevelDB's log: each piece has a CRC-32 of its type and content, a length, and a type (whole, first, middle, last); a
+block's last bytes are 0 when no header fits. A record is a protobuf ``Record``; its ``history`` (2) holds items (1)
+with a key (1) or the parts of a nested one (2), and a value as JSON (16) or, in newer files, typed (5 integer, 6
+number). The step is in the item ``_step`` or in the history's own ``step`` (2); both count calls of ``wandb.log``.
+Trainers of Hugging Face declare ``train/global_step`` as the step of everything, and W&B adds it to every record of
+such a run. Sources: LevelDB's log_format.md; wandb_internal.proto and datastore.py of wandb, checked against files of
+wandb 0.31.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _KEY, _NESTED, _INTEGER, _NUMBER, _JSON = 1, 2, 5, 6, 16  # of HistoryItem
 
 
 def records(path: Path) -> Iterator[Unit]:
-    """A unit per record of the history. The last one cut short is still being written; a damaged one costs the rest of its block.
+    """A unit per record of the history. The last one cut short is still being written; a damaged one costs the rest of
+    its block.
 
     Raises `ConfigurationError` when the file is none of W&B's, or of an unknown version.
     """
@@ -122,7 +125,8 @@ def _step(value: bytes) -> tuple[int | None, dict[str, Any]]:
 
 
 def _top(content: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a record, as far as they can be read: only the history matters, and other kinds may be of any shape."""
+    """The fields of a record, as far as they can be read: only the history matters, and other kinds may be of any
+    shape."""
     try:
         yield from fields(content)
     except (IndexError, ValueError):

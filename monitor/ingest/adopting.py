@@ -39,7 +39,8 @@ from logprobe.monitor.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A raw file that the store does not list, on the disk or in the object store. `file.path`: where it is, or would be, on the disk."""
+    """A raw file that the store does not list, on the disk or in the object store. `file.path`: where it is, or would
+    be, on the disk."""
 
     file: RawFile
     written_at: datetime
@@ -65,7 +66,8 @@ class Adopter:
         Args:
             store: to adopt into.
             objects: raw files in the object store, as `Source.file.path`, that are known to be readable.
-            damaged: run → between which steps sequences may be in a file that cannot be read: no number is made of them.
+            damaged: run → between which steps sequences may be in a file that cannot be read: no number is made of
+                them.
         """
         self._store = store
         self._objects = objects
@@ -114,7 +116,8 @@ class Adopter:
         return segment["location"] is not None or not is_gone(self._store.home.path / segment["path"])
 
     def rows(self, source: Source) -> pa.Table:
-        """All of a raw file in the order of its segments, if it is whole and of the run whose folder it is in. Raises `SegmentError`."""
+        """All of a raw file in the order of its segments, if it is whole and of the run whose folder it is in. Raises
+        `SegmentError`."""
         return self._whole(source)[0]
 
     def _whole(self, source: Source) -> tuple[pa.Table, bytes]:

@@ -15,7 +15,8 @@ class RunBackoff:
         self._runs: dict[str, tuple[float, str]] = {}
 
     def now(self) -> list[str]:
-        """The runs that rest. To be looked up once for one piece of work: a run whose rest ends meanwhile is not done."""
+        """The runs that rest. To be looked up once for one piece of work: a run whose rest ends meanwhile is not
+        done."""
         moment = time.monotonic()
         self._runs = {run: rest for run, rest in self._runs.items() if rest[0] > moment}
         return list(self._runs)

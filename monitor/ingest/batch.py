@@ -1,7 +1,8 @@
 """One batch of ingest: many segments, their raw files, and the one transaction that makes them count.
 
-Only batches with records as old as what is there may hold sequences that are in the store already (`NewestTimes`): the same record has the same time, whatever segment it comes in. Statements that look for it (``sql/find_doubled_*.sql``) take as long as all that a
-small batch writes, and in almost every batch all records are newer than any before.
+Only batches with records as old as what is there may hold sequences that are in the store already (`NewestTimes`): the
+same record has the same time, whatever segment it comes in. Statements that look for it (``sql/find_doubled_*.sql``)
+take as long as all that a small batch writes, and in almost every batch all records are newer than any before.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ _NEWS: Final[dict[str, tuple[str, dict[str, tuple[str, ...]]]]] = {
 
 
 Read = tuple[Segment, SoundRows]
-# Statement → what reads the newest times there are, and the column that, beside run and time, is the same for the same record.
+# Statement → what reads the newest times there are, and the column that, beside run and time, is the same for the same
+# record.
 _PLACES: Final = {
     "find_doubled_training": ("newest_training", "rank"),
     "find_doubled_rollout": ("newest_rollout", "replica"),
@@ -109,13 +111,15 @@ class Part:
 
 
 def sound_parts(segments: Sequence[Segment]) -> list[Part]:
-    """The parts of segments of one kind, computed together. Raises `SegmentError` when one of them has no usable row."""
+    """The parts of segments of one kind, computed together. Raises `SegmentError` when one of them has no usable
+    row."""
     sound = (sound_together(segments) if len(segments) > 1 else None) or [sound_rows(each) for each in segments]
     return reduce_parts(list(zip(segments, sound, strict=True)))
 
 
 def reduce_parts(read: Sequence[Read]) -> list[Part]:
-    """What the store keeps of segments of one kind, computed together: of a small one the calls cost more than the arithmetic."""
+    """What the store keeps of segments of one kind, computed together: of a small one the calls cost more than the
+    arithmetic."""
     kind = read[0][0].where.kind
     table = pa.concat_tables([rows.table for _, rows in read])
     reduce = {"training": reduce_training, "rollout": reduce_rollout, "statistics": _received}.get(kind)
@@ -158,7 +162,8 @@ def assemble(parts: Sequence[Part]) -> Batch:
 
 
 def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestTimes) -> None:
-    """Makes a batch count, or leaves no trace of it. Raises `StoreError`; `RunDeletedError` when a run of it was deleted meanwhile.
+    """Makes a batch count, or leaves no trace of it. Raises `StoreError`; `RunDeletedError` when a run of it was
+    deleted meanwhile.
 
     `newest`: of this store, one for all batches.
     """
@@ -183,10 +188,11 @@ def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestT
 def adopt_file(
     store: Store, batch: Batch, file: RawFile, newest: NewestTimes, *, known: pa.Table, written_at: datetime
 ) -> None:
-    """Makes a raw file count that is there already, with those of its segments that the store does not know. Raises `StoreError`.
+    """Makes a raw file count that is there already, with those of its segments that the store does not know. Raises
+    `StoreError`.
 
-    `known`: the others (`segment_id`), and the files that the ledger takes them to be in (`path`), in whose place this one comes;
-    `written_at`: what counts as the time of its ingest.
+    `known`: the others (`segment_id`), and the files that the ledger takes them to be in (`path`), in whose place this
+    one comes; `written_at`: what counts as the time of its ingest.
     """
     with store.transaction() as cursor:
         store.execute(cursor, "adopt_raw_places", known, target=file.path)
@@ -204,7 +210,8 @@ def _raw(run: str, kind: str, parts: list[Part]) -> Raw:
 
 
 def _raw_rows(part: Part) -> pa.Table:
-    """A segment's rows as they are kept: a mask that leaves out nothing says no more than none, and costs a fifth of the time."""
+    """A segment's rows as they are kept: a mask that leaves out nothing says no more than none, and costs a fifth of
+    the time."""
     table = part.rows.table
     if part.kind != "training" or not pc.all(pc.equal(part.stored["n_expected"], part.stored["n_total"])).as_py():
         return table
@@ -343,7 +350,8 @@ def _step_range(raw: Raw) -> dict[str, int | None]:
 
 
 class NewestTimes:
-    """Times of the newest records of each run, by rank or replica, of a store that nothing else brings sequences into, but a run that is moved here."""
+    """Times of the newest records of each run, by rank or replica, of a store that nothing else brings sequences into,
+    but a run that is moved here."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -352,10 +360,11 @@ class NewestTimes:
         self._arrivals = store.arrivals
 
     def needs(self, name: str, arriving: pa.Table) -> bool:
-        """Whether the statement `name` can find anything about the rows of `arriving`, which from now on count as being in the store.
+        """Whether the statement `name` can find anything about the rows of `arriving`, which from now on count as being
+        in the store.
 
-        A batch that is not committed after all leaves times that are too new: then the statement runs once more than it need. Raises
-        `StoreError`.
+        A batch that is not committed after all leaves times that are too new: then the statement runs once more than it
+        need. Raises `StoreError`.
         """
         if name not in _PLACES:
             return True

@@ -1,4 +1,5 @@
-"""What in the spool cannot be read for a reason that does not lie in the file: it waits there, and is tried again with back-off.
+"""What in the spool cannot be read for a reason that does not lie in the file: it waits there, and is tried again with
+back-off.
 
 In memory only: a service that starts tries everything at once.
 """
@@ -25,7 +26,8 @@ _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.E
 
 @dataclass(slots=True)
 class Delay:
-    """One file or folder that waits. `since` and `last`: seconds since the epoch; `retry_at`: on the monotonic clock."""
+    """One file or folder that waits. `since` and `last`: seconds since the epoch; `retry_at`: on the monotonic
+    clock."""
 
     run: str | None
     error: str
@@ -36,7 +38,8 @@ class Delay:
 
 
 class Delays:
-    """The files and folders of one spool that wait. Belongs to the thread that ingests; `document` may be called from others."""
+    """The files and folders of one spool that wait. Belongs to the thread that ingests; `document` may be called from
+    others."""
 
     def __init__(
         self, *, clock: Callable[[], float] = time.monotonic, wall_clock: Callable[[], float] = time.time

@@ -1,17 +1,18 @@
 """Spool → store, exactly once.
 
-A segment counts when its row is in the ledger (`segments`), and that row is committed together with everything the segment
-brings. In order: read and verify, write its raw tokens to Parquet (durably), commit one transaction, set the spool file aside. Killed
-before the commit, nothing has happened but a Parquet file noted as pending, removed at the next start; killed after it, the segment is
-found again, recognised by its id, and set aside. The id lies in the content: a copy under another name is recognised as well.
+A segment counts when its row is in the ledger (`segments`), and that row is committed together with everything the
+segment brings. In order: read and verify, write its raw tokens to Parquet (durably), commit one transaction, set the
+spool file aside. Killed before the commit, nothing has happened but a Parquet file noted as pending, removed at the
+next start; killed after it, the segment is found again, recognised by its id, and set aside. The id lies in the
+content: a copy under another name is recognised as well.
 
-A file set aside keeps its place, hidden, until a checkpoint of the store holds what it brought: a write-ahead log that is torn, cut or
-lost loses nothing, because the next start brings back what the store does not know.
+A file set aside keeps its place, hidden, until a checkpoint of the store holds what it brought: a write-ahead log that
+is torn, cut or lost loses nothing, because the next start brings back what the store does not know.
 
-Nothing in the spool is fatal: what cannot be trusted goes to quarantine, rows that do not fit together are left out and counted
-in `health_records`. What cannot be read for a reason that is not in the file (EIO, ESTALE, EMFILE, no right to read) waits in the
-spool and is tried again with back-off, and holds up no other run. When the disk is full the spool keeps everything, and the next
-run tries again.
+Nothing in the spool is fatal: what cannot be trusted goes to quarantine, rows that do not fit together are left out and
+counted in `health_records`. What cannot be read for a reason that is not in the file (EIO, ESTALE, EMFILE, no right to
+read) waits in the spool and is tried again with back-off, and holds up no other run. When the disk is full the spool
+keeps everything, and the next run tries again.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ _FULL: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 )  # of the disk or this process, whatever is written
 
-# A network file system may show a file before it knows its size: a short one is looked at again until it is this old, in seconds.
+# A network file system may show a file before it knows its size: a short one is looked at again until it is this old,
+# in seconds.
 SETTLE_SECONDS: Final = 5.0
 
 
@@ -106,8 +108,8 @@ class Ingester:
         `beat` is called after every batch.
 
         Raises:
-            StoreError: the store or the disk refused, or ``raw/`` is not the store's. What was committed stays; the rest waits in
-                the spool.
+            StoreError: the store or the disk refused, or ``raw/`` is not the store's. What was committed stays; the
+                rest waits in the spool.
         """
         started = time.perf_counter()
         self._store.raw.require()
@@ -140,7 +142,8 @@ class Ingester:
         return report
 
     def _begin(self) -> None:
-        """Ends what a killed service had begun with raw files, once; folders that cannot be listed are then left to the next start."""
+        """Ends what a killed service had begun with raw files, once; folders that cannot be listed are then left to the
+        next start."""
         home, raw = self._store.home, self._store.raw
         if self._begun:
             raw.unlisted = [path for path in raw.unlisted if below(home.path / path, 1)[1]]
@@ -154,7 +157,8 @@ class Ingester:
         self._begun = True
 
     def _look_for_aside(self) -> None:
-        """Brings back what earlier services set aside; a folder that cannot be listed is looked at again in the next round."""
+        """Brings back what earlier services set aside; a folder that cannot be listed is looked at again in the next
+        round."""
         folders, self._unlisted = self._unlisted, []
         for folder in folders:
             paths, unlisted = below(folder, _DEPTH - len(folder.relative_to(self._store.home.spool).parts))
@@ -162,7 +166,8 @@ class Ingester:
             self._unlisted += unlisted
 
     def _bring_back(self, aside: Iterable[Path]) -> None:
-        """Of the segments set aside, those that the store does not know are ingested again; the others wait for a checkpoint again."""
+        """Of the segments set aside, those that the store does not know are ingested again; the others wait for a
+        checkpoint again."""
         places = {path: path.with_name(path.name.removesuffix(_ASIDE)[1:]) for path in aside}
         ids = {path: f"{place.parent.parent.name}/{place.parent.name}/{place.name}" for path, place in places.items()}
         if not places:
@@ -175,7 +180,8 @@ class Ingester:
                     path.rename(place)
 
     def _note_refused(self, content: SpoolContent) -> None:
-        """What cannot even be looked at waits; what is in the spool no more is forgotten, and so is a folder that can be read again."""
+        """What cannot even be looked at waits; what is in the spool no more is forgotten, and so is a folder that can
+        be read again."""
         for refused in content.refused:
             self.delays.put_off(refused.path, refused.run, refused.error)
         paths = {refused.path for refused in content.refused}.union(content.skipped)
@@ -230,7 +236,8 @@ class Ingester:
         return [item for item in waiting if item.where.segment_id not in known]
 
     def _without_copies(self, parts: Sequence[Part], unseen: set[str], report: IngestReport) -> list[Part]:
-        """Sets copies aside, whatever their files are called, of what is in the ledger or comes before them, and returns the others.
+        """Sets copies aside, whatever their files are called, of what is in the ledger or comes before them, and
+        returns the others.
 
         `unseen`: what is known not to be in the ledger; the parts' are taken out of it.
         """
@@ -256,7 +263,8 @@ class Ingester:
         return set(queries.known_segments(self._store, segment_ids=segment_ids)["segment_id"].to_pylist())
 
     def _parts(self, batch: Sequence[_Reading], report: IngestReport) -> Iterator[Part]:
-        """What has been read; bad segments go to quarantine, vanished ones are another process's doing, the others wait."""
+        """What has been read; bad segments go to quarantine, vanished ones are another process's doing, the others
+        wait."""
         for reading in batch:
             path, run, part = reading.where.path, reading.where.run, reading.result()
             if isinstance(part, SegmentError) and (part.reason != "truncated" or self._is_settled(reading)):
@@ -346,7 +354,8 @@ class _Reading:
     place: int  # in the group
 
     def result(self) -> Part | Exception | None:
-        """Waits for it. A `SegmentError` says that its content is wrong, any other error only that it cannot be read now; None: it is gone."""
+        """Waits for it. A `SegmentError` says that its content is wrong, any other error only that it cannot be read
+        now; None: it is gone."""
         return self.group.result()[self.place]
 
 

@@ -1,7 +1,8 @@
-"""Rollout ⨝ training: finds the engine's record of each trained sequence, compares the two, and fills in what was missing.
+"""Rollout ⨝ training: finds the engine's record of each trained sequence, compares the two, and fills in what was
+missing.
 
-Records may arrive in either order. Ingest puts every arriving sample on a queue; this job takes samples off it, looks up
-their records on both sides in bulk, and for each trained sequence that is not known to match
+Records may arrive in either order. Ingest puts every arriving sample on a queue; this job takes samples off it, looks
+up their records on both sides in bulk, and for each trained sequence that is not known to match
 
 * links the rollout record (which of several: see ``sql/join_candidates.sql``),
 * says whether numbers and ids of tokens agree,
@@ -9,12 +10,14 @@ their records on both sides in bulk, and for each trained sequence that is not k
 * where it did, compares the two ``r``,
 * where both sides recorded routes of a mixture of experts, counts how many are the same.
 
-Where no sample id of a run has met, sequences are joined by the tokens themselves (``sql/join_by_tokens.sql``), if only one rollout record has them.
+Where no sample id of a run has met, sequences are joined by the tokens themselves (``sql/join_by_tokens.sql``), if only
+one rollout record has them.
 
-A sequence that was sampled in several engine requests is compared with one record made of theirs (see `trajectories`), which is stored.
+A sequence that was sampled in several engine requests is compared with one record made of theirs (see `trajectories`),
+which is stored.
 
-Without raw tokens on both sides, fingerprints of the ids decide about the match, and nothing is computed. A step that got
-anything is marked dirty. Each batch is one transaction and doing it twice changes nothing; the queue is cut last.
+Without raw tokens on both sides, fingerprints of the ids decide about the match, and nothing is computed. A step that
+got anything is marked dirty. Each batch is one transaction and doing it twice changes nothing; the queue is cut last.
 """
 
 from __future__ import annotations
@@ -131,7 +134,8 @@ class Joiner:
             self._store.execute(cursor, "join_done", high=high, resting=resting)
 
     def _of_each_run(self, batch: pa.Table, resting: list[str], work: Callable[[pa.Table], None]) -> None:
-        """Works on a batch; when its tokens cannot be read, on each run by itself: a run that is at fault rests and holds up no other."""
+        """Works on a batch; when its tokens cannot be read, on each run by itself: a run that is at fault rests and
+        holds up no other."""
         some = batch.filter(pc.invert(pc.is_in(batch["run"], pa.array(resting, pa.string()))))
         runs = some["run"].unique().to_pylist()
         try:
@@ -248,7 +252,8 @@ def _one_of_each(parts: pa.Table) -> pa.Table:
 
 
 def _matching(results: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Records that are compared with several: those that received the log-probs of one of them, and the others, one row each."""
+    """Records that are compared with several: those that received the log-probs of one of them, and the others, one row
+    each."""
     keys = list(zip(*(results[name].to_pylist() for name in ("segment_id", "row")), strict=True))
     differences = results["received_max_abs_diff"].to_pylist()
     same: dict[tuple[str, int], list[int]] = {key: [] for key in keys}
@@ -309,7 +314,8 @@ def _compare_fingerprints(batch: pa.Table) -> pa.Table:
 
 
 def _batches(candidates: pa.Table) -> Iterator[pa.Table]:
-    """Consecutive rows with at most `TOKENS_PER_BATCH` tokens together, or one row with more; routes weigh as more tokens.
+    """Consecutive rows with at most `TOKENS_PER_BATCH` tokens together, or one row with more; routes weigh as more
+    tokens.
 
     Rows of one training record, its parts, stay together.
     """

@@ -1,8 +1,8 @@
 """Marks that an engine read too late, or never: the versions of its tokens are corrected when both have arrived.
 
-An engine says of every token what decided its version, and when. A mark that lies between that and the token's step decides instead; so
-it does not matter in which order marks and rollout records come, and doing it twice changes nothing. Steps that trained on corrected
-tokens are computed again.
+An engine says of every token what decided its version, and when. A mark that lies between that and the token's step
+decides instead; so it does not matter in which order marks and rollout records come, and doing it twice changes
+nothing. Steps that trained on corrected tokens are computed again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class LateMarks:
         return len(rows)
 
     def _of_each_run(self, due: pa.Table, resting: list[str]) -> list[dict[str, object]]:
-        """Corrected rows; where tokens cannot be read, those of each run by itself: a run at fault rests and holds up no other."""
+        """Corrected rows; where tokens cannot be read, those of each run by itself: a run at fault rests and holds up
+        no other."""
         try:
             steps = self._steps(due)
         except QueryError as error:
@@ -117,7 +118,8 @@ def resolve(
 ) -> dict[str, object]:
     """Spans and decisions of one record against all `marks`, ascending in ``moment``.
 
-    `times_N`: when the steps of its tokens began. Without them, tokens of which some belong to a late mark have an unknown version.
+    `times_N`: when the steps of its tokens began. Without them, tokens of which some belong to a late mark have an
+    unknown version.
 
     >>> spans, decisions = [{"start": 0, "end": 3, "version": "1"}], [{"end": 3, "at": 10, "last": 30}]
     >>> found = resolve(spans, decisions, [{"moment": 15, "version": "2"}], np.array([12, 20, 30]))

@@ -1,8 +1,8 @@
 """Moves files that cannot be trusted out of the spool, with the reason in the store.
 
-The row is written before the file is moved, and where it is moved to follows from where it was: a service killed between the
-two finds the file again and finishes the move without counting it twice. Nothing is opened: a file is moved by its name alone,
-whatever it is.
+The row is written before the file is moved, and where it is moved to follows from where it was: a service killed
+between the two finds the file again and finishes the move without counting it twice. Nothing is opened: a file is moved
+by its name alone, whatever it is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -
 
 
 def forget_the_lost(store: Store) -> None:
-    """Removes rows whose file lies neither in quarantine nor where it came from: it was put back, and killed before the row went.
+    """Removes rows whose file lies neither in quarantine nor where it came from: it was put back, and killed before the
+    row went.
 
     Raises `StoreError`.
     """

@@ -1,7 +1,8 @@
-"""What people do about files in quarantine: put one back into the spool, or drop it. Asked of the running service, or done directly.
+"""What people do about files in quarantine: put one back into the spool, or drop it. Asked of the running service, or
+done directly.
 
-Doing it twice is doing it once. The file is moved or removed first and its row goes after that, together with a note of who did it:
-killed between the two, the row is forgotten at the next start.
+Doing it twice is doing it once. The file is moved or removed first and its row goes after that, together with a note of
+who did it: killed between the two, the row is forgotten at the next start.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Handled(TypedDict):
 def perform(home: Home, name: str, document: Mapping[str, Any]) -> Handled:
     """Does one, through the service if one runs, else with the home to ourselves.
 
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
+    be had.
     """
     handled: Handled = actions.perform(_ACTIONS, home, name, document)
     return handled

@@ -1,20 +1,22 @@
 """Raw records → what the store keeps of each sequence: counts, sums, and the sufficient statistics of every pair.
 
-Pure functions from Arrow tables to Arrow tables. A reduced training table has the columns of `collectors.schema.STATISTICS`,
-the same as a collector that reduced its calls itself would have sent.
+Pure functions from Arrow tables to Arrow tables. A reduced training table has the columns of
+`collectors.schema.STATISTICS`, the same as a collector that reduced its calls itself would have sent.
 
-`align` says which tokens of a training record are the rollout record's, and what follows from it. Of each pair of records: all tokens of
-the trainer's (masked ones included) against the engine's when the numbers agree, else the trainer's under the mask. If neither agrees in
-number, the trainer's tokens under the mask are compared as far as both sides go: a stop string is cut off in front of the engine, and
-trainers cut long answers and append an end-of-sequence token of their own. What the engine did not sample has no r and is missing. Where
-ids differ, the pair is not aligned and nothing is measured on it.
+`align` says which tokens of a training record are the rollout record's, and what follows from it. Of each pair of
+records: all tokens of the trainer's (masked ones included) against the engine's when the numbers agree, else the
+trainer's under the mask. If neither agrees in number, the trainer's tokens under the mask are compared as far as both
+sides go: a stop string is cut off in front of the engine, and trainers cut long answers and append an end-of-sequence
+token of their own. What the engine did not sample has no r and is missing. Where ids differ, the pair is not aligned
+and nothing is measured on it.
 
-Routes of a mixture of experts that both sides have in common are counts of (token, layer) pairs under the mask, which merge by adding. A pair is compared where both sides have a route; one whose
-route is missing on a side, or whose token has no partner, was expected and not compared: it lowers the coverage. Where the sides
-have different numbers of layers nothing is counted at all: which layer is which is not known.
+Routes of a mixture of experts that both sides have in common are counts of (token, layer) pairs under the mask, which
+merge by adding. A pair is compared where both sides have a route; one whose route is missing on a side, or whose token
+has no partner, was expected and not compared: it lowers the coverage. Where the sides have different numbers of layers
+nothing is counted at all: which layer is which is not known.
 
-Dimensions: ``_N`` flat tokens of the trainer's records, ``_M`` of the engine's, ``_S`` pairs of records, ``_P`` tokens under the mask that
-have a partner.
+Dimensions: ``_N`` flat tokens of the trainer's records, ``_M`` of the engine's, ``_S`` pairs of records, ``_P`` tokens
+under the mask that have a partner.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def reduce_training(table: pa.Table) -> pa.Table:
 
 
 def statistics_rows(table: pa.Table) -> pa.Table:
-    """One row per training record and pair: ``run, step, segment_id, row, pair`` and the statistics, from columns of structs by pair."""
+    """One row per training record and pair: ``run, step, segment_id, row, pair`` and the statistics, from columns of
+    structs by pair."""
     parts = []
     for pair in SIDES:
         values = table[pair].combine_chunks()
@@ -89,7 +92,8 @@ def statistics_rows(table: pa.Table) -> pa.Table:
 
 
 def measured(table: pa.Table, mask_N: NDArray[np.bool_], offsets_S1: NDArray[np.int64]) -> dict[str, pa.Array]:
-    """[S] what metrics are computed from: sums of what the trainer reported token by token, and the statistics of every pair.
+    """[S] what metrics are computed from: sums of what the trainer reported token by token, and the statistics of every
+    pair.
 
     `table`: raw training records, of which `TRAINING_FLOATS` are read; null where a record has no such values.
     """
@@ -99,7 +103,8 @@ def measured(table: pa.Table, mask_N: NDArray[np.bool_], offsets_S1: NDArray[np.
 
 
 def reduce_rollout(table: pa.Table) -> pa.Table:
-    """One row per rollout record: everything but the lists of ids and log-probs, and their counts, sums and fingerprint."""
+    """One row per rollout record: everything but the lists of ids and log-probs, and their counts, sums and
+    fingerprint."""
     lengths_S = ragged.lengths(table["token_ids"])
     offsets_S1 = offsets_of(lengths_S)
     logprobs_N = ragged.flat_floats(table["logprobs"], lengths_S)
@@ -206,7 +211,8 @@ def _reported(
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """How pairs of records fit together. `by_all_S`, `by_mask_S`: numbers agree; `match_S`: ids agree as far as both go."""
+    """How pairs of records fit together. `by_all_S`, `by_mask_S`: numbers agree; `match_S`: ids agree as far as both
+    go."""
 
     lengths_S: NDArray[np.int64]
     offsets_S1: NDArray[np.int64]
@@ -273,7 +279,8 @@ def source_logprobs(table: pa.Table, aligned: Aligned) -> NDArray[np.float32]:
 
 
 def joined_statistics(table: pa.Table, aligned: Aligned, r_N: NDArray[np.float32]) -> dict[str, pa.Array]:
-    """Pair → statistics [S] with `r_N` as behaviour; null where records do not match or the policy's log-probs are absent."""
+    """Pair → statistics [S] with `r_N` as behaviour; null where records do not match or the policy's log-probs are
+    absent."""
     advantages_N = ragged.flat_floats(table["advantages"], aligned.lengths_S)
     has_source_S = aligned.match_S & np.asarray(table["logprobs"].is_valid())
     result = {

@@ -1,7 +1,8 @@
 """Which rows of a segment can be used: those whose lists have one length, and that say which sample they are about.
 
-A row that does not fit together, or has numbers that no measurement gives, is left out and counted; the rows around it are good data. A segment that lacks a column without
-which no row can be used is refused as a whole (`SegmentError`, reason ``columns``): quarantine keeps it.
+A row that does not fit together, or has numbers that no measurement gives, is left out and counted; the rows around it
+are good data. A segment that lacks a column without which no row can be used is refused as a whole (`SegmentError`,
+reason ``columns``): quarantine keeps it.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ def _bounds(kind: str, name: str) -> tuple[int, int]:
 
 
 def _beyond(column: pa.ChunkedArray, low: int, high: int) -> NDArray[np.bool_] | None:
-    """Rows with whole numbers or times beyond bounds, in the column, its lists or its structs; None: its type has neither."""
+    """Rows with whole numbers or times beyond bounds, in the column, its lists or its structs; None: its type has
+    neither."""
     kind = column.type
     if pa.types.is_timestamp(kind):  # before 1970 no clock was right
         return _beyond(column.cast(pa.int64()), 0, high)

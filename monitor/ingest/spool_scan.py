@@ -1,6 +1,7 @@
 """What lies in the spool of a home, and how what does not belong there gets out of the way.
 
-Nothing is opened here, and no link is followed. A folder or file that cannot be inspected is reported and stops no other.
+Nothing is opened here, and no link is followed. A folder or file that cannot be inspected is reported and stops no
+other.
 """
 
 from __future__ import annotations

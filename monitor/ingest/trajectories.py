@@ -1,16 +1,17 @@
 """One trained sequence made of several engine requests: which of its tokens each request sampled. Pure.
 
-Where every request says how long its prompt was, each has its place: the prompt of a later request holds all that came before, so its first
-token lies as far behind the first one of the sequence as its prompt is longer. What it sampled beyond the start of the next request (an
-abort came too late, a stop string was cut off) was not trained on. Where the trainer kept only what the policy sampled, the requests stand
-one behind the other instead. A placement counts only if all ids under the mask agree.
+Where every request says how long its prompt was, each has its place: the prompt of a later request holds all that came
+before, so its first token lies as far behind the first one of the sequence as its prompt is longer. What it sampled
+beyond the start of the next request (an abort came too late, a stop string was cut off) was not trained on. Where the
+trainer kept only what the policy sampled, the requests stand one behind the other instead. A placement counts only if
+all ids under the mask agree.
 
 Dimensions: ``_N`` tokens of the trainer's record, ``_K`` those under its mask.
 
 Rows of the join for sequences that were sampled in several engine requests: the requests' records become one.
 
-`parts` are rows of ``sql/join_trajectories.sql``, `theirs` their token lists (``sql/join_rollout_lists.sql``); `ours` has one row per
-trained sequence, `lists` its token lists (``sql/join_training_lists.sql``).
+`parts` are rows of ``sql/join_trajectories.sql``, `theirs` their token lists (``sql/join_rollout_lists.sql``); `ours`
+has one row per trained sequence, `lists` its token lists (``sql/join_training_lists.sql``).
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Trajectory:
 def trajectory(token_ids_N: Ids, mask_N: NDArray[np.bool_], parts: Sequence[Part]) -> Trajectory:
     """Finds the places of `parts`, which are in the order of sampling.
 
-    >>> first = Part({"prompt_length": 2, "spans": []}, np.array([5, 6, 7]), np.zeros(3, np.float32))  # 7 was never sent
+    >>> first = Part({"prompt_length": 2, "spans": []}, np.array([5, 6, 7]), np.zeros(3, np.float32))  # 7: never sent
     >>> second = Part({"prompt_length": 6, "spans": []}, np.array([8]), np.zeros(1, np.float32))
     >>> tokens, mask = np.array([5, 6, 90, 91, 8]), np.array([True, True, False, False, True])
     >>> [(place.start, place.end) for place in trajectory(tokens, mask, [first, second]).placed]
@@ -146,7 +147,8 @@ def _by_prompts(mask_N: NDArray[np.bool_], parts: Sequence[Part]) -> list[Placed
 
 
 def _in_a_row(ids_K: Ids, parts: Sequence[Part]) -> list[Placed] | None:
-    """One behind the other, each as far as its ids agree; nothing comes behind the last one that could explain other ids."""
+    """One behind the other, each as far as its ids agree; nothing comes behind the last one that could explain other
+    ids."""
     places, start = [], 0
     for number, part in enumerate(parts, 1):
         theirs = part.token_ids[: len(ids_K) - start]
@@ -233,7 +235,8 @@ def _logprobs(each: Trajectory, count: int) -> NDArray[np.float32]:
 
 
 def _rollout(ours: Mapping[str, Any], each: Trajectory) -> dict[str, object]:
-    """The parts as one row of rollout_sequences: of what can differ between them the last one's, or null where that would mislead."""
+    """The parts as one row of rollout_sequences: of what can differ between them the last one's, or null where that
+    would mislead."""
     rows = [part.row for part in each.parts]
     replicas = {row["replica"] for row in rows}
     logprobs = each.logprobs_K()

@@ -1,8 +1,8 @@
 """Computed metrics → a target, each step once.
 
-The target is asked what it has, so a process that was killed resumes after the last step that arrived, and a second one adds nothing.
-Steps only go forward, because none of the targets can take one back: what is recomputed after it was pushed stays as it was, and a
-step that appears late, below the last one, is left out.
+The target is asked what it has, so a process that was killed resumes after the last step that arrived, and a second one
+adds nothing. Steps only go forward, because none of the targets can take one back: what is recomputed after it was
+pushed stays as it was, and a step that appears late, below the last one, is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _BATCH_STEPS: Final = 256  # with some two hundred metrics each
 
 
 def push(source: Source, run: str, target: Target, *, up_to: int | None = None) -> int:
-    """Logs the steps of `run` that `target` lacks, at most to `up_to`; returns how many. Raises what reading or the target raises."""
+    """Logs the steps of `run` that `target` lacks, at most to `up_to`; returns how many. Raises what reading or the
+    target raises."""
     after = -1 if target.last is None else target.last
     wanted = {"run": run, "up_to": _END if up_to is None else up_to, "count": _BATCH_STEPS}
     logged = 0

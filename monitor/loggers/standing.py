@@ -53,7 +53,8 @@ class Standing:
         }
 
     def alerts_after(self, before: str | None) -> bool:
-        """Whether people are to be told, where the severity was `before` (None: not known): it became worse, or is alarming at first."""
+        """Whether people are to be told, where the severity was `before` (None: not known): it became worse, or is
+        alarming at first."""
         order = ("critical", "warning", "unknown", "ok")
         if self.severity not in ALARMING:
             return False

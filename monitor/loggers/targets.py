@@ -24,7 +24,8 @@ class Target(Protocol):
         """Logs one step; steps only go up. `time`: of the step, UTC."""
 
     def stand(self, standing: Standing) -> None:
-        """Says how the run stands, where the target has a place for it; called when that has changed, and when the target was opened."""
+        """Says how the run stands, where the target has a place for it; called when that has changed, and when the
+        target was opened."""
 
     def flush(self) -> None:
         """Returns when what was logged survives the end of this process, as far as the target offers that."""
@@ -40,7 +41,8 @@ def require(name: str) -> None:
 
 
 def open_target(settings: Logger, run: str, home: Home) -> Target:
-    """Resumes where an earlier one stopped. Raises `MissingExtraError`, and whatever the target raises when it cannot be reached."""
+    """Resumes where an earlier one stopped. Raises `MissingExtraError`, and whatever the target raises when it cannot
+    be reached."""
     require(settings.to)
     if isinstance(settings, TensorBoardSettings):
         from logprobe.monitor.loggers.tensorboard_target import TensorBoardTarget  # noqa: PLC0415 - an extra

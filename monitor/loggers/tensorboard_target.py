@@ -57,8 +57,8 @@ class TensorBoardTarget:
 def _wait_for_a_later_second(files: Sequence[Path]) -> None:
     """So that TensorBoard, which reads files in the order of their names, reads the newer file later.
 
-    A name begins with the second of its making and continues with the process: of two files of one second the later could
-    be read first, and every curve would run backwards.
+    A name begins with the second of its making and continues with the process: of two files of one second the later
+    could be read first, and every curve would run backwards.
     """
     seconds = {path.name.split(".")[3] for path in files}
     while f"{int(time.time()):010d}" in seconds:

@@ -1,4 +1,5 @@
-"""trackio: a run in a local project. What it holds back in memory is lost with the process, and pushed again by the next."""
+"""trackio: a run in a local project. What it holds back in memory is lost with the process, and pushed again by the
+next."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Weights & Biases: its own run beside the trainer's, because a run takes steps in one order from one place only.
 
-Its id follows from the run's name, so that a new process continues with the same one. How far it got say the files that W&B leaves below
-`dir`, in either mode, and online the server too.
+Its id follows from the run's name, so that a new process continues with the same one. How far it got say the files that
+W&B leaves below `dir`, in either mode, and online the server too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class WandbTarget:
     """One run of W&B."""
 
     def __init__(self, run: str, settings: WandbSettings, folder: Path) -> None:
-        """Starts or resumes it; `folder`: where its files go unless the settings say. Raises `wandb.Error`, `OSError`."""
+        """Starts or resumes it; `folder`: where its files go unless the settings say. Raises `wandb.Error`,
+        `OSError`."""
         directory = (settings.dir or folder).expanduser()
         directory.mkdir(parents=True, exist_ok=True)
         name = wandb_id(run)
@@ -62,7 +63,8 @@ class WandbTarget:
         self.last = step
 
     def stand(self, standing: Standing) -> None:
-        """Summary and tag; an alert when it gets worse. Offline, a process that continues does not know what was said before."""
+        """Summary and tag; an alert when it gets worse. Offline, a process that continues does not know what was said
+        before."""
         run = self._run
         before = self._severity or run.summary.get(f"{PREFIX}severity")
         run.summary.update(standing.summary())

@@ -55,7 +55,8 @@ class _Batch:
     rewards: Floats | None
 
     def pair(self, pair: str, bounds: Bounds) -> Statistics | None:
-        """Statistics [S]; without a valid token where the two sides differ in length, None where one is missing throughout."""
+        """Statistics [S]; without a valid token where the two sides differ in length, None where one is missing
+        throughout."""
         behaviour, policy = _SIDES[pair]
         if behaviour not in self.sides or policy not in self.sides:
             return None
@@ -111,9 +112,9 @@ def compute(
     """Every metric of the catalog for one batch.
 
     Args:
-        rollout_logprobs: r, as the engine reported them: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of
-            1-D arrays, as numpy arrays, torch tensors or lists, in any float type. None, or None for a sequence of a list:
-            missing.
+        rollout_logprobs: r, as the engine reported them: padded [batch, time], packed [tokens] with `cu_seqlens`, or a
+            list of 1-D arrays, as numpy arrays, torch tensors or lists, in any float type. None, or None for a sequence
+            of a list: missing.
         trainer_logprobs: t, recomputed by the trainer before the update; same layout.
         mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
         current_logprobs: c, under the policy of now; without it the pairs `update` and `total` are null.
@@ -125,8 +126,8 @@ def compute(
         bounds: of ρ by pair, for the clip fractions; pairs that are not named have the usual ones.
 
     Returns:
-        ``<pair>.<key>`` or ``<key>`` → value; None where it cannot be measured from these inputs. Sequences of a list whose two
-        sides differ in length are left out, lower `coverage` and count in `length_mismatch_frac`.
+        ``<pair>.<key>`` or ``<key>`` → value; None where it cannot be measured from these inputs. Sequences of a list
+        whose two sides differ in length are left out, lower `coverage` and count in `length_mismatch_frac`.
 
     Raises:
         InputError: the arrays do not fit together.
@@ -156,8 +157,9 @@ def statistics(
     """Sufficient statistics per sequence, by pair: for `merge` and `from_statistics`. Arguments as in `compute`.
 
     Returns:
-        Pair → `logprobe.collectors.kernel.statistics.COLUMNS` → array [sequences]; only pairs that have both sides. A sequence whose two
-        sides differ in length has its number of tokens under the mask, `n_expected`, and NaN as `min_d`.
+        Pair → `logprobe.collectors.kernel.statistics.COLUMNS` → array [sequences]; only pairs that have both sides. A
+        sequence whose two sides differ in length has its number of tokens under the mask, `n_expected`, and NaN as
+        `min_d`.
 
     Raises:
         InputError: the arrays do not fit together.

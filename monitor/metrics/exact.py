@@ -1,7 +1,8 @@
 """Sums that are rounded once: the same, in every bit, in whatever order and parts the values came.
 
-A sum per group of float64 values is the exact sum, rounded to nearest: 0 for an empty group, NaN with a NaN or with infinities of both
-signs. What rounding left can be asked for, so that a sum that was stored continues as if it had never been rounded.
+A sum per group of float64 values is the exact sum, rounded to nearest: 0 for an empty group, NaN with a NaN or with
+infinities of both signs. What rounding left can be asked for, so that a sum that was stored continues as if it had
+never been rounded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Floats = NDArray[np.float64]
 
 
 def parts(index: NDArray[np.intp], values: Floats, size: int, before: Sequence[Floats]) -> list[list[float]]:
-    """Numbers of each group [G] whose exact sum is that of its values and of every `before` [G]; few where there are many values.
+    """Numbers of each group [G] whose exact sum is that of its values and of every `before` [G]; few where there are
+    many values.
 
     `index`: the group of each value [S], in [0, `size`).
     """
@@ -40,8 +42,8 @@ def parts(index: NDArray[np.intp], values: Floats, size: int, before: Sequence[F
 def _levels(index: NDArray[np.intp], values: Floats, size: int, largest: float) -> Iterator[Floats]:
     """Sums per group of the leading bits of all values, then of the next, until none are left: no sum needs rounding.
 
-    Leading bits are what is left of a value after adding a power of two so large that sums of so many are below it (Rump, Ogita and
-    Oishi 2008, Accurate floating-point summation, algorithm ExtractVector).
+    Leading bits are what is left of a value after adding a power of two so large that sums of so many are below it
+    (Rump, Ogita and Oishi 2008, Accurate floating-point summation, algorithm ExtractVector).
     """
     room = math.ceil(math.log2(len(values) + 2))
     yield np.zeros(size)
@@ -74,7 +76,8 @@ def rounded(numbers: list[float]) -> float:
 
 
 def left(numbers: list[float], total: float) -> list[float]:
-    """What is left of the exact sum beyond `total`, as numbers that fall: few, as each has the leading bits of the rest.
+    """What is left of the exact sum beyond `total`, as numbers that fall: few, as each has the leading bits of the
+    rest.
 
     >>> left([1e16, 1.0], rounded([1e16, 1.0]))
     [1.0]

@@ -1,7 +1,7 @@
 """Weight lag: from the version labels of trainer and tokens to differences in versions, optimizer steps and seconds.
 
-Labels are whatever a framework calls its weights. Whole numbers are subtracted; other labels count by the order in which the
-run's weight records first name them. A label that is neither a number nor recorded has an unknown lag.
+Labels are whatever a framework calls its weights. Whole numbers are subtracted; other labels count by the order in
+which the run's weight records first name them. A label that is neither a number nor recorded has an unknown lag.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class WeightRecord:
 
 @dataclass(frozen=True)
 class Versions:
-    """What is known of each label: its number, its place in the order of appearance, its step, when it was published."""
+    """What is known of each label: its number, its place in the order of appearance, its step, when it was
+    published."""
 
     order: Mapping[str, int]
     steps: Mapping[str, int]

@@ -1,8 +1,9 @@
 """Metrics of a pair: how far two policies' log-probabilities of the same tokens are apart.
 
-Adding one: append a declaration here, its function to `pair_values` unless it is a mean, and its value by the plain formula
-to `tests/monitor/test_step_metrics.py`; everything else derives from it, unless it needs a new sum (CONTRIBUTING.md).
-``d = policy − behaviour`` and ``ρ = exp(clamp(d, ±20))``; means are over valid tokens of the whole step unless said otherwise.
+Adding one: append a declaration here, its function to `pair_values` unless it is a mean, and its value by the plain
+formula to `tests/monitor/test_step_metrics.py`; everything else derives from it, unless it needs a new sum
+(CONTRIBUTING.md). ``d = policy − behaviour`` and ``ρ = exp(clamp(d, ±20))``; means are over valid tokens of the whole
+step unless said otherwise.
 """
 
 from __future__ import annotations

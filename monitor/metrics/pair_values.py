@@ -1,4 +1,5 @@
-"""How metrics of a pair follow from its sums. Each function maps the sums of all groups to an array [G], NaN for null."""
+"""How metrics of a pair follow from its sums. Each function maps the sums of all groups to an array [G], NaN for
+null."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def chi2_seq_product(pair: PairSums) -> Floats:
 
 
 def calibration_z(pair: PairSums) -> Floats:
-    """Z of a ratio of sums whose clusters are sequences: residuals of Σ(ρ − 1) about its mean, from sums of products."""
+    """Z of a ratio of sums whose clusters are sequences: residuals of Σ(ρ − 1) about its mean, from sums of
+    products."""
     mean_m1, total, n = pair.token_mean("sum_ratio_m1"), pair.column("sum_ratio_m1"), pair.lengths
     squares = pair.sequences.sum(total * total, "ratio_m1²")
     products, lengths = pair.sequences.sum(total * n, "ratio_m1·n"), pair.sequences.sum(n * n, "n²")
@@ -123,6 +125,7 @@ def kl_entropy_ratio(pair: PairSums) -> Floats:
 
 
 def coverage(pair: PairSums) -> Floats:
-    """Backend: of all tokens under the mask. Other pairs are optional: null where the trainer sent no such log-probs."""
+    """Backend: of all tokens under the mask. Other pairs are optional: null where the trainer sent no such
+    log-probs."""
     measured = pair.measured | (pair is pair.step.pair("backend"))
     return np.where(measured, divide(pair.n, pair.step.expected), np.nan)

@@ -1,11 +1,11 @@
 """Sums over groups of sequences: what the value functions of the catalog see.
 
-A group is a step, or a slice of one. All groups are reduced at once, so a value function maps arrays [G] to an array [G];
-NaN stands for null ("cannot be measured") until the value is written.
+A group is a step, or a slice of one. All groups are reduced at once, so a value function maps arrays [G] to an array
+[G]; NaN stands for null ("cannot be measured") until the value is written.
 
-Sequences of old steps are folded (see `logprobe.monitor.store.folding`): only sums over them are kept, each under a name, in a `Ledger`.
-Sums are exact until they are rounded once, and the ledger has what rounding left: a step has the same value, in every bit, in whatever
-order its sequences came and whichever of them were folded.
+Sequences of old steps are folded (see `logprobe.monitor.store.folding`): only sums over them are kept, each under a
+name, in a `Ledger`. Sums are exact until they are rounded once, and the ledger has what rounding left: a step has the
+same value, in every bit, in whatever order its sequences came and whichever of them were folded.
 
 Dimensions: ``_S`` sequences, ``_V`` sequences with a valid token, ``_G`` groups.
 """
@@ -42,10 +42,11 @@ def exp_clamped(values: Floats) -> Floats:
 
 @dataclass
 class Ledger:
-    """Sums over sequences by name. `before` [G]: of those that were folded, and `folded` [G] where there are any; `after` [G]: of all.
+    """Sums over sequences by name. `before` [G]: of those that were folded, and `folded` [G] where there are any;
+    `after` [G]: of all.
 
-    A sum that a folded step lacks, because it was folded by an earlier logprobe, is unknown: NaN. What rounding left of a sum has its name
-    and a number; `after` has it only where the sums are `to_be_kept`.
+    A sum that a folded step lacks, because it was folded by an earlier logprobe, is unknown: NaN. What rounding left of
+    a sum has its name and a number; `after` has it only where the sums are `to_be_kept`.
     """
 
     folded: NDArray[np.bool_]
@@ -81,7 +82,8 @@ def _rest(name: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class Groups:
-    """Which group each sequence belongs to: `index` [S] in [0, size). With a `ledger` every sum needs a name, unique below `name`."""
+    """Which group each sequence belongs to: `index` [S] in [0, size). With a `ledger` every sum needs a name, unique
+    below `name`."""
 
     index: NDArray[np.intp]
     size: int
@@ -164,7 +166,8 @@ class PairSums:
 
     @property
     def recorded(self) -> bool:
-        """Whether any sequence of these steps, folded or not, has statistics of the pair: a pair without is asked for, too."""
+        """Whether any sequence of these steps, folded or not, has statistics of the pair: a pair without is asked for,
+        too."""
         return self._groups.ledger is not None
 
     @cached_property
@@ -220,7 +223,8 @@ class PairSums:
 
 @dataclass(frozen=True)
 class Lag:
-    """Token-weighted weight lag: one row per weight version that sampled a part of a sequence, or of several that are alike.
+    """Token-weighted weight lag: one row per weight version that sampled a part of a sequence, or of several that are
+    alike.
 
     `versions`, `steps` and `seconds` are the trainer's minus the token's, NaN where unknown.
     """

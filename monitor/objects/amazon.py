@@ -1,6 +1,7 @@
 """Removing an object of a store that speaks S3, through Amazon's own library.
 
-Arrow, which does everything else, leaves an empty object with the name of the folder behind, and a folder here is named after its run.
+Arrow, which does everything else, leaves an empty object with the name of the folder behind, and a folder here is named
+after its run.
 """
 
 from __future__ import annotations

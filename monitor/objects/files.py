@@ -1,6 +1,7 @@
 """Objects as DuckDB reads them: ``object://s3://bucket/…`` opens through a registered file system.
 
-DuckDB asks for the parts of a file that a statement needs: the footer, then the columns of the row groups that may match.
+DuckDB asks for the parts of a file that a statement needs: the footer, then the columns of the row groups that may
+match.
 """
 
 from __future__ import annotations

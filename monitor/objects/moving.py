@@ -1,8 +1,9 @@
 """The job that moves raw files from the disk to the object store, and removes objects that nothing names any more.
 
-Ingest writes to the disk and never waits for the network. A file that is old enough is merged with its neighbours, copied and read back; then
-one transaction makes the object count, and the file goes when the last read that began before has ended. An object's address is noted
-as one to be removed before its upload begins, and struck out by that transaction: whatever is interrupted leaves nothing behind.
+Ingest writes to the disk and never waits for the network. A file that is old enough is merged with its neighbours,
+copied and read back; then one transaction makes the object count, and the file goes when the last read that began
+before has ended. An object's address is noted as one to be removed before its upload begins, and struck out by that
+transaction: whatever is interrupted leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Mover:
         self._stopping = stopping
 
     def run_once(self, *, now: datetime | None = None) -> MovingReport:
-        """Removes what is to be removed, then moves what is due; what the object store refuses is tried again next time.
+        """Removes what is to be removed, then moves what is due; what the object store refuses is tried again next
+        time.
 
         Raises:
             StoreError: the home's own store refused.
@@ -146,7 +148,8 @@ class Mover:
 
 
 def remove_doomed(store: Store) -> Generator[str]:
-    """Removes objects that nothing names any more, up to those that a read under way may need; → each address once it is gone.
+    """Removes objects that nothing names any more, up to those that a read under way may need; → each address once it
+    is gone.
 
     Raises `ObjectStoreError`, `StoreError` or `ConfigurationError`; what is left is removed next time.
     """
@@ -173,7 +176,8 @@ def _remove(store: Store, url: str) -> None:
 
 
 def due(files: Sequence[Kept], settings: StorageSettings, budget: int | None, now: datetime) -> list[Kept]:
-    """The files on the disk that should be in the object store, oldest first. `files`: oldest first. `budget`: bytes of the disk."""
+    """The files on the disk that should be in the object store, oldest first. `files`: oldest first. `budget`: bytes of
+    the disk."""
     on_disk = [file for file in files if file.location is None]
     early = {file.path for file in over(on_disk, int(budget * _MOST_OF_DISK))} if budget is not None else set()
     oldest = now - timedelta(seconds=settings.after)

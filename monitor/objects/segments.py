@@ -3,7 +3,8 @@
     <storage.segments>/<run>/<writer>/<sequence>.<kind>.<crc32>.arrow      as in the spool
     <storage.segments>/<run>/!partial.json      there are records of the run that were never copied, and which
 
-All services of a fleet share one prefix, so that a run's copies stay where they are when it moves. They are kept until the run is deleted.
+All services of a fleet share one prefix, so that a run's copies stay where they are when it moves. They are kept until
+the run is deleted.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class SegmentCopies:
     def fetch(self, run: str, home: Home) -> Fetched:
         """Puts all copies of a run into a spool, durably; those that were ingested before count once.
 
-        Raises also `ConfigurationError` when records of the run were never copied, `StoreError` when a copy is not what it was, or the disk refuses.
+        Raises also `ConfigurationError` when records of the run were never copied, `StoreError` when a copy is not what
+        it was, or the disk refuses.
         """
         names = self.names(run).get(run, [])
         if PARTIAL in names:

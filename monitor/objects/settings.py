@@ -43,7 +43,8 @@ def _endpoint(url: str) -> str:
 
 
 class StorageSettings(settings_file.Settings):
-    """Where raw tokens go, and copies of segments. Without `raw` they stay on the disk, without `segments` there are none."""
+    """Where raw tokens go, and copies of segments. Without `raw` they stay on the disk, without `segments` there are
+    none."""
 
     raw: Annotated[str, AfterValidator(_place)] | None = None
     endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None

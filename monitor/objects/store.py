@@ -1,4 +1,5 @@
-"""An object store as three operations on addresses: open, put, remove. Each fails with one sentence that names the store."""
+"""An object store as three operations on addresses: open, put, remove. Each fails with one sentence that names the
+store."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ class ObjectStore:
         return content[begin - first :][:length]
 
     def put(self, path: Path, url: str) -> None:
-        """Copies a file to an object and reads all of it back, whatever checksum the store states. Raises `ObjectStoreError`."""
+        """Copies a file to an object and reads all of it back, whatever checksum the store states. Raises
+        `ObjectStoreError`."""
         nowhere = f"{store_of(url)} has no such bucket"
         with _explained(url), path.open("rb") as source, _explained(url, missing=nowhere):
             files, key = _file_system(url, self.settings.endpoint, self.settings.region)

@@ -1,6 +1,7 @@
 """A pool maps a function over items and yields results in the order of the items, wherever they were computed.
 
-`LocalPool` uses the threads of this machine, `logprobe.monitor.parallel.ray_pool.RayPool` the processors of a Ray cluster.
+`LocalPool` uses the threads of this machine, `logprobe.monitor.parallel.ray_pool.RayPool` the processors of a Ray
+cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Pool(Protocol):
         """Ends what still runs."""
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """What `work`, a pure function of a module (or a `partial` of one), returns for each item, in their order; raises what it raises.
+        """What `work`, a pure function of a module (or a `partial` of one), returns for each item, in their order;
+        raises what it raises.
 
         Items are taken as workers become free, so they may be made while others are worked on.
         """

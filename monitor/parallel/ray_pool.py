@@ -1,4 +1,5 @@
-"""A pool of the processors of a Ray cluster. The task of a killed worker, or the result of a lost node, is computed again."""
+"""A pool of the processors of a Ray cluster. The task of a killed worker, or the result of a lost node, is computed
+again."""
 
 from __future__ import annotations
 
@@ -67,5 +68,6 @@ class RayPool:
 
 
 def pool_at(address: str | None) -> Pool:
-    """The Ray cluster at an address; None: the threads of this machine. Raises `ConfigurationError` when there is no cluster."""
+    """The Ray cluster at an address; None: the threads of this machine. Raises `ConfigurationError` when there is no
+    cluster."""
     return LocalPool() if address is None else RayPool(address)

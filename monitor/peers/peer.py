@@ -1,7 +1,8 @@
-"""What describes a peer framework, the batch that it is shown, and means as torch code takes them, NaN and empty sets included.
+"""What describes a peer framework, the batch that it is shown, and means as torch code takes them, NaN and empty sets
+included.
 
-Two ways of leaving out masked tokens are in use, and they differ where it matters: a product with the mask lets a NaN under
-the mask through (0 · NaN is NaN), a selection does not. Each peer says which one it uses.
+Two ways of leaving out masked tokens are in use, and they differ where it matters: a product with the mask lets a NaN
+under the mask through (0 · NaN is NaN), a selection does not. Each peer says which one it uses.
 
 Dimensions: ``_BT`` padded batch × time, ``_B`` one value per sequence, ``_N`` a flat selection of tokens.
 """

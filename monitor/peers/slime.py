@@ -71,7 +71,8 @@ def _read(tokens: Tokens, options: Options) -> Reading:
         logged |= built_in
     if tokens.current_BT is not None:
         logged["ois"] = np.exp(tokens.current_BT - tokens.trainer_BT)
-    # slime reduces what it logs of a correction under the mask before rejection, and what its loss logs under the one after.
+    # slime reduces what it logs of a correction under the mask before rejection, and what its loss logs under the one
+    # after.
     metrics = _reduced(logged, tokens, tokens.mask_BT, options)
     metrics |= _reduced(_policy_loss(tokens, options), tokens, tokens.mask_BT if mask is None else mask, options)
     return Reading({f"train/{name}": value for name, value in metrics.items()}, weights, mask)

@@ -28,7 +28,8 @@ PEERS: Final[Mapping[str, Peer]] = {
 
 
 class Report(dict[str, float]):
-    """A peer's numbers by the keys of its dashboard; indexing, `in` and `get` also take names without the logger's prefix."""
+    """A peer's numbers by the keys of its dashboard; indexing, `in` and `get` also take names without the logger's
+    prefix."""
 
     def __init__(self, metrics: Mapping[str, float], prefixes: tuple[str, ...]) -> None:
         super().__init__(metrics)
@@ -88,7 +89,8 @@ def view(
         options: the framework's own settings, by its own names; docs/peers.md lists them.
 
     Returns:
-        Key → value, as the framework logs it: NaN and infinities where it would log those. Empty where it would log nothing.
+        Key → value, as the framework logs it: NaN and infinities where it would log those. Empty where it would log
+        nothing.
 
     Raises:
         ConfigurationError: an unknown peer or option, or a value that does not fit.

@@ -2,12 +2,13 @@
 
     r ── state ── r′ ── engine ── q(rollout's weights) ── age ── q(trainer's weights) ── trainer ── t
 
-Each gap along this chain belongs to one culprit; those above the noise floor depart, the largest first. An engine's state is not what is
-left when nothing else is known: it is called so where the gap looks like one, or where an experiment made the same gap on purpose.
+Each gap along this chain belongs to one culprit; those above the noise floor depart, the largest first. An engine's
+state is not what is left when nothing else is known: it is called so where the gap looks like one, or where an
+experiment made the same gap on purpose.
 
-A `Pattern` is what a gap looks like: which sequences, which places, which tokens, which sign. A gap that no setting accounts for is
-described by these; and whether an engine's state makes it shows here, too: states spoil some
-requests, or requests from some token on, while a setting or other weights spoil all of them alike.
+A `Pattern` is what a gap looks like: which sequences, which places, which tokens, which sign. A gap that no setting
+accounts for is described by these; and whether an engine's state makes it shows here, too: states spoil some requests,
+or requests from some token on, while a setting or other weights spoil all of them alike.
 
 Dimensions: ``_N`` tokens that both scored, ``_S`` sequences.
 """
@@ -65,7 +66,8 @@ _WORDS: Final[Mapping[Departs, str]] = {
 
 
 def above(gap: Gap | None, floor: float) -> bool:
-    """Whether a gap is more than noise: on average over sequences, or in a few of them that are far beyond the others."""
+    """Whether a gap is more than noise: on average over sequences, or in a few of them that are far beyond the
+    others."""
     if gap is None:
         return False
     low = gap.k3 if gap.interval is None else gap.interval[0]
@@ -127,7 +129,8 @@ def _quiet(legs: Mapping[Departs, Gap | None], whole: Gap | None, floor: float, 
 
 
 def _foreign(whole: Gap | None, legs: Mapping[Departs, Gap | None], off: Collection[Departs]) -> bool:
-    """Whether the sample is of something else than what scores it: r and t are much nearer to each other than to their own scorers."""
+    """Whether the sample is of something else than what scores it: r and t are much nearer to each other than to their
+    own scorers."""
     if whole is None:
         return False
     if whole.abs_diff_mean == 0 and not whole.broken:  # no two implementations agree in every bit
@@ -139,7 +142,8 @@ def _foreign(whole: Gap | None, legs: Mapping[Departs, Gap | None], off: Collect
 
 
 def _unlike_the_run(whole: Gap | None, legs: Mapping[Departs, Gap | None]) -> bool:
-    """Whether a fresh engine is far from all others, r among them: it is not the one that sampled, and its settings made no gap."""
+    """Whether a fresh engine is far from all others, r among them: it is not the one that sampled, and its settings
+    made no gap."""
     trainer, *fresh = (legs.get(leg) for leg in ("trainer", *_OF_FRESH))
     if whole is None or trainer is None or None in fresh:
         return False

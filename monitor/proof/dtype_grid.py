@@ -1,4 +1,5 @@
-"""`logprobe score --dtypes`: the gap of every dtype of the engine to every dtype of the trainer, on the same weights."""
+"""`logprobe score --dtypes`: the gap of every dtype of the engine to every dtype of the trainer, on the same
+weights."""
 
 from __future__ import annotations
 

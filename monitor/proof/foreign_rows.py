@@ -1,8 +1,8 @@
 """Rows of other programs' files → the columns of a sample. Pure.
 
-Frameworks keep a sequence in one of two ways: prompt and response apart, perhaps padded, or all tokens with a mask over those that were
-sampled. Names are those of TRL, verl, prime-rl, NeMo-RL, open-instruct, slime, SkyRL, PipelineRL, vLLM's responses, and logprobe's own
-training rows.
+Frameworks keep a sequence in one of two ways: prompt and response apart, perhaps padded, or all tokens with a mask over
+those that were sampled. Names are those of TRL, verl, prime-rl, NeMo-RL, open-instruct, slime, SkyRL, PipelineRL,
+vLLM's responses, and logprobe's own training rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _LEFT_OUT: Final = -100  # label of a token that is not trained on
 
 
 def columns(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
-    """The sequences of a row, in the columns of a sample; a response of vLLM has one per choice. Raises `ConfigurationError`."""
+    """The sequences of a row, in the columns of a sample; a response of vLLM has one per choice. Raises
+    `ConfigurationError`."""
     answers = row.get("choices") or row.get("outputs")
     if isinstance(answers, list):
         for number, answer in enumerate(answers):

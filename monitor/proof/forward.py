@@ -1,8 +1,8 @@
 """Log-probs by a plain transformers forward pass: the neutral reference q, and the trainer t′ that logprobe ships.
 
 A function for ``--trainer module:function`` has the signature of `score`: it gets the sequences and the checkpoint, and
-returns one list of log-probs per sequence. Keyword arguments beyond those are settings that `logprobe bisect` may change; a
-function that lacks one is reported as not testable for it.
+returns one list of log-probs per sequence. Keyword arguments beyond those are settings that `logprobe bisect` may
+change; a function that lacks one is reported as not testable for it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _logits(network: Any, ids: Sequence[int], head_dtype: str | None) -> Tensor:
 
 
 def _rows(values: Tensor, start: int, length: int) -> Tensor:
-    """`length` positions from `start`; beyond the end the last one is repeated, as a padded batch would have something there."""
+    """`length` positions from `start`; beyond the end the last one is repeated, as a padded batch would have something
+    there."""
     places = torch.arange(start, start + length, device=values.device).clamp(0, len(values) - 1)
     return values[places]
 

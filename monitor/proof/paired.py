@@ -31,7 +31,8 @@ _FOLLOWS: Final = 0.3  # correlation of what is left with what was changed; nois
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Per sequence: `n` tokens that both scored, `k3` and `abs_diff` their sums, `broken` tokens that one of the two lacks."""
+    """Per sequence: `n` tokens that both scored, `k3` and `abs_diff` their sums, `broken` tokens that one of the two
+    lacks."""
 
     n_S: Floats
     k3_S: Floats
@@ -87,7 +88,8 @@ class Gap:
 
 
 def sums(a: Scores, b: Scores) -> Sums | None:
-    """What `gap` and `removed` are made of, 0 for sequences that one of the two lacks; None where no token was scored by both."""
+    """What `gap` and `removed` are made of, 0 for sequences that one of the two lacks; None where no token was scored
+    by both."""
     rows = [_of_sequence(x, y) for x, y in zip(a, b, strict=True)]
     if not any(row[0] + row[3] for row in rows):
         return None
@@ -149,7 +151,8 @@ def _unequal(a: Scores, b: Scores) -> list[tuple[int, int]]:
 
 
 def differences(a: Scores, b: Scores) -> list[Floats]:
-    """D = b − a per token of each sequence, NaN where one of the two has no finite log-prob; empty where one lacks the sequence."""
+    """D = b − a per token of each sequence, NaN where one of the two has no finite log-prob; empty where one lacks the
+    sequence."""
     found = []
     for x, y in zip(a, b, strict=True):
         if x is None or y is None:
@@ -173,10 +176,11 @@ def _resampled(x_S: Floats, n_S: Floats) -> tuple[float, float] | None:
 
 
 def removed(base: Sums, arm: Sums) -> tuple[float, tuple[float, float] | None]:
-    """Share of the K3 of `base` that `arm` no longer has, and its 95 % interval: paired by sequence, Student's t on the ratio.
+    """Share of the K3 of `base` that `arm` no longer has, and its 95 % interval: paired by sequence, Student's t on the
+    ratio.
 
-    Sequences that one of the two lacks are left out. Broken tokens count as the largest K3 of a clamped token would, lest
-    a gap vanish by tokens that cannot be compared.
+    Sequences that one of the two lacks are left out. Broken tokens count as the largest K3 of a clamped token would,
+    lest a gap vanish by tokens that cannot be compared.
     """
     both_S = (arm.n_S + arm.broken_S > 0) & (base.n_S + base.broken_S > 0)
     a_S, b_S = _mean_parts(arm, both_S), _mean_parts(base, both_S)
@@ -195,8 +199,8 @@ def removed(base: Sums, arm: Sums) -> tuple[float, tuple[float, float] | None]:
 def restores(base: Sums, arm: Sums, base_d: Sequence[Floats], arm_d: Sequence[Floats], floor: float) -> bool:
     """Whether a change accounts for a gap: what it leaves is small in K3 and in mean absolute d, and is noise.
 
-    A change that merely resembles the fault halves K3, which a few tokens decide, and leaves a residual that follows from what it
-    changed. Below `floor` nothing can follow.
+    A change that merely resembles the fault halves K3, which a few tokens decide, and leaves a residual that follows
+    from what it changed. Below `floor` nothing can follow.
 
     Args:
         base: of the gap as it is.
@@ -264,7 +268,8 @@ UNMEASURED: Final = Cost()
 def speed(arm: Cost, baselines: Sequence[Cost]) -> tuple[float, float, float] | None:
     """Ratio of an arm's speed to the baselines', and its 95 % interval; None: fewer than two rounds of either.
 
-    Rounds of one engine vary less than engines do: what two starts of the same configuration differ by is part of the interval.
+    Rounds of one engine vary less than engines do: what two starts of the same configuration differ by is part of the
+    interval.
     """
     of_starts = [[math.log(rate) for rate in cost.rates] for cost in baselines if len(cost.rates) > 1]
     own = [math.log(rate) for rate in arm.rates]

@@ -71,7 +71,8 @@ class RecordedSample:
 
 
 def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
-    """Checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them; only those that are there."""
+    """Checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them; only those that are
+    there."""
     rows = queries.proof_checkpoints(source, run=run).to_pylist()
     found = {row["version"]: Path(row["checkpoint"]) for row in rows}
     return {version: path for version, path in found.items() if (path / "config.json").is_file()}

@@ -8,7 +8,7 @@ A sample file is JSON lines or Parquet, one sequence per row:
     sampling                                other sampling params as an object: top_p, top_k, min_p, presence_penalty, …
     rollout_version, trainer_version        weight versions that gave r and t; null: the checkpoint that is scored
     replica                                 engine that sampled it
-    spans                                   [{"start", "end", "version"}] of a sequence that more than one version sampled
+    spans                                   [{"start", "end", "version"}] of one that several versions sampled
 
 Rows and names of other programs are read, too: see `foreign_rows`; and dumps of slime (``.pt``) and SkyRL (``.pkl``).
 

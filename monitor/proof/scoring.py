@@ -49,7 +49,8 @@ class Setup:
         trainer_settings: its keyword arguments.
         dtype: of the reference, "float32" or "float64".
         seconds: limit of each scorer's process.
-        recorded: settings that the engine which sampled ran with, by the names that engines report; empty: not recorded.
+        recorded: settings that the engine which sampled ran with, by the names that engines report; empty: not
+            recorded.
         not_repeated: settings of it that a fresh engine cannot be given.
     """
 
@@ -216,7 +217,8 @@ def _off(
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """What a fresh engine says of the tokens: by decode kernels, by prefill kernels, and of a few with no other request beside them."""
+    """What a fresh engine says of the tokens: by decode kernels, by prefill kernels, and of a few with no other request
+    beside them."""
 
     decode: Scores
     prefill: Scores
@@ -325,7 +327,8 @@ class Scorers:
         return Fresh(decode, prefill, alone, _cost(costs), errors[0] if errors else None)
 
     def require(self, *scores: Scores) -> None:
-        """Raises `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can load."""
+        """Raises `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can
+        load."""
         if all(values is None for each in scores for values in each):
             raise ConfigurationError(f"nothing could be scored: {'; '.join(self.problems)}")
 
@@ -387,7 +390,8 @@ class Scorers:
         return () if answer is None else tuple((str(name), float(error)) for name, error in answer["layers"])
 
     def breaks(self, at: int) -> Mapping[str, Any] | None:
-        """The first operation of a sequence that differs in a bit between the trainer and a fresh engine; None: not compared.
+        """The first operation of a sequence that differs in a bit between the trainer and a fresh engine; None: not
+        compared.
 
         Without the trainer's function the reference stands for it.
         """
@@ -410,7 +414,8 @@ class Scorers:
     def _compared(
         self, checkpoint: Path, indices: Sequence[int], sides: Sequence[Mapping[str, Any]], *, operations: bool = False
     ) -> Mapping[str, Any] | None:
-        """What the process says that runs both sides on these sequences; an engine runs eagerly, where its network can be watched."""
+        """What the process says that runs both sides on these sequences; an engine runs eagerly, where its network can
+        be watched."""
         setup = self._setup
         engine = {
             "arguments": setup.arguments,

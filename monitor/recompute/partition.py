@@ -1,8 +1,8 @@
 """Some training records and where their raw tokens lie → what metrics are computed from. Reads Parquet, writes nothing.
 
-The result of a record depends, in every bit, on its tokens alone (see `collectors.kernel.statistics`), not on the partition or the
-machine. A machine whose elementary functions round differently (another numpy, other vector instructions) is found out by
-`arithmetic` and computes nothing.
+The result of a record depends, in every bit, on its tokens alone (see `collectors.kernel.statistics`), not on the
+partition or the machine. A machine whose elementary functions round differently (another numpy, other vector
+instructions) is found out by `arithmetic` and computes nothing.
 
 Dimensions: ``_S`` training records of a partition.
 """
@@ -45,9 +45,11 @@ _NAMES: Final = {"training": ("token_ids", "mask", *TRAINING_FLOATS), "rollout":
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Training records in the order of steps, as ``sql/recompute_sequences.sql`` has them, with addresses in place of file names.
+    """Training records in the order of steps, as ``sql/recompute_sequences.sql`` has them, with addresses in place of
+    file names.
 
-    `steps`: those whose last records these are. `storage`: of the object store. `sums`: of its objects, as `ObjectStore.expect` has them.
+    `steps`: those whose last records these are. `storage`: of the object store. `sums`: of its objects, as
+    `ObjectStore.expect` has them.
     """
 
     records: pa.Table
@@ -59,7 +61,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """`table`: `KEY`, the sums and the statistics of every pair of each record; None: `missing` says what could not be read.
+    """`table`: `KEY`, the sums and the statistics of every pair of each record; None: `missing` says what could not be
+    read.
 
     `unlike`: why a machine cannot take part. `tokens`: masked ones included.
     """
@@ -125,7 +128,8 @@ def _joined(partition: Partition, training: pa.Table, joined_S: NDArray[np.intp]
 
 
 def _rollouts(partition: Partition, ours: pa.Table, joined_S: NDArray[np.intp], parts_S: NDArray[np.bool_]) -> pa.Table:
-    """The engine's records. Those made of several requests have their log-probs in the places of the tokens under the mask."""
+    """The engine's records. Those made of several requests have their log-probs in the places of the tokens under the
+    mask."""
     schema = pa.schema([RAW_SCHEMAS["rollout"].field(name) for name in _NAMES["rollout"]])
     single = _lists(partition, "rollout", joined_S[~parts_S])
     made = ours.filter(pa.array(parts_S))
@@ -143,7 +147,8 @@ def _rollouts(partition: Partition, ours: pa.Table, joined_S: NDArray[np.intp], 
 
 
 def _lists(partition: Partition, kind: str, chosen_S: NDArray[np.intp] | None = None) -> pa.Table:
-    """Token lists of the records of one side, in the order of the partition. Raises `_GoneError`, `ObjectStoreError`."""
+    """Token lists of the records of one side, in the order of the partition. Raises `_GoneError`,
+    `ObjectStoreError`."""
     prefix = "rollout_" if kind == "rollout" else ""
     names = [f"{prefix}segment_id" if kind == "training" else "rollout_segment", f"{prefix}row", f"{kind}_file"]
     wanted = partition.records.select(names).rename_columns(["segment_id", "row", "file"])

@@ -1,7 +1,8 @@
 """`logprobe recompute`: the steps of a run, partition by partition, through a pool, into the store.
 
-A step some of whose raw tokens are gone keeps its statistics and is named. Partitions are read from the store
-while others are computed, and written in the order of steps as they come back, so metrics appear while later steps are still computed.
+A step some of whose raw tokens are gone keeps its statistics and is named. Partitions are read from the store while
+others are computed, and written in the order of steps as they come back, so metrics appear while later steps are still
+computed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _LOOK_SECONDS: Final = 0.2
 
 @dataclass(slots=True)
 class Progress:
-    """How far it is: steps whose statistics are written, of `of_steps`; sequences and raw tokens so far; what was kept, by step."""
+    """How far it is: steps whose statistics are written, of `of_steps`; sequences and raw tokens so far; what was kept,
+    by step."""
 
     of_steps: int = 0
     of_tokens: int = 0
@@ -71,7 +73,8 @@ class Writer(ABC):
 
 @contextmanager
 def writer_of(home: Home) -> Iterator[Writer]:
-    """The service of a home if one runs, else this process. Raises `HomeBusyError` or `StoreError` when the home cannot be had."""
+    """The service of a home if one runs, else this process. Raises `HomeBusyError` or `StoreError` when the home cannot
+    be had."""
     try:
         reader = connect(home)
     except ServiceUnavailableError:
@@ -135,9 +138,11 @@ def recompute(
     pool: Pool,
     show: Callable[[Progress], None],
 ) -> Progress:
-    """Recomputes what can be of these steps (first and last, None: no bound); `show` is called whenever it has got somewhere.
+    """Recomputes what can be of these steps (first and last, None: no bound); `show` is called whenever it has got
+    somewhere.
 
-    Raises `ConfigurationError` when a machine of the pool cannot take part, and what the store or the object store raises.
+    Raises `ConfigurationError` when a machine of the pool cannot take part, and what the store or the object store
+    raises.
     """
     found = queries.recompute_steps(writer, run=run, first=steps[0], last=steps[1])
     kept = found.filter(found["kept"].is_valid())
@@ -158,7 +163,8 @@ def recompute(
 def _round(
     writer: Writer, planned: Iterator[Partition], *, pool: Pool, show: Callable[[Progress], None], progress: Progress
 ) -> set[int]:
-    """Works on partitions; → steps that are done. Of the others some tokens were not where they had been a moment ago."""
+    """Works on partitions; → steps that are done. Of the others some tokens were not where they had been a moment
+    ago."""
     begun: deque[Partition] = deque()
     lost: set[int] = set()
     done: set[int] = set()

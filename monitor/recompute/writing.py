@@ -1,4 +1,5 @@
-"""Recomputed statistics into the store, by its one writer: the running service, which is handed a file, or this process."""
+"""Recomputed statistics into the store, by its one writer: the running service, which is handed a file, or this
+process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A backup: the store, settings and tombstones of a home as they are at one moment, and with them, if asked for, the raw tokens.
+"""A backup: the store, settings and tombstones of a home as they are at one moment, and with them, if asked for, the
+raw tokens.
 
 <folder>/BACKUP.json            the home, the moment, the store's identity and schema
 <folder>/logprobe.duckdb         the store
@@ -148,7 +149,8 @@ def _copy(source: Path, target: Path) -> int:
 
 
 def _proven(folder: Path) -> tuple[str, int]:
-    """Opens the copy; → when its store was made, and its schema: a backup that cannot be read is none. Its log becomes a part of it, so that one rename restores it. Raises `StoreError`."""
+    """Opens the copy; → when its store was made, and its schema: a backup that cannot be read is none. Its log becomes
+    a part of it, so that one rename restores it. Raises `StoreError`."""
     try:
         with duckdb.connect(str(folder / "logprobe.duckdb")) as connection:
             connection.execute("CHECKPOINT")

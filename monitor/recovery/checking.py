@@ -1,4 +1,5 @@
-"""Compares a store with what lies beside it: is every block readable, every raw file there and whole, every complete file listed?"""
+"""Compares a store with what lies beside it: is every block readable, every raw file there and whole, every complete
+file listed?"""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class Checked(TypedDict):
 
 
 def check(home: Home) -> Checked:
-    """Compares the store with its files, through the service if one runs; changes nothing. Raises as `reader_at` does."""
+    """Compares the store with its files, through the service if one runs; changes nothing. Raises as `reader_at`
+    does."""
     try:
         with connect(home) as reader:
             checked: Checked = reader.act(CHECK, {}, seconds=_ANSWER_SECONDS)

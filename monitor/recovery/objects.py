@@ -1,7 +1,7 @@
 """Raw files in the object store that a store which was lost, or put back from a backup, does not list.
 
-Those below the home's prefix are its own if the prefix carries the id of this store, or of the one whose files ``raw/`` has, and their
-names say what their bytes have to be. All others stay as they are, and are named.
+Those below the home's prefix are its own if the prefix carries the id of this store, or of the one whose files ``raw/``
+has, and their names say what their bytes have to be. All others stay as they are, and are named.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _LATER: Final = (
 
 
 def claimed_objects(store: Store, left: list[str]) -> list[Source]:
-    """Makes the home's prefix this store's if it is; → what it does not list there. What stays out is added to `left`, with why.
+    """Makes the home's prefix this store's if it is; → what it does not list there. What stays out is added to `left`,
+    with why.
 
     Raises `StoreError` when the object store does not say whose the prefix is, and nothing else could say so later.
     """

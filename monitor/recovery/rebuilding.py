@@ -1,7 +1,9 @@
-"""Makes a home's store fit its raw tokens and its spool, whatever became of it: lost, damaged, or put back from a backup.
+"""Makes a home's store fit its raw tokens and its spool, whatever became of it: lost, damaged, or put back from a
+backup.
 
-What can be opened is kept. Raw files that the store does not list, on the disk and below the home's own prefix of the object store, are
-read, and bring every number that raw tokens can give; files that it lists and that are gone are forgotten. Nothing is thrown away: what cannot be opened is renamed and stays.
+What can be opened is kept. Raw files that the store does not list, on the disk and below the home's own prefix of the
+object store, are read, and bring every number that raw tokens can give; files that it lists and that are gone are
+forgotten. Nothing is thrown away: what cannot be opened is renamed and stays.
 
 What `restore` replaces with a backup is renamed and stays; tombstones of deleted runs stay, too.
 """
@@ -42,7 +44,8 @@ _STORE: Final = ("logprobe.duckdb", "logprobe.duckdb.wal")
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What was done. `incomplete`: run → between which steps not all raw tokens are there; what is missing there stays unknown."""
+    """What was done. `incomplete`: run → between which steps not all raw tokens are there; what is missing there stays
+    unknown."""
 
     new_store: bool = False
     set_aside: list[str] = field(default_factory=list)
@@ -108,7 +111,8 @@ def _damage(home: Home) -> str | None:
 
 
 def _adopt_objects(store: Store, objects: list[Source], done: Rebuilt) -> set[str]:
-    """→ all raw files in the object store that can be read now. Raises `SegmentError` when one cannot that could be a moment ago."""
+    """→ all raw files in the object store that can be read now. Raises `SegmentError` when one cannot that could be a
+    moment ago."""
     whole = readable(store, objects, done.left_objects)
     adopter = Adopter(store, objects={*_moved(store), *(source.file.path for source in whole)})
     for source in whole:

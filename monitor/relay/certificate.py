@@ -1,4 +1,5 @@
-"""A certificate for the receiver, signed by an authority of the home's own: nodes trust that one, and keep trusting when it is renewed."""
+"""A certificate for the receiver, signed by an authority of the home's own: nodes trust that one, and keep trusting
+when it is renewed."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ class Exchanges:
         self._lock = threading.Lock()
 
     def is_deleted(self, run: str) -> bool:
-        """Whether nothing of a run is taken: nodes that do not know keep their marks to themselves. Raises `StoreError`."""
+        """Whether nothing of a run is taken: nodes that do not know keep their marks to themselves. Raises
+        `StoreError`."""
         found = self._tombstones.find(run)
         with self._lock:
             if found is not None and found.released_at is None:

@@ -1,7 +1,8 @@
 """Where a home keeps what its relays need, below ``<home>/relay/``, and which of it is secret.
 
-``ca.pem`` is the authority that nodes trust, ``ca.key`` signs and stays here; ``server.pem`` and ``server.key`` are the receiver's;
-``tokens.json`` has the writers, ``readers.json`` readers; in ``incoming/`` segments arrive, outside of the spool until they are verified.
+``ca.pem`` is the authority that nodes trust, ``ca.key`` signs and stays here; ``server.pem`` and ``server.key`` are the
+receiver's; ``tokens.json`` has the writers, ``readers.json`` readers; in ``incoming/`` segments arrive, outside of the
+spool until they are verified.
 """
 
 from __future__ import annotations

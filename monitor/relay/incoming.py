@@ -1,7 +1,8 @@
 """A segment from the network: gathered outside of the spool, verified there, then renamed into it.
 
-Nothing that a client says is believed: names are taken apart and put together again, sizes are counted, and the content must say the
-same run, kind and writer as its name. What is in the spool is durable; ingest takes it from there, once by its identity.
+Nothing that a client says is believed: names are taken apart and put together again, sizes are counted, and the content
+must say the same run, kind and writer as its name. What is in the spool is durable; ingest takes it from there, once by
+its identity.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ class Intake:
         return incoming
 
     def _find_room(self, size: int) -> None:
-        """Every segment counts with the size it was announced with, so that all calls together leave the store its reserve."""
+        """Every segment counts with the size it was announced with, so that all calls together leave the store its
+        reserve."""
         announced = sum(each.size - each.received for each in self._under_way.values())
         free = shutil.disk_usage(self._home.path).free - announced - size
         if free < FREE_BYTES:

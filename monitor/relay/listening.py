@@ -1,15 +1,18 @@
-"""A Flight server with TLS in a separate process, because it reads what strangers send: what relays and readers connect to.
+"""A Flight server with TLS in a separate process, because it reads what strangers send: what relays and readers connect
+to.
 
-It has no access to the store; what the service has to know it is told. A certificate that changes is taken over by starting the server
-again: clients connect again, and nothing is lost.
+It has no access to the store; what the service has to know it is told. A certificate that changes is taken over by
+starting the server again: clients connect again, and nothing is lost.
 
-`Readers` answers services and people on other machines: queries go on to the service of this home, everything else is refused.
+`Readers` answers services and people on other machines: queries go on to the service of this home, everything else is
+refused.
 
-Connections that never come to a call (half-open, stuck in their TLS handshake, or without a valid token) are ended. gRPC waits for minutes
-for a handshake and for ever for a first call, and opening a connection needs no token. So what this process has accepted and no one
-has used is looked for among its own descriptors.
+Connections that never come to a call (half-open, stuck in their TLS handshake, or without a valid token) are ended.
+gRPC waits for minutes for a handshake and for ever for a first call, and opening a connection needs no token. So what
+this process has accepted and no one has used is looked for among its own descriptors.
 
-`Observations` are what the service has to know: how far nodes are behind, and who was refused. Bounded, whatever nodes do.
+`Observations` are what the service has to know: how far nodes are behind, and who was refused. Bounded, whatever nodes
+do.
 """
 
 from __future__ import annotations
@@ -170,7 +173,8 @@ class Listener(ABC):
 
 
 def limit_memory(nbytes: int) -> None:
-    """Ends this process, and no other, when someone sends more than fits: it is started again, and clients ask again."""
+    """Ends this process, and no other, when someone sends more than fits: it is started again, and clients ask
+    again."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
@@ -214,7 +218,8 @@ class _Reader(flight.ServerMiddleware):  # type: ignore[misc]
 
 
 class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets no call through without a token, and none but reads. Who called is known only to the audit's `nobody known`."""
+    """Lets no call through without a token, and none but reads. Who called is known only to the audit's `nobody
+    known`."""
 
     def __init__(self, token: str | None, some: Callable[[], Writers], observations: Observations) -> None:
         super().__init__()
@@ -341,7 +346,8 @@ class Connections:
                 self._callers.add((_plain(host_of(peer)), int(port)))
 
     def end_unused(self, port: int) -> int:
-        """Looks every few seconds, and ends connections to `port` that have gone without a call for too long; → how many."""
+        """Looks every few seconds, and ends connections to `port` that have gone without a call for too long; → how
+        many."""
         now = time.monotonic()
         if now < self._next:
             return 0
@@ -362,7 +368,8 @@ class Connections:
 
 
 def _accepted(port: int) -> Iterator[tuple[Peer, socket.socket]]:
-    """The connections of this process to its own port, each under a second descriptor for as long as it is looked at."""
+    """The connections of this process to its own port, each under a second descriptor for as long as it is looked
+    at."""
     for place in list(_DESCRIPTORS.iterdir()):
         with suppress(OSError):  # it was closed meanwhile, or is no connection
             descriptor = int(place.name)

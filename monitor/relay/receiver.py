@@ -1,7 +1,7 @@
 """The receiver of relays: verified segments go into the home's spool. See `listening` for the process it is.
 
-Connections that end before anybody says who they are, such as with an old TLS or with none, gRPC refuses by itself: it tells no code of
-ours, and writes a line to the standard error stream. They are counted from there.
+Connections that end before anybody says who they are, such as with an old TLS or with none, gRPC refuses by itself: it
+tells no code of ours, and writes a line to the standard error stream. They are counted from there.
 """
 
 from __future__ import annotations

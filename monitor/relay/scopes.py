@@ -1,4 +1,5 @@
-"""What readers get whose token is of some runs: stored statements about these runs, with the answers of a home that has no others.
+"""What readers get whose token is of some runs: stored statements about these runs, with the answers of a home that has
+no others.
 
 A run that is not one of theirs is, to them, a name that nothing was recorded under: no answer says whether it exists.
 """
@@ -14,7 +15,8 @@ import pyarrow as pa
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.service.flight import Request
 
-# What lists and comparisons of runs read. A statement may be here if all that it reads is of $run or $runs, or if its rows name their run.
+# What lists and comparisons of runs read. A statement may be here if all that it reads is of $run or $runs, or if its
+# rows name their run.
 STATEMENTS: Final = frozenset(
     {
         "app_points",

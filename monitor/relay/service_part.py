@@ -1,4 +1,5 @@
-"""What the processes that listen with TLS tell the service: how far nodes are behind, and who was refused, which the audit keeps."""
+"""What the processes that listen with TLS tell the service: how far nodes are behind, and who was refused, which the
+audit keeps."""
 
 from __future__ import annotations
 

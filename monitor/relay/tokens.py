@@ -1,7 +1,9 @@
-"""Who may write which runs, ``relay/tokens.json`` of a home, and who may read which from other machines, ``relay/readers.json``.
+"""Who may write which runs, ``relay/tokens.json`` of a home, and who may read which from other machines,
+``relay/readers.json``.
 
-A token is ``NAME.SECRET``; the file has SHA-256 hashes of secrets, which are random and long enough to need no salt. A writer may have
-several for a while, so that a token can be replaced on its nodes one after the other. The receiver reads the file again when it changes.
+A token is ``NAME.SECRET``; the file has SHA-256 hashes of secrets, which are random and long enough to need no salt. A
+writer may have several for a while, so that a token can be replaced on its nodes one after the other. The receiver
+reads the file again when it changes.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class Writers:
     def grant(
         self, name: str, runs: Sequence[str], now: datetime, *, overlap: timedelta, secret: str | None = None
     ) -> tuple[Self, str]:
-        """With another token for `name`, and that token. Those it has count until `overlap` is over; `runs`: empty: as they are.
+        """With another token for `name`, and that token. Those it has count until `overlap` is over; `runs`: empty: as
+        they are.
 
         `secret`: None: a new one. Raises `ConfigurationError`.
         """
@@ -117,7 +120,8 @@ def load(path: Path) -> Writers:
 
 
 def save(path: Path, writers: Writers) -> None:
-    """Replaces the file. Raises `OSError`, or `ConfigurationError` when it would be too large to be read: no token would count any more."""
+    """Replaces the file. Raises `OSError`, or `ConfigurationError` when it would be too large to be read: no token
+    would count any more."""
     entries = {
         name: {"runs": list(writer.runs), "secrets": [asdict(each) for each in writer.secrets]}
         for name, writer in writers.by_name.items()
@@ -131,7 +135,8 @@ def save(path: Path, writers: Writers) -> None:
 
 
 class Current:
-    """The tokens as the file says now; while it cannot be used, no one's: a token that was revoked must not count again."""
+    """The tokens as the file says now; while it cannot be used, no one's: a token that was revoked must not count
+    again."""
 
     def __init__(self, path: Path, command: str) -> None:
         """`command`: that writes it. Raises `ConfigurationError`: a mistake has to show at the start."""

@@ -11,8 +11,8 @@ from typing import Any
 class Action:
     """Something a client may ask the service to do, over its Flight endpoint.
 
-    `run` is called from any thread with the JSON object the client sent, and returns one. Its `LogprobeError`s reach the client.
-    Clients ask again when a connection broke, so doing it twice must be the same as doing it once.
+    `run` is called from any thread with the JSON object the client sent, and returns one. Its `LogprobeError`s reach
+    the client. Clients ask again when a connection broke, so doing it twice must be the same as doing it once.
     """
 
     words: str

@@ -1,6 +1,7 @@
 """What people ask for, done once: through the running service, which owns the store, or directly where none runs.
 
-An action is a JSON object in and one out, and doing it twice is doing it once. Its table names it, says what it does, and does it.
+An action is a JSON object in and one out, and doing it twice is doing it once. Its table names it, says what it does,
+and does it.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ def offered(
 def perform(
     actions: Actions, home: Home, name: str, document: Mapping[str, Any], *, seconds: float | None = None
 ) -> Any:
-    """Does one of `actions`, through the service if one runs, else with the home to ourselves. `seconds`: to wait for its answer.
+    """Does one of `actions`, through the service if one runs, else with the home to ourselves. `seconds`: to wait for
+    its answer.
 
     Returns the action's answer; through the service times in it are texts, as JSON has them.
 
-    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot be had.
+    Raises `ConfigurationError` when what is asked makes no sense, `HomeBusyError` or `StoreError` when the home cannot
+    be had.
     """
     try:
         with connect(home) as reader:
@@ -58,6 +61,7 @@ def text(document: Mapping[str, Any], name: str) -> str:
 
 
 def run_of(document: Mapping[str, Any]) -> str:
-    """The run that an action is about, as it is: a name may begin or end with a blank. Raises `ConfigurationError` when it is missing."""
+    """The run that an action is about, as it is: a name may begin or end with a blank. Raises `ConfigurationError` when
+    it is missing."""
     text(document, "run")
     return str(document["run"])

@@ -1,7 +1,8 @@
-"""Who asks: the process at the other end of a connection, as the kernel has it. What someone says of themselves counts for nothing.
+"""Who asks: the process at the other end of a connection, as the kernel has it. What someone says of themselves counts
+for nothing.
 
-A process may open as many connections as it likes; it stays one. Where the kernel does not tell (another machine, another user's
-process in another namespace, no ``/proc``) it is the user, or the machine.
+A process may open as many connections as it likes; it stays one. Where the kernel does not tell (another machine,
+another user's process in another namespace, no ``/proc``) it is the user, or the machine.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     do_action  "status" → one JSON document;  "ingest" → runs an ingest tick now, one JSON document;  "shutdown";
                and the actions of the service's parts, which take a JSON object as their body
 
-Every call carries ``authorization: Bearer <token>``; the token is in the home's ``service.json`` (mode 0600), so
-anyone who may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that the
+Every call carries ``authorization: Bearer <token>``; the token is in the home's ``service.json`` (mode 0600), so anyone
+who may read the home may ask. Errors travel as JSON in Flight's ``extra_info``, class and message apart, so that the
 client raises the same one-line error the server had.
 """
 
@@ -53,7 +53,8 @@ class Endpoint(Protocol):
     """What the server needs from the service. Called from many threads at once."""
 
     def query(self, request: Request, process: str, gone: Callable[[], bool]) -> Answer:
-        """The rows of one client's statement; `process`: who asks, for the queue; `gone`: whether it is no longer waited for."""
+        """The rows of one client's statement; `process`: who asks, for the queue; `gone`: whether it is no longer
+        waited for."""
 
     def stop_query(self, label: str) -> bool:
         """Ends the queries of that label; whether there was one."""
@@ -75,8 +76,8 @@ class Endpoint(Protocol):
 class Request:
     """One read, as it travels in a Flight ticket: either free SQL or the name of a stored query.
 
-    Of free SQL, `first`: only so many rows; `label`: so that someone else can stop it; `behalf`: who asks by this process, for
-    its share of the queue.
+    Of free SQL, `first`: only so many rows; `label`: so that someone else can stop it; `behalf`: who asks by this
+    process, for its share of the queue.
     """
 
     sql: str | None = None
@@ -250,7 +251,8 @@ def _body(action: flight.Action) -> Mapping[str, Any]:
 
 
 def _streamed(context: flight.ServerCallContext, request: Request, answer: Answer) -> flight.GeneratorStream:
-    """A result as it comes: the service holds a batch of it at a time. Of first rows all, for their schema says whether there are more."""
+    """A result as it comes: the service holds a batch of it at a time. Of first rows all, for their schema says whether
+    there are more."""
     if request.first is not None:
         table = answer.table()
         return flight.GeneratorStream(table.schema, _batches(context, table))

@@ -2,11 +2,11 @@
 
 ``/healthz`` says whether the jobs still do their work, and whether everything in the spool gets into the store:
 
-200 when it is so, 503 when a job has got nowhere for longer than its patience (it hangs, or fails again and again), when a file in the
-spool could not be read for that long, when a live run is judged late for more than a minute, and at once when the service knows why
-records cannot arrive. For an uptime check, so it asks for
-no token, and names runs only where no other machine can ask. ``/metrics`` is for Prometheus (`scrape`); where
-others than this machine can reach it, it asks for the service's token, because it names runs.
+200 when it is so, 503 when a job has got nowhere for longer than its patience (it hangs, or fails again and again),
+when a file in the spool could not be read for that long, when a live run is judged late for more than a minute, and at
+once when the service knows why records cannot arrive. For an uptime check, so it asks for no token, and names runs only
+where no other machine can ask. ``/metrics`` is for Prometheus (`scrape`); where others than this machine can reach it,
+it asks for the service's token, because it names runs.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _CLIENT_SECONDS: Final = 5.0  # a client that sends nothing holds no thread for 
 class Intake:
     """How ingest is doing. None is unknown, or nothing waits.
 
-    `lag_seconds`: age of the oldest segment in the spool. `stuck_files`: files and folders there that cannot be read now;
-    `stuck_seconds`: for how long the first of them could not.
+    `lag_seconds`: age of the oldest segment in the spool. `stuck_files`: files and folders there that cannot be read
+    now; `stuck_seconds`: for how long the first of them could not.
     """
 
     segments: int | None = None
@@ -60,11 +60,12 @@ def describe(
 ) -> dict[str, object]:
     """Whether jobs and ingest are well: ``{"healthy": …, "problems": […], "jobs": {name: {…}}, "ingest": {…}}``.
 
-    A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its patience, in
-    seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not unwell: while a backlog of
-    hours is worked off, it is long. `late`: live runs that are not judged in time, `named` where no one else reads it; that is
-    unwell when one of them has been late for longer than `LATE_PATIENCE`, `late_seconds` being for how long. `problems`: what keeps records from arriving, each in a sentence that says
-    what to do.
+    A job is well as long as its last success or sign of progress (at first: its making) is no longer ago than its
+    patience, in seconds; ingest as long as no file has been stuck for longer than `patience`. A lag alone is not
+    unwell: while a backlog of hours is worked off, it is long. `late`: live runs that are not judged in time, `named`
+    where no one else reads it; that is unwell when one of them has been late for longer than `LATE_PATIENCE`,
+    `late_seconds` being for how long. `problems`: what keeps records from arriving, each in a sentence that says what
+    to do.
     """
     watched = {job.name: _job(job) for job in jobs}
     others = {} if intake is None else {"ingest": _ingest(intake, patience)}

@@ -1,7 +1,8 @@
 """Memory that was freed goes back to the system: the service's allocators otherwise keep what its busiest moment took.
 
-glibc gives every thread its own arena and returns only the top of each; DuckDB's blocks of 256 KiB leave holes below it. In a
-service with dozens of threads most of the resident memory was such holes, and it grew for as long as anybody looked.
+glibc gives every thread its own arena and returns only the top of each; DuckDB's blocks of 256 KiB leave holes below
+it. In a service with dozens of threads most of the resident memory was such holes, and it grew for as long as anybody
+looked.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ _LARGE: Final = 128 << 10  # bytes: DuckDB's blocks get a mapping of their own, 
 
 
 def settle() -> None:
-    """One allocator, with few arenas and large blocks apart, for the allocations to come. To be called before threads start.
+    """One allocator, with few arenas and large blocks apart, for the allocations to come. To be called before threads
+    start.
 
-    Arrow's own pools (mimalloc, jemalloc) keep what each thread has freed; the system's can be trimmed. Without glibc that is all.
+    Arrow's own pools (mimalloc, jemalloc) keep what each thread has freed; the system's can be trimmed. Without glibc
+    that is all.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = _libc("mallopt")

@@ -1,9 +1,11 @@
 """The jobs of the service: what runs in the background, how often, and an account of every run.
 
-One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in `job_runs`, and the
-next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed ones coalesce.
+One `Job` wraps one piece of work. It never lets an error out: an error is counted, logged once, kept in `job_runs`, and
+the next tick tries again. The scheduler is APScheduler's, with ticks that never get lost: late ones run, missed ones
+coalesce.
 
-A `Part` is what a higher layer, or a larger piece of this one, adds to the service: jobs and actions. The service knows nothing of alerts; the process that starts it does, and hands it parts. A part is made once the store is open:
+A `Part` is what a higher layer, or a larger piece of this one, adds to the service: jobs and actions. The service knows
+nothing of alerts; the process that starts it does, and hands it parts. A part is made once the store is open:
 
     def part(store: Store, stopping: threading.Event) -> Part:
         return Part(jobs=[Job("alerts", 1.0, Evaluator(store, stopping).run_once)])
@@ -91,10 +93,11 @@ class Job:
     ) -> None:
         """`work` returns its `Progress`.
 
-        `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times as long as
-        a run took that no tick starts another, up to `most_rest` seconds: work that costs per run, not per item, then finds more at a time.
-        `rank`: which other jobs rest while it works, see `courtesy`. `follows`: there is news for it when ingest has brought
-        some or a run was diagnosed: it is asked then, and its own pace is for what time and people bring.
+        `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times
+        as long as a run took that no tick starts another, up to `most_rest` seconds: work that costs per run, not per
+        item, then finds more at a time. `rank`: which other jobs rest while it works, see `courtesy`. `follows`: there
+        is news for it when ingest has brought some or a run was diagnosed: it is asked then, and its own pace is for
+        what time and people bring.
         """
         self.name = name
         self.seconds = seconds
@@ -115,7 +118,8 @@ class Job:
         self._seen: set[str] = set()
 
     def run(self, *, wait: bool = False) -> None:
-        """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is queued.
+        """One tick; never raises. While a run is under way, or the job rests, it does nothing; with `wait` it is
+        queued.
 
         A run that is asked for (`ask`) while one is under way comes after it.
         """
@@ -214,8 +218,8 @@ class Job:
 class Schedule:
     """Runs jobs, each at its own pace, until stopped.
 
-    The scheduler goes by the wall clock: one that is set back by an hour would let it sleep for that hour. A thread that goes by
-    the monotonic clock notices, and has all jobs run at once.
+    The scheduler goes by the wall clock: one that is set back by an hour would let it sleep for that hour. A thread
+    that goes by the monotonic clock notices, and has all jobs run at once.
     """
 
     def __init__(self, jobs: Iterable[Job], *, wall_clock: Callable[[], float] = time.time) -> None:
@@ -252,7 +256,8 @@ class Schedule:
         """No new runs; returns when the runs under way have ended."""
         self._stopped.set()
         if self._scheduler.running:
-            # While it waits for its jobs the scheduler holds a lock that a job which calls `soon` waits for: so it does not wait.
+            # While it waits for its jobs the scheduler holds a lock that a job which calls `soon` waits for: so it does
+            # not wait.
             self._scheduler.shutdown(wait=False)
             self._threads.shutdown(wait=True)
 
@@ -294,7 +299,8 @@ def save_records(store: Store, jobs: Sequence[Job]) -> None:
 class Part:
     """Jobs run at their own pace, each in its own thread; actions are named for the client.
 
-    `armed` says whether it may switch a correction of a run: such a run comes first in every stage. `close` is called once the jobs have ended and before the store is closed, for threads of the part's own.
+    `armed` says whether it may switch a correction of a run: such a run comes first in every stage. `close` is called
+    once the jobs have ended and before the store is closed, for threads of the part's own.
     """
 
     jobs: Sequence[Job] = ()

@@ -1,7 +1,8 @@
-"""What the jobs do: spool → store, rollout ⨝ training, dirty steps → metrics → growth → diagnosis. For the service and for `ingest --once`.
+"""What the jobs do: spool → store, rollout ⨝ training, dirty steps → metrics → growth → diagnosis. For the service and
+for `ingest --once`.
 
-Ingest is followed at once by the join and the step metrics, so that what a collector flushed is visible as soon as possible.
-With a backlog it goes batch by batch, and they follow about once per second.
+Ingest is followed at once by the join and the step metrics, so that what a collector flushed is visible as soon as
+possible. With a backlog it goes batch by batch, and they follow about once per second.
 
 What is removed by its age waits for a `SteadyClock`: a wall clock that has just been set may be wrong by years.
 """
@@ -58,9 +59,11 @@ class Pipeline:
         paced: bool = False,
         armed: Callable[[str], bool] = lambda _run: False,
     ) -> None:
-        """`stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens, `budget`: of the store; None: the default.
+        """`stopping`: when set, work ends after the batch in hand. `policy`: of raw tokens, `budget`: of the store;
+        None: the default.
 
-        `paced`: whether diagnoses keep to their share of a core. `armed`: whether a correction of a run may be switched.
+        `paced`: whether diagnoses keep to their share of a core. `armed`: whether a correction of a run may be
+        switched.
         """
         self._ingester = Ingester(store)
         self._joiner = Joiner(store)
@@ -90,8 +93,8 @@ class Pipeline:
     def ingest(self, follow_up: Callable[[Ingested], None], beat: Callable[[], None] = lambda: None) -> Ingested:
         """Works off the spool.
 
-        `follow_up` is handed the report so far: after the last batch that brought something, about once per second before.
-        `beat` is called after every batch. Raises `StoreError`.
+        `follow_up` is handed the report so far: after the last batch that brought something, about once per second
+        before. `beat` is called after every batch. Raises `StoreError`.
         """
         counts: Counter[str] = Counter()
         first = last = IngestReport()
@@ -124,7 +127,8 @@ class Pipeline:
         return {"steps": steps, "remaining": remaining}
 
     def profile(self, beat: Callable[[], None] = lambda: None) -> Progress:
-        """Profiles the tokens of the steps that were computed since; `beat` is called after every batch. Raises `StoreError`."""
+        """Profiles the tokens of the steps that were computed since; `beat` is called after every batch. Raises
+        `StoreError`."""
         steps = tokens = 0
         problem = None
         while not self._stopping.is_set():
@@ -140,11 +144,13 @@ class Pipeline:
         return self._growth.run_once()
 
     def diagnose(self) -> Progress:
-        """Diagnoses the runs that got new steps, but for those of `diagnose_armed`. Raises `StoreError` and `QueryError`."""
+        """Diagnoses the runs that got new steps, but for those of `diagnose_armed`. Raises `StoreError` and
+        `QueryError`."""
         return self._diagnosis.run_once()
 
     def diagnose_armed(self) -> Progress:
-        """Diagnoses the armed live runs whose growth began or ended since their diagnosis. Raises `StoreError` and `QueryError`."""
+        """Diagnoses the armed live runs whose growth began or ended since their diagnosis. Raises `StoreError` and
+        `QueryError`."""
         return self._urgent_diagnosis.run_once()
 
     def retain(self) -> Progress:
@@ -201,7 +207,8 @@ def backlog(home: Home) -> Backlog:
 
 
 def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
-    """Keeps in the store of which runs records wait for too long, so that whoever reads a judgement knows; → how many. Raises `StoreError`."""
+    """Keeps in the store of which runs records wait for too long, so that whoever reads a judgement knows; → how many.
+    Raises `StoreError`."""
     rows = [
         (run, now - timedelta(seconds=oldest), now - timedelta(seconds=waiting["newest_seconds"][run]))
         for run, oldest in waiting["waiting_seconds"].items()

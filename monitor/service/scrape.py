@@ -1,7 +1,7 @@
 """``/metrics``: what Prometheus may want to know of a home, as of now.
 
-Bounded in size: the worst live runs only, a fixed list of metrics, of each the newest computed step. A run that has ended, or of which
-nothing came for hours, is left out; Prometheus then marks its series stale.
+Bounded in size: the worst live runs only, a fixed list of metrics, of each the newest computed step. A run that has
+ended, or of which nothing came for hours, is left out; Prometheus then marks its series stale.
 
 It is the OpenMetrics 1.0 text format: families of samples, written by prometheus_client.
 """
@@ -188,7 +188,8 @@ def states(family: Family, state: str, known: Iterable[str], **labels: str) -> N
 
 
 def render(families: Iterable[Family]) -> str:
-    """The exposition, with its end mark. Families without samples are listed, too, so that what is measured can be read off."""
+    """The exposition, with its end mark. Families without samples are listed, too, so that what is measured can be read
+    off."""
     return str(generate_latest(_Scrape(families)).decode())  # type: ignore[no-untyped-call]
 
 

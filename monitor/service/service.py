@@ -1,7 +1,8 @@
-"""The monitor service: owner of one home. Runs the jobs, answers reads. `logprobe.app.processes.service` is the process around it.
+"""The monitor service: owner of one home. Runs the jobs, answers reads. `logprobe.app.processes.service` is the process
+around it.
 
-It holds the home's lock from the first to the last moment, publishes its address and token in ``service.json``, and stops
-cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the store closed.
+It holds the home's lock from the first to the last moment, publishes its address and token in ``service.json``, and
+stops cleanly on SIGTERM and SIGINT: the batch in hand is finished, the account of the jobs written, the store closed.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class Service:
             limits: of people's statements; None: the default ones.
             budget: of the store; None: the default one.
             parts: what the service does besides ingest, metrics and retention.
-            patience: seconds after which a job that gets nowhere, or a file that cannot be read, makes ``/healthz`` say 503; None:
-                each its own.
+            patience: seconds after which a job that gets nowhere, or a file that cannot be read, makes ``/healthz`` say
+                503; None: each its own.
         """
         self._home = home
         self._host = host
@@ -120,7 +121,8 @@ class Service:
         self._budget = budget
         self._makers = tuple(parts)
         self._stop = threading.Event()
-        # Not the event itself: setting it in a signal handler of the very thread that waits for it can deadlock on its lock.
+        # Not the event itself: setting it in a signal handler of the very thread that waits for it can deadlock on its
+        # lock.
         self._end_asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started = utc_now()
         self._jobs: dict[str, Job] = {}
@@ -136,7 +138,8 @@ class Service:
         self._sql: SqlService
 
     def run(self) -> None:
-        """Returns after `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` when it cannot start."""
+        """Returns after `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` when it cannot
+        start."""
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
             compact_at_start(self._home)
@@ -170,8 +173,8 @@ class Service:
             LOGGER.info("stopping")
 
     def _wait_for_the_end(self) -> None:
-        # The kernel may hand a signal to any thread, and Python's handler then runs here only once this thread wakes up by
-        # itself: an endless wait could miss it.
+        # The kernel may hand a signal to any thread, and Python's handler then runs here only once this thread wakes up
+        # by itself: an endless wait could miss it.
         while True:
             with suppress(queue.Empty):
                 self._end_asked.get(timeout=_SIGNAL_SECONDS)
@@ -367,7 +370,8 @@ class Service:
         return self._jobs["ingest"].run_now()
 
     def status(self) -> Status:
-        """What the service says of itself: who, since what time, its jobs, its backlog, and what in the spool cannot be read now."""
+        """What the service says of itself: who, since what time, its jobs, its backlog, and what in the spool cannot be
+        read now."""
         delays = self._pipeline.delays
         return {
             "running": True,

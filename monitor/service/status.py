@@ -10,8 +10,9 @@ from typing import Any, NotRequired, TypedDict
 class Ingested(TypedDict):
     """What one run of ingest did: counts, and how far behind the store is.
 
-    `late`: segments of deleted runs. `remaining`: segments. `lag_seconds`: age of the oldest one when the run began; None: there was none.
-    `stuck`: files that cannot be read now, which wait for another try. `problems`: what could not be moved or removed.
+    `late`: segments of deleted runs. `remaining`: segments. `lag_seconds`: age of the oldest one when the run began;
+    None: there was none. `stuck`: files that cannot be read now, which wait for another try. `problems`: what could not
+    be moved or removed.
     """
 
     segments: int
@@ -31,9 +32,9 @@ class Ingested(TypedDict):
 class Backlog(TypedDict):
     """What waits in the spool.
 
-    `oldest_seconds`: age of the oldest segment; None: nothing waits. `waiting_seconds`: the same of each run that has any;
-    `newest_seconds`: age of its newest.
-    `unreadable`: folders and files that could not even be looked at, so that what is in them is not counted.
+    `oldest_seconds`: age of the oldest segment; None: nothing waits. `waiting_seconds`: the same of each run that has
+    any; `newest_seconds`: age of its newest. `unreadable`: folders and files that could not even be looked at, so that
+    what is in them is not counted.
     """
 
     segments: int
@@ -76,7 +77,8 @@ class JobAccount(TypedDict):
 
 
 class Status(TypedDict):
-    """The service: who, since what time, its jobs, its backlog, and what cannot be read now. Only `running` where there is none."""
+    """The service: who, since what time, its jobs, its backlog, and what cannot be read now. Only `running` where there
+    is none."""
 
     running: bool
     home: NotRequired[str]

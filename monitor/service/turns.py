@@ -1,12 +1,15 @@
 """Who comes next: the one place that decides it, for every stage that works run by run.
 
-A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then what someone
-waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they rest until something changes. Of
-equals the one that has waited longest is next; every tenth turn it is, whatever it is, so that no run starves. After every turn the runs are looked at again, so that a run that became urgent meanwhile
-waits for one turn at most.
+A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then
+what someone waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they rest
+until something changes. Of equals the one that has waited longest is next; every tenth turn it is, whatever it is, so
+that no run starves. After every turn the runs are looked at again, so that a run that became urgent meanwhile waits for
+one turn at most.
 
-What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a stage is paced,
-each priority has its own share of a core, and a run rests for a multiple of what its last turn cost. A run that may not run now is passed over and keeps no other from its turn; neither does one that fails: it rests, is named in the report, and is tried again.
+What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a
+stage is paced, each priority has its own share of a core, and a run rests for a multiple of what its last turn cost. A
+run that may not run now is passed over and keeps no other from its turn; neither does one that fails: it rests, is
+named in the report, and is tried again.
 """
 
 from __future__ import annotations
@@ -80,14 +83,15 @@ class Stage(Protocol):
         """How much the run's turn matters now; None: there is nothing to do."""
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """One turn of these runs; → counts of what was done. Raises what one of them makes it raise; it is then tried run by run."""
+        """One turn of these runs; → counts of what was done. Raises what one of them makes it raise; it is then tried
+        run by run."""
 
 
 def priority(*, live: bool, armed: bool, changed: bool = False, awaited: bool = False, first: bool = False) -> Priority:
     """The order that holds for every stage.
 
-    `live`: its steps are still coming. `armed`: a correction of it may be switched. `changed`: what the stage made of it last is known
-    to be out of date. `awaited`: by someone. `first`: the stage never had it.
+    `live`: its steps are still coming. `armed`: a correction of it may be switched. `changed`: what the stage made of
+    it last is known to be out of date. `awaited`: by someone. `first`: the stage never had it.
     """
     if live and armed:
         return Priority.CHANGED if changed else Priority.ARMED
@@ -130,8 +134,9 @@ class Turns:
     def run_once(self) -> dict[str, object]:
         """Turns until nothing is due, or for some seconds; each run has one at most.
 
-        Returns the stage's counts, ``runs``, ``waiting`` (due, but resting or beyond the share), and ``problem`` where runs fail, with
-        `INCOMPLETE` where one of these is live. Raises the first error when all runs fail: then it is none of theirs.
+        Returns the stage's counts, ``runs``, ``waiting`` (due, but resting or beyond the share), and ``problem`` where
+        runs fail, with `INCOMPLETE` where one of these is live. Raises the first error when all runs fail: then it is
+        none of theirs.
         """
         counts: Counter[str] = Counter(runs=0)
         errors: list[Exception] = []

@@ -1,11 +1,12 @@
 """Gives free space in the store's file back to the disk: a copy without it, proven to be equal, takes the file's place.
 
-DuckDB uses blocks again that deleting or folding has freed, and never gives them back. A copy beside the file has only what is in use. It
-counts once every table, view, macro and sequence was read back equal and the copy is on the disk; then it is renamed over the file, which
-is the one moment at which anything changes. Killed before, the file is as it was and the rest of the copy is removed next time.
+DuckDB uses blocks again that deleting or folding has freed, and never gives them back. A copy beside the file has only
+what is in use. It counts once every table, view, macro and sequence was read back equal and the copy is on the disk;
+then it is renamed over the file, which is the one moment at which anything changes. Killed before, the file is as it
+was and the rest of the copy is removed next time.
 
-The home must be the caller's own. Beside a service it would be too dangerous: a reader that still has the old file open would make DuckDB
-open that one again, and what is written to it would be lost.
+The home must be the caller's own. Beside a service it would be too dangerous: a reader that still has the old file open
+would make DuckDB open that one again, and what is written to it would be lost.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def compact(home: Home) -> Compacted:
     """Compacts the store of a home that the caller has locked.
 
     Raises:
-        StoreError: the file cannot be opened, the disk lacks room for a copy, or the copy differs; the file is as it was.
+        StoreError: the file cannot be opened, the disk lacks room for a copy, or the copy differs; the file is as it
+            was.
     """
     started, path = time.monotonic(), home.database.resolve()
     if not path.exists():
@@ -91,7 +93,8 @@ def compact(home: Home) -> Compacted:
 
 
 def compact_at_start(home: Home) -> None:
-    """Compacts if at least half of the file, and much, is free and it takes seconds. Never raises: the store is as good without."""
+    """Compacts if at least half of the file, and much, is free and it takes seconds. Never raises: the store is as good
+    without."""
     try:
         path = home.database.resolve()
         _remove(_copy_of(path))

@@ -46,7 +46,8 @@ def copy_of(home: Home, folder: Path) -> Home:
 
 
 def keep_before_upgrade(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Keeps the file as it is when an upgrade is about to change it. Raises `StoreError`: without a copy there is no upgrade."""
+    """Keeps the file as it is when an upgrade is about to change it. Raises `StoreError`: without a copy there is no
+    upgrade."""
     have = current_version(connection)
     if not 0 < have < migrations()[-1].version:
         return

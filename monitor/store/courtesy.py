@@ -1,10 +1,11 @@
 """What matters more goes first, between threads of one store that all want the processor.
 
-Threads of a process share the processor alike, whatever they do, and Python lets one of them run at a time: on a busy machine a report
-or a profile takes it from the ingest that all judgements wait for, and ingest from the diagnosis of a run that has just begun to grow. So
-each job has a rank, and while work of a higher one is under way, a thread rests after each statement, nine times as long as it has worked
-since the last one. So each has a tenth of the time, and all of it as soon as nothing of a higher rank is under way. A rest has an end:
-a thread that has worked for long does not pay for it in full.
+Threads of a process share the processor alike, whatever they do, and Python lets one of them run at a time: on a busy
+machine a report or a profile takes it from the ingest that all judgements wait for, and ingest from the diagnosis of a
+run that has just begun to grow. So each job has a rank, and while work of a higher one is under way, a thread rests
+after each statement, nine times as long as it has worked since the last one. So each has a tenth of the time, and all
+of it as soon as nothing of a higher rank is under way. A rest has an end: a thread that has worked for long does not
+pay for it in full.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Courtesy:
             self._changed.notify_all()
 
     def rest(self) -> None:
-        """To be called between two pieces of work, without a lock that others may want: waits where this thread is to."""
+        """To be called between two pieces of work, without a lock that others may want: waits where this thread is
+        to."""
         rank = getattr(self._mine, "rank", None)
         if rank is None:
             return

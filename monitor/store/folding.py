@@ -1,17 +1,21 @@
-"""A budget for the store: sequences of old steps are folded into sums, so that the store stays within a size and metrics stay exact.
+"""A budget for the store: sequences of old steps are folded into sums, so that the store stays within a size and
+metrics stay exact.
 
-What grows with a run is kept of every step: its metrics, and the sums over sequences that they follow from, 4 to 5 kB. What goes is one
-row per sequence and its statistics, and the profile of each step by itself. Of a folded step there remain
+What grows with a run is kept of every step: its metrics, and the sums over sequences that they follow from, 4 to 5 kB.
+What goes is one row per sequence and its statistics, and the profile of each step by itself. Of a folded step there
+remain
 
-* every metric, in every bit; data that arrive late are added to the sums, and the step is as if it had never been folded,
+* every metric, in every bit; data that arrive late are added to the sums, and the step is as if it had never been
+  folded,
 * the sums that diagnosis, status and the verdict "identical" read, for any window of steps,
 * its profile as part of a window of `WINDOW` steps,
 * a few sequences, as a sample (view ``sampled_sequences``), of the newest `SAMPLED_STEPS` folded steps of each run.
 
-What needs all sequences of a step (slices, the gap by weight version, engine or prefix cache) has nothing to say of a folded step.
+What needs all sequences of a step (slices, the gap by weight version, engine or prefix cache) has nothing to say of a
+folded step.
 
-A step is folded when the store exceeds its budget, those computed longest ago first; never the newest `PROTECTED_STEPS` of a run, and
-none that is still receiving data. A batch is one transaction: killed in the middle, nothing has happened.
+A step is folded when the store exceeds its budget, those computed longest ago first; never the newest `PROTECTED_STEPS`
+of a run, and none that is still receiving data. A batch is one transaction: killed in the middle, nothing has happened.
 """
 
 from __future__ import annotations
@@ -192,7 +196,8 @@ class Folder:
         return False
 
     def _fold(self, run: str, due: list[Mapping[str, Any]], report: FoldReport) -> None:
-        """One batch. Sums are computed beside everybody else's work; they count if the steps have not changed meanwhile."""
+        """One batch. Sums are computed beside everybody else's work; they count if the steps have not changed
+        meanwhile."""
         steps = np.array(sorted(row["step"] for row in due), np.int64)
         again = {row["step"] for row in due if row["again"]}
         chosen = pa.table(
@@ -213,7 +218,8 @@ class Folder:
         report.batches += 1
 
     def _unchanged(self, run: str, due: list[Mapping[str, Any]]) -> bool:
-        """Whether the steps are as they were when they were looked up; data that came since have left a mark or a newer revision."""
+        """Whether the steps are as they were when they were looked up; data that came since have left a mark or a newer
+        revision."""
         revisions = {row["step"]: row["revision"] for row in due}
         found = queries.fold_revisions(self._store, run=run, steps=list(revisions)).to_pylist()
         return {row["step"]: row["revision"] for row in found if not row["dirty"]} == revisions

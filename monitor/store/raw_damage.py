@@ -1,8 +1,8 @@
 """Raw files that cannot be read: which they are, and what is said when a statement needs one.
 
-One damaged file keeps no one from anything else. It stays where it is and in the ledger: only a person can tell whether it can be put
-back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped bytes without a word, so the first reader
-of a file compares it with the checksum in its name.
+One damaged file keeps no one from anything else. It stays where it is and in the ledger: only a person can tell whether
+it can be put back. A file that is gone is no concern of this module, see `retention`. DuckDB and Arrow decode flipped
+bytes without a word, so the first reader of a file compares it with the checksum in its name.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ _REFUSALS: Final = ("Invalid Input Error", "IO Error")
 
 
 class Compared:
-    """Raw files that were compared with the checksum in their names. Safe to share between threads: at worst two read one file."""
+    """Raw files that were compared with the checksum in their names. Safe to share between threads: at worst two read
+    one file."""
 
     def __init__(self) -> None:
         self._same: dict[str, tuple[int, int, int]] = {}  # file → as it was when its bytes were those that were written
 
     def fault(self, path: Path) -> str | None:
-        """Why the bytes of a file are not those that were written; None: they are, its name does not say, or it is gone. Raises `OSError`.
+        """Why the bytes of a file are not those that were written; None: they are, its name does not say, or it is
+        gone. Raises `OSError`.
 
         All of it is read the first time, and when it has changed since (4 GB/s while it is in memory).
         """
@@ -64,7 +66,8 @@ class Compared:
 
 
 class DamagedFiles:
-    """Which files on the disk are not as the ledger says, as far as they were looked at. Safe to share between threads."""
+    """Which files on the disk are not as the ledger says, as far as they were looked at. Safe to share between
+    threads."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -74,7 +77,8 @@ class DamagedFiles:
         self.compared = Compared()
 
     def require(self, paths: Iterable[str]) -> None:
-        """Raises `QueryError` when one of these (relative to the home), which are about to be read, is not what was written."""
+        """Raises `QueryError` when one of these (relative to the home), which are about to be read, is not what was
+        written."""
         for path in paths:
             try:
                 fault = self.compared.fault(self._home.path / path)
@@ -91,7 +95,8 @@ class DamagedFiles:
         return path in self._faults
 
     def look(self, files: Mapping[str, tuple[int, int]]) -> None:
-        """Looks at some of these (path, relative to the home → bytes and rows): damaged ones first, as they may have been put back."""
+        """Looks at some of these (path, relative to the home → bytes and rows): damaged ones first, as they may have
+        been put back."""
         with self._turn:
             self._faults = {path: fault for path, fault in self._faults.items() if path in files}
         self.compared.keep_only(self._home.path / path for path in files)
@@ -142,7 +147,8 @@ class DamagedFiles:
 
 
 def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str | None:
-    """What is wrong with a raw file of so many bytes and rows by its size and footer, or all of it; None: nothing, or it is gone.
+    """What is wrong with a raw file of so many bytes and rows by its size and footer, or all of it; None: nothing, or
+    it is gone.
 
     All of a file that has no checksum in its name can be read, and yet not be what was written.
     """
@@ -164,7 +170,8 @@ def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str 
 def said_of(error: BaseException, raw: Path, compared: Compared) -> str:
     """A failure of a statement in one line; of one that read a damaged raw file, which one and what to do.
 
-    It may have been an object: of the files below `raw`, those that were `compared` are not read again, and the look ends after some seconds.
+    It may have been an object: of the files below `raw`, those that were `compared` are not read again, and the look
+    ends after some seconds.
     """
     text = one_line(error)
     if "No such file" in text:

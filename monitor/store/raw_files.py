@@ -2,15 +2,17 @@
 
     <home>/raw/<quoted run>/<kind>/<name>-<crc32>.parquet
 
-The name says the checksum of the bytes, as that of a segment does: Parquet readers decode flipped bytes without a word, and a lost
-store must not take the checksums with it. An earlier logprobe wrote ``<name>.parquet``: whether such a file is what was written is unknown.
-A file counts when it is in the store's ``raw_files`` table. Before it enters the table a note, ``raw/!pending/<name>``, says so, and
-before it leaves it another one, ``<name>.leaving``: what the table does not know and no note names was complete once, and is never
-removed. Log-probs are stored as float32 with BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels
-gain less than 1 %.
+The name says the checksum of the bytes, as that of a segment does: Parquet readers decode flipped bytes without a word,
+and a lost store must not take the checksums with it. An earlier logprobe wrote ``<name>.parquet``: whether such a file
+is what was written is unknown. A file counts when it is in the store's ``raw_files`` table. Before it enters the table
+a note, ``raw/!pending/<name>``, says so, and before it leaves it another one, ``<name>.leaving``: what the table does
+not know and no note names was complete once, and is never removed. Log-probs are stored as float32 with
+BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher levels gain less than 1 %.
 
-``raw/<run>/!incomplete.json`` says which steps of a run the raw tokens on the disk cannot measure, for making a new store. Numbers of such a step would be of some of its sequences only; unknown is right, and a part of it is wrong.
-``raw/<run>/!moved.json`` says which of its raw files are in the object store, and which steps could not be measured even with all of them.
+``raw/<run>/!incomplete.json`` says which steps of a run the raw tokens on the disk cannot measure, for making a new
+store. Numbers of such a step would be of some of its sequences only; unknown is right, and a part of it is wrong.
+``raw/<run>/!moved.json`` says which of its raw files are in the object store, and which steps could not be measured
+even with all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ RAW_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "rollout": pa.schema([*_KEY, *ROLLOUT]),
 }
 
-# No run is ever called so: "!" is quoted in the folder of a run. Views read by pattern, and a pattern must match something.
+# No run is ever called so: "!" is quoted in the folder of a run. Views read by pattern, and a pattern must match
+# something.
 _NO_RUN: Final = "!none"
 _SUFFIX: Final = ".parquet"
 OTHER_BYTES: Final = "its bytes do not match the checksum in its name"
@@ -66,7 +69,8 @@ EVERY_STEP: Final[Steps] = (-(1 << 63), (1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A Parquet file that has been written durably. `path` is relative to the home; `location`: address of its object, None: on the disk.
+    """A Parquet file that has been written durably. `path` is relative to the home; `location`: address of its object,
+    None: on the disk.
 
     `sums`: see `block_sums`; None: not known.
     """
@@ -83,7 +87,8 @@ def raw_dir(home: Home, run: str, kind: str) -> Path:
 
 
 def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> RawFile:
-    """Writes `table` (`RAW_SCHEMAS[kind]`) to a new file, noted as pending; when this returns it is on disk. Raises `OSError`."""
+    """Writes `table` (`RAW_SCHEMAS[kind]`) to a new file, noted as pending; when this returns it is on disk. Raises
+    `OSError`."""
     folder = raw_dir(home, run, kind)
     make_durable(folder)
     path = unfinished = folder / f"{uuid.uuid4().hex}{_UNFINISHED}"
@@ -151,7 +156,8 @@ def notes_of(home: Home, paths: Iterable[str]) -> list[str]:
 
 
 def remove_files(home: Home, paths: Iterable[str]) -> None:
-    """Removes files by their name relative to the home, with their notes; one that is gone already is none of our worries."""
+    """Removes files by their name relative to the home, with their notes; one that is gone already is none of our
+    worries."""
     for path in paths:
         (home.path / path).unlink(missing_ok=True)
         if path.endswith(_SUFFIX):
@@ -160,10 +166,11 @@ def remove_files(home: Home, paths: Iterable[str]) -> None:
 
 
 def settle_pending(home: Home, registered: set[str]) -> tuple[list[str], list[str]]:
-    """Ends what a killed service had begun: of the files noted as pending, those that the store does not know are removed.
+    """Ends what a killed service had begun: of the files noted as pending, those that the store does not know are
+    removed.
 
-    → the files that the store does not know although they are complete, and the folders that cannot be listed, relative to the home.
-    A pending file that may be in one of these keeps its note, so that the next start continues.
+    → the files that the store does not know although they are complete, and the folders that cannot be listed, relative
+    to the home. A pending file that may be in one of these keeps its note, so that the next start continues.
     """
     files, unlisted = _files(home)
     notes = below(home.raw / _PENDING, 1)[0]
@@ -179,7 +186,8 @@ def settle_pending(home: Home, registered: set[str]) -> tuple[list[str], list[st
 
 
 def unknown_files(home: Home, registered: set[str]) -> tuple[list[str], list[str]]:
-    """The files that the store does not know although they are complete, and the folders that cannot be listed; relative to the home."""
+    """The files that the store does not know although they are complete, and the folders that cannot be listed;
+    relative to the home."""
     pending = {note.stem for note in below(home.raw / _PENDING, 1)[0]}
     files, unlisted = _files(home)
     complete = {home.relative(path) for path in files if path.suffix == _SUFFIX and path.stem not in pending}
@@ -244,8 +252,8 @@ class _Checksummed(io.BufferedWriter):
 
 def _write(path: Path, kind: str, table: pa.Table, tokens: int) -> int:
     """→ the checksum of the file."""
-    # Measured: splitting the bytes of token ids is 10 times as fast as a dictionary, and smaller. Advantages are mostly constant
-    # within a sequence, which zstd alone turns into nothing.
+    # Measured: splitting the bytes of token ids is 10 times as fast as a dictionary, and smaller. Advantages are mostly
+    # constant within a sequence, which zstd alone turns into nothing.
     split = [f"{field.name}.list.element" for field in RAW_SCHEMAS[kind] if _is_split(field)]
     with _Checksummed(io.FileIO(path, "wb")) as file:
         pq.write_table(
@@ -291,9 +299,11 @@ def note_incomplete(home: Home, run: str, first: int, last: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MovedFiles:
-    """A run's raw files in the object store (relative to the home), and between which steps some lack raw tokens even with all of them.
+    """A run's raw files in the object store (relative to the home), and between which steps some lack raw tokens even
+    with all of them.
 
-    `files`: with the first and last step that a file of training has; None: not known, as of rollouts, which may be trained on later.
+    `files`: with the first and last step that a file of training has; None: not known, as of rollouts, which may be
+    trained on later.
     """
 
     files: Mapping[str, Steps | None]
@@ -316,7 +326,8 @@ def _moved_paths(said: Any) -> dict[str, Steps | None]:
 
 
 def note_moved(home: Home, run: str, moved: MovedFiles, removed: Collection[str], incomplete: Steps) -> None:
-    """Adds to what is noted of a run, but for the files that were `removed`; `incomplete`: as of the disk alone. Raises `StoreError`.
+    """Adds to what is noted of a run, but for the files that were `removed`; `incomplete`: as of the disk alone. Raises
+    `StoreError`.
 
     A file stays noted that this store does not list: an earlier store may have moved it, and could not be asked.
     """

@@ -1,11 +1,13 @@
-"""Whether what lies below ``raw/``, or a prefix of an object store, is this store's: if not, nothing there is written, moved or removed, and nothing is forgotten.
+"""Whether what lies below ``raw/``, or a prefix of an object store, is this store's: if not, nothing there is written,
+moved or removed, and nothing is forgotten.
 
-The store is what operators lose, restore, copy and mount. So ``raw/!store.json`` names the store that wrote there and the home it was
-used from, and is locked while a process works with it. Files that are all gone at once, or belong to another store, mean a mount, a copy or
-a lost store; which one it is, only a person can tell.
+The store is what operators lose, restore, copy and mount. So ``raw/!store.json`` names the store that wrote there and
+the home it was used from, and is locked while a process works with it. Files that are all gone at once, or belong to
+another store, mean a mount, a copy or a lost store; which one it is, only a person can tell.
 
-As ``raw/`` does, a prefix of an object store carries the id of the store that writes there and the home it is used from. Two homes on
-one prefix, a copied home, or a prefix that someone else has filled are a mistake that only a person can put right.
+As ``raw/`` does, a prefix of an object store carries the id of the store that writes there and the home it is used
+from. Two homes on one prefix, a copied home, or a prefix that someone else has filled are a mistake that only a person
+can put right.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ class RawOwnership:
             self._unlock()
 
     def adopt(self) -> None:
-        """Makes the files this store's, whosever they were. Raises `StoreError` when another home or process uses them."""
+        """Makes the files this store's, whosever they were. Raises `StoreError` when another home or process uses
+        them."""
         with self._turn:
             self.problem = self._or_unreadable(self._take_over)
             if self.problem:
@@ -103,7 +106,8 @@ class RawOwnership:
 
     @contextmanager
     def rebuilding(self) -> Iterator[None]:
-        """Until this block has come to its end, here or in a later process, the files may be used for nothing else. Raises `StoreError`."""
+        """Until this block has come to its end, here or in a later process, the files may be used for nothing else.
+        Raises `StoreError`."""
         note = self._home.raw / _REBUILDING
         try:
             note.touch()
@@ -247,7 +251,8 @@ class ObjectOwnership:
         self.problem: str | None = None  # as seen last
 
     def require(self, prefix: str) -> None:
-        """Raises `ObjectStoreError`, one sentence that says what to do, unless the objects below `prefix` are this store's."""
+        """Raises `ObjectStoreError`, one sentence that says what to do, unless the objects below `prefix` are this
+        store's."""
         with self._turn:
             if time.monotonic() - self._trusted.get(prefix, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
                 return
@@ -267,7 +272,8 @@ class ObjectOwnership:
         self.require(prefix)
 
     def adopt(self, prefix: str, earlier: str | None) -> str | None:
-        """Makes the objects this store's if it has written them, or `earlier`, in whose place it is; → why they are not. Raises `ObjectStoreError`."""
+        """Makes the objects this store's if it has written them, or `earlier`, in whose place it is; → why they are
+        not. Raises `ObjectStoreError`."""
         with self._turn:
             said = self._said(prefix)
             if said is not None and said.store == earlier and not self._is_used_elsewhere(said):
@@ -291,7 +297,8 @@ class ObjectOwnership:
         return None
 
     def _is_used_elsewhere(self, said: _Mark) -> bool:
-        """Whether another home of the same store may still be in use: a copy. One that was moved leaves nothing behind."""
+        """Whether another home of the same store may still be in use: a copy. One that was moved leaves nothing
+        behind."""
         if said.home == str(self._home.path):
             return False
         return said.host != socket.gethostname() or (Path(said.home) / self._home.database.name).exists()

@@ -34,10 +34,11 @@ def files_of(
     params: Mapping[str, Any],
     damaged: DamagedFiles,
 ) -> dict[str, list[str] | datetime | None]:
-    """Values of the parameters `names`: the files that may hold what `params` ask for, by the ledger; and times, if there are objects.
+    """Values of the parameters `names`: the files that may hold what `params` ask for, by the ledger; and times, if
+    there are objects.
 
-    A view over all runs opens every file of the home; an object that is not needed costs a round trip, and is not opened. Raises `QueryError`
-    when a file is not what was written.
+    A view over all runs opens every file of the home; an object that is not needed costs a round trip, and is not
+    opened. Raises `QueryError` when a file is not what was written.
     """
     asked = {"run": params["run"], "segments": params.get("segments"), **_steps(params)}
     places = cursor.execute(statement("raw_places"), asked).fetchall()
@@ -57,7 +58,8 @@ def files_of(
 
 
 def _times(cursor: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> dict[str, datetime | None]:
-    """Between which times the engine sampled what these steps trained on: of a merged file, only rows of that time are read."""
+    """Between which times the engine sampled what these steps trained on: of a merged file, only rows of that time are
+    read."""
     if asked["first"] is None or asked["last"] is None:
         return dict.fromkeys(_TIMES)
     steps = {name: asked[name] for name in ("run", "first", "last")}
@@ -76,7 +78,8 @@ def place(home: Home, path: str, location: str | None) -> str:
 
 
 def object_path(location: str) -> str:
-    """An address as DuckDB is given it, without "%": DuckDB decodes those of an address, and refuses one that leads upwards then."""
+    """An address as DuckDB is given it, without "%": DuckDB decodes those of an address, and refuses one that leads
+    upwards then."""
     return PREFIX + location.replace("=", "=3D").replace("%", "=25")
 
 

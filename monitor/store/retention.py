@@ -1,9 +1,9 @@
 """How long raw tokens are kept, and in files of which size. Statistics, metrics and events are never removed.
 
-A file leaves the store in one transaction (or is replaced by a merged one in one) and the disk afterwards, when no read that began
-before needs it any more and a checkpoint of the store does without it: queries see every token once or not at all, never twice. It is
-noted as pending first: killed in between, the next start of ingest removes it. Files that are all gone at once are never forgotten:
-that is a mount, not someone who tidied up.
+A file leaves the store in one transaction (or is replaced by a merged one in one) and the disk afterwards, when no read
+that began before needs it any more and a checkpoint of the store does without it: queries see every token once or not
+at all, never twice. It is noted as pending first: killed in between, the next start of ingest removes it. Files that
+are all gone at once are never forgotten: that is a mount, not someone who tidied up.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _SORT_KEYS: Final = {"training": ("step", "segment_id", "row"), "rollout": ("tim
 class RetentionPolicy:
     """Limits of raw tokens; None: no limit. The oldest go first.
 
-    `max_bytes` is for the whole home, `max_run_bytes` for each run, `max_age` since ingest. Sizes are those of the disk: what an object
-    store holds counts for `max_age` only.
+    `max_bytes` is for the whole home, `max_run_bytes` for each run, `max_age` since ingest. Sizes are those of the
+    disk: what an object store holds counts for `max_age` only.
     """
 
     max_bytes: int | None = 50 * GIB
@@ -78,7 +78,8 @@ class Kept:
 
 @dataclass(slots=True)
 class RetentionReport:
-    """What one run did. `raw_bytes`: what is kept on the disk now. `max_…`: the limits it went by; None: no such limit."""
+    """What one run did. `raw_bytes`: what is kept on the disk now. `max_…`: the limits it went by; None: no such
+    limit."""
 
     removed_files: int = 0
     removed_bytes: int = 0
@@ -113,7 +114,8 @@ class Retention:
             return self._run(now or datetime.now(UTC), policy, compact=compact)
 
     def merge(self, files: Iterable[Kept]) -> None:
-        """Merges small files that are still there, however few, because nothing will join them any more. Raises `StoreError`."""
+        """Merges small files that are still there, however few, because nothing will join them any more. Raises
+        `StoreError`."""
         with self._turn:
             self._store.raw.require()
             there = {file.path for file in self._undamaged() if file.location is None}
@@ -151,7 +153,8 @@ class Retention:
         return [file for file in self.files() if file.path not in self._store.raw.damaged]
 
     def forget_missing(self) -> int:
-        """Forgets every file that is gone, even if all are: someone has said that they are gone for good. → how many; raises `StoreError`."""
+        """Forgets every file that is gone, even if all are: someone has said that they are gone for good. → how many;
+        raises `StoreError`."""
         missing = self._missing(self.files())
         self._unregister(missing)
         return len(missing)

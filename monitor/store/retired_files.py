@@ -1,7 +1,7 @@
 """Files about to leave the home: removed once nothing can need them any more.
 
-Two things may: a read that began before their retirement, and a start after a crash that finds the store as its last checkpoint left
-it. So a file goes when those reads have ended and a checkpoint has come after it.
+Two things may: a read that began before their retirement, and a start after a crash that finds the store as its last
+checkpoint left it. So a file goes when those reads have ended and a checkpoint has come after it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class RetiredFiles:
             self._finished(number)
 
     def retire(self, paths: list[str], *, nbytes: int = 0, read: bool = True) -> None:
-        """Has files (relative to the home) removed when nothing needs them any more. `read`: whether reads may; `nbytes`: their size."""
+        """Has files (relative to the home) removed when nothing needs them any more. `read`: whether reads may;
+        `nbytes`: their size."""
         with self._lock:
             readers = set(self._running) if read else set()
             self._waiting.append(_Retired(paths, readers, nbytes, time.monotonic()))
@@ -63,7 +64,8 @@ class RetiredFiles:
         self._sweep()
 
     def let_copies_go(self) -> None:
-        """Gives up files whose content is committed and durable, too: a disk must not fill up with what only a torn log would need."""
+        """Gives up files whose content is committed and durable, too: a disk must not fill up with what only a torn log
+        would need."""
         with self._lock:
             copies = [retired for retired in self._waiting if retired.nbytes]
             self._waiting = [retired for retired in self._waiting if not retired.nbytes]

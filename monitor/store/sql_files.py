@@ -1,6 +1,7 @@
 """SQL statements of the monitor, read by name from ``monitor/sql``, each with its grain and inputs in its header.
 
-A long statement is a file. The short ones about a subject are in one: ``outbox.sql`` has ``outbox_due``, which begins with ``-- outbox_due: ``.
+A long statement is a file. The short ones about a subject are in one: ``outbox.sql`` has ``outbox_due``, which begins
+with ``-- outbox_due: ``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def statement(name: str) -> str:
 
 @lru_cache(maxsize=1024)  # other processes ask by name, too
 def _of_subject(subject: str) -> dict[str, str]:
-    """The statements in ``sql/<subject>.sql`` by name: one that has the file's own name, or several that begin with it."""
+    """The statements in ``sql/<subject>.sql`` by name: one that has the file's own name, or several that begin with
+    it."""
     file = _folder() / f"{subject}.sql"
     if not file.is_file():
         return {}

@@ -1,10 +1,11 @@
 """The store: the one owner of a home's DuckDB file. Other code never gets a connection.
 
-Writes go through `Store.transaction`, one at a time; reads run beside them on a snapshot. People's statements never come here: they
-run in processes of their own (`free_sql`), which get rows from a `Store.snapshot`.
+Writes go through `Store.transaction`, one at a time; reads run beside them on a snapshot. People's statements never
+come here: they run in processes of their own (`free_sql`), which get rows from a `Store.snapshot`.
 
-DuckDB invalidates its whole instance on a fatal error such as a full disk; what was committed survives. The store notices,
-reopens the file, and raises `StoreError` for the transaction that was lost, so that its caller can try again later.
+DuckDB invalidates its whole instance on a fatal error such as a full disk; what was committed survives. The store
+notices, reopens the file, and raises `StoreError` for the transaction that was lost, so that its caller can try again
+later.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ _FIRST_BATCH: Final = 2048  # rows: DuckDB's own unit; a larger batch would be c
 _WATCH_SECONDS: Final = 0.1
 _LOCKED_SECONDS: Final = 20.0
 LOCKED: Final = "set lock"  # what DuckDB says of a file that another process has open
-# A checkpoint takes 10 to 200 ms of the processor, and whoever writes waits for it; what it covers is kept twice until then. DuckDB makes
-# one by itself only when its log is large (`checkpoint_threshold`).
+# A checkpoint takes 10 to 200 ms of the processor, and whoever writes waits for it; what it covers is kept twice until
+# then. DuckDB makes one by itself only when its log is large (`checkpoint_threshold`).
 _CHECKPOINT_SECONDS: Final = 30.0
 _CHECKPOINT_ATTEMPTS: Final = 20
 _CHECKPOINT_PAUSE: Final = 0.01
@@ -78,7 +79,8 @@ _DAMAGE: Final = (
 _MOST_RETIRED: Final = 256 * MIB
 _MOST_RETIRED_SECONDS: Final = 120.0  # beside reads that never pause, DuckDB refuses every checkpoint
 
-# DuckDB would rather have relations asked for Arrow. Those plan a statement twice, which takes longer than all that most of ours do.
+# DuckDB would rather have relations asked for Arrow. Those plan a statement twice, which takes longer than all that
+# most of ours do.
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
 
 
@@ -115,8 +117,8 @@ class Store:
 
         Args:
             home: which home; its owner's lock is the caller's business.
-            read_only: nothing is created or upgraded, and no service may be running; one of an older logprobe, or of a home that was
-                moved, is read from a temporary copy.
+            read_only: nothing is created or upgraded, and no service may be running; one of an older logprobe, or of a
+                home that was moved, is read from a temporary copy.
             memory_limit: of DuckDB, as in ``"4GB"``; None: `limits.store_memory`.
             threads: of DuckDB; None: one per core.
 
@@ -153,8 +155,8 @@ class Store:
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor inside one transaction: committed at the end of the block, rolled back when the block raises.
 
-        One at a time in the process; not to be nested. Errors of DuckDB surface as `StoreError`, nothing of the transaction
-        remains.
+        One at a time in the process; not to be nested. Errors of DuckDB surface as `StoreError`, nothing of the
+        transaction remains.
         """
         if getattr(self._local, "writing", False):
             raise StoreError("this thread already has an open transaction; transactions do not nest")
@@ -187,9 +189,11 @@ class Store:
         first: int | None = None,
         stop: threading.Event | None = None,
     ) -> pa.Table:
-        """The rows of one read-only statement (SELECT, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) of our own, seen on one snapshot.
+        """The rows of one read-only statement (SELECT, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) of our own, seen on one
+        snapshot.
 
-        It runs in this process, with its rights and its memory: nothing that people typed may come here, see `free_sql.service`.
+        It runs in this process, with its rights and its memory: nothing that people typed may come here, see
+        `free_sql.service`.
 
         Args:
             sql: one statement. Any other kind is refused, however it is dressed up.
@@ -212,8 +216,8 @@ class Store:
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """The rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
 
-        `params` fill its ``$name`` places; a statement may join with the Arrow table `incoming` under that name. One that reads raw
-        tokens of a run is told here which files may hold them, unless `params` names them.
+        `params` fill its ``$name`` places; a statement may join with the Arrow table `incoming` under that name. One
+        that reads raw tokens of a run is told here which files may hold them, unless `params` names them.
         """
         sql = statement(name)
         wanted = raw_places.wanted(sql, params)
@@ -231,9 +235,11 @@ class Store:
         return self._read(work)
 
     def read_together(self, work: Callable[[Source], T], incoming: pa.Table | None = None) -> T:
-        """`work` with its own source: of stored statements that read no raw tokens, all on one snapshot. Raises as `query` does.
+        """`work` with its own source: of stored statements that read no raw tokens, all on one snapshot. Raises as
+        `query` does.
 
-        `incoming` is made known once; that takes as long as a small statement. `work` may be called again and must change nothing.
+        `incoming` is made known once; that takes as long as a small statement. `work` may be called again and must
+        change nothing.
         """
 
         def together(cursor: duckdb.DuckDBPyConnection) -> T:
@@ -243,10 +249,12 @@ class Store:
         return self._read(together)
 
     def raw_places(self, **files: pa.ChunkedArray) -> dict[str, list[str]]:
-        """Where the registered raw files in these columns lie (named relative to the home; null: none), each column under the name of its kind.
+        """Where the registered raw files in these columns lie (named relative to the home; null: none), each column
+        under the name of its kind.
 
-        By the statements' parameters ``<kind>_files``; with the file without rows, which has the columns that an earlier logprobe did not
-        write. Inside `holding_files` they can be read until its end. Raises as `read` does, also for a file that is not what was written.
+        By the statements' parameters ``<kind>_files``; with the file without rows, which has the columns that an
+        earlier logprobe did not write. Inside `holding_files` they can be read until its end. Raises as `read` does,
+        also for a file that is not what was written.
         """
         names = {kind: column.drop_null().unique().to_pylist() for kind, column in files.items()}
         found = queries.raw_locations(self, paths=[name for of_kind in names.values() for name in of_kind]).to_pylist()
@@ -268,7 +276,8 @@ class Store:
         table: str = "",
         **params: Any,
     ) -> None:
-        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`, `table` for its ``{table}``."""
+        """Runs the stored statement ``sql/<name>.sql`` inside a `transaction`; parameters as for `read`, `table` for
+        its ``{table}``."""
         with _registered(cursor, incoming):
             cursor.execute(self._statement(cursor, name, table), params or None)
 
@@ -282,7 +291,8 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """The tables of this moment, for rows to be read from; no raw file is removed meanwhile. Raises `QueryError`."""
+        """The tables of this moment, for rows to be read from; no raw file is removed meanwhile. Raises
+        `QueryError`."""
         with self._files.reading():
             cursor = self._own_cursor()
             try:
@@ -324,9 +334,11 @@ class Store:
         views.refresh_steps(cursor)
 
     def note_incomplete_steps(self, removed: Collection[str] = ()) -> None:
-        """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises `StoreError`.
+        """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises
+        `StoreError`.
 
-        `removed`: raw files (named relative to the home) that are in the object store no more, because this store said so.
+        `removed`: raw files (named relative to the home) that are in the object store no more, because this store said
+        so.
         """
         moved: dict[str, dict[str, Steps | None]] = {}
         for file in queries.raw_files(self).to_pylist():
@@ -346,14 +358,17 @@ class Store:
         return self._files.oldest()
 
     def retire(self, paths: Iterable[str], *, nbytes: int = 0, read: bool = True) -> None:
-        """Has files (named relative to the home) removed after the next checkpoint, once no read that may still need them is running.
+        """Has files (named relative to the home) removed after the next checkpoint, once no read that may still need
+        them is running.
 
-        To be called after the transaction that made them superfluous. `read`: whether reads may need them; `nbytes`: their size.
+        To be called after the transaction that made them superfluous. `read`: whether reads may need them; `nbytes`:
+        their size.
         """
         self._files.retire(list(paths), nbytes=nbytes, read=read)
 
     def checkpoint_when_due(self) -> None:
-        """Moves the log into the database file when retired files have waited for it long enough. Raises `StoreError`."""
+        """Moves the log into the database file when retired files have waited for it long enough. Raises
+        `StoreError`."""
         nbytes, seconds = self._files.waiting()
         if nbytes < _MOST_RETIRED and seconds < _CHECKPOINT_SECONDS:
             return
@@ -361,7 +376,8 @@ class Store:
             self._files.let_copies_go()
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the database file, and removes the files that waited for it. Raises `StoreError`."""
+        """Moves the write-ahead log into the database file, and removes the files that waited for it. Raises
+        `StoreError`."""
         if not self.try_checkpoint():
             raise StoreError(f"{self.home.database}: no checkpoint while others read; it is repeated")
 
@@ -422,7 +438,8 @@ class Store:
         return found
 
     def _is_up_to_date(self) -> bool:
-        """Whether schema and views are this version's, and the views look for raw files where the home is now: it may have been moved."""
+        """Whether schema and views are this version's, and the views look for raw files where the home is now: it may
+        have been moved."""
         version = self.query("SELECT coalesce(max(version), 0) AS version FROM schema_versions")["version"][0].as_py()
         if version < migrations()[-1].version:
             return False
@@ -488,7 +505,8 @@ class Store:
         return cursor
 
     def _reach_objects(self, cursor: duckdb.DuckDBPyConnection, objects: Sequence[str]) -> None:
-        """Lets DuckDB open these objects, as `raw_places` names them. Later than at the start, because few homes have any and the libraries take a while to load."""
+        """Lets DuckDB open these objects, as `raw_places` names them. Later than at the start, because few homes have
+        any and the libraries take a while to load."""
         from logprobe.monitor.objects.files import PROTOCOL, ObjectFiles  # noqa: PLC0415
 
         with self._state:
@@ -503,7 +521,8 @@ class Store:
         self._recover(cursor)
 
     def _recover(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Reopens the file if a fatal error has invalidated the instance. Says whether `cursor` is of no use any more."""
+        """Reopens the file if a fatal error has invalidated the instance. Says whether `cursor` is of no use any
+        more."""
         with self._state:
             if cursor not in self._cursors:
                 return True  # another thread has been faster
@@ -591,8 +610,8 @@ class _Together:
 class _MovedError(QueryError):
     """A read failed for a reason that will pass, and is worth another attempt.
 
-    Either the store had to be reopened, or a raw file that no longer counts, but was still there when the views' pattern was
-    resolved, has been removed since.
+    Either the store had to be reopened, or a raw file that no longer counts, but was still there when the views'
+    pattern was resolved, has been removed since.
     """
 
 
@@ -600,7 +619,8 @@ class _MovedError(QueryError):
 def _ended_by(
     cursor: duckdb.DuckDBPyConnection, seconds: float | None, stop: threading.Event | None
 ) -> Iterator[list[str]]:
-    """Interrupts what runs on `cursor` after `seconds`, or once `stop` is set; says why in the list, which is empty before."""
+    """Interrupts what runs on `cursor` after `seconds`, or once `stop` is set; says why in the list, which is empty
+    before."""
     why: list[str] = []
     if seconds is None and stop is None:
         yield why
@@ -653,7 +673,8 @@ def _fetch(
 
 def _confine(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
     """From here on SQL reaches no file outside ``raw/`` and its objects, no Python variable and no setting."""
-    # DuckDB compares a pattern with the folders as text, so a home with "[" in its path needs its pattern's spelling, too.
+    # DuckDB compares a pattern with the folders as text, so a home with "[" in its path needs its pattern's spelling,
+    # too.
     folders = sorted({str(home.raw), raw_places.escape_glob(str(home.raw)), str(home.raw.resolve())})
     objects = [f"{raw_places.PREFIX}{scheme}:" for scheme in raw_places.SCHEMES]
     allowed = ", ".join(raw_places.literal(folder) for folder in [*folders, *objects])

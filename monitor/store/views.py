@@ -1,8 +1,8 @@
 """The views of the store: what plain SQL sees.
 
-Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``, as are expressions with parameters. They are compared at every start, so
-they follow the code and a home that was moved. ``steps`` is wide: it gets a column for every metric and every scalar that the store
-has seen.
+Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``, as are expressions
+with parameters. They are compared at every start, so they follow the code and a home that was moved. ``steps`` is wide:
+it gets a column for every metric and every scalar that the store has seen.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ _SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
 
 
 def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Creates or replaces every view, in one transaction; does nothing, and needs no disk space, if all are up to date."""
+    """Creates or replaces every view, in one transaction; does nothing, and needs no disk space, if all are up to
+    date."""
     wanted = mark(home)
     if wanted == _mark(cursor):
         return
@@ -79,7 +80,8 @@ def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
 
 
 def mark(home: Home) -> str:
-    """Fingerprint of the views' definitions, which name the folder of the home; the answer to `MARK` if all are up to date."""
+    """Fingerprint of the views' definitions, which name the folder of the home; the answer to `MARK` if all are up to
+    date."""
     # A view with "*" is bound to the columns of the day it was made, so the schemas are part of what it says.
     columns = [str(schema.names) for schema in RAW_SCHEMAS.values()]
     return hashlib.sha256("".join([*_definitions(home), statement("view_steps"), *columns]).encode()).hexdigest()

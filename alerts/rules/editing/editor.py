@@ -1,8 +1,10 @@
-"""Editing the rules of a home from a page: see them, try one out, save, disable and delete it. Done by the service, which reads them again.
+"""Editing the rules of a home from a page: see them, try one out, save, disable and delete it. Done by the service,
+which reads them again.
 
-What is saved goes into a file of the editor's own, `rule_file.OVERLAY`, over the files that people write, which stay as they are. It is
-written as a whole, atomically, and only if no one has changed any of the files since they were looked at. A rule that is wrong is refused
-with its line and words. The comments and the order of everything else in the file stay.
+What is saved goes into a file of the editor's own, `rule_file.OVERLAY`, over the files that people write, which stay as
+they are. It is written as a whole, atomically, and only if no one has changed any of the files since they were looked
+at. A rule that is wrong is refused with its line and words. The comments and the order of everything else in the file
+stay.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Layer(NamedTuple):
 
 
 class ListedRule(TypedDict):
-    """A rule for a list. `special`: another one is in force for the run. `below`: what files say below the entry; `own`: it is the editor's."""
+    """A rule for a list. `special`: another one is in force for the run. `below`: what files say below the entry;
+    `own`: it is the editor's."""
 
     name: str
     severity: str
@@ -64,7 +67,8 @@ class ListedRule(TypedDict):
 
 
 class Listed(TypedDict):
-    """The rules of a home. `problem`: why what the files say is not in effect; `runs`: patterns of runs with rules of their own."""
+    """The rules of a home. `problem`: why what the files say is not in effect; `runs`: patterns of runs with rules of
+    their own."""
 
     file: str
     fingerprint: str
@@ -85,8 +89,9 @@ class OtherTrial(TypedDict):
 class Tried(TypedDict):
     """What came of trying a rule out.
 
-    `problems`: lines that say what is wrong, counted in the text. `untestable`: why it cannot be tried. `trial`: of the run that is open.
-    `others`: of as many of the newest other runs as there was time for. `lost`: what of the text does not stay.
+    `problems`: lines that say what is wrong, counted in the text. `untestable`: why it cannot be tried. `trial`: of the
+    run that is open. `others`: of as many of the newest other runs as there was time for. `lost`: what of the text does
+    not stay.
     """
 
     problems: list[str]
@@ -125,7 +130,8 @@ def row(rule: Rule, layers: Sequence[Layer], in_force: Mapping[str, Rule]) -> Li
 
 
 def form(rule: Rule, *, shipped: bool) -> Mapping[str, object] | None:
-    """The fields of a guided form; None: the rule says more than the form has room for. What is `shipped` stays below an entry."""
+    """The fields of a guided form; None: the rule says more than the form has room for. What is `shipped` stays below
+    an entry."""
     when, said = rule.when, rule.annotations
     if not isinstance(when, Threshold) or (when.above is not None and when.below is not None):
         return None
@@ -281,7 +287,8 @@ def _saved(texts: Texts, document: Document) -> tuple[Edited, str, str]:
 
 
 def _switched(texts: Texts, document: Document) -> tuple[Edited, str, str]:
-    """``{"name", "on"}``. What another file defines gets an entry here; one that says nothing else goes when it is enabled again."""
+    """``{"name", "on"}``. What another file defines gets an entry here; one that says nothing else goes when it is
+    enabled again."""
     name, on = actions.text(document, "name"), document.get("on") is True
     text = texts[OVERLAY]
     own = _entries(text)

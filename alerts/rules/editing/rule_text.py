@@ -1,7 +1,7 @@
 """Changing single entries in the text of a rule file, so that everything else in it stays as someone wrote it. Pure.
 
-An entry is put in, replaced or taken out between the lines of the others; comments elsewhere, and the order, stay. What the file then
-means is compared with what it meant before: if more than that entry has changed, nothing is returned.
+An entry is put in, replaced or taken out between the lines of the others; comments elsewhere, and the order, stay. What
+the file then means is compared with what it meant before: if more than that entry has changed, nothing is returned.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A file's new text; `first_line` is the entry's line in it, counted from 1; 0: nowhere. `lost`: what did not stay."""
+    """A file's new text; `first_line` is the entry's line in it, counted from 1; 0: nowhere. `lost`: what did not
+    stay."""
 
     text: str
     first_line: int = 0
@@ -45,7 +46,8 @@ class Edited:
 
 
 def entries(text: str) -> list[Entry]:
-    """The rules for all runs that a file's text names, in its order. Raises `ConfigurationError` when it is invalid YAML."""
+    """The rules for all runs that a file's text names, in its order. Raises `ConfigurationError` when it is invalid
+    YAML."""
     sequence = _sequence(text)
     if sequence is None:
         return []
@@ -62,7 +64,8 @@ def put(text: str, entry: str, was: str | None) -> Edited:
         was: name of the rule to replace; None: it is a new one.
 
     Raises:
-        ConfigurationError: `entry` is not one mapping, with its line; or it cannot be put there without changing something else.
+        ConfigurationError: `entry` is not one mapping, with its line; or it cannot be put there without changing
+            something else.
     """
     given = located.plain(one(entry))
     edited, lost = _in_lines(text)
@@ -156,7 +159,8 @@ def _outdented(line: str, column: int) -> str:
 
 
 def _in_lines(text: str) -> tuple[str, str]:
-    """The text with its rules one below the other, and what that cost: ``rules: [{…}, {…}]`` has no lines of their own."""
+    """The text with its rules one below the other, and what that cost: ``rules: [{…}, {…}]`` has no lines of their
+    own."""
     sequence = _sequence(text)
     if sequence is None or not sequence.flow_style:
         return text, ""
@@ -210,7 +214,8 @@ def _emptied(lines: list[str]) -> str:
 
 
 def _check(before: str, after: str, was: str | None, given: Any) -> None:
-    """Raises `ConfigurationError` unless the rule `was` alone has become `given` (None: gone; `was` None: it is new)."""
+    """Raises `ConfigurationError` unless the rule `was` alone has become `given` (None: gone; `was` None: it is
+    new)."""
     expected = _meaning(before)
     rules = list(_changed(expected.pop(_KEY, None) or [], was, given))
     found = _meaning(after)

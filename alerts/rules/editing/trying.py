@@ -1,6 +1,8 @@
-"""What one rule would have said in runs that are stored: when it would have been pending and firing, and about which values.
+"""What one rule would have said in runs that are stored: when it would have been pending and firing, and about which
+values.
 
-The same functions as in the service look at the same steps in the same order; only how many steps, and for how long, is bounded.
+The same functions as in the service look at the same steps in the same order; only how many steps, and for how long, is
+bounded.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class Trial:
         run: which.
         steps: looked at.
         cut: whether there were more.
-        fired: (slice or None, first step that fired, last one) of every episode; the last of one that continues is the newest step.
+        fired: (slice or None, first step that fired, last one) of every episode; the last of one that continues is the
+            newest step.
         spans: (phase, first step, last step) by slice, of all phases but normal and no data.
         values: (step, value) by slice, as the rule judges them: a median where it has a window.
         limits: (words, value) that they are compared with.

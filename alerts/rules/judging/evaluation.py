@@ -1,7 +1,7 @@
 """One run's alerts, step after step: which rules fire, and what has to be told. Pure; `ledger` keeps what is returned.
 
-What is told follows from comparing how an alert stands with the last notification about it. So a restart, a missed tick, a silence
-that ends or a changed rule need no handling of their own: the difference is told, once.
+What is told follows from comparing how an alert stands with the last notification about it. So a restart, a missed
+tick, a silence that ends or a changed rule need no handling of their own: the difference is told, once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Notified:
 class Alert:
     """One rule on one slice of one run, with everything that is remembered of it.
 
-    `step`: the newest that was looked at, by the diagnosis where the rule is about one. `observation`: the newest, None before the first. `muted`: why it is not told.
+    `step`: the newest that was looked at, by the diagnosis where the rule is about one. `observation`: the newest, None
+    before the first. `muted`: why it is not told.
     """
 
     rule: Rule
@@ -85,7 +86,8 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something to tell, about `alert` as it stands; `word` is a `Notification.state`. `key` is unique within the run."""
+    """Something to tell, about `alert` as it stands; `word` is a `Notification.state`. `key` is unique within the
+    run."""
 
     alert: Alert
     word: str
@@ -98,7 +100,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What decides, besides the alerts, whether something is told. `notify_from`: older news is history; None: everything is told.
+    """What decides, besides the alerts, whether something is told. `notify_from`: older news is history; None:
+    everything is told.
 
     `accepted`: why a cause that alerts share is lived with, see `run_status.lived_with`.
     """
@@ -112,7 +115,8 @@ class Context:
 
 
 def evaluate_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert], list[Transition]]:
-    """The alerts after one more step. Those that have seen it already, and those whose rule looks at no steps, stay as they are."""
+    """The alerts after one more step. Those that have seen it already, and those whose rule looks at no steps, stay as
+    they are."""
     after, transitions = [], []
     for alert in alerts:
         if isinstance(alert.rule.when, PresentCondition) or (alert.step is not None and facts.step <= alert.step):
@@ -167,8 +171,8 @@ def evaluate_status(
 def _stands_for(alert: Alert, observation: Observation, step: int) -> int:
     """For how many steps a diagnosis speaks that has seen `step`.
 
-    What lasts has lasted since the diagnosis before. What is new stands since the finding's first step, and not before a
-    diagnosis that did not name it; of an end nothing says where it began.
+    What lasts has lasted since the diagnosis before. What is new stands since the finding's first step, and not before
+    a diagnosis that did not name it; of an end nothing says where it began.
     """
     gone = None if alert.step is None else max(0, step - alert.step)
     if (alert.state.phase, observation.verdict) in {(Phase.PENDING, "bad"), (Phase.RECOVERING, "good")}:

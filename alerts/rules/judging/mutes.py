@@ -16,7 +16,8 @@ FIELDS: Final = ("run", "rule", "severity", "cause", "slice", "metric", "layer")
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Nothing is told of alerts that match all of `matchers` (field or label → pattern with ``*`` and ``?``) until it expires."""
+    """Nothing is told of alerts that match all of `matchers` (field or label → pattern with ``*`` and ``?``) until it
+    expires."""
 
     id: str
     matchers: Mapping[str, str]
@@ -33,7 +34,8 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """An episode is acknowledged. `until`: a snooze, after which people are notified again; None: as long as it lasts."""
+    """An episode is acknowledged. `until`: a snooze, after which people are notified again; None: as long as it
+    lasts."""
 
     episode: str
     author: str
@@ -56,7 +58,8 @@ class AlertStatus:
     notified: bool  # people know that it fires
 
     def inhibits(self, other: AlertStatus) -> bool:
-        """Whether `other` should keep quiet: this one fires for the same cause, is worse, or is as bad and was told before.
+        """Whether `other` should keep quiet: this one fires for the same cause, is worse, or is as bad and was told
+        before.
 
         An alert on the verdict as a whole is of the same cause as any other.
         """

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 from logprobe.monitor.analysis import identity
 from logprobe.monitor.diagnosis.growth.judging import Judged
 
-# bad: the condition holds. between: neither that nor cleared, so nothing changes. missing: nothing to judge by. error: the rule
-# could not be evaluated.
+# bad: the condition holds. between: neither that nor cleared, so nothing changes. missing: nothing to judge by. error:
+# the rule could not be evaluated.
 Verdict = Literal["bad", "between", "good", "missing", "error"]
 # What a condition remembers from step to step: JSON's types only.
 Memory: TypeAlias = dict[str, Any]

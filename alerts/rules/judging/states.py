@@ -1,10 +1,11 @@
 """The state of one alert as plain data, and the one function that moves it on.
 
-    normal ── bad ──▶ pending ── bad for `for` steps ──▶ firing ── cleared ──▶ recovering ── for `keep_firing` steps ──▶ normal
+    normal ── bad ──▶ pending ── bad for `for` steps ──▶ firing ── cleared ──▶ recovering ── for `keep_firing` steps ──▶
+    normal
                          └─ not bad ─▶ normal              ▲ └──────── bad again ───────────────┘
 
-Without data a quiet alert is in state no_data, and a firing one keeps firing: missing data never resolves an alert. The same
-holds for a rule that cannot be evaluated (error).
+Without data a quiet alert is in state no_data, and a firing one keeps firing: missing data never resolves an alert. The
+same holds for a rule that cannot be evaluated (error).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Anything else (mail, Teams, PagerDuty, ntfy …) through the package apprise. Needs ``pip install 'logprobe[apprise]'``."""
+"""Anything else (mail, Teams, PagerDuty, ntfy …) through the package apprise. Needs ``pip install
+'logprobe[apprise]'``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Calls over the network that end in time, whatever the other side does.
 
-A socket's time limit counts from byte to byte, and there is none on a name's resolution. So a call runs in its own thread, and
-is left alone when its time is up or the service stops. While it hangs there, nothing else is sent: it might still get through.
+A socket's time limit counts from byte to byte, and there is none on a name's resolution. So a call runs in its own
+thread, and is left alone when its time is up or the service stops. While it hangs there, nothing else is sent: it might
+still get through.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Calls:
         self._left: Future[object] | None = None
 
     def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises. Raises `ChannelError` (``uncertain``) when it takes too long, or when it must stop."""
+        """What `work` returns or raises. Raises `ChannelError` (``uncertain``) when it takes too long, or when it must
+        stop."""
         if self._left is not None and not self._left.done():
             raise ChannelError("uncertain", "an earlier call is still hanging")
         future: Future[T] = Future()

@@ -19,9 +19,10 @@ class Outgoing:
 
     Attributes:
         notification: what to say.
-        thread: receipt of the first message in this channel of the incident, or of the episode that belongs to none; None: this is the
-            first, or the channel gave no receipt.
-        overtaken: whether a later message of the thread is there already, or that its incident is closed, whose place this one must not take.
+        thread: receipt of the first message in this channel of the incident, or of the episode that belongs to none;
+            None: this is the first, or the channel gave no receipt.
+        overtaken: whether a later message of the thread is there already, or that its incident is closed, whose place
+            this one must not take.
         later: whether a message of the thread has been sent.
         uncertain_since: when an attempt began of which it is not known whether the message arrived; None: it did not.
     """

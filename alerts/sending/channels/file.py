@@ -1,4 +1,5 @@
-"""Two places on this machine: a file with one JSON document per line, appended whole or not at all and never twice; and standard error."""
+"""Two places on this machine: a file with one JSON document per line, appended whole or not at all and never twice; and
+standard error."""
 
 from __future__ import annotations
 

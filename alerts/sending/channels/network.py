@@ -38,7 +38,8 @@ def network_error(error: OSError | HTTPException, secrets: Sequence[Secret]) -> 
 
 
 def checked_address(secret: Secret, what: str, *, allow_link_local: bool = False) -> Secret:
-    """`secret` itself. Raises `ConfigurationError`, without quoting it, when it is no web address, or one that `addresses` forbids."""
+    """`secret` itself. Raises `ConfigurationError`, without quoting it, when it is no web address, or one that
+    `addresses` forbids."""
     try:
         parts = urlsplit(secret.reveal())
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)

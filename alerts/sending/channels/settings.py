@@ -1,4 +1,5 @@
-"""The channels of a home: the section ``channels`` of its settings, checked to the last key, or from the environment alone.
+"""The channels of a home: the section ``channels`` of its settings, checked to the last key, or from the environment
+alone.
 
     channels:
       oncall:
@@ -141,7 +142,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Settings]:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A channel, what it wants to hear of, and how long after a lost answer it can be asked whether the message arrived."""
+    """A channel, what it wants to hear of, and how long after a lost answer it can be asked whether the message
+    arrived."""
 
     channel: Channel
     severities: frozenset[str]

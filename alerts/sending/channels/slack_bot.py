@@ -1,7 +1,7 @@
 """Slack with a bot token: one message per transition, the first one edited in place, the others in its thread.
 
-Slack knows no idempotency for callers. Each message carries the notification's key as metadata; after an attempt of unknown outcome
-the channel's recent history is searched for it before anything is sent again.
+Slack knows no idempotency for callers. Each message carries the notification's key as metadata; after an attempt of
+unknown outcome the channel's recent history is searched for it before anything is sent again.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class SlackBot:
         return _receipt(answer["channel"], answer["ts"], outgoing.notification.key)
 
     def _edit(self, thread: Receipt, notification: Notification) -> bool:
-        """Brings the thread's first message up to date; whether that is there. A reply has been posted: after a failure it is looked for."""
+        """Brings the thread's first message up to date; whether that is there. A reply has been posted: after a failure
+        it is looked for."""
         content = slack_message.message(notification)
         del content["unfurl_links"], content["unfurl_media"]  # not of chat.update
         arguments = {"channel": thread["channel"], "ts": thread["ts"], "metadata": _metadata(thread["key"]), **content}
@@ -149,7 +150,8 @@ class SlackBot:
         return None
 
     def _recent(self, outgoing: Outgoing) -> Iterator[dict[str, Any]]:
-        """Messages since the attempt of unknown outcome, in the thread and in the channel: there may have been no thread then."""
+        """Messages since the attempt of unknown outcome, in the thread and in the channel: there may have been no
+        thread then."""
         if outgoing.thread is not None:
             try:
                 yield from self._pages(self._client.conversations_replies, outgoing, ts=outgoing.thread["ts"])

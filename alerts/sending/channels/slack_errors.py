@@ -1,7 +1,7 @@
 """Slack's SDK with care: what its error codes mean for a delivery, and clients that follow no redirect.
 
-urllib's own opener follows redirects to any host, and takes the token along. The clients replace the SDK's one function that opens an
-address; a test with a server that redirects says when a newer SDK calls it otherwise.
+urllib's own opener follows redirects to any host, and takes the token along. The clients replace the SDK's one function
+that opens an address; a test with a server that redirects says when a newer SDK calls it otherwise.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def _answer(through: OpenerDirector, request: Request, timeout: int) -> dict[str
 
 T = TypeVar("T")
 
-# The SDK logs addresses and bodies, and a webhook's address is its password. This logger belongs to no tree and says nothing.
+# The SDK logs addresses and bodies, and a webhook's address is its password. This logger belongs to no tree and says
+# nothing.
 SILENT: Final = Logger("logprobe.slack", CRITICAL + 1)  # noqa: LOG001 - one from getLogger would inherit handlers
 
 _PATIENCE: Final = 1.0  # seconds that a call itself may wait for Slack; longer waits are the outbox's
@@ -124,7 +125,8 @@ def retry_handlers() -> list[RateLimitErrorRetryHandler]:
 
 
 def translated(work: Callable[[], T], secrets: Sequence[Secret]) -> T:
-    """What `work` returns; errors of the SDK and of the network become `ChannelError`, without secrets and without their cause."""
+    """What `work` returns; errors of the SDK and of the network become `ChannelError`, without secrets and without
+    their cause."""
     try:
         return work()
     except SlackApiError as error:

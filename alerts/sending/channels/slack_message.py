@@ -1,6 +1,8 @@
-"""A notification as a Slack message: Block Kit inside Slack's limits, with a colour bar and a text for where blocks are not shown.
+"""A notification as a Slack message: Block Kit inside Slack's limits, with a colour bar and a text for where blocks are
+not shown.
 
-Pure. Limits: https://docs.slack.dev/reference/block-kit/blocks (50 blocks, header 150 characters, section 3,000, field 2,000).
+Pure. Limits: https://docs.slack.dev/reference/block-kit/blocks (50 blocks, header 150 characters, section 3,000, field
+2,000).
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def fallback(notification: Notification) -> str:
 
 
 def colour(notification: Notification) -> str:
-    """By severity; of an incident, and once resolved, by that of the run, which is green only where nothing else is wrong."""
+    """By severity; of an incident, and once resolved, by that of the run, which is green only where nothing else is
+    wrong."""
     return _COLOURS.get(_standing(notification), _COLOURS["info"])
 
 
@@ -146,7 +149,8 @@ def _section(text: str) -> Block:
 
 
 def _marked(text: str) -> Block:
-    """Marked-up text in which only our own links are links: a run's name that looks like an address or a channel stays a name."""
+    """Marked-up text in which only our own links are links: a run's name that looks like an address or a channel stays
+    a name."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 

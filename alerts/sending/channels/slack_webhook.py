@@ -45,7 +45,8 @@ class SlackWebhook:
         )
 
     def send(self, outgoing: Outgoing) -> Receipt:
-        """Sends one message per transition, of an incident the first and those that must not be missed: there is no thread for the others."""
+        """Sends one message per transition, of an incident the first and those that must not be missed: there is no
+        thread for the others."""
         if outgoing.later and _may_be_missed(outgoing.notification):
             return {}
         content = slack_message.message(outgoing.notification, repeat=outgoing.uncertain_since is not None)

@@ -1,6 +1,7 @@
 """A signed JSON webhook, by the Standard Webhooks specification (https://www.standardwebhooks.com).
 
-The signature covers the notification's key and the time, so that the receiver can refuse forgeries and replays, and drop repetitions.
+The signature covers the notification's key and the time, so that the receiver can refuse forgeries and replays, and
+drop repetitions.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Webhook:
         clock: Callable[[], datetime],
         allow_link_local: bool = False,
     ) -> None:
-        """`secret`: ``whsec_`` and a key in base64, or any other text of 24 bytes or more. Raises `ConfigurationError`."""
+        """`secret`: ``whsec_`` and a key in base64, or any other text of 24 bytes or more. Raises
+        `ConfigurationError`."""
         self.name = name
         self._calls = calls
         self._secrets = (url, secret)
@@ -94,7 +96,8 @@ class Webhook:
 
 
 def key_of(secret: Secret) -> Secret:
-    """The signing key, as text of one character per byte. Raises `ConfigurationError` when it is too short, or no base64."""
+    """The signing key, as text of one character per byte. Raises `ConfigurationError` when it is too short, or no
+    base64."""
     text = secret.reveal()
     try:
         key = base64.b64decode(text.removeprefix(_PREFIX), validate=True) if text.startswith(_PREFIX) else text.encode()
@@ -115,7 +118,8 @@ def sign(key: Secret, message_id: str, seconds: int, body: bytes) -> str:
 
 
 def verify(secret: Secret, headers: Mapping[str, str], body: bytes, *, now: datetime) -> bool:
-    """Whether a request came from the holder of `secret`, and not long ago. The receiver's side, for receivers in Python.
+    """Whether a request came from the holder of `secret`, and not long ago. The receiver's side, for receivers in
+    Python.
 
     Args:
         secret: as the sender has it.

@@ -1,8 +1,10 @@
-"""What every request passes first: called by a name of ours, from a page of ours, answered with the headers that keep it so.
+"""What every request passes first: called by a name of ours, from a page of ours, answered with the headers that keep
+it so.
 
-Streamlit looks at the Host header of its websocket only, and only when told to; without that a page somewhere else can point a name
-it owns at this machine (DNS rebinding) and read the dashboard through the browser of anyone who looks at it. It also lets pages of
-other local servers in, and asks a server on the internet for this machine's address before it refuses anybody. Neither happens here.
+Streamlit looks at the Host header of its websocket only, and only when told to; without that a page somewhere else can
+point a name it owns at this machine (DNS rebinding) and read the dashboard through the browser of anyone who looks at
+it. It also lets pages of other local servers in, and asks a server on the internet for this machine's address before it
+refuses anybody. Neither happens here.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ _INLINE: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 def policy() -> str:
     """The page's Content-Security-Policy: nothing from elsewhere, and no script but files of ours and Streamlit's.
 
-    Of inline scripts only those of Streamlit's own page run, known by their hash; so markup that got into a page all the same runs
-    nothing. Streamlit imports a component's script from a blob that it made, and styles elements in place.
+    Of inline scripts only those of Streamlit's own page run, known by their hash; so markup that got into a page all
+    the same runs nothing. Streamlit imports a component's script from a blob that it made, and styles elements in
+    place.
     """
     page = files("streamlit").joinpath("static", "index.html").read_bytes()
     hashes = " ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in _INLINE.findall(page))

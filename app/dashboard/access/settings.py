@@ -1,4 +1,5 @@
-"""How far a dashboard can be reached, as `logprobe up` was told; travels to the dashboard's process in its environment."""
+"""How far a dashboard can be reached, as `logprobe up` was told; travels to the dashboard's process in its
+environment."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Permission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """`may_act`: of who signed in, None where no one has to; `unlocked`: typed the token; `direct`: no proxy in between, from this machine."""
+    """`may_act`: of who signed in, None where no one has to; `unlocked`: typed the token; `direct`: no proxy in
+    between, from this machine."""
 
     may_act: bool | None = None
     unlocked: bool = False
@@ -47,7 +49,8 @@ def permission(access: Access, visitor: Visitor) -> Permission:
 
 
 def is_direct(address: str | None, headers: Mapping[str, str]) -> bool:
-    """Whether a request came from this machine without a proxy. `address`: of the client; None: this machine, as Streamlit has it."""
+    """Whether a request came from this machine without a proxy. `address`: of the client; None: this machine, as
+    Streamlit has it."""
     names = {name.lower() for name in headers}
     return (address is None or is_loopback(address)) and not names.intersection(_FORWARDED)
 
@@ -125,7 +128,8 @@ def is_address(host: str) -> bool:
 
 
 def host_names(access: Access) -> frozenset[str]:
-    """Names, in lower case, under which the dashboard may be called; for one that listens beyond this machine, its own as well."""
+    """Names, in lower case, under which the dashboard may be called; for one that listens beyond this machine, its own
+    as well."""
     public = urlsplit(access.public_url or "").hostname
     own = () if is_loopback(access.address) else (socket.gethostname(), socket.getfqdn())
     names = ("localhost", "127.0.0.1", "::1", access.address, public, *own)

@@ -1,6 +1,6 @@
 """Sign-in with OpenID Connect, as the home's ``secrets.toml`` sets it up; absent file or section: no sign-in is needed.
 
-[auth]                  as Streamlit's `st.login` has it: redirect_uri, cookie_secret, and one provider or several [auth.NAME]
+[auth]                  as Streamlit's `st.login` has it: redirect_uri, cookie_secret, one or several [auth.NAME]
 [access]                ours: e-mail addresses, "*@example.org" for all of a domain
 read = ["*@example.org"]
 act = ["ada@example.org"]       # default: no one
@@ -53,7 +53,8 @@ def listed(email: str, patterns: Sequence[str]) -> bool:
 
 
 def email_of(user: Mapping[str, Any]) -> str | None:
-    """The e-mail address that the provider vouches for; None when it has none, or says itself that no one verified it."""
+    """The e-mail address that the provider vouches for; None when it has none, or says itself that no one verified
+    it."""
     email = user.get("email")
     verified = str(user.get("email_verified", True)).lower() == "true"
     return email if isinstance(email, str) and verified else None
@@ -62,7 +63,8 @@ def email_of(user: Mapping[str, Any]) -> str | None:
 def load(home: Path) -> SignIn | None:
     """As the home's file has it; None: no sign-in is needed.
 
-    Raises `ConfigurationError`, with what to do, when the file cannot be read, others may read it, or it would let in no one or anybody.
+    Raises `ConfigurationError`, with what to do, when the file cannot be read, others may read it, or it would let in
+    no one or anybody.
     """
     file = home / FILE
     try:

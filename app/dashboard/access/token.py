@@ -1,7 +1,7 @@
 """The home's token for people: typed into a page that other machines can reach, before anything can be done from it.
 
-It is in ``<home>/token`` (mode 0600), stays the same over restarts, and is another secret than the one that programs show to the
-service (``LOGPROBE_TOKEN``): that one reads everything.
+It is in ``<home>/token`` (mode 0600), stays the same over restarts, and is another secret than the one that programs
+show to the service (``LOGPROBE_TOKEN``): that one reads everything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def path(home: Home) -> Path:
 
 
 def read(home: Home) -> str:
-    """The token; made when there is none yet. Raises `ConfigurationError` when others may read it, or when it cannot be read or made."""
+    """The token; made when there is none yet. Raises `ConfigurationError` when others may read it, or when it cannot be
+    read or made."""
     place = path(home)
     try:
         if place.stat().st_mode & 0o077:
@@ -47,7 +48,8 @@ def read(home: Home) -> str:
 
 
 def renew(home: Home) -> str:
-    """A new token; sessions that used the old one have to enter this one. Raises `ConfigurationError` when it cannot be written."""
+    """A new token; sessions that used the old one have to enter this one. Raises `ConfigurationError` when it cannot be
+    written."""
     token = secrets.token_urlsafe(_BYTES)
     with _written(home, token) as file:
         file.replace(path(home))

@@ -1,4 +1,5 @@
-"""Wrong tries at the token: counted, and each makes its address wait twice as long for the next. `now` is in seconds of any clock."""
+"""Wrong tries at the token: counted, and each makes its address wait twice as long for the next. `now` is in seconds of
+any clock."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Panels drawn in the browser: one `st.components.v2` component, one JavaScript module per kind of panel.
 
-A module is fetched once from `logprobe.app.dashboard.assets` and kept by the browser; a rerun sends data only. A panel stays
-mounted as long as its key does, and with it the reader's zoom.
+A module is fetched once from `logprobe.app.dashboard.assets` and kept by the browser; a rerun sends data only. A panel
+stays mounted as long as its key does, and with it the reader's zoom.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def _component() -> Callable[..., Any]:
 def panel(kind: str, key: str, data: Mapping[str, Any], *, triggers: tuple[str, ...] = ()) -> Any:
     """Mount, or bring up to date, the panel `key` with `data` (JSON).
 
-    `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes, None while there is none.
+    `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes, None
+    while there is none.
     """
     listeners = {f"on_{name}_change": _nothing for name in triggers}
     sent = _component()(key=key, data={"panel": kind, "assets": base_url(), "address": unsent(), **data}, **listeners)

@@ -1,7 +1,8 @@
 """The page's address as a session knows it: what the browser said last, and what the server put there since.
 
-Streamlit reads an address when a page is loaded and writes it whole. The browser puts things there by itself meanwhile (zoom, scales);
-so what is true is the browser's: it comes along with all that panels send, and what the server wants there is told to panels.
+Streamlit reads an address when a page is loaded and writes it whole. The browser puts things there by itself meanwhile
+(zoom, scales); so what is true is the browser's: it comes along with all that panels send, and what the server wants
+there is told to panels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the browser needs to draw a run over something else than its steps: where each step stands on every x axis. Pure."""
+"""What the browser needs to draw a run over something else than its steps: where each step stands on every x axis.
+Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ _NO_ONSET: Final = "the diagnosis has found no onset"
 def places_of(
     run: RunSeries, since: int | None, drawn: Iterable[Floats], window: Window | None = None
 ) -> dict[str, object]:
-    """Places of the steps of a run; of a long run only of those that are `drawn` (x values of traces), and of all in `window` if they are few.
+    """Places of the steps of a run; of a long run only of those that are `drawn` (x values of traces), and of all in
+    `window` if they are few.
 
-    Each of `tokens` (trained on, cumulative), `time` (seconds since the first step) and `onset` (the step the diagnosis names) is null
-    where it is unknown; `why` says for what reason.
+    Each of `tokens` (trained on, cumulative), `time` (seconds since the first step) and `onset` (the step the diagnosis
+    names) is null where it is unknown; `why` says for what reason.
     """
     at = _drawn(run, drawn, window) if too_long(run) else np.arange(len(run.steps))
     why = {"tokens": _no_tokens(run), "time": _no_times(run), "onset": "" if since is not None else _NO_ONSET}
@@ -36,7 +38,8 @@ def places_of(
 
 
 def _drawn(run: RunSeries, drawn: Iterable[Floats], window: Window | None) -> Indices:
-    """Positions in `run.steps` of everything that is drawn, of the run's ends, and of what is in view when all of it can be drawn."""
+    """Positions in `run.steps` of everything that is drawn, of the run's ends, and of what is in view when all of it
+    can be drawn."""
     steps = np.unique(np.concatenate([run.steps[[0, -1]].astype(np.float64), *drawn]))
     wanted = np.isin(run.steps, steps)
     if window is not None:

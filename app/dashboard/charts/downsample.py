@@ -1,7 +1,8 @@
 """Fewer points for a chart without losing what the eye would see: peaks, gaps and the ends.
 
 A trace is thinned with MinMaxLTTB (Van Der Donckt et al. 2023, arXiv:2305.00332); the envelope says, bucket by bucket,
-how far the values left out reached. What the reader zoomed to gets nearly all of the room, what lies around it the rest.
+how far the values left out reached. What the reader zoomed to gets nearly all of the room, what lies around it the
+rest.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def thin(x: Floats, y: Floats, window: Window | None = None, *, max_points: int 
 
 
 def envelope(x: Floats, y: Floats, window: Window | None = None, *, max_points: int = MAX_POINTS) -> Envelope | None:
-    """What `thin` left out, or None where it leaves nothing out. A bucket is NaN where all is gap, and where all is drawn."""
+    """What `thin` left out, or None where it leaves nothing out. A bucket is NaN where all is gap, and where all is
+    drawn."""
     if len(x) <= max_points:
         return None
     starts = np.concatenate([_buckets(start, end, room) for start, end, room in _parts(x, window, _BUCKETS)])

@@ -1,7 +1,7 @@
 """Step charts as pure functions: columns in, a plotly figure (plain data, as `plotly.io.from_json` takes it) out.
 
-One figure, one x axis, one row per panel: zoom and crosshair are shared by construction. The x axis counts steps here; headings,
-legends, the values under the cursor and other x axes are the business of `browser/chart.js`.
+One figure, one x axis, one row per panel: zoom and crosshair are shared by construction. The x axis counts steps here;
+headings, legends, the values under the cursor and other x axes are the business of `browser/chart.js`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def steps_figure(
 ) -> Figure:
     """One row per panel over steps; `events` as marks in a strip on top, and as hairlines while they are few.
 
-    Lines without any value are left out. A trace has at most `MAX_POINTS` points, `detail` says where they are wanted; where that
-    drops some, a shaded min–max envelope stands behind it. NaN is a gap.
+    Lines without any value are left out. A trace has at most `MAX_POINTS` points, `detail` says where they are wanted;
+    where that drops some, a shaded min–max envelope stands behind it. NaN is a gap.
     """
     rows = list(rows_of(runs, panels))
     height = rows[-1].bottom if rows else STRIP

@@ -1,7 +1,7 @@
 """Traces of a linked figure: each line, thinned, before its envelope. Pure.
 
-A line's `meta` says what it is: `row` (its axis), `line` (place in its panel), `run`, `role`, and `smooth` where the values were
-smoothed over so many steps. `browser/chart.js` finds it by that.
+A line's `meta` says what it is: `row` (its axis), `line` (place in its panel), `run`, `role`, and `smooth` where the
+values were smoothed over so many steps. `browser/chart.js` finds it by that.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LONGEST: Final = 999  # steps; beyond that a run has a level, and no trend
 def centred_median(y: Floats, steps: int) -> Floats:
     """The median of the `steps` values around each one; shape [n] as `y`.
 
-    Windows are odd (one is added to an even `steps`), end where a gap (NaN) begins, and are shorter at the ends. A gap stays a gap.
-    `browser/traces.js` smooths what it has by the same rule; change both together.
+    Windows are odd (one is added to an even `steps`), end where a gap (NaN) begins, and are shorter at the ends. A gap
+    stays a gap. `browser/traces.js` smooths what it has by the same rule; change both together.
 
     >>> centred_median(np.array([1.0, 9.0, 2.0, np.nan, 7.0]), 3).tolist()
     [5.0, 2.0, 5.5, nan, 7.0]
@@ -47,7 +47,8 @@ _ACROSS: Final = 1000  # points of a line over the whole of a long run: what a s
 
 @dataclass(frozen=True)
 class Detail:
-    """What a reader looks at in a run that is too long to be sent whole: steps (first, last), and lines smoothed over so many.
+    """What a reader looks at in a run that is too long to be sent whole: steps (first, last), and lines smoothed over
+    so many.
 
     What is short enough is always sent whole; the browser zooms and smooths by itself.
     """
@@ -62,7 +63,8 @@ def too_long(run: RunSeries) -> bool:
 
 
 def row_traces(runs: Sequence[RunSeries], row: Row, theme: Theme, detail: Detail) -> Iterator[Trace]:
-    """All lines of a row that have any value; y values as measured, also where a logarithmic axis has no place for them."""
+    """All lines of a row that have any value; y values as measured, also where a logarithmic axis has no place for
+    them."""
     for number, line in enumerate(row.panel.lines):
         if not line.measured(runs):
             continue
@@ -86,7 +88,8 @@ def _line(steps: Floats, y: Floats) -> Trace:
 
 
 def _band(band: Envelope | None, base: Trace, color: str) -> Iterator[Trace]:
-    """The envelope as one trace, a polygon for each stretch of it without a gap: a fill between two lines would span the gaps."""
+    """The envelope as one trace, a polygon for each stretch of it without a gap: a fill between two lines would span
+    the gaps."""
     if band is None:
         return
     parts = [part for part in _stretches(band.low) if len(part)]

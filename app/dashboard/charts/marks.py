@@ -1,4 +1,5 @@
-"""What happened, and what the diagnosis found, as marks on a linked figure: symbols in the strip on top, hairlines, a band. Pure."""
+"""What happened, and what the diagnosis found, as marks on a linked figure: symbols in the strip on top, hairlines, a
+band. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ _THROUGH_ALL_ROWS: Final = frozenset({"config", "correction", "restart"})
 
 @dataclass(frozen=True)
 class Trend:
-    """What a chart shows of a verdict: the normal of `metric` with the band that is no growth, and where growth began."""
+    """What a chart shows of a verdict: the normal of `metric` with the band that is no growth, and where growth
+    began."""
 
     metric: str
     baseline: float | None = None
@@ -82,7 +84,8 @@ def event_color(kind: str, theme: Theme) -> str:
 
 
 def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]:
-    """Short upright ticks as one line with gaps, thinned to what a screen can tell apart; where they touch, low ones: a thin line."""
+    """Short upright ticks as one line with gaps, thinned to what a screen can tell apart; where they touch, low ones: a
+    thin line."""
     known = np.unique(np.array(steps, dtype=np.int64))
     low, high = (0.15, 0.85) if len(known) <= _MOST_TICKS else (0.42, 0.58)
     shown = _spread(known, MAX_POINTS // 3).tolist()
@@ -115,7 +118,8 @@ def event_lines(events: Sequence[Event], theme: Theme) -> list[dict[str, object]
 
 
 def trend_shapes(trend: Trend | None, rows: Sequence[Row], theme: Theme) -> Iterator[dict[str, object]]:
-    """The run's own normal as a dashed line in a band, and a line through all rows from the step on which it is left."""
+    """The run's own normal as a dashed line in a band, and a line through all rows from the step on which it is
+    left."""
     if trend is None:
         return
     row = next((row for row in rows if row.panel.metric == trend.metric), None)

@@ -135,7 +135,8 @@ OFFERED: Final = {
 
 
 def chosen(asked: str | None) -> tuple[Panel, ...]:
-    """The rows that the address asks for, in the order of `OFFERED`; those of the overview if it names none that there is."""
+    """The rows that the address asks for, in the order of `OFFERED`; those of the overview if it names none that there
+    is."""
     names = (asked or "").split(",")
     return tuple(panel for name, panel in OFFERED.items() if name in names) or OVERVIEW
 

@@ -1,4 +1,5 @@
-"""Which y axis a panel gets: linear or logarithmic, and from where to where when a few extreme points would flatten the rest."""
+"""Which y axis a panel gets: linear or logarithmic, and from where to where when a few extreme points would flatten the
+rest."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _PLAIN_DECADES, _SHORT_DECADES, _LABELS = 0.35, 1.6, 4
 
 @dataclass(frozen=True)
 class Scale:
-    """`range` (decades) is None where plotly may choose; `hidden` counts steps of the first line that cannot be seen."""
+    """`range` (decades) is None where plotly may choose; `hidden` counts steps of the first line that cannot be
+    seen."""
 
     log: bool
     range: tuple[float, float] | None = None

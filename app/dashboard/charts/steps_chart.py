@@ -1,10 +1,11 @@
 """Data of the linked chart: the figure, what stands around it, and the words for those who cannot see it. Pure.
 
-How a page shows one: `views/chart.py`, ``steps_chart("my-key", view, PANELS)`` in a `guarded` block. PANELS are rows from the top down
-(`charts/panels.py`); each `Line` names a metric of the catalog, read from `view.series`; metrics that the feed does not hold by itself
-come as ``replace(view, series=...)``. Runs beside the first are given as ``beside=[other_view, …]`` and drawn by lines with ``run=1, 2, …``
-and the role ``"run 1"``, …; such a chart gets a `legend` of these roles. Zoom, x axis, smoothing, scales and hidden lines are in the
-address and are shared by all charts of a page; keys tell them apart.
+How a page shows one: `views/chart.py`, ``steps_chart("my-key", view, PANELS)`` in a `guarded` block. PANELS are rows
+from the top down (`charts/panels.py`); each `Line` names a metric of the catalog, read from `view.series`; metrics that
+the feed does not hold by itself come as ``replace(view, series=...)``. Runs beside the first are given as
+``beside=[other_view, …]`` and drawn by lines with ``run=1, 2, …`` and the role ``"run 1"``, …; such a chart gets a
+`legend` of these roles. Zoom, x axis, smoothing, scales and hidden lines are in the address and are shared by all
+charts of a page; keys tell them apart.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def chart_of(
 
 
 def trend_of(view: RunView) -> Trend | None:
-    """What the diagnosis says of K3: the run's own normal, and from the step on which it is left; None while there is no diagnosis."""
+    """What the diagnosis says of K3: the run's own normal, and from the step on which it is left; None while there is
+    no diagnosis."""
     judged = view.diagnosis
     if judged is None:
         return None
@@ -95,7 +97,8 @@ def trend_of(view: RunView) -> Trend | None:
 
 
 def _places(view: RunView, at: int, figure: Figure, detail: Detail) -> dict[str, object]:
-    """Where the steps of a run stand; of a long one those that its first row is drawn by: each line of each row has others."""
+    """Where the steps of a run stand; of a long one those that its first row is drawn by: each line of each row has
+    others."""
     lines = [trace for trace in figure["data"] if trace["meta"].get("run") == at and "line" in trace["meta"]]
     drawn = [unpacked(trace["x"]) for trace in lines if trace["meta"]["row"] == lines[0]["meta"]["row"]]
     since = None if view.diagnosis is None else view.diagnosis.document["since_step"]
@@ -161,7 +164,8 @@ def _joined(*notes: str) -> str:
 
 
 def _incomplete(view: RunView, panels: Sequence[Panel]) -> str:
-    """How often values rest on fewer tokens than they should; "" when they never do, or only where engine records may still arrive."""
+    """How often values rest on fewer tokens than they should; "" when they never do, or only where engine records may
+    still arrive."""
     run = view.series
     drawn = {line.metric.partition(".")[0] for panel in panels for line in panel.lines}
     short = {pair: run.column(f"{pair}.coverage") < 1 for pair in SIDES if pair in drawn}

@@ -30,7 +30,8 @@ def tiles_of(
 ) -> list[dict[str, object]]:
     """One tile per panel, as the component draws them (`browser/tiles.js`). All values are text, ready to be shown.
 
-    `path`: where its metric is defined and drawn for all pairs. `seen`: the steps of the sparklines; None: the whole run.
+    `path`: where its metric is defined and drawn for all pairs. `seen`: the steps of the sparklines; None: the whole
+    run.
     """
     shown = [p for p in panels if not p.optional or any(view.series.measured(line.metric) for line in p.lines)]
     return [_tile(view, panel, theme, seen) for panel in shown]
@@ -133,7 +134,8 @@ def inside(run: RunSeries, key: str, seen: Visible | None) -> Floats:
 
 
 def thinned(values: Floats) -> Floats:
-    """At most `_SPARK_STEPS` of the values, evenly, the last one among them: a sparkline shows a trend, not every peak."""
+    """At most `_SPARK_STEPS` of the values, evenly, the last one among them: a sparkline shows a trend, not every
+    peak."""
     if len(values) <= _SPARK_STEPS:
         return values
     chosen_values: Floats = values[np.linspace(0, len(values) - 1, _SPARK_STEPS).round().astype(np.int64)]

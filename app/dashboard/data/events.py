@@ -34,7 +34,8 @@ def rates_of(rows: pa.Table) -> tuple[Event, ...]:
 
 
 def marks_of(rows: pa.Table) -> tuple[Event, ...]:
-    """Rows of `app_marks` as marks, in their order: alerts that began to fire, what became of the correction, notes of people."""
+    """Rows of `app_marks` as marks, in their order: alerts that began to fire, what became of the correction, notes of
+    people."""
     return tuple(Event(row["kind"], row["step"], _label(row)) for row in rows.to_pylist())
 
 

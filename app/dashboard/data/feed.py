@@ -44,7 +44,8 @@ class RunView:
 
     `judgement`: how it stands now. `awaited`: whether engine records of its newest step may still arrive.
 
-    `events` and `rates` (movements of learning rates) are at least as new as the revisions `events_seen` and `rates_seen` of the run.
+    `events` and `rates` (movements of learning rates) are at least as new as the revisions `events_seen` and
+    `rates_seen` of the run.
     """
 
     series: RunSeries
@@ -180,7 +181,8 @@ class Feed:
     def _grown(self, reader: Reader, view: RunView, revision: int) -> RunView:
         """With what is new in a run that has come to `revision`, or further by now."""
         events = self._beside(reader, partial(queries.app_events, reader, run=view.series.run))
-        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
+        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read
+        # again.
         changed = {"run": view.series.run, "since": view.series.revision}
         summaries = queries.app_steps(reader, **changed)
         points = queries.app_points(reader, **changed, metrics=list(METRICS))
@@ -211,7 +213,8 @@ class Feed:
 
 
 def _awaits(reader: Reader, series: RunSeries) -> bool:
-    """Whether the newest step is incomplete because engine records may still arrive; asks only where it is incomplete."""
+    """Whether the newest step is incomplete because engine records may still arrive; asks only where it is
+    incomplete."""
     if not len(series.steps) or not series.column(_COVERAGE)[-1] < 1:
         return False
     newest = int(series.steps[-1])

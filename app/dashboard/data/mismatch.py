@@ -1,4 +1,5 @@
-"""What the Mismatch page reads beside step metrics: densities, profiles and slices. Each read is bounded, whatever the run is."""
+"""What the Mismatch page reads beside step metrics: densities, profiles and slices. Each read is bounded, whatever the
+run is."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _PROFILES: Final[tuple[profiles.Dimension, ...]] = ("position", "turn", "probabi
 
 @dataclass(frozen=True)
 class Side:
-    """One range of steps. `buckets`: per dimension a table with `label`, `tokens` and the measures; `lag_steps`: those of the lag."""
+    """One range of steps. `buckets`: per dimension a table with `label`, `tokens` and the measures; `lag_steps`: those
+    of the lag."""
 
     name: str
     seen: Visible
@@ -75,7 +77,8 @@ class MismatchData:
     """
 
     def __init__(self, source: queries.Source, cache: StaleCache, loads: StaleCache) -> None:
-        """`cache`: for what is shown; `loads`: for the sequences that it is made of, some 10 MB each, so that few should be kept."""
+        """`cache`: for what is shown; `loads`: for the sequences that it is made of, some 10 MB each, so that few
+        should be kept."""
         self._source = source
         self._cache = cache
         self._loads = loads

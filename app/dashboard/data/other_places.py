@@ -1,4 +1,5 @@
-"""Runs of other homes and services, as `logprobe up --also` and a fleet name them: read in the background, so that none holds up a page."""
+"""Runs of other homes and services, as `logprobe up --also` and a fleet name them: read in the background, so that none
+holds up a page."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def _source(where: str) -> Briefly:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Runs by the name that they have here, what is said of the worst ones, and one line for each place that could not be read.
+    """Runs by the name that they have here, what is said of the worst ones, and one line for each place that could not
+    be read.
 
     `glances`: rows of `app_runs_glance`, of at most `MOST` runs of each place.
     """

@@ -33,9 +33,9 @@ def _no_steps() -> Steps:
 class RunSeries:
     """Columns of one run, all of shape [steps], `steps` ascending.
 
-    `revision` is the newest `step_summaries.revision` seen: what came later is what is still missing here.
-    `tokens`: under the mask, of each step. `times`: when a step's newest record was made, seconds since the epoch (UTC).
-    `read`: metrics that were read of the run; None: all that it has.
+    `revision` is the newest `step_summaries.revision` seen: what came later is what is still missing here. `tokens`:
+    under the mask, of each step. `times`: when a step's newest record was made, seconds since the epoch (UTC). `read`:
+    metrics that were read of the run; None: all that it has.
     """
 
     run: str
@@ -59,7 +59,8 @@ class RunSeries:
 
     @property
     def checksum(self) -> int:
-        """Another one when any value is, for series whose revision does not say so: what was computed for a choice of steps."""
+        """Another one when any value is, for series whose revision does not say so: what was computed for a choice of
+        steps."""
         names = sorted(self.values)
         result = crc32("\n".join([self.run, *names]).encode())
         for array in (self.steps, self.tokens, self.times, *(self.values[name] for name in names)):
@@ -67,7 +68,8 @@ class RunSeries:
         return result
 
     def column(self, metric: str) -> Floats:
-        """Values of `metric`, NaN where it has none. A metric that was not read is an error: of it nothing is known, not even that."""
+        """Values of `metric`, NaN where it has none. A metric that was not read is an error: of it nothing is known,
+        not even that."""
         if self.read is not None and metric not in self.read:
             raise LookupError(
                 f"{metric} was not read of run {self.run}: a page reads what the feed does not by `CatalogSeries`."
@@ -172,7 +174,8 @@ class CatalogSeries:
             return known
 
     def _grown(self, known: RunSeries) -> RunSeries:
-        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read again.
+        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read
+        # again.
         changed = {"run": known.run, "since": known.revision}
         summaries = queries.app_steps(self._source, **changed)
         return merge(known, summaries, queries.app_points(self._source, **changed, metrics=self._metrics))

@@ -44,8 +44,9 @@ class StaleCache:
     ) -> None:
         """`kept`: values; the one asked for longest ago is forgotten first. `clock`: seconds that only grow.
 
-        Between two computations of a value whose run continues are `rest` seconds, and so many `times` what it took: 20 is a twentieth of
-        one core at most. `at_once`: computations; more than one where they wait for other places rather than for the processor.
+        Between two computations of a value whose run continues are `rest` seconds, and so many `times` what it took: 20
+        is a twentieth of one core at most. `at_once`: computations; more than one where they wait for other places
+        rather than for the processor.
         """
         self._most, self._rest, self._times = kept, rest, times
         self._clock = clock
@@ -59,8 +60,8 @@ class StaleCache:
         Args:
             key: what is asked for; another key is computed at once.
             state: what the value depends on besides; another one makes the value an old one.
-            compute: called under a limit, and may not ask for another value. What it raises is raised, and the value that there was is
-                kept.
+            compute: called under a limit, and may not ask for another value. What it raises is raised, and the value
+                that there was is kept.
         """
         entry = self._known(key)
         if entry is None:

@@ -1,10 +1,12 @@
-"""Text of token ids, from a `tokenizer.json` on this machine: the section ``tokenizers`` says which one belongs to which run.
+"""Text of token ids, from a `tokenizer.json` on this machine: the section ``tokenizers`` says which one belongs to
+which run.
 
     tokenizers:
       "*": /models/qwen3/tokenizer.json
       my-run: mine/tokenizer.json      # relative to the home
 
-Keys are patterns of run names, and the first that fits counts. The file is data: nothing is fetched, nothing in it is executed.
+Keys are patterns of run names, and the first that fits counts. The file is data: nothing is fetched, nothing in it is
+executed.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class Vocabulary:
         self._bytelevel = "ByteLevel" in _types(file.decoder)  # its pieces spell bytes as letters, as GPT-2's do
 
     def texts(self, ids: Collection[int]) -> dict[int, str]:
-        """Text of each id that the vocabulary has; bytes that are no character by themselves as Python's surrogate escapes."""
+        """Text of each id that the vocabulary has; bytes that are no character by themselves as Python's surrogate
+        escapes."""
         known = {token: self._text(self._pieces[token]) for token in ids if token in self._pieces}
         return known | {token: self._added[token] for token in ids if token in self._added}  # written as they are
 

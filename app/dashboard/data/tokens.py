@@ -31,7 +31,8 @@ class StepList:
     kept: NDArray[np.int64]  # sequences whose raw tokens are still there
 
     def suggested(self) -> int | None:
-        """The worst recent step with raw tokens: one with broken tokens before one with a large K3; None: there is no step.
+        """The worst recent step with raw tokens: one with broken tokens before one with a large K3; None: there is no
+        step.
 
         Among all recent steps where none has raw tokens.
         """

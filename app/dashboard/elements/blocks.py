@@ -25,7 +25,8 @@ def facts(items: Sequence[tuple[str, str]]) -> Block:
 
 
 def table(name: str, head: Sequence[str], rows: Sequence[Block], *, empty: str, fold: bool = False) -> Block:
-    """A table; `empty` says what it means that there are no rows. See `row`. `fold`: later rows only when the reader asks for them."""
+    """A table; `empty` says what it means that there are no rows. See `row`. `fold`: later rows only when the reader
+    asks for them."""
     return {"type": "table", "name": name, "head": list(head), "rows": list(rows), "empty": empty, "fold": fold}
 
 
@@ -49,7 +50,8 @@ def action(
     fields: Sequence[Block] = (BY,),
     **more: Any,
 ) -> Block:
-    """A button that asks for `fields`, and then has `name` done with `args`. `words`: what it does; `blocked`: why it cannot be, or ""."""
+    """A button that asks for `fields`, and then has `name` done with `args`. `words`: what it does; `blocked`: why it
+    cannot be, or ""."""
     asked = {"args": args or {}, "fields": list(fields)}
     return {"id": name, "label": label, "words": words, "disabled": blocked, **asked, **more}
 

@@ -1,6 +1,7 @@
 """The verdict banner: is the run healthy, since which step not, which layer, what to do. Pure.
 
-A verdict is an icon, a word and a colour. What is not known is said to be so; a run without a diagnosis is not a healthy one.
+A verdict is an icon, a word and a colour. What is not known is said to be so; a run without a diagnosis is not a
+healthy one.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def banner(view: RunView) -> Block:
 
 
 def _words(shown: Headline, view: RunView, document: DiagnosisDocument) -> str:
-    """What is wrong, in the words of the finding that leads, unless that only says that K3 grows; what is known of a run that was short."""
+    """What is wrong, in the words of the finding that leads, unless that only says that K3 grows; what is known of a
+    run that was short."""
     first = leading(document)
     if first is not None and kind_of(first["cause"]) != "growth":
         also = "Too few steps for a baseline, but the following finding does not need one. "
@@ -67,7 +69,8 @@ def _sentence(words: str) -> str:
 
 
 def links(view: RunView, run: Run | None, here: str = "") -> list[Block]:
-    """Where the verdict leads, for `banner`'s ``links``: to the other pages that explain it; while a correction is on, to its effect."""
+    """Where the verdict leads, for `banner`'s ``links``: to the other pages that explain it; while a correction is on,
+    to its effect."""
     on = view.diagnosis is not None and view.diagnosis.standing.on
     return [
         {
@@ -89,7 +92,8 @@ def sentence(view: RunView) -> str:
 
 
 def _facts(view: RunView, diagnosis: LatestDiagnosis) -> list[list[str]]:
-    """Since which step, how much, how fast, which layer, what explains it; then what is expected or accepted, which needs no action."""
+    """Since which step, how much, how fast, which layer, what explains it; then what is expected or accepted, which
+    needs no action."""
     document, growth = diagnosis.document, diagnosis.growth
     wrong = document["verdict"] in {"growing", "critical"}
     since, layer, cause = _since(document), _layer(document), _cause(document)
@@ -144,7 +148,8 @@ def _named(finding: FindingDocument | None) -> str:
 
 
 def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
-    """What else is credible, in words: why it is harmless, accepted, or worth a look; none of it decides anything here."""
+    """What else is credible, in words: why it is harmless, accepted, or worth a look; none of it decides anything
+    here."""
     said: dict[str, list[str]] = {"normal for this set-up": [], "accepted": [], "also found": []}  # in this order
     first = leading(document)
     for each in document["findings"]:
@@ -169,7 +174,8 @@ def setting_lines(finding: FindingDocument, standing: Standing) -> list[list[str
 
 
 def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
-    """What to do about the leading finding; then what is said of a correction: to switch it on or not, or what came of it."""
+    """What to do about the leading finding; then what is said of a correction: to switch it on or not, or what came of
+    it."""
     document, standing = diagnosis.document, diagnosis.standing
     first = leading(document)
     lines = [] if first is None else [[_named(first), remedy(first, standing)], *setting_lines(first, standing)]

@@ -64,7 +64,8 @@ def trend_data(trend: pa.Table, document: Mapping[str, Any]) -> dict[str, object
 def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int) -> list[dict[str, object]]:
     """When a correction was announced and when it was on, by its audit: ``{"phase", "first", "last"}``.
 
-    `since`: first step of the newest correction, for an audit that does not say it. It is on from the step that the directive names, until one that takes it back begins; announced from the decision up to then.
+    `since`: first step of the newest correction, for an audit that does not say it. It is on from the step that the
+    directive names, until one that takes it back begins; announced from the decision up to then.
     """
     found: list[dict[str, object]] = []
     begun: int | None = None
@@ -151,7 +152,8 @@ def actions_blocks(document: Mapping[str, Any], foreseen: Mapping[str, Any] | No
 
 
 def outcome_blocks(document: Mapping[str, Any]) -> list[Block]:
-    """What came of it, below the trend: effect, what the trainer said, everything that was decided. `document`: see `actions_blocks`."""
+    """What came of it, below the trend: effect, what the trainer said, everything that was decided. `document`: see
+    `actions_blocks`."""
     run = document["run"]
     told = [each for each in document["actions"] if each["name"] in _ACKNOWLEDGED]
     return [

@@ -46,7 +46,8 @@ _SNOOZES: Final = (("1 h", "1h"), ("4 h", "4h"), ("until tomorrow", TOMORROW))
 
 @dataclass(frozen=True)
 class Alerts:
-    """Rows of `alert_list`, `alert_history` and `alert_silences` about one run; `channels`: whether there is anywhere to send them."""
+    """Rows of `alert_list`, `alert_history` and `alert_silences` about one run; `channels`: whether there is anywhere
+    to send them."""
 
     current: Sequence[Row]
     history: Sequence[Row]
@@ -55,7 +56,8 @@ class Alerts:
 
 
 def runbook_blocks(rule: Row | None, name: str, run: str) -> list[Block]:
-    """Blocks of `browser/report.js`: what a rule means and what to do, where messages lead. `rule`: as the service lists it; None: there is none."""
+    """Blocks of `browser/report.js`: what a rule means and what to do, where messages lead. `rule`: as the service
+    lists it; None: there is none."""
     back = {"label": "Close", "href": _runbook("", run), "path": "alerts?runbook="}
     if rule is None:
         words = f"No rule is called {name!r}: it was removed or renamed since. The rules of this home are below."

@@ -217,7 +217,8 @@ def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, o
 
 
 def values_of(found: Comparison, metrics: Sequence[str]) -> pa.Table:
-    """What the charts are drawn from: run, step, its place on another axis, a column per metric; null where there is no value."""
+    """What the charts are drawn from: run, step, its place on another axis, a column per metric; null where there is no
+    value."""
     axis = [] if found.axis == "step" else [AXES[found.axis]]
     rows: list[dict[str, object]] = []
     for run in found.histories:
@@ -286,7 +287,8 @@ def _table(pairing: Pairing) -> dict[str, object]:
 
 
 def _settings(found: Comparison) -> dict[str, object]:
-    """What differs between any run and the baseline: a line per setting, a cell per run; "" where it is as the baseline's."""
+    """What differs between any run and the baseline: a line per setting, a cell per run; "" where it is as the
+    baseline's."""
     relevant = [{item.fact: item for item in pairing.relevant} for pairing in found.pairings]
     others = [{item.fact: item for item in pairing.differences} for pairing in found.pairings]
     rows = [*_lines(relevant, "yes"), *_lines(others, "")]
@@ -348,7 +350,8 @@ def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Cached[Comparison] 
 
 
 def _drawing(found: Cached[Comparison], choice: Choice) -> dict[str, object]:
-    """Data of the comparison, with a version that is another whenever it is; made once for all sessions that look at the same."""
+    """Data of the comparison, with a version that is another whenever it is; made once for all sessions that look at
+    the same."""
     colors = theme()
     key = (str(home()), choice, found.state, colors.mode)
     drawn: dict[str, object] = (

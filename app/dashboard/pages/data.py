@@ -62,7 +62,8 @@ class Account:
 
 
 def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list[Block]:
-    """What a run's records allow to be measured, and what of them was lost. `alerts`: that fire; None: not evaluated yet."""
+    """What a run's records allow to be measured, and what of them was lost. `alerts`: that fire; None: not evaluated
+    yet."""
     firing = "the rules have not been evaluated yet" if alerts is None else ", ".join(alerts) or "none fires"
     stated = [("on-policy", account.on_policy), ("alerts", firing)]
     if account.gaps is not None:
@@ -360,7 +361,8 @@ def _schema(_: int) -> list[Block]:
 
 
 def _sql(run: str | None) -> None:
-    """The box. A separate fragment would be cheaper, but the browser may send news for two fragments at once, and complains."""
+    """The box. A separate fragment would be cheaper, but the browser may send news for two fragments at once, and
+    complains."""
     query: RunningQuery | None = st.session_state.get(_ASKED)
     schema = kept("sql schema", lambda: _schema(_tick(_HOME_SECONDS))) or []
     drawn = _answer(query)

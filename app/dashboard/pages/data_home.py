@@ -41,7 +41,8 @@ _QUIET: Final = frozenset(
 
 @dataclass(frozen=True)
 class Stored:
-    """What is known of the home's store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine` and `…_store`."""
+    """What is known of the home's store: rows of the queries `app_data_runs`, `…_kept`, `…_quarantine` and
+    `…_store`."""
 
     runs: Sequence[Row]
     kept: Sequence[Row]

@@ -268,7 +268,8 @@ def _ruled_out(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block
 def _finding(
     finding: FindingDocument, document: DiagnosisDocument, standing: Standing, offer: Sequence[Block]
 ) -> Iterator[Block]:
-    """The cause with what was seen of it; below it the evidence of which can be said what it should be, number by number."""
+    """The cause with what was seen of it; below it the evidence of which can be said what it should be, number by
+    number."""
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
     stated = "".join(f"; {words}" for words in qualities(finding, document))
     sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
@@ -315,7 +316,8 @@ def _offer(document: DiagnosisDocument, finding: FindingDocument, known: Accepta
 
 
 def _accepted(document: DiagnosisDocument, known: Acceptances) -> Iterator[Block]:
-    """What people live with, also what is not found now or has grown beyond its limit; nothing where nothing is accepted or expected."""
+    """What people live with, also what is not found now or has grown beyond its limit; nothing where nothing is
+    accepted or expected."""
     if known.expected is not None:
         yield text(f"Expected: {known.expected.words}.")
     if not known.accepted:
@@ -392,7 +394,8 @@ _DONE: Final = "accepted at"  # when something was last accepted or withdrawn in
 
 
 def _acceptances(run: Run, view: RunView) -> Acceptances:
-    """Read again whenever the run has something new: accepting makes it diagnosed again, and something was just done."""
+    """Read again whenever the run has something new: accepting makes it diagnosed again, and something was just
+    done."""
     version = f"{view.version} {st.session_state.get(_DONE)} {asked('reference')}"
     found = read_once(f"acceptances {run.name}", version, lambda: _read_acceptances(run.name))
     if found is None:
@@ -401,7 +404,8 @@ def _acceptances(run: Run, view: RunView) -> Acceptances:
 
 
 def _experiment(run: Run, view: RunView) -> Mapping[str, Any] | None:
-    """The newest bisection; read again whenever the run has something new, as finishing one makes it diagnosed again."""
+    """The newest bisection; read again whenever the run has something new, as finishing one makes it diagnosed
+    again."""
     return read_once(f"experiment {run.name}", view.version, lambda: latest(feed(), run.name, "bisect"))
 
 

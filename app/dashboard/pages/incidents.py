@@ -67,7 +67,8 @@ def _link(each: Row) -> str:
 
 
 def one_blocks(found: Incident, run: Run | None, blocked: str) -> list[Block]:
-    """Blocks above the document of an incident: how it stands, what to do, where to go on. `blocked`: why nothing can be done; "": it can."""
+    """Blocks above the document of an incident: how it stands, what to do, where to go on. `blocked`: why nothing can
+    be done; "": it can."""
     opened = found.opened or {}
     first = leading(found.document)
     icon, _ = SIGNS["critical" if opened["closed_at"] is None else "unknown"]

@@ -63,7 +63,8 @@ def compared(asked: str | None, seen: Visible, steps: Steps) -> list[tuple[str, 
 def profiles_of(
     sides: Sequence[Side], pair: str, asked: str | None, theme: Theme, why_absent: str
 ) -> dict[str, object]:
-    """Data of `browser/profiles.js`. `why_absent`: what to record for the pair, where it has no log-probs at all; else ""."""
+    """Data of `browser/profiles.js`. `why_absent`: what to record for the pair, where it has no log-probs at all; else
+    ""."""
     return {
         "pair": pair,
         "color": theme.color(pair),
@@ -333,7 +334,8 @@ _LOADS: Final = 4  # some 10 MB each
 
 @dataclass(frozen=True)
 class _Looking:
-    """What is looked at. `view`: with every metric of the catalog; `absent`: what to record for the pair, "" where it is there."""
+    """What is looked at. `view`: with every metric of the catalog; `absent`: what to record for the pair, "" where it
+    is there."""
 
     run: Run
     view: RunView

@@ -44,7 +44,8 @@ Declared = PairMetric | StepMetric
 
 
 def columns_of(asked: str | None, selected: Declared, catalog: Sequence[Declared]) -> list[Declared]:
-    """The metrics shown: those that the address names, else the usual ones; the metric of the open chart always among them."""
+    """The metrics shown: those that the address names, else the usual ones; the metric of the open chart always among
+    them."""
     by_key = {metric.key: metric for metric in catalog}
     wanted = [name for name in (asked or "").split(",") if name in by_key] or list(USUAL_COLUMNS)
     return [by_key[name] for name in dict.fromkeys([*wanted, selected.key])]
@@ -60,7 +61,8 @@ def key_of(metric: Declared, pair: str) -> str | None:
 def slices_of(
     sliced: Sliced, *, pair: str, columns: Sequence[Declared], catalog: Sequence[Declared], seen: Visible, theme: Theme, why_absent: str
 ) -> dict[str, object]:  # fmt: skip
-    """Data of `browser/slices.js`. Names of slices are foreign text. `why_absent`: what to record for the pair; "": it is there."""
+    """Data of `browser/slices.js`. Names of slices are foreign text. `why_absent`: what to record for the pair; "": it
+    is there."""
     rows = sliced.table.slice(0, MOST_SLICES).to_pylist()
     gaps = sliced.gaps.slice(0, MOST_SLICES).to_pylist()
     trends = _trends(sliced.trend)

@@ -25,7 +25,8 @@ _WORDS: Final = {
 
 
 def notes_blocks(rows: Sequence[Mapping[str, Any]], blocked: str) -> list[Block]:
-    """Blocks of `browser/report.js`. `rows`: of `annotation_list`; `blocked`: why nothing can be done from this page; "": it can."""
+    """Blocks of `browser/report.js`. `rows`: of `annotation_list`; `blocked`: why nothing can be done from this page;
+    "": it can."""
     return [
         heading("Notes", "tags, owner and notes, also by `logprobe note`; the audit has each change"),
         table("notes", _HEAD, [_line(each, blocked) for each in rows], empty="Nothing is noted.", fold=True),

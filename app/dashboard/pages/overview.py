@@ -1,4 +1,5 @@
-"""Overview: is the run healthy, since which step not, which layer, what to do; then its newest values, how they came about, and notes."""
+"""Overview: is the run healthy, since which step not, which layer, what to do; then its newest values, how they came
+about, and notes."""
 
 from __future__ import annotations
 

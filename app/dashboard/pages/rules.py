@@ -47,7 +47,8 @@ def rules_data(listed: Listed, trial: TrialData | None, *, run: str, blocked: st
 
 
 class TrialData(TypedDict):
-    """What `browser/rules.js` shows of a trial. `at`: names the question; `answered`: whether the service answered it."""
+    """What `browser/rules.js` shows of a trial. `at`: names the question; `answered`: whether the service answered
+    it."""
 
     at: Any
     answered: bool
@@ -197,7 +198,8 @@ def rules_of(run: str) -> Listed | None:
 
 
 def consult(action: str, document: Mapping[str, Any]) -> Any:
-    """Asks the service for something that changes nothing; anyone who sees the page may. Raises as `Reader.act` does."""
+    """Asks the service for something that changes nothing; anyone who sees the page may. Raises as `Reader.act`
+    does."""
     with connect(home()) as reader:
         return reader.act(action, document)
 

@@ -29,7 +29,8 @@ MOST: Final = 50  # rows of a screen; the search finds the others
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the address asks for: words of names and causes, a severity, a state (running or ended), groups (by "prefix" or "tag"), and how many rows."""
+    """What the address asks for: words of names and causes, a severity, a state (running or ended), groups (by "prefix"
+    or "tag"), and how many rows."""
 
     words: str = ""
     severity: str = ""
@@ -69,7 +70,8 @@ def group_of(run: Run, by: str) -> str:
 
 
 def table_of(found: Listed, glances: Mapping[str, Glance], elsewhere: Elsewhere = _NOWHERE) -> dict[str, Any]:
-    """Data of `browser/runs.js`. `glances`: rows of `app_runs_glance` by run, of those that are shown; `elsewhere`: which are of other places."""
+    """Data of `browser/runs.js`. `glances`: rows of `app_runs_glance` by run, of those that are shown; `elsewhere`:
+    which are of other places."""
     counts = Counter(run.judgement.severity for run in found.runs)
     by = found.asked.group
     groups = Counter(group_of(run, by) for run in found.runs)

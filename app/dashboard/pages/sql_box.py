@@ -1,4 +1,5 @@
-"""The SQL box of the Data page: a query under way in its own thread, its result as text, examples, and what there is to read."""
+"""The SQL box of the Data page: a query under way in its own thread, its result as text, examples, and what there is to
+read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The words of the Tokens page: states, alignment, what a correction does and why; and text that may contain anything. Pure."""
+"""The words of the Tokens page: states, alignment, what a correction does and why; and text that may contain anything.
+Pure."""
 
 from __future__ import annotations
 

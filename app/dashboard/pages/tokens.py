@@ -59,7 +59,8 @@ class Corrected:
 
 @dataclass(frozen=True)
 class Strip:
-    """The tokens of one sequence with everything that is said of them; `texts`: by token id, empty without a tokenizer."""
+    """The tokens of one sequence with everything that is said of them; `texts`: by token id, empty without a
+    tokenizer."""
 
     tokens: Tokens
     pair: PairTokens
@@ -197,7 +198,8 @@ def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]
 
 
 def _left_out(number_of: int, pair: PairTokens | None) -> str:
-    """Tokens under the mask that are in no value; statistics do not tell those that are broken from those that are missing."""
+    """Tokens under the mask that are in no value; statistics do not tell those that are broken from those that are
+    missing."""
     if pair is None:
         return f"{number_of:,} broken or missing" if number_of else ""
     missing = int(np.count_nonzero(pair.state_N == MISSING))
@@ -332,7 +334,8 @@ def _read(about: tuple[str, Pair, int], version: str, sample: str | None) -> Ste
 
 
 def _step(steps: StepList) -> int | None:
-    """The step the address names, or the one that is suggested: then the address names that, and it stays while others come."""
+    """The step the address names, or the one that is suggested: then the address names that, and it stays while others
+    come."""
     text = asked("step") or ""
     if text.isdecimal() and int(text) in steps.step:
         return int(text)
@@ -360,7 +363,8 @@ def _shown(run: Run, steps: StepList, step: StepTokens, pairs: Sequence[str]) ->
 
 
 def _once(drawn: dict[str, Any], version: str) -> dict[str, Any]:
-    """Columns travel once a session: they are megabytes, and the browser keeps them. It asks again when it has lost them."""
+    """Columns travel once a session: they are megabytes, and the browser keeps them. It asks again when it has lost
+    them."""
     sent, st.session_state[_SENT] = st.session_state.get(_SENT), version
     light = {name: value for name, value in drawn.items() if name not in {"columns", "texts"}}
     return (light if sent == version else drawn) | {"version": version}
@@ -398,7 +402,8 @@ def _texts(run: str, ids: Collection[int]) -> tuple[dict[int, str], str]:
 
 
 def _corrections(step: StepTokens, found: Tokens) -> list[Corrected]:
-    """The correction that the trainer says it applied, if there is one, and masked importance sampling as its preset has it."""
+    """The correction that the trainer says it applied, if there is one, and masked importance sampling as its preset
+    has it."""
     applied = [] if step.correction is None else [_applied(step.correction, found)]
     config = preset("mis")
     done = effect(config, found)

@@ -1,4 +1,5 @@
-"""Weights: how old the weights were that sampled, when new ones arrived where, and what updates did to requests in flight."""
+"""Weights: how old the weights were that sampled, when new ones arrived where, and what updates did to requests in
+flight."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ METRICS: Final = tuple(line.metric for panel in PANELS for line in panel.lines)
 def with_replicas(
     series: RunSeries, lags: Sequence[ReplicaLag]
 ) -> tuple[tuple[Panel, ...], list[RunSeries], list[Key]]:
-    """The panels, the trends beside the run's own and the legend; those replicas whose lag is largest, where there are several."""
+    """The panels, the trends beside the run's own and the legend; those replicas whose lag is largest, where there are
+    several."""
     if len(lags) < 2:  # noqa: PLR2004 -- one replica is the run itself
         return PANELS, [], []
     worst = sorted(lags, key=_mean_lag, reverse=True)[:_REPLICAS]
@@ -124,7 +126,8 @@ def age_of(series: RunSeries) -> Age | None:
 
 
 def status_lines(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:
-    """Whether all engines keep up, and how old the weights were that sampled what is trained on; what to record where it is unknown."""
+    """Whether all engines keep up, and how old the weights were that sampled what is trained on; what to record where
+    it is unknown."""
     return [*_arriving(lanes), *([] if age is None else [_aged(age)])]
 
 
@@ -181,7 +184,8 @@ def _worst(lanes: Sequence[Lane]) -> str:
 
 
 def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, object]:
-    """Data of `browser/weights.js`: a lane per engine, the trainer first, then those that are worst off. `shown`: of which arrivals."""
+    """Data of `browser/weights.js`: a lane per engine, the trainer first, then those that are worst off. `shown`: of
+    which arrivals."""
     drawn = sorted(lanes, key=_place)[:_LANES]
     times = [arrival.arrived_at.timestamp() for lane in drawn for arrival in lane.arrivals if arrival.arrived_at]
     hidden = len(lanes) - len(drawn)
@@ -238,7 +242,8 @@ def _in_words(lane: Lane) -> str:
 
 
 def lanes_blocks(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:
-    """The lanes as a table, of the whole run; those in trouble first among the engines. `age`: of what the trainer trains on."""
+    """The lanes as a table, of the whole run; those in trouble first among the engines. `age`: of what the trainer
+    trains on."""
     ordered = sorted(lanes, key=_place)
     rows = [_lane(lane, age) for lane in ordered]
     return [table("lanes", _HEAD, rows, empty="No weight updates recorded.")]
@@ -316,7 +321,8 @@ _TOKENS: Final = 2_000_000  # of the newest steps that are looked at token by to
 
 @dataclass(frozen=True)
 class _Looking:
-    """What is looked at: of which run, which steps are in view, and of these those few enough for sequences and for tokens."""
+    """What is looked at: of which run, which steps are in view, and of these those few enough for sequences and for
+    tokens."""
 
     run: Run
     view: RunView
@@ -325,7 +331,8 @@ class _Looking:
     tokens: Visible
 
     def once(self, what: str, steps: Visible, read: Callable[[], T]) -> T | None:
-        """What `read` returns for these steps, as it was last worth computing; the last that is known while the service is away."""
+        """What `read` returns for these steps, as it was last worth computing; the last that is known while the service
+        is away."""
         key: Hashable = (
             self.run.name,
             what,

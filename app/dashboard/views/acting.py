@@ -1,4 +1,5 @@
-"""Doing something from a page: only by whom it is granted, only through the running service, only what was confirmed, and once."""
+"""Doing something from a page: only by whom it is granted, only through the running service, only what was confirmed,
+and once."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def granted() -> Permission:
 def ask(action: str, document: Mapping[str, Any]) -> Any:
     """Has the service do it, and returns its answer; who signed in is its author, whatever the page says.
 
-    Raises `ConfigurationError` when this session may not act, `LogprobeError` as the action does, `ServiceUnavailableError` when the service does not answer.
+    Raises `ConfigurationError` when this session may not act, `LogprobeError` as the action does,
+    `ServiceUnavailableError` when the service does not answer.
     """
     allowed = granted()
     if allowed is not Permission.GRANTED:

@@ -1,4 +1,5 @@
-"""The linked step chart on a page: what the reader wants to see of a long run comes from the address, exports go to the browser."""
+"""The linked step chart on a page: what the reader wants to see of a long run comes from the address, exports go to the
+browser."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from logprobe.app.dashboard.views.session import asked, made, theme
 def columns_of(runs: Sequence[RunSeries], panels: Sequence[Panel], wanted: Mapping[str, Any]) -> dict[str, object]:
     """All lines between the steps `wanted["from"]` and `wanted["to"]` (null: from or to the end), none thinned.
 
-    → `at`, which says what was asked for, and per run its steps, tokens (cumulative), time (seconds) and `lines` by metric.
+    → `at`, which says what was asked for, and per run its steps, tokens (cumulative), time (seconds) and `lines` by
+    metric.
     """
     metrics = [{line.metric for panel in panels for line in panel.lines if line.run == at} for at in range(len(runs))]
     return {

@@ -1,4 +1,5 @@
-"""Signing in with OpenID Connect, where the home's ``secrets.toml`` asks for it: until then a page shows a way in and nothing else."""
+"""Signing in with OpenID Connect, where the home's ``secrets.toml`` asks for it: until then a page shows a way in and
+nothing else."""
 
 from __future__ import annotations
 

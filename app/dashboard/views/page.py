@@ -44,7 +44,8 @@ def live(path: str, draw: Callable[..., None]) -> None:
 
 
 def current() -> str:
-    """Path of the page that the address names; for one that names neither page nor run the first, or that of all runs where there are two.
+    """Path of the page that the address names; for one that names neither page nor run the first, or that of all runs
+    where there are two.
 
     Runs of other places count, too.
     """
@@ -66,15 +67,16 @@ def go(path: str) -> None:
 
 
 def report(key: str, label: str, blocks: Sequence[Block], version: str = "") -> Mapping[str, Any] | None:
-    """Draws blocks of `browser/report.js`, again where they, or `version`, are others; what someone confirmed on them, or None."""
+    """Draws blocks of `browser/report.js`, again where they, or `version`, are others; what someone confirmed on them,
+    or None."""
     return show("report", key, {"label": label, "blocks": blocks} | ({"version": version} if version else {}))
 
 
 def show(kind: str, key: str, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Draws the panel of `browser/<kind>.js`; what someone confirmed on it, or None.
 
-    It is drawn again when its `version` is another: the one in `data`, else one of all that `data` holds. Links (`go`) are followed; what
-    someone chose to look at (`set`) goes into the address, and the page is redrawn.
+    It is drawn again when its `version` is another: the one in `data`, else one of all that `data` holds. Links (`go`)
+    are followed; what someone chose to look at (`set`) goes into the address, and the page is redrawn.
     """
     versioned = data if "version" in data else {"version": f"{hash(str(data)):x}", **data}
     sent = panel(kind, key, versioned, triggers=("go", "do", "set"))

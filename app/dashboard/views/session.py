@@ -95,7 +95,8 @@ def all_runs() -> tuple[Snapshot, Run | None]:
 
 
 def kept(key: str, read: Callable[[], T]) -> T | None:
-    """What `read` returns, or what it returned last in this session while the service does not answer. Raises what else it does."""
+    """What `read` returns, or what it returned last in this session while the service does not answer. Raises what else
+    it does."""
     with suppress(ServiceUnavailableError):  # the bar says so
         st.session_state[key] = read()
     value: T | None = st.session_state.get(key)

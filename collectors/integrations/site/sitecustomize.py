@@ -1,6 +1,7 @@
 """Python imports this at its start, below `logprobe run`: hooks for the frameworks that the process imports later.
 
-Without ``LOGPROBE_HOOKS`` it does nothing, and a `sitecustomize` of the environment, which this one hides, is run as without it.
+Without ``LOGPROBE_HOOKS`` it does nothing, and a `sitecustomize` of the environment, which this one hides, is run as
+without it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a worker reads when it loads a LoRA adapter, no matter what caused the load: a request, a call, or a process that holds the worker.
+"""What a worker reads when it loads a LoRA adapter, no matter what caused the load: a request, a call, or a process
+that holds the worker.
 
-vLLM reads an adapter again after it was evicted, and a request with ``load_inplace=True`` has it read at every step. All of that passes
-through one method of the worker's adapter manager. What was read is hashed whole, so that the same content read again is known to be the
-same; it is told in the worker's own thread, before the step's outputs are.
+vLLM reads an adapter again after it was evicted, and a request with ``load_inplace=True`` has it read at every step.
+All of that passes through one method of the worker's adapter manager. What was read is hashed whole, so that the same
+content read again is known to be the same; it is told in the worker's own thread, before the step's outputs are.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class AdapterLoads:
 
 
 def watch_adapters() -> None:
-    """Hear of every adapter that is loaded in this process from now on; where that cannot be, no adapter's version is known."""
+    """Hear of every adapter that is loaded in this process from now on; where that cannot be, no adapter's version is
+    known."""
     if can_watch_adapters():
         from vllm.lora.worker_manager import WorkerLoRAManager  # noqa: PLC0415
 

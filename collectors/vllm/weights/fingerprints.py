@@ -1,8 +1,10 @@
-"""What an engine's workers read of its weights becomes `weights` records: whose fingerprint was that, and did anybody say that it would change?
+"""What an engine's workers read of its weights becomes `weights` records: whose fingerprint was that, and did anybody
+say that it would change?
 
-A reading has the version that the engine was said to have while it was taken; null where no one knew, or where something happened to the
-weights meanwhile. It is judged some seconds later, when marks of that time have been read. Weights that changed between two readings
-without a load, a label or a mark make the version unknown since the first of the two.
+A reading has the version that the engine was said to have while it was taken; null where no one knew, or where
+something happened to the weights meanwhile. It is judged some seconds later, when marks of that time have been read.
+Weights that changed between two readings without a load, a label or a mark make the version unknown since the first of
+the two.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _CLOCKS_DIFFER: Final = 1.0  # seconds, between machines
 
 @dataclass(frozen=True)
 class Reading:
-    """What one worker has; moments are of the engine's monotonic clock. `before`: its last reading, if the weights changed since."""
+    """What one worker has; moments are of the engine's monotonic clock. `before`: its last reading, if the weights
+    changed since."""
 
     worker: str | None
     reason: str

@@ -1,8 +1,9 @@
 """Which calls on an engine's workers leave its weights as they are.
 
-Judging by name what loads weights is hopeless: a framework calls its own function `sync`, a lambda or ``apply_model``. So the
-question is turned round. The calls below are vLLM's own and harmless; after any other the weights are unknown until someone says
-which they are. A framework's own harmless calls can be named in ``LOGPROBE_VLLM_HARMLESS``, separated by commas.
+Judging by name what loads weights is hopeless: a framework calls its own function `sync`, a lambda or ``apply_model``.
+So the question is turned round. The calls below are vLLM's own and harmless; after any other the weights are unknown
+until someone says which they are. A framework's own harmless calls can be named in ``LOGPROBE_VLLM_HARMLESS``,
+separated by commas.
 """
 
 from __future__ import annotations

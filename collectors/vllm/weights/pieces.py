@@ -1,8 +1,8 @@
 """An engine's parameters as the tensors of the checkpoint that they were loaded from, as far as that can be said.
 
-vLLM fuses some tensors (q, k and v; gate and up), pads vocabularies, and wraps layers for LoRA. Rows of a fused parameter are tensors of
-their own here, under the checkpoint's names. What is packed for a kernel has another shape or dtype and so another key: it is compared
-with other engines, never with a trainer.
+vLLM fuses some tensors (q, k and v; gate and up), pads vocabularies, and wraps layers for LoRA. Rows of a fused
+parameter are tensors of their own here, under the checkpoint's names. What is packed for a kernel has another shape or
+dtype and so another key: it is compared with other engines, never with a trainer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from logprobe.collectors.fingerprint import key, places, sampleable
 
 @dataclass(frozen=True)
 class Piece:
-    """`rows` rows of a parameter from `first` on (None: all of it), and the places of its values within the parameter."""
+    """`rows` rows of a parameter from `first` on (None: all of it), and the places of its values within the
+    parameter."""
 
     key: str
     owner: weakref.ref[Any]  # the module: a weak one, so that nothing of ours keeps weights in memory

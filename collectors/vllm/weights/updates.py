@@ -1,9 +1,9 @@
 """What an engine process can see of a weight update, put together from the calls that pass through it.
 
 An update is a window between two scheduled steps in which something happened to the weights: a pause, calls that load
-weights, a reset of the prefix cache, a new label, a wake-up. It opens with the first such call and closes with the first
-step after it (and after the resume, when there was a pause). Pure: times come in as arguments, in seconds of
-the monotonic clock.
+weights, a reset of the prefix cache, a new label, a wake-up. It opens with the first such call and closes with the
+first step after it (and after the resume, when there was a pause). Pure: times come in as arguments, in seconds of the
+monotonic clock.
 """
 
 from __future__ import annotations

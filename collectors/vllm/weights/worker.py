@@ -1,11 +1,13 @@
-"""What the plugin does inside a worker, the process that holds the weights: read a few values of every tensor when it is asked to.
+"""What the plugin does inside a worker, the process that holds the weights: read a few values of every tensor when it
+is asked to.
 
 What is loaded as a LoRA adapter it says without being asked (see `adapter_loads`).
 
-Reading happens in the worker's own thread, after a step, so no load of vLLM's own and no capture of a CUDA graph is under way. On an
-accelerator that launches small kernels on the step's stream and a copy on a stream beside it; nothing waits for them, later steps look
-whether they are done. Hashing and writing is left to a thread of ours. A reading that differs from the one before is taken again: only
-what was found twice is reported, since a colocated trainer may be in the middle of writing.
+Reading happens in the worker's own thread, after a step, so no load of vLLM's own and no capture of a CUDA graph is
+under way. On an accelerator that launches small kernels on the step's stream and a copy on a stream beside it; nothing
+waits for them, later steps look whether they are done. Hashing and writing is left to a thread of ours. A reading that
+differs from the one before is taken again: only what was found twice is reported, since a colocated trainer may be in
+the middle of writing.
 
 Together this uses at most a thousandth of the time that has passed.
 """
@@ -66,7 +68,8 @@ class _Copy:
 
 
 class WeightReader:
-    """Reads the weights of one worker. `after_step` is the worker's thread's; everything else happens in a thread of ours."""
+    """Reads the weights of one worker. `after_step` is the worker's thread's; everything else happens in a thread of
+    ours."""
 
     def __init__(self, worker: Any, exchange: Exchange, name: str | None, loads: AdapterLoads | None = None) -> None:
         self.due = False  # whether `after_step` has anything to do

@@ -31,7 +31,8 @@ _AT_ONCE = 100.0  # times: what no update of a policy does to K3 of its own toke
 
 
 def misaligned_tokens(evidence: Evidence) -> Sign | None:
-    """The log-prob of a token has little to do with its own on the other side, and much with a neighbour's: over the window, or since K3 jumped."""
+    """The log-prob of a token has little to do with its own on the other side, and much with a neighbour's: over the
+    window, or since K3 jumped."""
     return _misaligned(evidence) or (None if (later := _since_jump(evidence)) is None else _misaligned(later))
 
 
@@ -65,7 +66,8 @@ def _misaligned(evidence: Evidence) -> Sign | None:
 
 
 def different_model(evidence: Evidence) -> Sign | None:
-    """K3 beyond every setup that is reported, at the beginning or from one step to the next; or log-probs without anything in common."""
+    """K3 beyond every setup that is reported, at the beginning or from one step to the next; or log-probs without
+    anything in common."""
     since = _beyond_since(evidence)
     apart = evidence.gap.n >= _FEWEST and unrelated(evidence)
     if evidence.hidden or evidence.scaled or (since is None and not apart) or _trainer_varies(evidence):
@@ -99,7 +101,8 @@ def _trainer_varies(evidence: Evidence) -> bool:
 
 
 def _beyond_since(evidence: Evidence) -> int | None:
-    """First step of a K3 that no setup has, among tokens not known to be old; None: there is none, or it was reached step by step."""
+    """First step of a K3 that no setup has, among tokens not known to be old; None: there is none, or it was reached
+    step by step."""
     first, now = (window.where(~(window.lag > 0)) for window in (evidence.first, evidence.now))
     if not _beyond(now):
         return None
@@ -121,8 +124,8 @@ def _surprise(evidence: Evidence, side: str) -> float:
 def unrelated(evidence: Evidence) -> bool:
     """Whether r and t have so little in common that they are not of the same tokens.
 
-    A narrow grammar also spoils the correlation; but there, tokens of one context differ by the same on both sides. So do policies
-    many updates apart; but there, a token has more in common with itself than with those beside it.
+    A narrow grammar also spoils the correlation; but there, tokens of one context differ by the same on both sides. So
+    do policies many updates apart; but there, a token has more in common with itself than with those beside it.
     """
     if (
         not evidence.gap.correlation < _UNRELATED

@@ -27,7 +27,8 @@ _HABIT: Final = 2.0  # times as many as ever before in this run: several updates
 
 
 def missed_weight_sync(evidence: Evidence) -> Sign | None:
-    """The engine's weights are not those of its label; its version stands still; or tokens of the trainer's weights differ from a step on, or in some steps."""
+    """The engine's weights are not those of its label; its version stands still; or tokens of the trainer's weights
+    differ from a step on, or in some steps."""
     sometimes = missed_now_and_then(evidence)
     if sometimes is not None and sometimes.confidence >= KNOWN:
         return sometimes
@@ -40,14 +41,16 @@ def _whole(evidence: Evidence) -> float:
 
 
 def without_missed(evidence: Evidence, finding: Finding) -> Evidence:
-    """Without the steps or versions of updates that were missed now and then; one that lasts leaves nothing to tell apart."""
+    """Without the steps or versions of updates that were missed now and then; one that lasts leaves nothing to tell
+    apart."""
     missed = skipped(evidence) if "told_by" in finding.evidence else None
     strata = None if missed is None or evidence.strata is None else evidence.strata.where(~missed.rows(evidence.strata))
     return evidence.left("missed_weight_sync", strata=strata)
 
 
 def _left_behind(evidence: Evidence) -> Sign | None:
-    """The engine's version stands still; or tokens said to be of the trainer's weights differ from a step on, all alike."""
+    """The engine's version stands still; or tokens said to be of the trainer's weights differ from a step on, all
+    alike."""
     stuck = _version_stands_still(evidence)
     if stuck is not None:
         return stuck
@@ -117,7 +120,8 @@ def _told(evidence: Evidence, risen: Change) -> str:
 
 
 def _spared(evidence: Evidence, risen: Change) -> bool:
-    """Whether some requests did not take part in the rise: those without a cached prompt, without an update in flight, of another replica.
+    """Whether some requests did not take part in the rise: those without a cached prompt, without an update in flight,
+    of another replica.
 
     Weights that never arrived concern every request of an engine, so this refutes them.
     """
@@ -142,7 +146,8 @@ def _groups(strata: Strata) -> list[Strata]:
 
 
 def _version_stands_still(evidence: Evidence) -> Sign | None:
-    """With every update of the trainer the newest token is one version older, for longer than ever before in the run."""
+    """With every update of the trainer the newest token is one version older, for longer than ever before in the
+    run."""
     strata = evidence.strata
     if strata is None or not evidence.versions_known:
         return None

@@ -102,7 +102,8 @@ def synthetic_eos(evidence: Evidence) -> Sign | None:
 
 
 def _ends_are_synthetic(evidence: Evidence) -> Bools | None:
-    """Placeholders at the ends of sequences [N], if that is where nearly all of them are and they share one token id."""
+    """Placeholders at the ends of sequences [N], if that is where nearly all of them are and they share one token
+    id."""
     seen = evidence.recorded
     if seen is None:
         return None
@@ -117,7 +118,8 @@ def _ends_are_synthetic(evidence: Evidence) -> Bools | None:
 
 
 def _renormalised(seen: Tokens) -> bool:
-    """Whether all other tokens lean to one side: then a grammar or truncation forces the end, and 0 is its true log-prob."""
+    """Whether all other tokens lean to one side: then a grammar or truncation forces the end, and 0 is its true
+    log-prob."""
     others = seen.valid.where(~seen.valid.last)
     far = others.d[np.abs(others.d) > 1e-5]  # noqa: PLR2004 - beyond float32 rounding
     return len(far) >= len(others) / 2 and float(np.mean(far < 0)) > _AT_THE_END

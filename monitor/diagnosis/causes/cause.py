@@ -62,14 +62,16 @@ class Cause:
         looks_at: the evidence it is told by, in one line.
         fix: the remedy: flag, setting or code.
         rule: pure; None when nothing speaks for the cause.
-        explain: takes the part of the gap that its finding explains out of the evidence; None: nothing can be taken out.
+        explain: takes the part of the gap that its finding explains out of the evidence; None: nothing can be taken
+            out.
         fix_corrected: the remedy that is left where a correction is on; "": the same one.
-        kind: what follows from it (`urgency`): a fault by its layer and share; noise by the level of the setup; growth by the run's own
-            past; lag by what it adds; by a note no log-prob is wrong.
+        kind: what follows from it (`urgency`): a fault by its layer and share; noise by the level of the setup; growth
+            by the run's own past; lag by what it adds; by a note no log-prob is wrong.
         steady: what it makes is there from the first step on and stays; always so of noise.
         hides: it leaves nothing else to compare.
         left_out: its tokens are in no mean.
-        contrast: requests that it concerns and those to compare them with, within a step [R]; None: it concerns all alike.
+        contrast: requests that it concerns and those to compare them with, within a step [R]; None: it concerns all
+            alike.
         never_arrives: weights are older than their label says, in all requests of later steps.
     """
 

@@ -148,7 +148,8 @@ def _declared_mismatch(evidence: Evidence) -> tuple[float, float] | None:
 def truncated_support(evidence: Evidence) -> Sign | None:
     """Top-p, top-k or min-p on one side: the other side's log-probs are all lower, by at most −ln of what was kept.
 
-    Noise hides the one sign. What it does not hide: the engine gives a token all probability, and the trainer does not (one token was left).
+    Noise hides the one sign. What it does not hide: the engine gives a token all probability, and the trainer does not
+    (one token was left).
     """
     cut, side = evidence.setup.truncations, one_sign(evidence)
     zeros = _exact_zeros(evidence.tokens)
@@ -228,7 +229,8 @@ def vocab_padding(evidence: Evidence) -> Sign | None:
 
 
 def _unlikely_lower(tokens: Tokens | None) -> bool:
-    """Whether t is lower where other tokens were likely, too, and the same where none was: of a certain token's probability nothing is cut."""
+    """Whether t is lower where other tokens were likely, too, and the same where none was: of a certain token's
+    probability nothing is cut."""
     if tokens is None:
         return False
     likely, unlikely = tokens.where(tokens.r > _CERTAINLY), tokens.where(tokens.r < _OTHERS_TOO)
@@ -240,7 +242,8 @@ def _unlikely_lower(tokens: Tokens | None) -> bool:
 
 
 def _surely(lower: float, count: int) -> bool:
-    """Whether this share of `count` signs is more than half by more than chance, also where noise is larger than what was cut."""
+    """Whether this share of `count` signs is more than half by more than chance, also where noise is larger than what
+    was cut."""
     return (2 * lower - 1) * math.sqrt(count) > SIGNIFICANT
 
 
@@ -250,7 +253,8 @@ def _shifted(tokens: Tokens) -> bool:
 
 
 def _loses_mass(evidence: Evidence) -> bool:
-    """Whether t gives less than all probability to what was sampled from, as under a renormalisation on r's side, and other faults do not."""
+    """Whether t gives less than all probability to what was sampled from, as under a renormalisation on r's side, and
+    other faults do not."""
     gap = evidence.gap
     off = off_one(gap.ratio.value, gap.ratio.z, gap.k3)
     return off and gap.ratio.value < 0 and gap.k3 > SLIGHT and not unrelated(evidence)
@@ -306,8 +310,8 @@ def without_offset(evidence: Evidence, _finding: Finding) -> Evidence:
 def without_scale(evidence: Evidence, finding: Finding) -> Evidence:
     """What is left of d once both sides are brought to one temperature (since the finding's step) and normaliser.
 
-    Exact for tokens that share their context with another one. Without such tokens approximate: the mean of d at each r (and
-    entropy, where the trainer reports it) is taken off.
+    Exact for tokens that share their context with another one. Without such tokens approximate: the mean of d at each r
+    (and entropy, where the trainer reports it) is taken off.
     """
     tokens, cause = evidence.tokens, finding.cause
     if tokens is None or not len(tokens):

@@ -109,7 +109,8 @@ def late_growth(evidence: Evidence) -> Sign | None:
 
 
 def _lead_of_drift(evidence: Evidence) -> float:
-    """Log-likelihood ratio of a drift over updates that stopped arriving (`pace`); infinite where these are no question."""
+    """Log-likelihood ratio of a drift over updates that stopped arriving (`pace`); infinite where these are no
+    question."""
     own = evidence.own
     today = own is None or bool((own.step >= evidence.now.step.min()).any())
     lead = pace(evidence) if today and "missed_weight_sync" not in evidence.explained else None
@@ -133,9 +134,11 @@ def step_jump(evidence: Evidence) -> Sign | None:
 
 
 def _an_update_moves_further(evidence: Evidence, step: int) -> bool:
-    """Whether K3 of updates rose, too; or most tokens are of older weights, from which alone an update moves away, and nothing says it is the engine.
+    """Whether K3 of updates rose, too; or most tokens are of older weights, from which alone an update moves away, and
+    nothing says it is the engine.
 
-    What would: tokens of the trainer's own weights that rose, too; without any, an engine whose configuration is not recorded or changed.
+    What would: tokens of the trainer's own weights that rose, too; without any, an engine whose configuration is not
+    recorded or changed.
     """
     before, after = ([k3 for at, k3 in evidence.update.items() if (at >= step) is late] for late in (False, True))
     if min(len(before), len(after)) >= _UPDATES and np.median(after) > _DOUBLED * np.median(before):

@@ -36,7 +36,8 @@ Rule = Callable[[Evidence], Sign | None]
 
 
 def _near_its_row(rule: Rule) -> Rule:
-    """A precision explains as much as its row of the table says: beyond it the finding is a possibility, beyond all rows it is none."""
+    """A precision explains as much as its row of the table says: beyond it the finding is a possibility, beyond all
+    rows it is none."""
 
     @wraps(rule)
     def limited(evidence: Evidence) -> Sign | None:
@@ -53,7 +54,8 @@ def _near_its_row(rule: Rule) -> Rule:
 
 @_near_its_row
 def low_precision(evidence: Evidence) -> Sign | None:
-    """A 16-bit dtype on one side: by the grid of its values or logits, by configuration, or by the size of the noise."""
+    """A 16-bit dtype on one side: by the grid of its values or logits, by configuration, or by the size of the
+    noise."""
     rules = (_stored, _declared_dtype, _engine_grid, _undeclared_side, _unknown_noise)
     return next((sign for sign in (rule(evidence) for rule in rules) if sign is not None), None)
 
@@ -207,7 +209,8 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
     if full and engine_grid > _OFF_GRID:
         return None
     return Sign(
-        # A constant lag looks the same where versions are unknown; experts, another head or a trainer in train mode where the set-up is.
+        # A constant lag looks the same where versions are unknown; experts, another head or a trainer in train mode
+        # where the set-up is.
         LIKELY + 0.05 if evidence.versions_known and wide else POSSIBLE,
         _share(k3, evidence),
         {
@@ -278,7 +281,8 @@ def batch_variance(evidence: Evidence) -> Sign | None:
 
 
 def trainer_not_deterministic(evidence: Evidence) -> Sign | None:
-    """The trainer gives one token other log-probs each time, the engine does not; or its configuration has dropout, and K3 is above its row."""
+    """The trainer gives one token other log-probs each time, the engine does not; or its configuration has dropout, and
+    K3 is above its row."""
     quiet = uninterrupted(evidence)  # what an update leaves behind in the engine differs from request to request, too
     spread, k3, dropouts = _spread(quiet), _k3(quiet), evidence.setup.dropouts
     known = known_of(evidence)
@@ -303,7 +307,8 @@ def trainer_not_deterministic(evidence: Evidence) -> Sign | None:
 
 
 def _fresh(evidence: Evidence) -> Tokens | None:
-    """Tokens of the trainer's own weights, or of unknown age; None where there are too few: a gap of older ones is no numerics."""
+    """Tokens of the trainer's own weights, or of unknown age; None where there are too few: a gap of older ones is no
+    numerics."""
     tokens = evidence.tokens
     return None if tokens is None or len(tokens.fresh) < _FEWEST else tokens.fresh
 
@@ -318,7 +323,8 @@ def _k3(evidence: Evidence) -> float:
 
 
 def _known_part(evidence: Evidence) -> tuple[float, float]:
-    """K3 and effect of a cause that is known without its size: where all tokens are of older weights, its part is unknown."""
+    """K3 and effect of a cause that is known without its size: where all tokens are of older weights, its part is
+    unknown."""
     k3 = _k3(evidence)
     if math.isnan(k3) and evidence.gap.n >= _FEWEST:
         return evidence.gap.k3, _UNKNOWN_PART

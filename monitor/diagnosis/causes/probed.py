@@ -17,7 +17,8 @@ _KEPT: Final = 0.5  # share of updates
 
 
 def stale_prefix_cache(evidence: Evidence) -> Sign | None:
-    """Only sequences with cached prompt tokens are not confirmed; or all have some, and updates left the cache as it was."""
+    """Only sequences with cached prompt tokens are not confirmed; or all have some, and updates left the cache as it
+    was."""
     bad = _bad(evidence)
     cached, uncached = middle([look.cached_k3 for look in bad]), middle([look.uncached_k3 for look in bad])
     if cached is None or (uncached is None and not evidence.weights.kept_cache > _KEPT):

@@ -8,7 +8,8 @@ from logprobe.monitor.diagnosis.evidence.replay import Replay
 
 
 def replay_broken(evidence: Evidence) -> Sign | None:
-    """Some trained routes are exactly the sampled ones, or found at another place: they were replayed, to the wrong tokens."""
+    """Some trained routes are exactly the sampled ones, or found at another place: they were replayed, to the wrong
+    tokens."""
     replay, fault = evidence.replay, evidence.replay.fault
     if fault is None:
         return None

@@ -1,9 +1,10 @@
-"""Is one side's distribution the other's at another temperature? By pairs that share a context, by likely tokens, or by moments.
+"""Is one side's distribution the other's at another temperature? By pairs that share a context, by likely tokens, or by
+moments.
 
-Under a common temperature the log-ratio d = t − r does not depend on r to first order: E[ρ | context] = 1 whatever was sampled. Where one
-side leaves a temperature out, d is a multiple of r less its mean in the context: its slope on r is (T − 1) or (1/T − 1), times the part of
-r's variance that lies within contexts. Noise bends that slope too, but only by its own variance: noise on t by nothing, noise on r by
-−Var(d)/Var(r) at most.
+Under a common temperature the log-ratio d = t − r does not depend on r to first order: E[ρ | context] = 1 whatever was
+sampled. Where one side leaves a temperature out, d is a multiple of r less its mean in the context: its slope on r is
+(T − 1) or (1/T − 1), times the part of r's variance that lies within contexts. Noise bends that slope too, but only by
+its own variance: noise on t by nothing, noise on r by −Var(d)/Var(r) at most.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ def exact_scale(siblings: Siblings) -> tuple[float, float] | None:
 
 
 def _bent(siblings: Siblings | None) -> bool:
-    """Whether only contexts with unlikely tokens, or only those without, look scaled: a clamp or another bend, as a temperature reaches all."""
+    """Whether only contexts with unlikely tokens, or only those without, look scaled: a clamp or another bend, as a
+    temperature reaches all."""
     if siblings is None:
         return False
     parents, context = np.unique(siblings.tokens.parent, return_inverse=True)
@@ -141,7 +143,8 @@ def _bent(siblings: Siblings | None) -> bool:
 
 
 def _sure_scale(siblings: Siblings | None) -> tuple[float, float] | None:
-    """A scale under noise that is larger: β of tokens of the trainer's own weights is certain, and further from 1 than noise bends it."""
+    """A scale under noise that is larger: β of tokens of the trainer's own weights is certain, and further from 1 than
+    noise bends it."""
     if siblings is None:
         return None
     beta = siblings.slope
@@ -155,9 +158,9 @@ def _sure_scale(siblings: Siblings | None) -> tuple[float, float] | None:
 def _bounded_scale(tokens: Tokens) -> tuple[float, float] | None:
     """Without siblings: one side gives every likely token a higher probability.
 
-    With p a token's softer probability and q ∝ p^β, β > 1: Σ_j p_j^β ≤ p^β + (1 − p)^β, with equality where one other token has all the
-    rest, hence logit q ≥ β·logit p. Among likely tokens the smallest ratio of logits comes near β; the 2nd percentile keeps single odd
-    tokens out.
+    With p a token's softer probability and q ∝ p^β, β > 1: Σ_j p_j^β ≤ p^β + (1 − p)^β, with equality where one other
+    token has all the rest, hence logit q ≥ β·logit p. Among likely tokens the smallest ratio of logits comes near β;
+    the 2nd percentile keeps single odd tokens out.
     """
     for soft_N, sharp_N, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
         likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINY / 10)
@@ -169,7 +172,8 @@ def _bounded_scale(tokens: Tokens) -> tuple[float, float] | None:
 
 
 def _regressed_scale(tokens: Tokens) -> tuple[float, float] | None:
-    """Without siblings or likely tokens (a flat policy): d is mostly a multiple of r, which noise and staleness are not."""
+    """Without siblings or likely tokens (a flat policy): d is mostly a multiple of r, which noise and staleness are
+    not."""
     for x, y, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
         explained = correlation(x, y - x) ** 2
         beta = slope(x, y)
@@ -180,7 +184,8 @@ def _regressed_scale(tokens: Tokens) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Moments:
-    """Regression of d on r from sums. `bend`: slope; `spread`: Var(d)/Var(r); `z`: standard errors of the slope from 0."""
+    """Regression of d on r from sums. `bend`: slope; `spread`: Var(d)/Var(r); `z`: standard errors of the slope from
+    0."""
 
     bend: float
     spread: float
@@ -212,7 +217,8 @@ def _by_moments(gap: Gap) -> Scale | None:
 
 
 def _declared(evidence: Evidence, gap: Gap) -> Scale | None:
-    """The engine says that it samples at a temperature, and d depends on r as it does where one side leaves that out."""
+    """The engine says that it samples at a temperature, and d depends on r as it does where one side leaves that
+    out."""
     temperatures, found = evidence.setup.temperatures, _moments(gap)
     if found is None or len(temperatures) != 1 or evidence.setup.trainer_temperature is not None:
         return None
@@ -256,7 +262,8 @@ def _rollout_is_off(tokens: Tokens) -> bool:
 
 
 def one_sign(evidence: Evidence) -> int:
-    """−1 when (nearly) all log-ratios beyond rounding are negative and the calibration says so, too; +1 likewise; else 0."""
+    """−1 when (nearly) all log-ratios beyond rounding are negative and the calibration says so, too; +1 likewise; else
+    0."""
     gap, tokens = evidence.gap, evidence.tokens
     if gap.n < _FEWEST or gap.k3 < SLIGHT / 10 or abs(gap.ratio.z) < SIGNIFICANT or unrelated(evidence):
         return 0

@@ -1,4 +1,5 @@
-"""Updates that an engine missed now and then, while later ones arrived: how sure that is by what tells it, and what is left unknown."""
+"""Updates that an engine missed now and then, while later ones arrived: how sure that is by what tells it, and what is
+left unknown."""
 
 from __future__ import annotations
 

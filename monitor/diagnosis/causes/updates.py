@@ -30,7 +30,8 @@ _STEPS_BEFORE: Final = 40
 
 
 def stale_prefix_cache(evidence: Evidence) -> Sign | None:
-    """The live probe says so; or requests with cached prompt tokens are worse than those without, or nothing but the cache is left to blame."""
+    """The live probe says so; or requests with cached prompt tokens are worse than those without, or nothing but the
+    cache is left to blame."""
     return probed.stale_prefix_cache(evidence) or _inferred_from_requests(evidence)
 
 
@@ -56,10 +57,11 @@ def _inferred_from_requests(evidence: Evidence) -> Sign | None:
 
 
 def _kept_since(evidence: Evidence, numbers: dict[str, float]) -> Sign | None:
-    """Updates cleared the cache, and since some step they do not: tokens from then on against those of as many steps before.
+    """Updates cleared the cache, and since some step they do not: tokens from then on against those of as many steps
+    before.
 
-    Requests without cached tokens are then mostly of the time before, and no comparison; nor is the run's beginning, whose policy was
-    less sure of itself.
+    Requests without cached tokens are then mostly of the time before, and no comparison; nor is the run's beginning,
+    whose policy was less sure of itself.
     """
     since, tokens = evidence.weights.kept_since, uninterrupted(evidence).tokens
     if since is None or tokens is None:
@@ -170,14 +172,16 @@ def _began(evidence: Evidence, split: Split) -> int | None:
 
 
 def not_in_flight(evidence: Evidence) -> float:
-    """Share of the whole gap that requests make which no update found in flight: what the others reuse is their own cache, too."""
+    """Share of the whole gap that requests make which no update found in flight: what the others reuse is their own
+    cache, too."""
     rest = evidence.slices.where(lambda row: not row.in_flight)
     whole = evidence.gap.k3 * evidence.gap.n
     return min(rest.k3 * rest.n / whole, 1.0) if rest.n and whole > 0 else 1.0
 
 
 def uninterrupted(evidence: Evidence) -> Evidence:
-    """Without what was in flight at an update, where enough is left: weights or caches that are old concern all other requests, too."""
+    """Without what was in flight at an update, where enough is left: weights or caches that are old concern all other
+    requests, too."""
     tokens = evidence.tokens
     left = None if tokens is None else tokens.where(~_switched(tokens))
     return replace(evidence, tokens=left) if left is not None and len(left.fresh) >= _FEWEST else evidence
@@ -252,7 +256,8 @@ def _after_switch(evidence: Evidence, tokens: Tokens, kept: float) -> Sign | Non
 
 
 def _in_flight_by_records(evidence: Evidence, kept: float) -> Sign | None:
-    """Without raw tokens the age of a request's first tokens is unknown from stale keys and values: only records make it likely."""
+    """Without raw tokens the age of a request's first tokens is unknown from stale keys and values: only records make
+    it likely."""
     worse = evidence.slices.where(lambda row: row.in_flight is True).abs_d
     better = evidence.slices.where(lambda row: row.in_flight is False).abs_d
     z = difference(worse, better)
@@ -358,7 +363,8 @@ def _worse_replica(evidence: Evidence) -> Sign | None:
 
 
 def _by_other_tasks(evidence: Evidence) -> bool:
-    """Whether the tokens of the replica that differs most are others, and differ no more than others as likely; without raw tokens no one can say."""
+    """Whether the tokens of the replica that differs most are others, and differ no more than others as likely; without
+    raw tokens no one can say."""
     tokens = evidence.tokens
     if tokens is None or not len(tokens.alike):
         return False

@@ -59,7 +59,8 @@ class Change:
 
 
 def change(evidence: Evidence) -> Change | None:
-    """The most significant rise of |d| among tokens of one weight lag: of the trainer's weights or of unknown age, if there are some."""
+    """The most significant rise of |d| among tokens of one weight lag: of the trainer's weights or of unknown age, if
+    there are some."""
     tokens = evidence.tokens
     if tokens is None:
         own = evidence.own
@@ -74,7 +75,8 @@ def agreed_before(evidence: Evidence, risen: Change) -> bool:
 
 
 def beginning(evidence: Evidence, risen: Change) -> int:
-    """First step of a rise: where rounding ends, if the gap was rounding before; else where K3 began to grow, or its most significant step."""
+    """First step of a rise: where rounding ends, if the gap was rounding before; else where K3 began to grow, or its
+    most significant step."""
     earlier = (evidence.series.step < risen.step) & (evidence.series.k3 < ROUNDING)
     if evidence.scaled or not earlier.any():
         grown = evidence.growth.since_step
@@ -105,7 +107,8 @@ def _of_series(series: Series) -> tuple[NDArray[np.int64], Floats]:
 
 
 def shifted_since(series: Series, sign: float) -> int | None:
-    """First step from which on mean ρ lies higher (sign 1) or lower (−1) than before; the first of all where it always did."""
+    """First step from which on mean ρ lies higher (sign 1) or lower (−1) than before; the first of all where it always
+    did."""
     names = ("n", "ratio_m1", "c_nn", "c_qq", "c_qn", "compared")
     signs = np.array([1, sign, 1, 1, sign, 1])
     sums = np.nan_to_num(np.stack([series[name].astype(np.float64) for name in names], axis=1)) * signs
@@ -186,8 +189,8 @@ class Bend:
 def bend(series: Series) -> Bend | None:
     """The best of all jumps and ramps of log K3, if the rise is significant; None where there is none.
 
-    A ramp starts at a step and is linear until another, then flat; a jump is one that is over in a few steps. The better one is that with
-    the smaller sum of squares.
+    A ramp starts at a step and is linear until another, then flat; a jump is one that is over in a few steps. The
+    better one is that with the smaller sum of squares.
     """
     return _bend(*_logs(series))
 
@@ -205,7 +208,8 @@ def _bend(steps: NDArray[np.int64], y: Floats) -> Bend | None:
 
 
 def stays_level(evidence: Evidence) -> bool:
-    """Whether K3 of tokens of one lag jumped once and has not moved since: what never arrives falls behind further with every update."""
+    """Whether K3 of tokens of one lag jumped once and has not moved since: what never arrives falls behind further with
+    every update."""
     steps, y = _own_logs(evidence)
     found = _bend(steps, y)
     if found is None or not found.abrupt:
@@ -216,11 +220,12 @@ def stays_level(evidence: Evidence) -> bool:
 
 
 def pace(evidence: Evidence) -> float | None:
-    """Log-likelihood ratio of policies that drift apart over updates that do not arrive, by how K3 of tokens of one lag rises; None: too few steps.
+    """Log-likelihood ratio of policies that drift apart over updates that do not arrive, by how K3 of tokens of one lag
+    rises; None: too few steps.
 
-    A drift multiplies K3 (log K3 rises along a line, and may level off). Weights that stay behind add to it from one step to the next
-    as a power of the updates missed, at most the second: log K3 rises ever more slowly. Residuals are taken as a first-order
-    autoregression, whose memory is that of the run's first half.
+    A drift multiplies K3 (log K3 rises along a line, and may level off). Weights that stay behind add to it from one
+    step to the next as a power of the updates missed, at most the second: log K3 rises ever more slowly. Residuals are
+    taken as a first-order autoregression, whose memory is that of the run's first half.
     """
     _, y = _own_logs(evidence)
     starts = np.arange(_QUIET, len(y) - _RISING, max(len(y) // _STARTS, 1))
@@ -288,7 +293,8 @@ def _logs(series: Series) -> tuple[NDArray[np.int64], Floats]:
 
 
 def _best_start(y: Floats, length: int) -> tuple[float, int]:
-    """Least sum of squares of a shape that is 0 before its start, rises for `length` points, then is 1; and that start."""
+    """Least sum of squares of a shape that is 0 before its start, rises for `length` points, then is 1; and that
+    start."""
     starts = np.arange(_QUIET, len(y) - _AFTER)
     shape = np.clip((np.arange(len(y)) - starts[:, None] + 1) / (length + 1), 0, 1)
     x, centred = shape - shape.mean(axis=1, keepdims=True), y - y.mean()

@@ -301,7 +301,8 @@ class Weights:
 
     @cached_property
     def without_load(self) -> frozenset[str]:
-        """Versions of which engines got the label but not, as far as was seen, the weights; none where loads are never seen."""
+        """Versions of which engines got the label but not, as far as was seen, the weights; none where loads are never
+        seen."""
         loaded = {record.version for record in self.updates if record.loaded}
         labels = {record.version for record in self.updates if record.version is not None}
         return frozenset(labels - loaded) if loaded else frozenset()
@@ -320,7 +321,8 @@ class Weights:
 
     @cached_property
     def kept_since(self) -> int | None:
-        """Step of the first update since which none cleared the cache any more, where those before did; None: there is none."""
+        """Step of the first update since which none cleared the cache any more, where those before did; None: there is
+        none."""
         cleared = [index for index, record in enumerate(self._seen) if record.cache_cleared]
         kept = self._seen[cleared[-1] + 1 :] if len(cleared) >= _HABIT else ()
         before = self._seen[: cleared[-1] + 1] if kept else ()
@@ -353,18 +355,22 @@ class Evidence:
         tokens: a sample of raw tokens with a usable log-ratio, less what findings have explained; None: none are kept.
         recorded: the same sample, as it was recorded, broken and missing ones included.
         update: K3 of the pair "update" per step (step → value), where the trainer recorded current log-probs.
-        scaled: whether a finding has explained that r and t are of different distributions: what is left of d is approximate.
+        scaled: whether a finding has explained that r and t are of different distributions: what is left of d is
+            approximate.
         history: the series from the run's first step to the end of the window; None: the window begins with the run.
-        strata: the gap by step, lag, cache, update in flight and replica, of the run's beginning, of today and of some steps between; None: not known.
+        strata: the gap by step, lag, cache, update in flight and replica, of the run's beginning, of today and of some
+            steps between; None: not known.
         blurred: whether that was done without repeated contexts, by a mean at each r.
         explained: causes that have been taken out so far.
-        separated: those of them whose steps or requests were taken out of the strata, so that nothing of theirs is left there.
+        separated: those of them whose steps or requests were taken out of the strata, so that nothing of theirs is left
+            there.
         hidden: whether what was found leaves nothing to compare: r and t are no log-probs of the same tokens.
         rise_explained: whether a cause was found that also makes the gap rise at a step.
         rise_left: whether what one of these made is still in the strata.
         probes: what the live probe recorded.
         replay: routes of a mixture of experts, as they were sampled and as they were trained.
-        settings: what decides log-probs, by name; empty: too little is recorded to tell whether another run has the same setup.
+        settings: what decides log-probs, by name; empty: too little is recorded to tell whether another run has the
+            same setup.
         remembered: what known-good runs of that setup, or of a similar one, had; None: there are none.
     """
 

@@ -16,8 +16,8 @@ Floats = NDArray[np.float64]
 
 # Standard errors: of 200 runs × 50 tests, 0.006 are false; looks at a growing run are many more.
 SIGNIFICANT: Final = 5.0
-# Of K3. Pure lag misses at most 0.14 of it (recorded policies 12 versions apart; simulated heavy tails: 0.12), raw log-probs are off by
-# 1.7 to 2.5 of it, truncations by 10 or more.
+# Of K3. Pure lag misses at most 0.14 of it (recorded policies 12 versions apart; simulated heavy tails: 0.12), raw
+# log-probs are off by 1.7 to 2.5 of it, truncations by 10 or more.
 _SECOND_ORDER: Final = 0.3
 
 
@@ -59,10 +59,11 @@ def from_sums(n: float, total: float, *, c_nn: float, c_xx: float, c_xn: float, 
 def off_one(deviation: float, z: float, k3: float) -> bool:
     """Whether mean ρ − 1 is off 0 beyond chance and tails, so that r is not the log-prob of what was sampled from.
 
-    Standard errors alone do not tell. Of lag with heavy tails E[ρ] = 1 rests on a few tokens with an enormous ρ: a step that drew none of
-    them is below 1 by ten standard errors, for the error has not seen them either. What separates is K3 = mean(ρ − 1) − mean d: the mass
-    that was not drawn is at most 1, while the log-ratios that it leaves behind make K3 many times as large. A truncation makes K3 of
-    second order in the mass that it cuts, and log-probs of another temperature are off by more than their K3.
+    Standard errors alone do not tell. Of lag with heavy tails E[ρ] = 1 rests on a few tokens with an enormous ρ: a step
+    that drew none of them is below 1 by ten standard errors, for the error has not seen them either. What separates is
+    K3 = mean(ρ − 1) − mean d: the mass that was not drawn is at most 1, while the log-ratios that it leaves behind make
+    K3 many times as large. A truncation makes K3 of second order in the mass that it cuts, and log-probs of another
+    temperature are off by more than their K3.
 
     >>> off_one(-0.13, -7.5, 1.8), off_one(-0.045, -75.0, 0.0019), off_one(0.07, 20.0, 0.03)
     (False, True, True)
@@ -125,9 +126,11 @@ def logit(logprob_N: Floats) -> Floats:
 
 
 def grid_share(values_N: NDArray[Any], mantissa_bits: int) -> float:
-    """Share of float32 values that a float with so many mantissa bits can hold (bfloat16: 7, float16: 10); NaN without any.
+    """Share of float32 values that a float with so many mantissa bits can hold (bfloat16: 7, float16: 10); NaN without
+    any.
 
-    By chance 2^(mantissa_bits − 23) of float32 values do, so one value in 65,536 is on bfloat16's grid. Zeros say nothing.
+    By chance 2^(mantissa_bits − 23) of float32 values do, so one value in 65,536 is on bfloat16's grid. Zeros say
+    nothing.
 
     >>> grid_share(np.array([0.5, 0.3], np.float32), 7)
     0.5

@@ -11,7 +11,8 @@ R = TypeVar("R")
 
 
 def once(function: Callable[[T], R]) -> Callable[[T], R]:
-    """A pure function of one immutable object, computed once for each: as a `cached_property` that is defined elsewhere.
+    """A pure function of one immutable object, computed once for each: as a `cached_property` that is defined
+    elsewhere.
 
     The answer is kept with the object, and ends with it.
     """

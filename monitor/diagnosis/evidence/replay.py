@@ -1,9 +1,11 @@
-"""Whether the trainer replays the engine's routes of a mixture of experts: are the trained ones the sampled ones, and where not. Pure.
+"""Whether the trainer replays the engine's routes of a mixture of experts: are the trained ones the sampled ones, and
+where not. Pure.
 
-A trainer that chooses experts by itself agrees nearly everywhere; one that replays agrees everywhere; one whose replayed routes are those of
-other tokens agrees nearly nowhere, and elsewhere in the same answer they are found again.
+A trainer that chooses experts by itself agrees nearly everywhere; one that replays agrees everywhere; one whose
+replayed routes are those of other tokens agrees nearly nowhere, and elsewhere in the same answer they are found again.
 
-Dimensions: ``_N`` tokens of a trainer's record, ``_P`` tokens of one turn (a stretch that the engine sampled), ``_L`` layers.
+Dimensions: ``_N`` tokens of a trainer's record, ``_P`` tokens of one turn (a stretch that the engine sampled), ``_L``
+layers.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ _SOME: Final = 0.05  # of the pairs
 class Turn:
     """One turn of one sequence: pairs (token, layer) with a route on both sides, and how many are the same.
 
-    `shift`: trained routes are those of tokens so many places further on; 0: none found. `padded`: the last ones are all alike, or absent.
-    `halves`: pairs that are the same and all pairs, of the first half of the turn and of the second.
+    `shift`: trained routes are those of tokens so many places further on; 0: none found. `padded`: the last ones are
+    all alike, or absent. `halves`: pairs that are the same and all pairs, of the first half of the turn and of the
+    second.
     """
 
     rank: int | None

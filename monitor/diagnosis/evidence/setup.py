@@ -131,7 +131,8 @@ class Setup:
 def from_documents(rows: Iterable[Mapping[str, Any]]) -> Setup:
     """Digest rows ``fingerprint, kind, document (JSON), sequences``.
 
-    Documents that no rollout names are left out where another of their kind is named: an engine may have been restarted.
+    Documents that no rollout names are left out where another of their kind is named: an engine may have been
+    restarted.
     """
     by_kind: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     rows = list(rows)

@@ -1,7 +1,9 @@
-"""Updates that were missed now and then: steps or weight versions whose tokens differ more than those around them, again and again. Pure.
+"""Updates that were missed now and then: steps or weight versions whose tokens differ more than those around them,
+again and again. Pure.
 
-What is compared lies a few steps apart, so whatever changes slowly is the same on both sides. There are at least twenty steps on each,
-errors are clustered by step, and what ended is not reported: a single spike is never an update that was missed.
+What is compared lies a few steps apart, so whatever changes slowly is the same on both sides. There are at least twenty
+steps on each, errors are clustered by step, and what ended is not reported: a single spike is never an update that was
+missed.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class Skipped:
     """Which tokens were sampled after an update that was missed.
 
     Attributes:
-        told_by: what says so: fingerprints of the weights; labels that came without a load; steps that agree to rounding between others that
-            do not; or nothing but one step in every few.
+        told_by: what says so: fingerprints of the weights; labels that came without a load; steps that agree to
+            rounding between others that do not; or nothing but one step in every few.
         odd: their weight versions, where fingerprints or labels tell; else their steps.
         others: how many there are beside them.
         ratio: of K3 over that of the steps around; geometric mean.
@@ -199,7 +201,8 @@ def _since(steps: Integers, odd: Bools, over: Floats) -> int:
 
 
 def _other_tokens(evidence: Evidence, steps: Integers, odd: Bools) -> bool:
-    """Whether the odd steps are of other tasks: their tokens are likelier or less likely, or their answers longer or shorter."""
+    """Whether the odd steps are of other tasks: their tokens are likelier or less likely, or their answers longer or
+    shorter."""
     series = evidence.series
     places = np.searchsorted(series.step, steps)
     n = series["n"][places]

@@ -1,4 +1,5 @@
-"""The gap step by step, by what may tell causes apart: requests that differ in one thing are compared within the same steps."""
+"""The gap step by step, by what may tell causes apart: requests that differ in one thing are compared within the same
+steps."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _HARDLY: Final = (
 
 
 def of_one_lag(lag: Floats, tokens: Floats) -> NDArray[np.bool_]:
-    """Rows of one weight lag, as requests are compared: 0 or unknown, or, where hardly any tokens have that, the lag of most tokens."""
+    """Rows of one weight lag, as requests are compared: 0 or unknown, or, where hardly any tokens have that, the lag of
+    most tokens."""
     own: NDArray[np.bool_] = ~(lag > 0)
     if own.all() or tokens[own].sum() > _HARDLY * tokens.sum():
         return own
@@ -116,8 +118,8 @@ class Contrast:
 
     Attributes:
         value: difference of K3, relative to that of the others; NaN where no step has both.
-        z: standard errors of the difference over steps: of K3 or of |d|, whichever is clearer. A few tokens make most of K3 where tails
-            are heavy, and much less of |d|.
+        z: standard errors of the difference over steps: of K3 or of |d|, whichever is clearer. A few tokens make most
+            of K3 where tails are heavy, and much less of |d|.
         steps: with both sides.
     """
 

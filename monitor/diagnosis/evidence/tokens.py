@@ -2,9 +2,10 @@
 
 Dimensions: ``_N`` tokens, ``_M`` tokens of the stored rows, masked-out ones included.
 
-Repeated contexts are a control experiment that runs with several answers to a prompt carry with them. Answers to one prompt often begin with the same tokens. Where they part, two tokens were drawn from one and the same distribution, so
-whatever is common to a distribution (the normaliser of a softmax, of a nucleus, of a grammar) cancels in the difference of their
-log-probs. With Δ over such siblings:
+Repeated contexts are a control experiment that runs with several answers to a prompt carry with them. Answers to one
+prompt often begin with the same tokens. Where they part, two tokens were drawn from one and the same distribution, so
+whatever is common to a distribution (the normaliser of a softmax, of a nucleus, of a grammar) cancels in the difference
+of their log-probs. With Δ over such siblings:
 
 - two temperatures of the same logits: Δt = β·Δr exactly, however the normalisers differ;
 - a truncation, a mask, a padded vocabulary: Δt = Δr exactly;
@@ -226,7 +227,8 @@ def _codes(column: pa.ChunkedArray) -> Codes:
 
 
 def _contexts(tokens: Tokens) -> Codes:
-    """A code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or no one shares it."""
+    """A code of step, weights, prompt and all tokens before each [N]; −1 where one of these is not at hand, or no one
+    shares it."""
     codes = np.full(len(tokens.place), -1, np.intp)
     if not len(codes):
         return codes
@@ -286,7 +288,8 @@ class Siblings:
         return (tt - rr + math.sqrt((tt - rr) ** 2 + 4 * rt * rt)) / (2 * rt)
 
     def misfit(self, slope: float) -> float:
-        """Root mean square of Δt − slope·Δr over that of Δr; the worst 1 % left out: a few tokens of a second fault decide nothing."""
+        """Root mean square of Δt − slope·Δr over that of Δr; the worst 1 % left out: a few tokens of a second fault
+        decide nothing."""
         left, size = np.abs(self.t - slope * self.r), math.sqrt(float(np.mean(self.r**2)))
         kept = np.sort(left)[: max(int(len(left) * _OUTER), 1)]
         return math.sqrt(float(np.mean(kept**2))) / size if size > 0 else math.nan
@@ -314,7 +317,8 @@ def siblings_of(tokens: Tokens) -> Siblings | None:
 
 
 def on_grid(tokens: Tokens, values_N: Floats, temperatures: Iterable[float]) -> float:
-    """Share of siblings whose difference to another one is a difference of bfloat16 logits; NaN where too few have a sibling.
+    """Share of siblings whose difference to another one is a difference of bfloat16 logits; NaN where too few have a
+    sibling.
 
     Args:
         tokens: that the values belong to.

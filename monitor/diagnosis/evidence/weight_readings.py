@@ -1,8 +1,10 @@
-"""What fingerprints prove of the weights in engines: same label and other weights, a label that moved on without its weights.
+"""What fingerprints prove of the weights in engines: same label and other weights, a label that moved on without its
+weights.
 
-Only like is compared with like: replicas by the same part of the model in the same layout, a trainer and an engine by tensors of the same
-name, dtype and shape that have agreed at least once (a kernel may keep a tensor in its own order). What is judged is the newest
-version that both have, and what comes again and again: what was wrong and was fixed is not a finding.
+Only like is compared with like: replicas by the same part of the model in the same layout, a trainer and an engine by
+tensors of the same name, dtype and shape that have agreed at least once (a kernel may keep a tensor in its own order).
+What is judged is the newest version that both have, and what comes again and again: what was wrong and was fixed is not
+a finding.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Replicas that have other weights than others of the same version. `wrong`: which, where that can be said; `why`: how."""
+    """Replicas that have other weights than others of the same version. `wrong`: which, where that can be said; `why`:
+    how."""
 
     version: str
     step: int | None
@@ -56,7 +59,8 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """An engine has other weights than its label says. `held`: the version whose weights it has, where that is known."""
+    """An engine has other weights than its label says. `held`: the version whose weights it has, where that is
+    known."""
 
     version: str
     step: int | None
@@ -75,7 +79,8 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Reuse:
-    """A version that names several different weights. `source`: who said so, "trainer" or "worker"; `versions`: how many there are."""
+    """A version that names several different weights. `source`: who said so, "trainer" or "worker"; `versions`: how
+    many there are."""
 
     version: str
     step: int | None
@@ -128,7 +133,8 @@ class Readings:
 
     @cached_property
     def mismatch(self) -> Mismatch | None:
-        """An engine whose newest label is not that of its weights, by the trainer's fingerprints or by other replicas'."""
+        """An engine whose newest label is not that of its weights, by the trainer's fingerprints or by other
+        replicas'."""
         for workers in self._engines.values():
             for readings in workers.values():
                 version = next(reversed(readings))
@@ -139,7 +145,8 @@ class Readings:
 
     @cached_property
     def recurring(self) -> tuple[str, ...]:
-        """Versions whose label an engine had and whose weights it had not, oldest first, where that comes again and again; else none."""
+        """Versions whose label an engine had and whose weights it had not, oldest first, where that comes again and
+        again; else none."""
         found: dict[str, None] = {}
         for workers in self._engines.values():
             for readings in workers.values():
@@ -161,7 +168,8 @@ class Readings:
     def reuse(self) -> Reuse | None:
         """The newest version that one engine or trainer had for different weights.
 
-        Ranks of a trainer that each have a part of the model under the same names give several fingerprints of every version.
+        Ranks of a trainer that each have a part of the model under the same names give several fingerprints of every
+        version.
         """
         found: list[Reuse] = []
         for rows in self._by_owner.values():
@@ -279,7 +287,8 @@ class Readings:
         return None
 
     def _differ(self, one: str, other: str, row: Reading) -> bool:
-        """Whether two versions are of different weights, by the trainer or by another replica's readings of the same part."""
+        """Whether two versions are of different weights, by the trainer or by another replica's readings of the same
+        part."""
         first, second = self._trainer.get(one), self._trainer.get(other)
         if first is not None and second is not None:
             return any(key in first and first[key] != second.get(key, first[key]) for key in row.tensors)

@@ -1,7 +1,9 @@
-"""The growth of a run's K3, judged once: each complete step when the alerts first look at it, kept in the table ``step_growth``.
+"""The growth of a run's K3, judged once: each complete step when the alerts first look at it, kept in the table
+``step_growth``.
 
-Alerts read what is kept of each step; the diagnosis and comparisons go on from the newest. A step that was computed again with another
-value, a configuration change that was recorded late, and another rule make the run be judged all over.
+Alerts read what is kept of each step; the diagnosis and comparisons go on from the newest. A step that was computed
+again with another value, a configuration change that was recorded late, and another rule make the run be judged all
+over.
 """
 
 from __future__ import annotations
@@ -141,7 +143,8 @@ class Now:
 
 
 def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
-    """Continues from what is kept to the newest step of each run, and keeps nothing: a step that is still arriving may change its K3."""
+    """Continues from what is kept to the newest step of each run, and keeps nothing: a step that is still arriving may
+    change its K3."""
     begun = _begun(source, runs)
     found = {
         run: Now(kept.last, kept.revision, kept.tracker.state_now(), kept.last)
@@ -160,9 +163,11 @@ def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
 
 @dataclass(slots=True)
 class _Begun:
-    """From where a run's judgement continues: `last` is the last step that was judged; `changes`: of its engines' setup, which began as `setup`.
+    """From where a run's judgement continues: `last` is the last step that was judged; `changes`: of its engines'
+    setup, which began as `setup`.
 
-    `revision`: of the newest computed step when this was read. What is computed later is looked at the next time, new or not.
+    `revision`: of the newest computed step when this was read. What is computed later is looked at the next time, new
+    or not.
     """
 
     tracker: Tracker

@@ -1,10 +1,10 @@
 """Is K3 growing, since which step, and how fast? A rule over a run's own past, as pure functions of steps and values.
 
-The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration. Growth
-is a recent median that stays above multiples of it (see `GrowthRule`). The baseline follows a rise that is as slow as entropy's or a
-curriculum's; and within the band that the setup is reported to have, only what doubles soon is growth. All windows count measured steps; a step without a value fills
-none. The rule only sees change: a run that is wrong from its first step on is healthy by its own standard, and what says so are the
-causes and the absolute bands of the diagnosis.
+The baseline is the 90th percentile of block medians of log K3 in the first steps of a configuration. Growth is a recent
+median that stays above multiples of it (see `GrowthRule`). The baseline follows a rise that is as slow as entropy's or
+a curriculum's; and within the band that the setup is reported to have, only what doubles soon is growth. All windows
+count measured steps; a step without a value fills none. The rule only sees change: a run that is wrong from its first
+step on is healthy by its own standard, and what says so are the causes and the absolute bands of the diagnosis.
 
 Lines through noisy series say how steep (Theil–Sen), and where they began to rise.
 """
@@ -38,7 +38,8 @@ _CLEARLY: Final = 0.7  # of the sum of squares that another shape leaves
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The verdict at one step. `value` and `baseline` in K3; ratios are recent medians over the baseline; None: not known."""
+    """The verdict at one step. `value` and `baseline` in K3; ratios are recent medians over the baseline; None: not
+    known."""
 
     step: int
     value: float | None
@@ -154,7 +155,8 @@ class Tracker:
         self._memory.setup = setup
 
     def recalibrate(self, change: Change) -> None:
-        """From that step on the engines have another setup: the run has a new normal, or that of the same setup before."""
+        """From that step on the engines have another setup: the run has a new normal, or that of the same setup
+        before."""
         memory, (step, setup) = self._memory, change
         if memory.setup is not None and memory.baseline is not None:
             memory.baselines[memory.setup] = memory.baseline
@@ -178,9 +180,9 @@ class Tracker:
     def add(self, step: int, value: float | None) -> Point:
         """Takes the next step and judges.
 
-        A step that is not newer than the last is a correction: it replaces the value of that step where the windows still hold it,
-        and the verdict is judged again with the next new step. None, NaN, infinite and clearly negative values count as not
-        measured; zero counts as the floor.
+        A step that is not newer than the last is a correction: it replaces the value of that step where the windows
+        still hold it, and the verdict is judged again with the next new step. None, NaN, infinite and clearly negative
+        values count as not measured; zero counts as the floor.
         """
         self._take(step, value)
         return self._point(step, value)
@@ -256,7 +258,8 @@ class Tracker:
                 memory.baseline = None
 
     def _follow(self) -> None:
-        """Moves the baseline up to what has been usual for as long as it was set by, no faster than healthy change is."""
+        """Moves the baseline up to what has been usual for as long as it was set by, no faster than healthy change
+        is."""
         memory, rule = self._memory, self._rule
         as_many = (rule.calibrate_to - rule.calibrate_from) // rule.block
         usual, step = memory.blocks[-as_many:], math.log(2) * rule.block / rule.follows
@@ -284,7 +287,8 @@ class Tracker:
         return above and not self._as_others()
 
     def _as_others(self) -> bool:
-        """Whether K3 is within the band of its setup and does not double soon: higher than it was, and no more than others have."""
+        """Whether K3 is within the band of its setup and does not double soon: higher than it was, and no more than
+        others have."""
         memory, rule = self._memory, self._rule
         lately = [value for _, value in memory.recent[-rule.growing.short :]]
         if memory.band is None or median(lately) > memory.band:
@@ -388,9 +392,9 @@ class Slope:
 def theil_sen(x: ArrayLike, y: ArrayLike, *, confidence: float = 0.95) -> Slope | None:
     """The median of the slopes between all pairs of points; x and y of shape [n].
 
-    Up to 29 % of the points may be anything without moving it far. Source, also of the interval: Sen, Estimates of the Regression
-    Coefficient Based on Kendall's Tau, JASA 63 (1968).
-    The interval takes the points as independent: thin out, or take blocks of, what is autocorrelated.
+    Up to 29 % of the points may be anything without moving it far. Source, also of the interval: Sen, Estimates of the
+    Regression Coefficient Based on Kendall's Tau, JASA 63 (1968). The interval takes the points as independent: thin
+    out, or take blocks of, what is autocorrelated.
 
     Returns:
         None with fewer than 3 points or fewer than 3 different x.
@@ -439,7 +443,8 @@ def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
 def ramp(values: ArrayLike) -> float:
     """Slope per point, at its end, of a series that was level and rises.
 
-    0 where a jump from one level to another fits about as well, and where the rise explains less than half of how the series varies.
+    0 where a jump from one level to another fits about as well, and where the rise explains less than half of how the
+    series varies.
 
     Args:
         values: equidistant, oldest first; shape [n].

@@ -10,8 +10,8 @@ from typing import Final
 class Threshold:
     """One degree of growth: the medians of the last `short` and `long` steps exceed multiples of the baseline.
 
-    Raised when both do for `confirm` steps in a row; taken back when the short median stays below `clear_ratio` times the
-    baseline for `clear_steps` steps in a row.
+    Raised when both do for `confirm` steps in a row; taken back when the short median stays below `clear_ratio` times
+    the baseline for `clear_steps` steps in a row.
     """
 
     short: int
@@ -32,10 +32,12 @@ class GrowthRule:
         calibrate_to: the step with which the baseline freezes.
         block: steps of a block; a median of so many is immune to single spikes.
         quantile: of the block medians, that is the baseline.
-        floor: K3 below it counts as this. 1e-5 is the lower end of what is reported as healthy for dense models; what moves below
-            it is rounding.
-        follows: steps in which the baseline may double after it was set: entropy that falls, or longer answers, move K3 so slowly.
-        fast: steps in which K3 doubles, at most, for growth to count while it is within what the setup is reported to have.
+        floor: K3 below it counts as this. 1e-5 is the lower end of what is reported as healthy for dense models; what
+            moves below it is rounding.
+        follows: steps in which the baseline may double after it was set: entropy that falls, or longer answers, move K3
+            so slowly.
+        fast: steps in which K3 doubles, at most, for growth to count while it is within what the setup is reported to
+            have.
         blind: after so many steps in a row without a value there is no verdict.
         growing: when K3 is growing.
         critical: when it has grown so far that the run is in danger.

@@ -1,7 +1,7 @@
 """Growth at ingest's pace: judged at the newest step of every run that got steps, as soon as these are computed.
 
-It costs milliseconds for all runs together, where a diagnosis costs half a second for one. A verdict that has become another makes the
-run's diagnosis out of date, so that it is due at once (`changed` in ``sql/diagnosis_due.sql``).
+It costs milliseconds for all runs together, where a diagnosis costs half a second for one. A verdict that has become
+another makes the run's diagnosis out of date, so that it is due at once (`changed` in ``sql/diagnosis_due.sql``).
 """
 
 from __future__ import annotations

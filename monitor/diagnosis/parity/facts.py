@@ -1,7 +1,7 @@
 """What is known of how a run was set up, as flat facts: the words that a parity recipe speaks in.
 
-    engine.<setting>       of the engines, by names that stay the same over versions of vLLM (`logprobe.collectors.vllm.config`)
-    effective.<setting>    what a worker chose: attention backend, dtypes, kernels (`logprobe.collectors.vllm.effective`)
+    engine.<setting>       of the engines, by names that all versions of vLLM share (`logprobe.collectors.vllm.config`)
+    effective.<setting>    what a worker chose: attention, dtypes, kernels (`logprobe.collectors.vllm.effective`)
     arguments.<argument>   what someone set to another value than vLLM's default
     config.<section>.<…>   the rest of vLLM's own configuration
     versions.<package>, environment.<variable>

@@ -3,8 +3,8 @@
     parity = compare(reader, "v1", reference="v0")             # against a run of the same home
     parity = compare(reader, "v1", recipe=parity_recipe.shipped())   # against a recipe alone
 
-Against a run, a requirement of the recipe that neither of them meets is no difference; what the reference does better is. Settings that
-parity does not depend on are listed where they differ, and decide nothing.
+Against a run, a requirement of the recipe that neither of them meets is no difference; what the reference does better
+is. Settings that parity does not depend on are listed where they differ, and decide nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _PERSONAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One fact on both sides: whether it is known, its value, and whether someone set it (None: no setting of vLLM's)."""
+    """One fact on both sides: whether it is known, its value, and whether someone set it (None: no setting of
+    vLLM's)."""
 
     fact: str
     known: bool
@@ -57,7 +58,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One requirement of the recipe, or one fact that must be the same, with what is expected and the settings it was judged by."""
+    """One requirement of the recipe, or one fact that must be the same, with what is expected and the settings it was
+    judged by."""
 
     name: str
     layer: Layer | None

@@ -1,4 +1,5 @@
-"""A parity recipe: requirements on facts of a run, read from YAML. ``parity.yaml`` beside this file is the shipped one."""
+"""A parity recipe: requirements on facts of a run, read from YAML. ``parity.yaml`` beside this file is the shipped
+one."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def shipped() -> Recipe:
 
 
 def read(path: Path) -> Recipe:
-    """A recipe of one's own. Raises `ConfigurationError` when it cannot be read or says something else than a recipe."""
+    """A recipe of one's own. Raises `ConfigurationError` when it cannot be read or says something else than a
+    recipe."""
     try:
         text = limits.read_text(path, limits.SETTINGS)
     except (OSError, UnicodeDecodeError) as error:

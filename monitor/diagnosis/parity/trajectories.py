@@ -1,9 +1,10 @@
 """Does a metric follow that of a reference run? Block by block, within what matters and what noise explains.
 
-Two runs of one configuration never agree step by step. Compared are medians of blocks of steps; the band around the reference is the
-larger of the recipe's margin and three standard errors of the difference of two such medians. Consecutive steps are not independent:
-the standard error is the larger one of what the steps' autocorrelation inside of blocks makes it, and of how much neighbouring blocks
-differ. A run leaves the reference where two blocks in a row are outside on the same side.
+Two runs of one configuration never agree step by step. Compared are medians of blocks of steps; the band around the
+reference is the larger of the recipe's margin and three standard errors of the difference of two such medians.
+Consecutive steps are not independent: the standard error is the larger one of what the steps' autocorrelation inside of
+blocks makes it, and of how much neighbouring blocks differ. A run leaves the reference where two blocks in a row are
+outside on the same side.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def follow(band: Band, run: Trend, reference: Trend) -> Trajectory:
 
 
 def in_blocks(run: Trend, reference: Trend) -> tuple[NDArray[np.int64], Floats, Floats] | None:
-    """The common steps in blocks [B, T], and both runs' values there; None: too few. What is left over at the end is left out."""
+    """The common steps in blocks [B, T], and both runs' values there; None: too few. What is left over at the end is
+    left out."""
     steps = np.array(sorted(run.keys() & reference.keys()), np.int64)
     length = max(_SHORTEST, len(steps) // _BLOCKS)
     count = len(steps) // length

@@ -1,7 +1,7 @@
 """Arms that were measured: a second call, or one after kill -9, continues where the first ended.
 
-One file per process that answered, named by everything that decides the answer: the configuration, the weights' files, the sample
-and the versions of the libraries. What ran out of time is not kept.
+One file per process that answered, named by everything that decides the answer: the configuration, the weights' files,
+the sample and the versions of the libraries. What ran out of time is not kept.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`logprobe bisect`: which setting makes the gap, found by changing one at a time.
 
-Each side of the chain that departs is searched by itself: every setting alone, then greedily together until the gap is gone, then
-back from that set, one at a time. What remains is the smallest set that restores parity.
+Each side of the chain that departs is searched by itself: every setting alone, then greedily together until the gap is
+gone, then back from that set, one at a time. What remains is the smallest set that restores parity.
 
-An arm that makes a setting safe and closes the gap proves it. One that makes the reference faulty until it gives what was recorded
-proves nothing by coming closer: its set is named when all but noise is gone, or not at all.
+An arm that makes a setting safe and closes the gap proves it. One that makes the reference faulty until it gives what
+was recorded proves nothing by coming closer: its set is named when all but noise is gone, or not at all.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Bench:
         changes: what to try.
         measure: runs an arm.
         ruled_out: knobs that need no arm, with why.
-        reproduces: whether an arm is a faulty scoring that may give what was recorded, rather than the recorded side made safe.
+        reproduces: whether an arm is a faulty scoring that may give what was recorded, rather than the recorded side
+            made safe.
         costs: of the engines as configured.
     """
 
@@ -153,7 +154,8 @@ class Bisection:
 
     @property
     def cheapest(self) -> Arm | None:
-        """The engine's setting that is enough alone and costs the least speed; None: none is, none has to change, or no speed was measured."""
+        """The engine's setting that is enough alone and costs the least speed; None: none is, none has to change, or no
+        speed was measured."""
         at_fault = [arm for arm in self.arms if arm.side == "engine" and arm.verdict in _AT_FAULT and arm.speed]
         alone = [
             arm
@@ -353,7 +355,8 @@ def _ruled_out(side: Side, knob: Knob, verdict: Verdict, note: str) -> Arm:
 
 
 def _open(knob: Knob, of: Sums, *, reproduces: bool) -> str:
-    """What an arm that ran leaves open: it has seen this sample, and a reproduction has not seen the code that may be at fault."""
+    """What an arm that ran leaves open: it has seen this sample, and a reproduction has not seen the code that may be
+    at fault."""
     sequences, longest = int((of.n_S > 0).sum()), int(of.n_S.max())
     others = "other faults with the same log-probs, " if reproduces else ""
     return f"seen on {sequences} sequences of up to {longest} tokens; not tested: {others}{knob.untested}"

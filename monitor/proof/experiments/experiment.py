@@ -130,7 +130,8 @@ class _Laboratory:
         self.target = self.t if against == "trainer" else self.q_rollout
 
     def _eagerly(self) -> Fresh:
-        """The baseline engine without compilation, which all arms then do without; the failed one if that does not start either."""
+        """The baseline engine without compilation, which all arms then do without; the failed one if that does not
+        start either."""
         setup = replace(self._setup, overrides={**self._setup.overrides, "enforce_eager": True})
         scorers = Scorers(self._sequences, setup, self._run)
         with self._countdown.arm("baseline: engine, eagerly"):
@@ -197,7 +198,8 @@ class _Laboratory:
         return _measured(fresh.decode, self.target, fresh)
 
     def _state_bench(self, knobs: Sequence[Knob]) -> Bench:
-        """States that an engine may have been in: brought about on purpose, with the other checkpoints that there are."""
+        """States that an engine may have been in: brought about on purpose, with the other checkpoints that there
+        are."""
         wanted = {knob.name: knob for knob in knobs if knob.side == "engine_state"}
         others = _earlier(self._setup.models, {one.rollout_version for one in self._sequences})
         changes = [
@@ -217,7 +219,8 @@ class _Laboratory:
         return Bench("engine_state", base, tuple(changes), self._measure_state, tuple(ruled_out), reproduces=True)
 
     def _states(self, others: Sequence[str]) -> Iterator[tuple[str, str, dict[str, object]]]:
-        """Name of the knob, the state in words, and what it takes: another model, or arguments of `Scorers.replayed`."""
+        """Name of the knob, the state in words, and what it takes: another model, or arguments of
+        `Scorers.replayed`."""
         for version in others:
             yield "weights", f"{version} loaded", {"model": version}
             yield "enable_prefix_caching", f"prompts kept from {version}", {"prefix": version}
@@ -234,7 +237,8 @@ class _Laboratory:
         return _measured(self.r, fresh.decode, fresh)
 
     def _trainer_bench(self, knobs: Sequence[Knob]) -> Bench:
-        """With the trainer's function its settings are made safe; without it, the reference is made faulty until it gives t."""
+        """With the trainer's function its settings are made safe; without it, the reference is made faulty until it
+        gives t."""
         changes: list[Change] = []
         ruled_out: list[tuple[Knob, Verdict, str]] = []
         for knob in knobs:

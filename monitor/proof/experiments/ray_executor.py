@@ -1,8 +1,8 @@
 """Arms as tasks on a Ray cluster: ``logprobe bisect --ray ADDRESS``.
 
-A task starts a scorer's process on its node, as `run_scorer` does here. Where the cluster has GPUs, an engine gets as many as its
-tensor, pipeline and data parallel degrees need, all on one node; elsewhere an arm gets a node's CPUs. The task of a killed worker or
-a lost node runs again. Answers return to the caller, who keeps them.
+A task starts a scorer's process on its node, as `run_scorer` does here. Where the cluster has GPUs, an engine gets as
+many as its tensor, pipeline and data parallel degrees need, all on one node; elsewhere an arm gets a node's CPUs. The
+task of a killed worker or a lost node runs again. Answers return to the caller, who keeps them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class RayExecutor:
         return {"num_gpus": degree, "num_cpus": 1} if any(self._gpus) else {"num_cpus": min(self._cpus, default=1)}
 
     def _threads(self) -> dict[str, str]:
-        """The caller's number of threads, or the CPUs of an arm: sums of floats depend on it, so it is the same on every node."""
+        """The caller's number of threads, or the CPUs of an arm: sums of floats depend on it, so it is the same on
+        every node."""
         if _THREADS in os.environ:
             return {_THREADS: os.environ[_THREADS]}
         return {} if any(self._gpus) else {_THREADS: str(min(self._cpus, default=1))}
@@ -114,7 +115,8 @@ def on_node(
     environment: Mapping[str, str],
     expected: tuple[list[str], list[tuple[str, int]]],
 ) -> Outcome:
-    """The task: runs a scorer, unless the node has other libraries or weights than the caller, who `expected` his own."""
+    """The task: runs a scorer, unless the node has other libraries or weights than the caller, who `expected` his
+    own."""
     why = _unlike(Path(job["model"]), *expected)
     if why is not None:
         return Outcome(None, f"{socket.gethostname()}: {why}", 0.0)

@@ -1,7 +1,7 @@
 """A `vllm serve` endpoint, as far as the probe needs it: how busy it is, and log-probs of given tokens.
 
-Prompt log-probs never read vLLM's prefix cache; a random `cache_salt` besides keeps the blocks they leave behind from every other
-request. The mark in `vllm_xargs` tells logprobe's plugin that the request is not a rollout.
+Prompt log-probs never read vLLM's prefix cache; a random `cache_salt` besides keeps the blocks they leave behind from
+every other request. The mark in `vllm_xargs` tells logprobe's plugin that the request is not a rollout.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Engine:
             raise EngineError("unexpected", f"{self._url}/v1/models does not list a model") from error
 
     def score(self, model: Model, prompt: Sequence[int], response: Sequence[int]) -> Floats:
-        """Log-probs of `response` after `prompt`, at temperature 1; −inf where the engine gives a token no probability."""
+        """Log-probs of `response` after `prompt`, at temperature 1; −inf where the engine gives a token no
+        probability."""
         tokens = [*prompt, *response]
         body = {
             "model": model.name,

@@ -1,9 +1,10 @@
 """One look: the engine scores a few of its newest sequences again, and the gap to what it said when it sampled them.
 
-The engine, its weights and its settings are the same; only its state is not used. What is left between the two is rounding, unless
-that state went bad. A policy that moved on is in neither of the two.
+The engine, its weights and its settings are the same; only its state is not used. What is left between the two is
+rounding, unless that state went bad. A policy that moved on is in neither of the two.
 
-Which sequences of a run the probe may score again, and whether prompt log-probs are comparable with what the engine reported.
+Which sequences of a run the probe may score again, and whether prompt log-probs are comparable with what the engine
+reported.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ SETTLE: Final = timedelta(seconds=5)  # what was recorded of a weight update has
 
 
 class Marks:
-    """Weight versions of a run as they are marked, read from the file that engines read: nothing has to be ingested first."""
+    """Weight versions of a run as they are marked, read from the file that engines read: nothing has to be ingested
+    first."""
 
     def __init__(self, home: Home, run: str) -> None:
         self._file = MarkFile(home.path, run)

@@ -1,7 +1,7 @@
 """Looks at one engine now and then while the home is served, and records what it finds.
 
-A result is held until the next step is trained, and recorded with it: rules judge every step once, as soon as it is complete. Until
-then it is also seen whether the weights changed in between.
+A result is held until the next step is trained, and recorded with it: rules judge every step once, as soon as it is
+complete. Until then it is also seen whether the weights changed in between.
 
 Results of the probe as records of the run, by the way that all records take: scalars of a step, and health records.
 
@@ -66,7 +66,8 @@ class Prober:
         self._status: dict[str, object] = {"url": settings.url, "state": "no run"}
 
     def tick(self) -> dict[str, object]:
-        """Looks if it is time, or records what is held; says how it stands. Raises `StoreError`, `QueryError` or `OSError`."""
+        """Looks if it is time, or records what is held; says how it stands. Raises `StoreError`, `QueryError` or
+        `OSError`."""
         if self._held is not None:
             self._settle(self._held)
         elif self._clock() >= self._due:
@@ -166,7 +167,8 @@ class ProbeWriter:
         self._write("step", {"time": time.time_ns() // 1000, "step": step, "scalars": list(scalars(found).items())})
 
     def say(self, found: Look) -> None:
-        """Notes why there is no result: every discarded one, else once until something else happens. Raises `OSError`."""
+        """Notes why there is no result: every discarded one, else once until something else happens. Raises
+        `OSError`."""
         last, self._last = self._last, found.reason
         if found.reason is None:
             if last == "engine":

@@ -15,7 +15,8 @@ Main = Callable[[Any, Path], Mapping[str, object]]  # takes a job and its folder
 
 
 def answer_job(main: Main, job: Path | None = None, answer: Path | None = None) -> None:
-    """Runs `main` on a job, by default that of the command line, and writes its answer; what it raises becomes ``{"error": …}``."""
+    """Runs `main` on a job, by default that of the command line, and writes its answer; what it raises becomes
+    ``{"error": …}``."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _answer(main, job or Path(sys.argv[1]), answer or Path(sys.argv[2]))

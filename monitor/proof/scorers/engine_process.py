@@ -201,7 +201,8 @@ class Scorer:
         return found
 
     def _replayed(self, replay: Replay) -> dict[int, list[float]]:
-        """Repeats what the engine may have done: weight updates while requests ran, prefixes cached by older weights."""
+        """Repeats what the engine may have done: weight updates while requests ran, prefixes cached by older
+        weights."""
         reported: dict[int, list[float]] = {}
         for history, indices in _by_history(self._sequences, in_flight=replay["in_flight"]).items():
             for together in self._prefilled_at_once(indices):
@@ -236,7 +237,8 @@ class Scorer:
         self._finish()
 
     def _through(self, history: Sequence[tuple[int, str]], indices: Sequence[int]) -> dict[int, list[float]]:
-        """Requests that run on while the weights change: `history` has the response tokens at which, and the versions."""
+        """Requests that run on while the weights change: `history` has the response tokens at which, and the
+        versions."""
         reported: dict[int, list[float]] = {}
         self._load(history[0][1])
         self._submit(indices)
@@ -293,7 +295,8 @@ def _reported(output: Any) -> list[float]:
 
 
 def _by_history(sequences: Sequence[SequenceJob], *, in_flight: bool) -> dict[tuple[tuple[int, str], ...], list[int]]:
-    """Indices of sequences by the response tokens from which each weight version sampled; one version unless `in_flight`."""
+    """Indices of sequences by the response tokens from which each weight version sampled; one version unless
+    `in_flight`."""
     found: dict[tuple[tuple[int, str], ...], list[int]] = {}
     for index, sequence in enumerate(sequences):
         history = tuple((start, version) for start, _, version in sequence["spans"]) if in_flight else ()
@@ -321,7 +324,8 @@ def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
 
 
 def _repeats(arguments: Any) -> bool:
-    """Whether the engine repeats given tokens by itself (vLLM 0.32): its second model runner does, and takes no processor made for the first."""
+    """Whether the engine repeats given tokens by itself (vLLM 0.32): its second model runner does, and takes no
+    processor made for the first."""
     return hasattr(arguments, "enable_trace_replay") and bool(arguments.create_engine_config().use_v2_model_runner)
 
 

@@ -1,9 +1,9 @@
 """A vLLM logits processor that makes a request repeat given tokens and reads their log-probs (teacher forcing).
 
-It claims not to change the argmax, so vLLM calls it after penalties, temperature and min-p and just before top-k and top-p,
-which it applies to a copy: what it reads is what `processed_logprobs` would report for the token. Raw modes need no reading,
-because vLLM takes their log-probs before any processor runs. Readings go to a file, one line per finished sequence, since
-the sampler may run in another process than the caller.
+It claims not to change the argmax, so vLLM calls it after penalties, temperature and min-p and just before top-k and
+top-p, which it applies to a copy: what it reads is what `processed_logprobs` would report for the token. Raw modes need
+no reading, because vLLM takes their log-probs before any processor runs. Readings go to a file, one line per finished
+sequence, since the sampler may run in another process than the caller.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class ForcedTokens(LogitsProcessor):  # type: ignore[misc]
         self._logits = vllm_config.model_config.logprobs_mode == "processed_logits"
 
     def is_argmax_invariant(self) -> bool:
-        """Says yes, to be called after the temperature; requests are sent with a temperature above 0, so none is greedy."""
+        """Says yes, to be called after the temperature; requests are sent with a temperature above 0, so none is
+        greedy."""
         return True
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
@@ -70,7 +71,8 @@ class ForcedTokens(LogitsProcessor):  # type: ignore[misc]
                 self._rows[source] = replaced
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Reads the log-prob of each forced token, then leaves no other token to sample. Logits: [requests, vocabulary]."""
+        """Reads the log-prob of each forced token, then leaves no other token to sample. Logits: [requests,
+        vocabulary]."""
         indices = [index for index, row in self._rows.items() if len(row.output) < len(row.tokens)]
         if not indices:
             return logits
@@ -104,7 +106,8 @@ def _write(key: str, readings: list[float]) -> None:
 
 
 class WorkerCalls:
-    """Mixed into vLLM's workers: what they run with, what their network computes, and a temperature for prompts, which vLLM itself never applies."""
+    """Mixed into vLLM's workers: what they run with, what their network computes, and a temperature for prompts, which
+    vLLM itself never applies."""
 
     model_runner: Any  # the worker's
     vllm_config: Any

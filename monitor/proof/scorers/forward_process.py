@@ -1,7 +1,8 @@
 """The process of one forward pass: ``python -m logprobe.monitor.proof.scorers.forward_process JOB.json ANSWER.json``.
 
-A job has `model`, `function` (``module:function``), `settings`, `sequences` and `at_once`: how many of them the function is given at a time (all,
-where it is missing). The answer has `values` per sequence, and its speed; or `error`, in one line.
+A job has `model`, `function` (``module:function``), `settings`, `sequences` and `at_once`: how many of them the
+function is given at a time (all, where it is missing). The answer has `values` per sequence, and its speed; or `error`,
+in one line.
 """
 
 from __future__ import annotations

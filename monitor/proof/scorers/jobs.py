@@ -12,8 +12,8 @@ from typing import Any, NotRequired, TypedDict
 class SequenceJob(TypedDict):
     """A sequence to score, without log-probs, so that no scorer can copy them.
 
-    `sampling`: params that are not neutral. `spans`: (first token, token after the last, weight version). `version`: that sampled it, where
-    the engine is brought into a state.
+    `sampling`: params that are not neutral. `spans`: (first token, token after the last, weight version). `version`:
+    that sampled it, where the engine is brought into a state.
     """
 
     prompt_ids: list[int]
@@ -35,8 +35,8 @@ class Replay(TypedDict):
 class EngineJob(TypedDict):
     """Of one engine.
 
-    `arguments`: as `vllm serve` takes them. `overrides`: fields of `EngineArgs`. `paths`: "decode", "prefill", "alone". `checkpoints`: by
-    weight version, for a replay. `repeat`: numbers jobs that are otherwise the same.
+    `arguments`: as `vllm serve` takes them. `overrides`: fields of `EngineArgs`. `paths`: "decode", "prefill", "alone".
+    `checkpoints`: by weight version, for a replay. `repeat`: numbers jobs that are otherwise the same.
     """
 
     model: str
@@ -53,7 +53,8 @@ Logprobs = list[float | None]
 
 
 class EngineAnswer(TypedDict):
-    """Log-probs per path and sequence, the engine's effective settings, its speed, and room in its KV cache (None: it does not say)."""
+    """Log-probs per path and sequence, the engine's effective settings, its speed, and room in its KV cache (None: it
+    does not say)."""
 
     start_s: float
     settings: Mapping[str, Any]
@@ -85,7 +86,8 @@ class TrialJob(TypedDict):
 
 
 class TrialAnswer(TypedDict):
-    """`sampler`: who sampled, in words. `config`: the engine's, as the plugin records it; None: there is no engine. `prompts`: what they are."""
+    """`sampler`: who sampled, in words. `config`: the engine's, as the plugin records it; None: there is no engine.
+    `prompts`: what they are."""
 
     sequences: list[Sampled]
     sampler: str

@@ -1,8 +1,10 @@
-"""The process that compares what two networks compute: ``python -m logprobe.monitor.proof.scorers.layers_process JOB.json ANSWER.json``.
+"""The process that compares what two networks compute: ``python -m logprobe.monitor.proof.scorers.layers_process
+JOB.json ANSWER.json``.
 
-A job has `model`, `sequences`, and two `sides`: each a `function` (``module:function``) with its `settings`, or empty, the engine of
-`arguments` and `overrides`. The answer has `layers`: name and relative error of the second side's hidden states, in the order of the
-first's forward pass; with `operations` instead `breaks`, the first operation that differs in a bit; or `error`, in one line.
+A job has `model`, `sequences`, and two `sides`: each a `function` (``module:function``) with its `settings`, or empty,
+the engine of `arguments` and `overrides`. The answer has `layers`: name and relative error of the second side's hidden
+states, in the order of the first's forward pass; with `operations` instead `breaks`, the first operation that differs
+in a bit; or `error`, in one line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Arms that start sooner: a process that has imported vLLM forks one process per engine, another without vLLM one per reference pass.
+"""Arms that start sooner: a process that has imported vLLM forks one process per engine, another without vLLM one per
+reference pass.
 
-Imports are more than half of what an arm costs on a CPU. Where there is a CUDA device each arm gets a separate process from the
-beginning, as CUDA demands.
+Imports are more than half of what an arm costs on a CPU. Where there is a CUDA device each arm gets a separate process
+from the beginning, as CUDA demands.
 """
 
 from __future__ import annotations

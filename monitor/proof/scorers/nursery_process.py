@@ -1,4 +1,5 @@
-"""The process that arms are forked from: ``python -m logprobe.monitor.proof.scorers.nursery_process MODULE``, with that of a scorer.
+"""The process that arms are forked from: ``python -m logprobe.monitor.proof.scorers.nursery_process MODULE``, with that
+of a scorer.
 
 Reads folders with a job from stdin, one per line, and answers with the exit code of the process that worked on it.
 """

@@ -48,7 +48,8 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a scorer: either `answer`, or `error` in one line; `answered`: it said so itself, and would again."""
+    """What became of a scorer: either `answer`, or `error` in one line; `answered`: it said so itself, and would
+    again."""
 
     answer: Mapping[str, Any] | None
     error: str | None

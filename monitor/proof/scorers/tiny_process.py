@@ -1,4 +1,5 @@
-"""Writes a model of random weights for `logprobe preflight --model tiny`: ``python -m logprobe.monitor.proof.scorers.tiny_process JOB ANSWER``."""
+"""Writes a model of random weights for `logprobe preflight --model tiny`: ``python -m
+logprobe.monitor.proof.scorers.tiny_process JOB ANSWER``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The process that samples for `logprobe preflight`: ``python -m logprobe.monitor.proof.scorers.trial_process JOB.json ANSWER.json``.
+"""The process that samples for `logprobe preflight`: ``python -m logprobe.monitor.proof.scorers.trial_process JOB.json
+ANSWER.json``.
 
-It takes a `TrialJob` and answers with a `TrialAnswer`. Where vLLM is not installed, transformers in bfloat16 take its place.
+It takes a `TrialJob` and answers with a `TrialAnswer`. Where vLLM is not installed, transformers in bfloat16 take its
+place.
 """
 
 from __future__ import annotations

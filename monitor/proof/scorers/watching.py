@@ -1,7 +1,8 @@
-"""What the modules of a network compute, as hooks see it while the network runs: the trainer's, the reference's, and a vLLM engine's.
+"""What the modules of a network compute, as hooks see it while the network runs: the trainer's, the reference's, and a
+vLLM engine's.
 
-Hidden states are the outputs of the embedding and of each layer. Operations are all that modules compute, by the names that both
-networks give them: the engine's fused products are put beside the products that they are made of.
+Hidden states are the outputs of the embedding and of each layer. Operations are all that modules compute, by the names
+that both networks give them: the engine's fused products are put beside the products that they are made of.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ class Break:
 
 
 def first_break(ours: Outputs, theirs: Outputs) -> Break:
-    """The first operation that differs in a bit. Raises `ValueError` where no operation has a name and a width that both have."""
+    """The first operation that differs in a bit. Raises `ValueError` where no operation has a name and a width that
+    both have."""
     after, equal = None, 0
     for name, right, other in _common(_fused(ours, theirs), _fused(theirs, ours)):
         unequal = ((right != other) & ~(right.isnan() & other.isnan())).any(dim=1)
