@@ -22,7 +22,7 @@ from logprobe.collectors.relay.protocol import SCHEME
 
 FILE: Final = "fleet.json"  # in the node's home
 REST_SECONDS: Final = 15.0  # that segments of a service that is away go to the relay's own one
-_SERVICES: Final = 256
+_SERVICES: Final = 256  # that are asked where a run is; the one that has it is kept for each run
 _RUNS: Final = 10_000
 _FILE_BYTES: Final = 4 << 20
 

@@ -44,6 +44,9 @@ _SLICE = re.compile(
     r"|:\s*min\([^\]]*?(_?[A-Z][A-Z_]{2,})\)\]|maxlen=([^,)]+)"
 )
 _LIMIT = re.compile(r"\bLIMIT (\$?\w+)")
+_GUARD = re.compile(
+    r"\b(?:if|while) [^\n]*?\blen\((?:[^()]|\([^()]*\))*\) >=? ((?:\w+\.)*_?[A-Z][A-Z_]{2,}(?:\.value)?)"
+)
 
 # Of those that people could miss: the test that shows what is said.
 SAID = {
@@ -139,6 +142,73 @@ OTHERS = {
     "monitor/sql/push_steps.sql push_steps $count": "page",
 }  # fmt: skip
 
+# Sizes that something is compared with. "refused": the error names the limit; "batch": the rest comes with the next one; "forgotten": asked, read or
+# said once more; "least": from so many on something can be told; "said", "counted", "oldest", "text": as above.
+GUARDS = {
+    "alerts/rules/editing/editor.py _LONGEST": "refused",
+    "alerts/rules/rule_file.py _MOST_FILES": "refused",
+    "alerts/run_notes.py LONGEST": "refused",
+    "alerts/sending/actions.py _REMEMBERED": "oldest",  # trials of channels
+    "alerts/sending/channels/slack_message.py _MOST_LABELS": "said",
+    "app/commands/score.py _SHOWN": "said",
+    "app/dashboard/access/tries.py _ADDRESSES": "oldest",  # the pause of all together is kept apart
+    "app/dashboard/data/series.py _RUNS": "forgotten",
+    "app/dashboard/pages/mismatch_slices.py MOST_TAGS": "said",
+    "app/proof_setup.py _NAMED": "said",
+    "app/report/changes.py _MOST": "said",
+    "app/text/comparison.py _SHOWN": "said",
+    "collectors/recorder/writer.py _RETAINED_ROWS": "counted",  # as lost records, which health reports
+    "collectors/recorder/writer.py _ROWS": "batch",
+    "collectors/relay/exchange.py protocol.MARK_BYTES": "refused",  # no collector writes such a line
+    "collectors/relay/relay.py protocol.BATCH_SEGMENTS": "batch",
+    "collectors/relay/routes.py _RUNS": "forgotten",
+    "collectors/versions.py _MOST_CHANGES": "oldest",  # a time before them has an unknown version
+    "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
+    "collectors/vllm/capture.py _MOST_FINISHED": "counted",
+    "collectors/vllm/capture.py _STEPS_IN_FLIGHT": "counted",
+    "collectors/vllm/config.py _LONGEST": "said",
+    "collectors/vllm/front_end.py _MOST_WORDS": "oldest",
+    "collectors/vllm/prompts.py _MOST_KNOWN": "forgotten",
+    "monitor/diagnosis/causes/scale.py _FEWEST": "least",
+    "monitor/diagnosis/causes/updates.py _FEWEST": "least",
+    "monitor/diagnosis/decomposition.py _FEWEST_STEPS": "least",
+    "monitor/diagnosis/evidence/change_points.py _CLUSTERED": "least",
+    "monitor/diagnosis/evidence/evidence.py _HABIT": "least",
+    "monitor/diagnosis/evidence/evidence.py _LONG": "least",
+    "monitor/diagnosis/evidence/replay.py _SOME": "least",
+    "monitor/diagnosis/evidence/skipped.py _SIDE": "least",
+    "monitor/diagnosis/evidence/weight_readings.py _NAMED": "said",
+    "monitor/diagnosis/growth/onset.py _FEWEST_BLOCKS": "least",
+    "monitor/diagnosis/parity/judging.py _SHOWN": "said",
+    "monitor/diagnosis/proven.py _FEWEST": "least",
+    "monitor/diagnosis/shares.py _FEWEST_STEPS": "least",
+    "monitor/importers/following.py limits.IMPORT_FILES.value": "refused",
+    "monitor/importers/importing.py BATCH_FILES": "batch",
+    "monitor/importers/source.py limits.IMPORT_FILES.value": "refused",
+    "monitor/importers/wandb_files.py limits.IMPORT_UNIT.value": "refused",
+    "monitor/ingest/ingest.py BATCH_SEGMENTS": "batch",
+    "monitor/metrics/exact.py _FEW": "least",
+    "monitor/parallel/pool.py _AHEAD": "batch",
+    "monitor/proof/departing.py _FEWEST": "least",
+    "monitor/proof/live/engine.py _MOST_BYTES": "refused",
+    "monitor/proof/scoring.py _EIGHT": "least",
+    "monitor/relay/exchanges.py _RUNS": "forgotten",
+    "monitor/relay/incoming.py _NAME_BYTES": "refused",
+    "monitor/relay/listening.py NODES": "oldest",
+    "monitor/relay/listening.py _REFUSALS": "forgotten",  # of the log; the count of refusals goes on
+    "monitor/relay/service_part.py _MOST": "refused",
+    "monitor/relay/tokens.py files.MOST_BYTES": "refused",
+    "monitor/service/jobs.py _MOST_ERRORS": "forgotten",
+    "monitor/store/folding.py STEPS_PER_BATCH": "batch",
+    "monitor/store/raw_damage.py _MOST_NAMED": "said",
+    "monitor/yaml_text.py limits.SETTINGS.value": "refused",
+}
+
+
+def guards(repository: Path) -> Iterator[str]:
+    for file in sorted(file for top in PRODUCT for file in (repository / top).rglob("*.py")):
+        yield from (f"{file.relative_to(repository)} {match[1]}" for match in _GUARD.finditer(file.read_text()))
+
 
 def limits(repository: Path) -> Iterator[str]:
     for file in sorted(file for top in PRODUCT for file in (repository / top).rglob("*")):
@@ -160,6 +230,10 @@ def _of_statements(place: str, text: str) -> Iterator[str]:
 
 def test_every_limit_is_known_with_what_becomes_of_the_first_one_past_it(repository: Path) -> None:
     assert sorted(set(limits(repository))) == sorted([*SAID, *OTHERS])
+
+
+def test_every_size_that_something_is_compared_with_is_known(repository: Path) -> None:
+    assert sorted(set(guards(repository))) == sorted(GUARDS)
 
 
 def test_the_tests_that_are_named_exist(repository: Path) -> None:
