@@ -62,7 +62,7 @@ def dtype_grid(
 
 
 def _pair(engine: str, trainer: str, decoded: Scores, values: Scores, speed: float | None) -> DtypePair:
-    found = gap("r_fresh", decoded, "t_fresh", values)
-    if found is None:
+    dtype_gap = gap("r_fresh", decoded, "t_fresh", values)
+    if dtype_gap is None:
         return DtypePair(engine, trainer, None, None, None, speed)
-    return DtypePair(engine, trainer, found.k3, found.interval, found.abs_diff_mean, speed)
+    return DtypePair(engine, trainer, dtype_gap.k3, dtype_gap.interval, dtype_gap.abs_diff_mean, speed)

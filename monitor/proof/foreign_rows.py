@@ -53,16 +53,16 @@ def columns(row: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
         for number, answer in enumerate(answers):
             yield _of_response(row, answer, f"{row.get('id') or row.get('request_id') or place}-{number}")
         return
-    found = {name: value for name in _NAMES if (value := _value(row, name)) is not None}
-    found |= {name: row[name] for name in ("sampling", "spans", "replica") if row.get(name) is not None}
-    if "prompt_ids" not in found and "token_ids" not in found:
+    sequence = {name: value for name in _NAMES if (value := _value(row, name)) is not None}
+    sequence |= {name: row[name] for name in ("sampling", "spans", "replica") if row.get(name) is not None}
+    if "prompt_ids" not in sequence and "token_ids" not in sequence:
         raise ConfigurationError(_without_ids(row, place))
-    yield {"sample_id": place, **_apart(found, row.get("response_length"), row.get("input_lengths"), place)}
+    yield {"sample_id": place, **_apart(sequence, row.get("response_length"), row.get("input_lengths"), place)}
 
 
 def _value(row: Mapping[str, Any], name: str) -> Any:
     """Under whatever name; NeMo-RL writes batches of one, prime-rl a temperature per token."""
-    values = (row[known] for known in _NAMES[name] if row.get(known) is not None)
+    values = (row[alias] for alias in _NAMES[name] if row.get(alias) is not None)
     value = next((value for value in values if name not in _LISTS or isinstance(value, list)), None)
     if name == "mask" and value is None and isinstance(row.get("labels"), list):  # PipelineRL
         value = [label != _LEFT_OUT for label in row["labels"]]
@@ -73,27 +73,27 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _apart(found: dict[str, Any], response_length: Any, length: Any, place: str) -> dict[str, Any]:
+def _apart(sequence: dict[str, Any], response_length: Any, length: Any, place: str) -> dict[str, Any]:
     """With prompt and response, however they were written."""
-    mask, prompt_mask = found.pop("mask", None), found.pop("prompt_mask", None)
-    tokens = found.pop("token_ids", None)
-    if "response_ids" in found and "prompt_ids" in found:
-        return _unpadded(found, mask, prompt_mask)
+    mask, prompt_mask = sequence.pop("mask", None), sequence.pop("prompt_mask", None)
+    tokens = sequence.pop("token_ids", None)
+    if "response_ids" in sequence and "prompt_ids" in sequence:
+        return _unpadded(sequence, mask, prompt_mask)
     if tokens is None or (response_length is None and mask is None):
-        raise ConfigurationError(_without_ids(found, place))
+        raise ConfigurationError(_without_ids(sequence, place))
     end = _single(length) if length is not None else len(tokens)
     start, end = (len(tokens) - response_length, len(tokens)) if response_length is not None else _sampled(mask, end)
     if start < 1:
         raise ConfigurationError(f"{place}: the mask begins with the first token; the prompt's token ids are missing")
     for name in _LOGPROBS:
-        if len(found.get(name) or ()) == len(tokens):
-            found[name] = found[name][start:end]
+        if len(sequence.get(name) or ()) == len(tokens):
+            sequence[name] = sequence[name][start:end]
     if mask is not None and len(mask) in (len(tokens), end - start):
-        _blank(found, mask[start:end] if len(mask) == len(tokens) else mask)
+        _blank(sequence, mask[start:end] if len(mask) == len(tokens) else mask)
     prompt = tokens[:start]
     if prompt_mask is not None and len(prompt_mask) == len(tokens):
         prompt = [token for token, flag in zip(prompt, prompt_mask, strict=False) if flag]
-    return {**found, "prompt_ids": prompt, "response_ids": tokens[start:end]}
+    return {**sequence, "prompt_ids": prompt, "response_ids": tokens[start:end]}
 
 
 def _without_ids(row: Mapping[str, Any], place: str) -> str:
@@ -111,18 +111,18 @@ def _without_ids(row: Mapping[str, Any], place: str) -> str:
     )
 
 
-def _unpadded(found: dict[str, Any], mask: Any, prompt_mask: Any) -> dict[str, Any]:
-    prompt, response = found["prompt_ids"], found["response_ids"]
+def _unpadded(sequence: dict[str, Any], mask: Any, prompt_mask: Any) -> dict[str, Any]:
+    prompt, response = sequence["prompt_ids"], sequence["response_ids"]
     if prompt_mask is not None:  # of the prompt, or of prompt and response; padded on the left
         prompt = [token for token, flag in zip(prompt, prompt_mask, strict=False) if flag]
     end = len(response)
     if mask is not None and len(mask) == len(response):
         _, end = _sampled(mask, end)
-        _blank(found, mask[:end])
+        _blank(sequence, mask[:end])
     for name in _LOGPROBS:
-        if found.get(name) is not None:
-            found[name] = found[name][:end]
-    return {**found, "prompt_ids": prompt, "response_ids": response[:end]}
+        if sequence.get(name) is not None:
+            sequence[name] = sequence[name][:end]
+    return {**sequence, "prompt_ids": prompt, "response_ids": response[:end]}
 
 
 def _sampled(mask: Sequence[Any], length: int) -> tuple[int, int]:
@@ -131,12 +131,12 @@ def _sampled(mask: Sequence[Any], length: int) -> tuple[int, int]:
     return (under[0], under[-1] + 1) if under else (0, 0)
 
 
-def _blank(found: dict[str, Any], mask: Sequence[Any]) -> None:
+def _blank(sequence: dict[str, Any], mask: Sequence[Any]) -> None:
     """What a tool wrote within a response has no log-prob, whatever the program wrote there."""
     for name in _LOGPROBS:
-        values = found.get(name)
+        values = sequence.get(name)
         if values is not None and len(values) >= len(mask):
-            found[name] = [value if flag else None for value, flag in zip(values, mask, strict=False)]
+            sequence[name] = [value if flag else None for value, flag in zip(values, mask, strict=False)]
 
 
 def _of_response(row: Mapping[str, Any], answer: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -153,15 +153,15 @@ def _unequal(a: Scores, b: Scores) -> list[tuple[int, int]]:
 def differences(a: Scores, b: Scores) -> list[Floats]:
     """D = b − a per token of each sequence, NaN where one of the two has no finite log-prob; empty where one lacks the
     sequence."""
-    found = []
+    per_sequence = []
     for x, y in zip(a, b, strict=True):
         if x is None or y is None:
-            found.append(np.empty(0))
+            per_sequence.append(np.empty(0))
             continue
         with np.errstate(invalid="ignore"):
             d = y - x
-        found.append(np.where(np.isfinite(x) & np.isfinite(y), d, np.nan))
-    return found
+        per_sequence.append(np.where(np.isfinite(x) & np.isfinite(y), d, np.nan))
+    return per_sequence
 
 
 def _resampled(x_S: Floats, n_S: Floats) -> tuple[float, float] | None:
@@ -213,9 +213,11 @@ def restores(base: Sums, arm: Sums, base_d: Sequence[Floats], arm_d: Sequence[Fl
     before, after = (float(_mean_parts(of, both_S).sum()) for of in (base, arm))
     if not before > 0 or after > LEFT * before or (arm.broken_S > base.broken_S).any():
         return False
-    d, left = (np.concatenate([one[at] for at in np.flatnonzero(both_S)]) for one in (base_d, arm_d))
-    known = np.isfinite(d) & np.isfinite(left)
-    d, left = d[known], left[known]
+    d, left = (
+        np.concatenate([d_of_sequences[at] for at in np.flatnonzero(both_S)]) for d_of_sequences in (base_d, arm_d)
+    )
+    both_finite = np.isfinite(d) & np.isfinite(left)
+    d, left = d[both_finite], left[both_finite]
     if float(np.abs(left).mean()) > LEFT * float(np.abs(d).mean()):
         return False
     return after <= floor or not _follows(left, d - left)

@@ -74,8 +74,8 @@ def recorded_checkpoints(source: Source, run: str) -> dict[str, Path]:
     """Checkpoints by weight version, as ``recorder.weights(version, checkpoint=…)`` named them; only those that are
     there."""
     rows = queries.proof_checkpoints(source, run=run).to_pylist()
-    found = {row["version"]: Path(row["checkpoint"]) for row in rows}
-    return {version: path for version, path in found.items() if (path / "config.json").is_file()}
+    checkpoints = {row["version"]: Path(row["checkpoint"]) for row in rows}
+    return {version: path for version, path in checkpoints.items() if (path / "config.json").is_file()}
 
 
 def recorded_sample(
@@ -96,13 +96,13 @@ def recorded_sample(
     rows = queries.proof_sequences(source, run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
         return _imported(source, run, versions, most, step)
-    found = [(row, _sequence(row, f"run {run!r}, sample {row['sample_id']!r}")) for row in rows]
-    usable = [(row, one) for row, one in found if _has_checkpoints(one, versions)]
+    recorded = [(row, _sequence(row, f"run {run!r}, sample {row['sample_id']!r}")) for row in rows]
+    usable = [(row, sequence) for row, sequence in recorded if _has_checkpoints(sequence, versions)]
     if not usable:
-        raise ConfigurationError(_wanted(run, [one for _, one in found], versions))
+        raise ConfigurationError(_wanted(run, [sequence for _, sequence in recorded], versions))
     config = Counter(row["engine_config_id"] for row, _ in usable).most_common(1)[0][0]
-    chosen = tuple(one for row, one in usable if row["engine_config_id"] == config)[:most]
-    documents = [json.loads(row["sampling"] or "{}") for row, one in usable if one in chosen]
+    chosen = tuple(sequence for row, sequence in usable if row["engine_config_id"] == config)[:most]
+    documents = [json.loads(row["sampling"] or "{}") for row, sequence in usable if sequence in chosen]
     of_requests = tuple(name for name in _NOT_APPLIED if any(document.get(name) for document in documents))
     return _engine(source, run, config, RecordedSample(chosen, {}, {}, {}, of_requests))
 
@@ -116,17 +116,17 @@ def _imported(source: Source, run: str, versions: Collection[str], most: int, st
             "LOGPROBE_VLLM_PROMPTS=0.01 (a share), or imported where the file has all tokens with a mask, and raw tokens must still be "
             "kept; or pass --sample FILE"
         )
-    found = [_of_trainer_alone(row, f"run {run!r}, sample {row['sample_id']!r}") for row in rows]
-    usable = [one for one in found if _has_checkpoints(one, versions)]
+    sequences = [_of_trainer_alone(row, f"run {run!r}, sample {row['sample_id']!r}") for row in rows]
+    usable = [sequence for sequence in sequences if _has_checkpoints(sequence, versions)]
     if not usable:
-        raise ConfigurationError(_wanted(run, found, versions))
+        raise ConfigurationError(_wanted(run, sequences, versions))
     return RecordedSample(tuple(usable[:most]), {}, {}, {}, ("the engine's settings, which were not recorded",))
 
 
 def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
-    (known,) = columns(row, place)
+    (sequence,) = columns(row, place)
     version = str(row["step"] if row["weight_version"] is None else row["weight_version"])
-    return sequence_of({**known, "rollout_version": version, "trainer_version": version}, place)
+    return sequence_of({**sequence, "rollout_version": version, "trainer_version": version}, place)
 
 
 def _has_checkpoints(one: TokenSequence, versions: Collection[str]) -> bool:

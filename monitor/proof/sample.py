@@ -136,8 +136,8 @@ def read_sample(path: Path) -> tuple[TokenSequence, ...]:
 def _sequences(path: Path, rows: Sequence[Mapping[str, Any]]) -> Iterator[TokenSequence]:
     for number, row in enumerate(rows, 1):
         place = f"{path}, row {number}"
-        for known in [row] if {*_REQUIRED} <= row.keys() else columns(row, place):
-            yield sequence_of(known, place)
+        for sequence in [row] if {*_REQUIRED} <= row.keys() else columns(row, place):
+            yield sequence_of(sequence, place)
 
 
 def _rows(path: Path) -> Iterator[dict[str, object]]:

@@ -180,7 +180,9 @@ def score(
     if _ages(sequences):
         scores["q_rollout"] = scorers.reference(lambda sequence: sequence.rollout_version)
     if setup.trainer is not None:
-        trainer = partial(scorers.forward, setup.trainer, setup.trainer_settings, lambda one: one.trainer_version)
+        trainer = partial(
+            scorers.forward, setup.trainer, setup.trainer_settings, lambda sequence: sequence.trainer_version
+        )
         scores |= {"t_fresh": trainer(), "t_fresh_again": trainer(repeat=1), "t_fresh_alone": trainer(at_once=1)}
         scores |= {"t_fresh_eights": trainer(at_once=_EIGHT)} if len(sequences) > _EIGHT else {}
     path = "decode" if any(values is not None for values in fresh.decode) else "prefill"
@@ -196,11 +198,11 @@ def score(
     gaps += [f"not repeated of the engine's settings: {', '.join(unlike)}"] if unlike else []
     decision = decide(legs, whole, floor=floor, state=state, unsure=", ".join(unlike) or None)
     speed = dict(scorers.speed)
-    found = tuple(pair for pair in pairs.values() if pair is not None)
+    measured = tuple(pair for pair in pairs.values() if pair is not None)
     off = tuple(_off(sequences, scores, legs))
-    names = tuple(one.sample_id for one in sequences)
+    names = tuple(sequence.sample_id for sequence in sequences)
     return Score(
-        scores, found, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor, off, names, breaks
+        scores, measured, decision, path, tuple(dict.fromkeys(gaps)), scorers.settings, speed, floor, off, names, breaks
     )
 
 
@@ -208,10 +210,14 @@ def _off(
     sequences: Sequence[TokenSequence], scores: Mapping[str, Scores], legs: Mapping[Departs, Gap | None]
 ) -> Iterator[dict[str, object]]:
     """The sequences with a token that is off, with their engine and the K3 of each gap."""
-    measured = {leg: found for leg, found in legs.items() if found is not None}
-    of = {leg: sums(scores[found.a], scores[found.b]) for leg, found in measured.items()}
-    for at in sorted({at for found in measured.values() for at in found.sequences_off}):
-        parts = {str(leg): float(each.k3_S[at] / max(each.n_S[at], 1)) for leg, each in of.items() if each is not None}
+    measured = {leg: leg_gap for leg, leg_gap in legs.items() if leg_gap is not None}
+    of = {leg: sums(scores[leg_gap.a], scores[leg_gap.b]) for leg, leg_gap in measured.items()}
+    for at in sorted({at for leg_gap in measured.values() for at in leg_gap.sequences_off}):
+        parts = {
+            str(leg): float(leg_sums.k3_S[at] / max(leg_sums.n_S[at], 1))
+            for leg, leg_sums in of.items()
+            if leg_sums is not None
+        }
         yield {"sample_id": sequences[at].sample_id, "replica": sequences[at].replica, **parts}
 
 
@@ -329,7 +335,7 @@ class Scorers:
     def require(self, *scores: Scores) -> None:
         """Raises `ConfigurationError` when neither engine nor reference scored anything: a checkpoint that neither can
         load."""
-        if all(values is None for each in scores for values in each):
+        if all(values is None for side in scores for values in side):
             raise ConfigurationError(f"nothing could be scored: {'; '.join(self.problems)}")
 
     def _note_speeds(self, answer: Mapping[str, Any]) -> None:
@@ -382,10 +388,10 @@ class Scorers:
 
     def layers(self, side: Compared) -> tuple[tuple[str, float], ...]:
         """Relative error of a side's hidden states by layer, on a few sequences; empty: they could not be compared."""
-        found = self._by_checkpoint(lambda one: _version(one, side), side)
-        if not found or (side == "trainer" and self._setup.trainer is None):
+        by_checkpoint = self._by_checkpoint(lambda sequence: _version(sequence, side), side)
+        if not by_checkpoint or (side == "trainer" and self._setup.trainer is None):
             return ()
-        checkpoint, indices = found[0]
+        checkpoint, indices = by_checkpoint[0]
         answer = self._compared(checkpoint, indices[:_WATCHED], [self._side("reference"), self._side(side)])
         return () if answer is None else tuple((str(name), float(error)) for name, error in answer["layers"])
 
@@ -435,7 +441,7 @@ class Scorers:
         return outcome.answer
 
     def _by_checkpoint(self, version: Callable[[TokenSequence], str | None], who: str) -> list[tuple[Path, list[int]]]:
-        found: dict[Path, list[int]] = {}
+        indices: dict[Path, list[int]] = {}
         for index, sequence in enumerate(self._sequences):
             checkpoint = self._setup.checkpoint(version(sequence))
             if checkpoint is None:
@@ -443,9 +449,9 @@ class Scorers:
                     f"{who}: no checkpoint of weight version {version(sequence)!r}; pass --model {version(sequence)}=PATH"
                 )
             else:
-                found.setdefault(checkpoint, []).append(index)
+                indices.setdefault(checkpoint, []).append(index)
         self.problems = list(dict.fromkeys(self.problems))
-        return list(found.items())
+        return list(indices.items())
 
 
 def _version(one: TokenSequence, side: Compared) -> str | None:
@@ -499,8 +505,8 @@ def _pairs(scores: Mapping[str, Scores], path: str) -> dict[tuple[str, str], Gap
     wanted = [("r", "t"), ("r", fresh), (fresh, sampled), ("q", "t"), ("q_rollout", "q"), ("t", "t_fresh")]
     wanted += [("q", "t_fresh"), *(("t_fresh", f"t_fresh_{how}") for how in ("again", "eights", "alone"))]
     wanted += [("r_fresh", "r_fresh_prefill"), ("r_fresh", "r_fresh_alone")] if path == "decode" else []
-    known = [(a, b) for a, b in wanted if a in scores and b in scores]
-    return {(a, b): gap(a, scores[a], b, scores[b]) for a, b in known}
+    available = [(a, b) for a, b in wanted if a in scores and b in scores]
+    return {(a, b): gap(a, scores[a], b, scores[b]) for a, b in available}
 
 
 def _names(scores: Mapping[str, Scores], path: str) -> tuple[str, str]:
@@ -540,9 +546,9 @@ def settings_of(text: str | None) -> dict[str, object]:
     if text is None:
         return {}
     try:
-        found = json.loads(text)
+        settings = json.loads(text)
     except ValueError as error:
         raise ConfigurationError(f"--trainer-args: invalid JSON ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise ConfigurationError(f"--trainer-args: {text!r} is not a JSON object")
-    return found
+    return settings

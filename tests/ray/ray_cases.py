@@ -22,7 +22,7 @@ from ray.cluster_utils import Cluster
 
 from logprobe.monitor.proof.experiments import ray_executor
 from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
-from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Place, each, run_scorer
+from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, Place, in_threads, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE
 
 _until = partial(eventually, seconds=300)
@@ -78,7 +78,7 @@ def _in_threads(executor: RayExecutor, jobs: list[dict[str, Any]]) -> tuple[thre
     outcomes: list[Any] = []
 
     def work() -> None:
-        outcomes.extend(each(lambda job: executor(FORWARD, job, seconds=600), jobs, NODES))
+        outcomes.extend(in_threads(lambda job: executor(FORWARD, job, seconds=600), jobs, NODES))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -156,7 +156,7 @@ def test_the_reference_is_equal_to_the_last_bit(cluster: Cluster, models: Path) 
         for dtype in ("float32", "bfloat16", "float64")
     ]
     with RayExecutor(cluster.address) as executor:
-        theirs = each(lambda job: executor(FORWARD, job, seconds=600), jobs, executor.place.arms)
+        theirs = in_threads(lambda job: executor(FORWARD, job, seconds=600), jobs, executor.place.arms)
     ours = [run_scorer(FORWARD, job, seconds=600) for job in jobs]
     assert _answers(theirs) == _answers(ours)
     assert None not in _answers(ours)

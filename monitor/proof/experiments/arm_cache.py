@@ -65,13 +65,13 @@ def weights_of(checkpoint: Path) -> list[tuple[str, int, int]]:
 
 def library_versions() -> list[str]:
     """Those that an answer depends on."""
-    found = []
+    versions = []
     for package in _PACKAGES:
         try:
-            found.append(f"{package} {importlib.metadata.version(package)}")
+            versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _read(path: Path) -> Outcome | None:

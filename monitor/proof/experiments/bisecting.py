@@ -21,7 +21,7 @@ from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import Knob, Side
 from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, Sums, differences, gap, removed, restores, speed, sums
 from logprobe.monitor.proof.sample import Scores
-from logprobe.monitor.proof.scorers.running import each
+from logprobe.monitor.proof.scorers.running import in_threads
 
 Verdict = Literal["this is it", "contributes", "unproven", "innocent", "not testable here"]
 _LEAST: Final = 0.05  # share of the gap below which an arm is called innocent
@@ -147,9 +147,12 @@ class Bisection:
     @property
     def within(self) -> bool:
         """Whether the engine departs, and by no more than such a setup is reported to."""
-        found = self.legs.get("engine")
+        engine_gap = self.legs.get("engine")
         return (
-            "engine" in self.decision.departs_all and found is not None and not found.broken and found.k3 <= self.enough
+            "engine" in self.decision.departs_all
+            and engine_gap is not None
+            and not engine_gap.broken
+            and engine_gap.k3 <= self.enough
         )
 
     @property
@@ -175,7 +178,7 @@ class Bisection:
                 "noise_floor": self.noise_floor,
                 "tokens_per_s": self.cost.tokens_per_s,
                 "kv_tokens": self.cost.kv_tokens,
-                "legs": {leg: None if found is None else found.k3 for leg, found in self.legs.items()},
+                "legs": {leg: None if leg_gap is None else leg_gap.k3 for leg, leg_gap in self.legs.items()},
             },
             "arms": [arm.document() for arm in self.arms],
             "smallest_set": list(self.smallest_set),
@@ -215,8 +218,8 @@ class Search:
         if base is None:
             return [], (), False
         alone = self._arms((), self.bench.changes, base)
-        found = self._greedy(base)
-        smallest = self._back(found)
+        changes = self._greedy(base)
+        smallest = self._back(changes)
         if self.bench.reproduces and (self._opposed(alone) or not self._restores(smallest, base)):
             smallest = ()
         arms = [self._with_rest(change, arm, smallest, base) for change, arm in alone.items()]
@@ -234,10 +237,10 @@ class Search:
             return self.bench.base
         return measured.a, measured.b
 
-    def _arms(self, found: tuple[Change, ...], rest: Sequence[Change], base: Sums) -> dict[Change, Arm]:
-        """Each of the `rest` on top of what was `found`."""
-        each(lambda change: self._measure((*found, change)), rest, self.at_once)
-        return {change: self._arm((*found, change), base) for change in rest}
+    def _arms(self, kept: tuple[Change, ...], rest: Sequence[Change], base: Sums) -> dict[Change, Arm]:
+        """Each of the `rest` on top of what was `kept`."""
+        in_threads(lambda change: self._measure((*kept, change)), rest, self.at_once)
+        return {change: self._arm((*kept, change), base) for change in rest}
 
     def _arm(self, changes: tuple[Change, ...], base: Sums) -> Arm:
         measured, change = self._measure(changes), changes[-1]
@@ -248,13 +251,13 @@ class Search:
             return arm(None, None, None, None, "not testable here", note)
         share, interval = removed(base, of)
         alone = len(changes) == 1 and self._restores(changes, base)
-        found, cost = (
+        judged_arm, cost = (
             arm(_k3(of), share, interval, measured.cost.tokens_per_s, judged(share, interval, alone=alone)),
             measured.cost,
         )
         ratio = speed(cost, self.bench.costs)
         still = _open(change.knob, of, reproduces=self.bench.reproduces)
-        return replace(found, speed=ratio, kv_tokens=cost.kv_tokens, leaves_open=still)
+        return replace(judged_arm, speed=ratio, kv_tokens=cost.kv_tokens, leaves_open=still)
 
     def _restores(self, changes: tuple[Change, ...], base: Sums) -> bool:
         """Whether all but noise of the side's gap is gone with these changes."""
@@ -271,23 +274,23 @@ class Search:
 
     def _greedy(self, base: Sums) -> tuple[Change, ...]:
         """Settings that each remove some of what the ones before them left, the best first."""
-        found: tuple[Change, ...] = ()
+        kept: tuple[Change, ...] = ()
         left = base
-        while self._above(left) and not any(change.alone for change in found):
-            rest = [c for c in self.bench.changes if c.knob not in {f.knob for f in found} and not (found and c.alone)]
-            self.countdown.expect(len(rest) if found else 0)
-            arms = self._arms(found, rest, left)
+        while self._above(left) and not any(change.alone for change in kept):
+            rest = [c for c in self.bench.changes if c.knob not in {f.knob for f in kept} and not (kept and c.alone)]
+            self.countdown.expect(len(rest) if kept else 0)
+            arms = self._arms(kept, rest, left)
             best = max(arms, key=lambda change: _rank(arms[change]), default=None)
             if best is None or arms[best].verdict not in _AT_FAULT:
                 break
-            found = (*found, best)
-            left = self._sums(self._measure(found)) or left
-        return found
+            kept = (*kept, best)
+            left = self._sums(self._measure(kept)) or left
+        return kept
 
-    def _back(self, found: tuple[Change, ...]) -> tuple[Change, ...]:
-        """`found` without the settings that it does as well without."""
-        kept = found
-        for change in found if len(found) > 1 else ():
+    def _back(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """`changes` without the settings that it does as well without."""
+        kept = changes
+        for change in changes if len(changes) > 1 else ():
             fewer = tuple(other for other in kept if other is not change)
             whole, without = self._sums(self._measure(kept)), self._sums(self._measure(fewer))
             if whole is None or without is None:
@@ -450,8 +453,8 @@ def _in_words(seen: Pattern | None, *, named: bool) -> str:
 
 
 def _leg_size(legs: Mapping[Departs, Gap | None], bench: Bench) -> float:
-    found = legs.get(bench.side)
-    return 0.0 if found is None else found.k3
+    leg_gap = legs.get(bench.side)
+    return 0.0 if leg_gap is None else leg_gap.k3
 
 
 def leg(a: Scores, b: Scores, names: tuple[str, str]) -> Gap | None:
@@ -465,9 +468,9 @@ def jumps(layers: Sequence[tuple[str, float]]) -> list[str]:
     >>> jumps([("embedding", 0.0), ("layer 0", 2e-7), ("layer 1", 3e-3), ("layer 2", 4e-3)])
     ['layer 1']
     """
-    found, before = [], 0.0
+    names, before = [], 0.0
     for name, error in layers:
         if error > _LEAST_ERROR and error > _JUMPS * before:
-            found.append(name)
+            names.append(name)
         before = max(before, error)
-    return found
+    return names

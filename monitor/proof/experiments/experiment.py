@@ -67,7 +67,7 @@ def bisect(
     }
     noise = leg(lab.fresh.decode, lab.again.decode, ("r_fresh", "r_fresh"))
     unlike = lab.unlike()
-    found = search_all(
+    bisection = search_all(
         lab.benches(knobs),
         legs,
         leg(lab.r, lab.t, ("r", "t")),
@@ -79,10 +79,10 @@ def bisect(
         countdown=countdown,
         at_once=place.arms,
     )
-    layers = {side: lab.layers(side) for side in COMPARED if side in found.residual}
+    layers = {side: lab.layers(side) for side in COMPARED if side in bisection.residual}
     lost = [f"not repeated of the engine's settings: {', '.join(unlike)}"] if unlike else []
     return replace(
-        found,
+        bisection,
         cost=lab.fresh.cost,
         level=lab.level(),
         layers={side: errors for side, errors in layers.items() if errors},

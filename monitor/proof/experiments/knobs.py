@@ -121,9 +121,9 @@ def chosen(names: Sequence[str] | None) -> tuple[Knob, ...]:
     """The knobs of these names, all of them by default. Raises `ConfigurationError`."""
     if names is None:
         return KNOBS
-    known = {knob.name for knob in KNOBS}
+    knob_names = {knob.name for knob in KNOBS}
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=3) or sorted(known)
+        if name not in knob_names:
+            near = difflib.get_close_matches(name, knob_names, n=3) or sorted(knob_names)
             raise ConfigurationError(f"--knobs: no knob {name!r}; did you mean {', '.join(near)}?")
     return tuple(knob for knob in KNOBS if knob.name in names)

@@ -94,11 +94,11 @@ class Look:
 
     def document(self) -> dict[str, object]:
         """JSON-ready form: what ``logprobe probe --json`` prints."""
-        named = (("gap", self.gap), ("cached", self.cached), ("uncached", self.uncached))
+        parts = (("gap", self.gap), ("cached", self.cached), ("uncached", self.uncached))
         return {
             "run": self.run,
             "version": self.version,
-            **{name: None if found is None else found.document() for name, found in named},
+            **{name: None if part is None else part.document() for name, part in parts},
             "sequences": self.sequences,
             "scored_tokens": self.scored,
             "reason": self.reason,
@@ -162,15 +162,15 @@ def look(
     chosen = _chosen(source, run, before.version, settings, after)
     if isinstance(chosen, Look):
         return chosen
-    found, scores = _scored(Look(run, before.version), engine, chosen, settings, stopping)
+    result, scores = _scored(Look(run, before.version), engine, chosen, settings, stopping)
     if marks.newest(settings.replica) != before:
-        return found.without_gap(
+        return result.without_gap(
             "discarded", "the weights changed while sequences were scored; the result is discarded"
         )
-    return _measured(found, scores)
+    return _measured(result, scores)
 
 
-def confirmed(found: Look, source: Source, home: Home, replica: str | None) -> Look:
+def confirmed(result: Look, source: Source, home: Home, replica: str | None) -> Look:
     """The look, or why it cannot be used: what was recorded since says that the weights changed meanwhile.
 
     Call it `SETTLE` later: a load is noted by the engine and a mark made by the trainer, both in their own time.
@@ -179,14 +179,14 @@ def confirmed(found: Look, source: Source, home: Home, replica: str | None) -> L
         QueryError: the store refused.
         OSError: marks cannot be read.
     """
-    if found.gap is None or found.began is None or found.ended is None:
-        return found
-    times = {"since": found.began.isoformat(), "until": found.ended.isoformat()}
-    changes = queries.probe_changes(source, run=found.run, replica=replica, **times)["changes"][0].as_py()
-    newest = Marks(home, found.run).newest(replica, until=found.ended.timestamp())
-    if not changes and newest is not None and newest.applied_at <= found.began.timestamp():
-        return found
-    return found.without_gap("discarded", "the weights changed between sampling and scoring; the result is discarded")
+    if result.gap is None or result.began is None or result.ended is None:
+        return result
+    times = {"since": result.began.isoformat(), "until": result.ended.isoformat()}
+    changes = queries.probe_changes(source, run=result.run, replica=replica, **times)["changes"][0].as_py()
+    newest = Marks(home, result.run).newest(replica, until=result.ended.timestamp())
+    if not changes and newest is not None and newest.applied_at <= result.began.timestamp():
+        return result
+    return result.without_gap("discarded", "the weights changed between sampling and scoring; the result is discarded")
 
 
 def _chosen(
@@ -194,22 +194,22 @@ def _chosen(
 ) -> list[Candidate] | Look:
     """Sequences within the budget, the newest first; or why there are none."""
     nothing = Look(run, version)
-    found = candidates(source, run, version, replica=settings.replica, after=after, most=settings.sequences)
-    if not found:
-        words = f"no new sequence of weight version {version} alone has a recorded prompt (LOGPROBE_VLLM_PROMPTS)"
-        return nothing.without_gap("no_sequence", words)
-    replicas = {one.replica for one in found}
+    newest = candidates(source, run, version, replica=settings.replica, after=after, most=settings.sequences)
+    if not newest:
+        why = f"no new sequence of weight version {version} alone has a recorded prompt (LOGPROBE_VLLM_PROMPTS)"
+        return nothing.without_gap("no_sequence", why)
+    replicas = {candidate.replica for candidate in newest}
     if len(replicas) > 1:
         names = ", ".join(sorted(map(str, replicas)))
         return nothing.without_gap("incomparable", f"the run has engines {names}: name the replica behind the URL")
-    usable = [one for one in found if one.why_not is None]
+    usable = [candidate for candidate in newest if candidate.why_not is None]
     if not usable:
-        return nothing.without_gap("incomparable", found[0].why_not or "")
+        return nothing.without_gap("incomparable", newest[0].why_not or "")
     row = queries.probe_budget(source, run=run).to_pylist()[0]
     return _affordable(usable, settings, row["sampled"], row["scored"]) or nothing.without_gap(
         "budget",
         f"{row['sampled']} tokens were sampled and {row['scored']} scored again: the next sequence needs "
-        f"{min(one.tokens for one in usable)} more than a share of {settings.share:g} allows",
+        f"{min(candidate.tokens for candidate in usable)} more than a share of {settings.share:g} allows",
     )
 
 
@@ -228,7 +228,7 @@ def _affordable(usable: Sequence[Candidate], settings: ProbeSettings, sampled: i
 
 
 def _scored(
-    found: Look,
+    result: Look,
     engine: Engine,
     chosen: Sequence[Candidate],
     settings: ProbeSettings,
@@ -240,20 +240,20 @@ def _scored(
         model = engine.model()
         fitting = _fitting(model, chosen)
         if not fitting:
-            return found.without_gap("incomparable", "the sequences are as long as max_model_len"), scores
-        for one in fitting:
+            return result.without_gap("incomparable", "the sequences are as long as max_model_len"), scores
+        for candidate in fitting:
             if stopping():
-                return found.without_gap("stopped", "the service stops"), scores
+                return result.without_gap("stopped", "the service stops"), scores
             load = engine.load()
             if load.waiting or load.running > settings.running:
-                words = f"the engine is busy: {load.running} requests run and {load.waiting} wait"
-                return (found if scores else found.without_gap("busy", words)), scores
-            found = replace(found, scored=found.scored + one.tokens + 1)
-            scores.append((one, engine.score(model, one.prompt_ids, one.response_ids)))
-            found = replace(found, sequences=len(scores), ended=datetime.now(UTC))
+                busy = f"the engine is busy: {load.running} requests run and {load.waiting} wait"
+                return (result if scores else result.without_gap("busy", busy)), scores
+            result = replace(result, scored=result.scored + candidate.tokens + 1)
+            scores.append((candidate, engine.score(model, candidate.prompt_ids, candidate.response_ids)))
+            result = replace(result, sequences=len(scores), ended=datetime.now(UTC))
     except EngineError as error:
-        return found.without_gap("engine", str(error)), scores
-    return found, scores
+        return result.without_gap("engine", str(error)), scores
+    return result, scores
 
 
 def _fitting(model: Model, chosen: Sequence[Candidate]) -> list[Candidate]:
@@ -261,24 +261,24 @@ def _fitting(model: Model, chosen: Sequence[Candidate]) -> list[Candidate]:
     return [one for one in chosen if model.longest is None or one.tokens < model.longest]
 
 
-def _measured(found: Look, scores: Sequence[_Scored]) -> Look:
-    if found.reason is not None or not scores:
-        return found
+def _measured(result: Look, scores: Sequence[_Scored]) -> Look:
+    if result.reason is not None or not scores:
+        return result
 
     def between(keep: Callable[[Candidate], bool]) -> Gap | None:
-        pairs = [(one.rollout, again) for one, again in scores if keep(one)]
+        pairs = [(candidate.rollout, again) for candidate, again in scores if keep(candidate)]
         return gap("r", tuple(r for r, _ in pairs), "r_again", tuple(again for _, again in pairs))
 
     whole = between(lambda _: True)
     if whole is None or not whole.tokens:
-        return found.without_gap("incomparable", "no token has a log-prob on both sides")
+        return result.without_gap("incomparable", "no token has a log-prob on both sides")
     return replace(
-        found,
+        result,
         gap=whole,
-        cached=between(lambda one: one.cached is True),
-        uncached=between(lambda one: one.cached is False),
-        began=min(one.time for one, _ in scores),
-        newest=max(one.time for one, _ in scores),
+        cached=between(lambda candidate: candidate.cached is True),
+        uncached=between(lambda candidate: candidate.cached is False),
+        began=min(candidate.time for candidate, _ in scores),
+        newest=max(candidate.time for candidate, _ in scores),
     )
 
 

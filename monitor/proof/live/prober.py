@@ -39,7 +39,7 @@ _WARNINGS: Final = frozenset({"engine", "discarded"})
 class _Held:
     """A look that waits for its step."""
 
-    found: Look
+    result: Look
     since: float
     after: int | None  # newest step trained before
 
@@ -85,7 +85,7 @@ class Prober:
         if run is None:
             return
         writer = self._writer_of(run)
-        found = look(
+        result = look(
             self._store,
             self._store.home,
             run,
@@ -94,12 +94,17 @@ class Prober:
             after=self._after,
             stopping=self._stopping.is_set,
         )
-        self._after = found.newest or self._after
-        self._status = {"url": self._settings.url, "run": run, "state": found.reason or "ok", "why": found.why or None}
-        if found.reason != "no_sequence" or self._after is None:
-            writer.say(found)
-        if found.scored:
-            self._held = _Held(found, self._clock(), None)
+        self._after = result.newest or self._after
+        self._status = {
+            "url": self._settings.url,
+            "run": run,
+            "state": result.reason or "ok",
+            "why": result.why or None,
+        }
+        if result.reason != "no_sequence" or self._after is None:
+            writer.say(result)
+        if result.scored:
+            self._held = _Held(result, self._clock(), None)
             self._held.after = self._steps(self._held)["newest"]
 
     def _newest_run(self) -> str | None:
@@ -123,32 +128,32 @@ class Prober:
             self._finish(held, steps["newest"])
 
     def _steps(self, held: _Held) -> queries.ProbeSteps:
-        return queries.probe_steps(self._store, run=held.found.run, after=held.after).to_pylist()[0]
+        return queries.probe_steps(self._store, run=held.result.run, after=held.after).to_pylist()[0]
 
     def _finish(self, held: _Held, step: int | None) -> None:
-        self._held, found = None, held.found
-        if self._clock() - held.since < SETTLE.total_seconds() and found.gap is not None:
-            found = found.without_gap(
+        self._held, result = None, held.result
+        if self._clock() - held.since < SETTLE.total_seconds() and result.gap is not None:
+            result = result.without_gap(
                 "discarded", "the service stopped before it was known whether the weights changed"
             )
-        found = confirmed(found, self._store, self._store.home, self._settings.replica)
-        writer = self._writer_of(found.run)
-        if found.reason != held.found.reason:
-            writer.say(found)
+        result = confirmed(result, self._store, self._store.home, self._settings.replica)
+        writer = self._writer_of(result.run)
+        if result.reason != held.result.reason:
+            writer.say(result)
         if step is not None:
-            writer.record(found, step)
+            writer.record(result, step)
 
 
-def scalars(found: Look) -> dict[str, float]:
+def scalars(result: Look) -> dict[str, float]:
     """What is recorded of a look: its price always, its result where there is one."""
-    values: dict[str, float | None] = {"probe/scored_tokens": float(found.scored)}
-    if found.gap is not None:
+    values: dict[str, float | None] = {"probe/scored_tokens": float(result.scored)}
+    if result.gap is not None:
         values |= {
-            "probe/k3": found.gap.k3,
-            "probe/abs_diff_mean": found.gap.abs_diff_mean,
-            "probe/tokens": float(found.gap.tokens),
-            "probe/cached_k3": None if found.cached is None else found.cached.k3,
-            "probe/uncached_k3": None if found.uncached is None else found.uncached.k3,
+            "probe/k3": result.gap.k3,
+            "probe/abs_diff_mean": result.gap.abs_diff_mean,
+            "probe/tokens": float(result.gap.tokens),
+            "probe/cached_k3": None if result.cached is None else result.cached.k3,
+            "probe/uncached_k3": None if result.uncached is None else result.uncached.k3,
         }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -162,19 +167,19 @@ class ProbeWriter:
         self._last: Reason | None = None
         self._said: dict[Reason, float] = {}
 
-    def record(self, found: Look, step: int) -> None:
+    def record(self, result: Look, step: int) -> None:
         """Writes a look as scalars of a step. Raises `OSError`."""
-        self._write("step", {"time": time.time_ns() // 1000, "step": step, "scalars": list(scalars(found).items())})
+        self._write("step", {"time": time.time_ns() // 1000, "step": step, "scalars": list(scalars(result).items())})
 
-    def say(self, found: Look) -> None:
+    def say(self, result: Look) -> None:
         """Notes why there is no result: every discarded one, else once until something else happens. Raises
         `OSError`."""
-        last, self._last = self._last, found.reason
-        if found.reason is None:
+        last, self._last = self._last, result.reason
+        if result.reason is None:
             if last == "engine":
                 self._note("works", "info", "the engine scores sequences again")
-        elif found.reason == "discarded" or (found.reason != last and not self._recently(found.reason)):
-            self._note(found.reason, "warning" if found.reason in _WARNINGS else "info", found.why)
+        elif result.reason == "discarded" or (result.reason != last and not self._recently(result.reason)):
+            self._note(result.reason, "warning" if result.reason in _WARNINGS else "info", result.why)
 
     def _recently(self, reason: Reason) -> bool:
         """Whether a reason that comes and goes was noted a short time ago; remembers it."""

@@ -190,15 +190,15 @@ class Scorer:
             sequence = self._sequences[index]
             prompt = [*sequence["prompt_ids"], *sequence["response_ids"]]
             self._engine.add_request(str(index), {"prompt_token_ids": prompt}, params.clone())
-        found = {}
+        logprobs = {}
         while self._engine.has_unfinished_requests():
             for output in self._engine.step():
                 if output.finished:
                     index, tokens = int(output.request_id), output.prompt_token_ids
                     start = len(self._sequences[index]["prompt_ids"])
                     rows = output.prompt_logprobs[start:]
-                    found[index] = [row[token].logprob for row, token in zip(rows, tokens[start:], strict=True)]
-        return found
+                    logprobs[index] = [row[token].logprob for row, token in zip(rows, tokens[start:], strict=True)]
+        return logprobs
 
     def _replayed(self, replay: Replay) -> dict[int, list[float]]:
         """Repeats what the engine may have done: weight updates while requests ran, prefixes cached by older
@@ -297,11 +297,11 @@ def _reported(output: Any) -> list[float]:
 def _by_history(sequences: Sequence[SequenceJob], *, in_flight: bool) -> dict[tuple[tuple[int, str], ...], list[int]]:
     """Indices of sequences by the response tokens from which each weight version sampled; one version unless
     `in_flight`."""
-    found: dict[tuple[tuple[int, str], ...], list[int]] = {}
+    indices: dict[tuple[tuple[int, str], ...], list[int]] = {}
     for index, sequence in enumerate(sequences):
         history = tuple((start, version) for start, _, version in sequence["spans"]) if in_flight else ()
-        found.setdefault(history or ((0, sequence["version"]),), []).append(index)
-    return found
+        indices.setdefault(history or ((0, sequence["version"]),), []).append(index)
+    return indices
 
 
 def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:

@@ -37,7 +37,7 @@ def main(job: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
     if not pairs:
         who = job["sides"][1].get("function", "the engine")
         raise ValueError(f"{who} runs no torch module whose layers are named as the checkpoint's")
-    return {"layers": [(name, _relative(each)) for name, each in pairs.items()]}
+    return {"layers": [(name, _relative(norms)) for name, norms in pairs.items()]}
 
 
 def _relative(pairs: list[tuple[float, float]]) -> float:

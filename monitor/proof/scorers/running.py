@@ -181,10 +181,10 @@ class Executor(Protocol):
         """Runs `module` on `job`; called by as many threads as `place.arms`."""
 
 
-def each(work: Callable[[_Item], _Result], items: Sequence[_Item], at_once: int) -> list[_Result]:
+def in_threads(work: Callable[[_Item], _Result], items: Sequence[_Item], at_once: int) -> list[_Result]:
     """What `work` returns for each item, in their order; `at_once` threads work, this one alone when that is 1.
 
-    >>> each(str, [3, 1, 2], at_once=2)
+    >>> in_threads(str, [3, 1, 2], at_once=2)
     ['3', '1', '2']
     """
     if at_once == 1:

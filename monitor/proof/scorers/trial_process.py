@@ -55,9 +55,9 @@ def _tokenized(model: Path) -> list[list[int]]:
         tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     except (OSError, ValueError, KeyError):
         return []
-    found = [tokenizer(prompt)["input_ids"] for prompt in _PROMPTS]
-    known = [ids for ids in found if set(ids) - set(tokenizer.all_special_ids)]
-    return found if len(known) == len(found) else []  # one that knows no English word
+    tokenized = [tokenizer(prompt)["input_ids"] for prompt in _PROMPTS]
+    meaningful = [ids for ids in tokenized if set(ids) - set(tokenizer.all_special_ids)]
+    return tokenized if len(meaningful) == len(tokenized) else []  # one that knows no English word
 
 
 def _random_prompts(model: Path) -> list[list[int]]:

@@ -143,12 +143,12 @@ def _fused(parts: Outputs, others: Mapping[str, Tensor]) -> Outputs:
         of = [f"{stem}.{part}" for part in _FUSED.get(last, ())]
         if of and name not in parts and all(part in parts for part in of):
             made[of[-1]] = (name, torch.cat([parts[part] for part in of], dim=1))
-    found: Outputs = {}
+    outputs: Outputs = {}
     for name, values in parts.items():
-        found[name] = values
+        outputs[name] = values
         if name in made:
-            found[made[name][0]] = made[name][1]
-    return found
+            outputs[made[name][0]] = made[name][1]
+    return outputs
 
 
 def _common(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, Tensor, Tensor]]:
