@@ -129,8 +129,8 @@ def columns_of(steps: NDArray[np.int64], tokens: Floats, first: int, last: int, 
     chosen = (steps >= first) & (steps <= last)
     inside, span = steps[chosen], last - first + 1
     apart = int(np.median(np.diff(inside))) if len(inside) > 1 else 1
-    known = np.nansum(tokens[chosen])
-    wanted = int(np.clip(known // _ENOUGH, min(_FEWEST, most), most))
+    tokens_shown = np.nansum(tokens[chosen])
+    wanted = int(np.clip(tokens_shown // _ENOUGH, min(_FEWEST, most), most))
     return Columns(first, last, max(1, apart, -(-span // wanted)))
 
 
@@ -140,23 +140,23 @@ def read(source: Source, run: str, pair: str, columns: Columns, *, merged: int |
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    place = {"run": run, "first": columns.first, "last": columns.last, "width": columns.width}
-    known = queries.app_mismatch_columns(source, **place)
-    each = merged or (FINE if _usual_tokens(known) >= _FEW else COARSE)
-    cells = queries.app_mismatch_density(source, pair=pair, merge=each, **place)
+    span = {"run": run, "first": columns.first, "last": columns.last, "width": columns.width}
+    by_column = queries.app_mismatch_columns(source, **span)
+    bins_per_row = merged or (FINE if _usual_tokens(by_column) >= _FEW else COARSE)
+    cells = queries.app_mismatch_density(source, pair=pair, merge=bins_per_row, **span)
     valid = cells.filter(cells["bin"].is_valid())
     broken = cells.filter(cells["bin"].is_null())
     column, number, tokens = (valid[name].to_numpy().astype(np.int64) for name in ("column", "bin", "tokens"))
-    low, high = _span(number, tokens, math.ceil(DECADES * _rows_per_decade(each)))
+    low, high = _span(number, tokens, math.ceil(DECADES * _rows_per_decade(bins_per_row)))
     return Density(
         columns=columns,
-        merged=each,
-        floor=SMALLEST * math.exp(low * each * LOG_GAMMA),
-        ceiling=SMALLEST * math.exp(high * each * LOG_GAMMA),
+        merged=bins_per_row,
+        floor=SMALLEST * math.exp(low * bins_per_row * LOG_GAMMA),
+        ceiling=SMALLEST * math.exp(high * bins_per_row * LOG_GAMMA),
         tokens_CB=_grid(column, _row(number, low, high), tokens, (columns.size, 2 * (high - low) + 1)),
         broken_C=_spread(broken, "tokens", columns.size),
         **{
-            f"{name}_C": _spread(known, name, columns.size)
+            f"{name}_C": _spread(by_column, name, columns.size)
             for name in ("steps", "profiled", "kept", "expected", "seen")
         },
     )
@@ -166,8 +166,8 @@ def _rows_per_decade(merged: int) -> float:
     return math.log(10) / (merged * LOG_GAMMA)
 
 
-def _usual_tokens(known: pa.Table) -> float:
-    return float(np.median(known["expected"].to_numpy())) if known.num_rows else 0.0
+def _usual_tokens(by_column: pa.Table) -> float:
+    return float(np.median(by_column["expected"].to_numpy())) if by_column.num_rows else 0.0
 
 
 def _span(number: Counts, tokens: Counts, most: int) -> tuple[int, int]:

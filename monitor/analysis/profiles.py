@@ -278,11 +278,11 @@ def _quantiles(sums: pa.Table, q: Sequence[float]) -> dict[str, object]:
     order = np.argsort(size, kind="stable")
     reached = np.cumsum(sums["n"].to_numpy()[order])
     ranks = np.floor(np.array(q) * (reached[-1] - 1))
-    found = size[order][np.searchsorted(reached, ranks, side="right")].tolist()
+    sizes = size[order][np.searchsorted(reached, ranks, side="right")].tolist()
     return {
         "step": sums["step"][0].as_py(),
         "tokens": int(reached[-1]),
-        **{f"q{p:g}": value for p, value in zip(q, found, strict=True)},
+        **{f"q{p:g}": value for p, value in zip(q, sizes, strict=True)},
     }
 
 

@@ -68,7 +68,7 @@ class _LagRows:
 
     sequence: NDArray[np.intp]
     tokens: Floats
-    known: NDArray[np.bool_]
+    of_known_version: NDArray[np.bool_]
     lags: Mapping[str, Floats]  # "versions", "steps", "seconds"
 
 
@@ -142,9 +142,9 @@ def _dimension(name: str) -> Callable[[Sequences], Labels]:
         return DIMENSIONS[name]
     if name.startswith(TAG) and name != TAG:
         return _tag(name.removeprefix(TAG))
-    known = ", ".join([*DIMENSIONS, f"{TAG}NAME"])
+    names = ", ".join([*DIMENSIONS, f"{TAG}NAME"])
     raise ConfigurationError(
-        f"no sequences to slice by {name!r}; choose one of: {known}; tokens have profiles (--profile)"
+        f"no sequences to slice by {name!r}; choose one of: {names}; tokens have profiles (--profile)"
     )
 
 
@@ -168,9 +168,12 @@ def _lag_label(lag: int) -> str:
 def _by_weight_versions(sequences: Sequences) -> Labels:
     rows, size = sequences.lag, sequences.table.num_rows
     sampled = rows.tokens > 0
-    known = np.bincount(rows.sequence[sampled & rows.known], minlength=size)
-    unknown = np.bincount(rows.sequence[sampled & ~rows.known], minlength=size)
-    return [str(count) if count and not missing else None for count, missing in zip(known, unknown, strict=True)]
+    known_versions = np.bincount(rows.sequence[sampled & rows.of_known_version], minlength=size)
+    unknown_versions = np.bincount(rows.sequence[sampled & ~rows.of_known_version], minlength=size)
+    return [
+        str(count) if count and not missing else None
+        for count, missing in zip(known_versions, unknown_versions, strict=True)
+    ]
 
 
 def _by_length(sequences: Sequences) -> Labels:
@@ -253,7 +256,7 @@ def _sums(sequences: Sequences, groups: Groups) -> StepSums:
             groups=Groups(groups.index[lag.sequence], groups.size),
             sequence=_without_gaps(lag.sequence),
             tokens=lag.tokens,
-            known=lag.known,
+            known=lag.of_known_version,
             **lag.lags,
         ),
         reward=_floats(table, "reward"),
@@ -293,7 +296,7 @@ def _lag_rows(table: pa.Table, versions: Versions) -> _LagRows:
     return _LagRows(
         sequence=sequence,
         tokens=flat.field("tokens").to_numpy(zero_copy_only=False).astype(np.float64),
-        known=np.asarray(version.is_valid()),
+        of_known_version=np.asarray(version.is_valid()),
         lags=versions.lags(table["trainer_version"].take(pa.array(sequence)), version),
     )
 

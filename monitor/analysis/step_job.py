@@ -337,8 +337,8 @@ def publications(chosen: pa.Table, records: pa.Table) -> pa.Table:
         records = records.set_column(at, name, records[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     version_of = itemgetter("run", "version")
     rows: list[tuple[Any, ...]] = []
-    for (run, version), found in groupby(sorted(records.to_pylist(), key=version_of), key=version_of):
-        of_version = list(found)
+    for (run, version), group in groupby(sorted(records.to_pylist(), key=version_of), key=version_of):
+        of_version = list(group)
         # Whoever knows of which step these weights are the result says it for all.
         step = min((record["step"] for record in of_version if record["step"] is not None), default=None)
         if (place := places.get((run, step))) is not None:

@@ -181,8 +181,8 @@ def turn_starts(mask_N: Flags) -> NDArray[np.int64]:
 def version_switches(version_N: NDArray[np.int32]) -> NDArray[np.int64]:
     """Positions whose weight version is known and another than that of the last token with a known one: an in-flight
     update."""
-    known = np.flatnonzero(version_N >= 0)
-    return np.asarray(known[1:][np.diff(version_N[known]) != 0])
+    positions = np.flatnonzero(version_N >= 0)
+    return np.asarray(positions[1:][np.diff(version_N[positions]) != 0])
 
 
 def _states(mask_N: Flags, behaviour: Side, policy: Side, *, zero_is_placeholder: bool) -> NDArray[np.int8]:
@@ -257,11 +257,15 @@ def stated(documents: Iterable[str]) -> Stated | None:
     `documents`: as ``step_records.correction`` holds them.
     """
     parsed = [_parsed(document) for document in documents]
-    known = [each for each in parsed if each is not None]
-    if not known or len(known) < len(parsed) or len({each.config.fingerprint() for each in known}) > 1:
+    corrections = [correction for correction in parsed if correction is not None]
+    if (
+        not corrections
+        or len(corrections) < len(parsed)
+        or len({correction.config.fingerprint() for correction in corrections}) > 1
+    ):
         return None
-    normalizers = {each.normalizer for each in known}
-    return Stated(known[0].config, normalizers.pop() if len(normalizers) == 1 else None)
+    normalizers = {correction.normalizer for correction in corrections}
+    return Stated(corrections[0].config, normalizers.pop() if len(normalizers) == 1 else None)
 
 
 def _parsed(document: str) -> Stated | None:

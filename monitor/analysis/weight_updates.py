@@ -89,8 +89,8 @@ class Lane:
         return "behind" if self.behind <= _GONE * self.usual_stride else "stopped"
 
 
-_ARRIVAL: Final = tuple(each.name for each in fields(Arrival))
-_LANE: Final = tuple(each.name for each in fields(Lane) if each.name != "arrivals")
+_ARRIVAL: Final = tuple(field.name for field in fields(Arrival))
+_LANE: Final = tuple(field.name for field in fields(Lane) if field.name != "arrivals")
 
 
 def lanes(source: Source, run: str, *, steps: Steps = (None, None), newest: int | None = None) -> tuple[Lane, ...]:

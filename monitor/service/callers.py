@@ -32,8 +32,8 @@ def host_of(peer: str) -> str:
 def caller_of(peer: str) -> str:
     """One name for all connections of a process; of a machine or a user, where the process is unknown."""
     port = peer.rpartition(":")[2]
-    found = _socket(int(port)) if port.isdigit() else None
-    return f"machine {host_of(peer)}" if found is None else _owner(*found)
+    uid_and_inode = _socket(int(port)) if port.isdigit() else None
+    return f"machine {host_of(peer)}" if uid_and_inode is None else _owner(*uid_and_inode)
 
 
 def _socket(port: int) -> tuple[str, str] | None:

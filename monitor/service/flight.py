@@ -224,11 +224,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:  # noqa: ARG002
         """One action."""
-        known = self._actions.get(action.type)
-        if known is None:
+        registered = self._actions.get(action.type)
+        if registered is None:
             raise refused(QueryError(f"no action {action.type!r}; there are {', '.join(self._actions)}"))
         try:
-            document = known.run(_body(action))
+            document = registered.run(_body(action))
         except LogprobeError as error:
             raise refused(error) from error
         return iter([encode(finite(document))])

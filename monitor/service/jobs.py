@@ -211,8 +211,10 @@ class Job:
         if len(self._seen) >= _MOST_ERRORS:  # said again is better than never said
             self._seen.clear()
         self._seen.add(kind)
-        known = isinstance(error, LogprobeError)
-        LOGGER.error("job %s: %s; it will be retried", self.name, account.last_error, exc_info=None if known else error)
+        expected = isinstance(error, LogprobeError)
+        LOGGER.error(
+            "job %s: %s; it will be retried", self.name, account.last_error, exc_info=None if expected else error
+        )
 
 
 class Schedule:
@@ -281,10 +283,10 @@ class Schedule:
 
 def restore_records(store: Store, jobs: Sequence[Job]) -> None:
     """Lets the jobs count on from where the last service stopped. Raises `QueryError` when the store cannot be read."""
-    known = {row["job"]: row for row in queries.job_runs(store).to_pylist()}
+    accounts = {row["job"]: row for row in queries.job_runs(store).to_pylist()}
     for job in jobs:
-        if job.name in known:
-            job.restore(known[job.name]["runs"], known[job.name]["failures"])
+        if job.name in accounts:
+            job.restore(accounts[job.name]["runs"], accounts[job.name]["failures"])
 
 
 def save_records(store: Store, jobs: Sequence[Job]) -> None:

@@ -181,9 +181,9 @@ class _Scrape:
         yield from self.families
 
 
-def states(family: Family, state: str, known: Iterable[str], **labels: str) -> None:
+def states(family: Family, state: str, names: Iterable[str], **labels: str) -> None:
     """A state set: 1 for the state, 0 for the others."""
-    for name in known:
+    for name in names:
         family.add(float(name == state), **labels, **{family.name: name})
 
 

@@ -319,8 +319,8 @@ class Service:
         errors = [job.account().last_error or "" for job in self._jobs.values() if job.failures_in_a_row >= _REFUSALS]
         if errors:  # DuckDB does not always say why: "fsync failed!"
             errors.append(self._home.refusal() or "")
-        found = {help_ for words, help_ in _REFUSED.items() if any(words in error for error in errors)}
-        return [f"the disk of {self._home.path} {help_}; records wait in the spool" for help_ in sorted(found)]
+        refusals = {help_ for words, help_ in _REFUSED.items() if any(words in error for error in errors)}
+        return [f"the disk of {self._home.path} {help_}; records wait in the spool" for help_ in sorted(refusals)]
 
     def _save(self) -> None:
         try:

@@ -197,8 +197,8 @@ class Turns:
             errors.append(failed)
             self._failed(chosen[0][1], failed)
         else:
-            for each in chosen:
-                self._turn([each], counts, errors)
+            for turn in chosen:
+                self._turn([turn], counts, errors)
 
     def _account(self, chosen: Sequence[tuple[Priority, Row]], cost: float) -> None:
         now = self._clock()
