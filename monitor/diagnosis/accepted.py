@@ -67,7 +67,7 @@ def explained(document: DiagnosisDocument, cause: str) -> float | None:
     """K3 that `cause` explains in a diagnosis; None: it is not found, or its share is not known. `document`: of
     `Diagnosis.document`."""
     level = document.get("level")
-    finding = next((each for each in document["findings"] if each["cause"] == cause), None)
+    finding = next((finding for finding in document["findings"] if finding["cause"] == cause), None)
     if level is None or finding is None:
         return None
     share = share_of(finding)

@@ -131,9 +131,9 @@ def between(tokens: Tokens, first_G: Codes, now_G: Codes) -> Decomposition | Non
     ]
     parts_B, k3_B = _split(*windows)
     growth_B = k3_B[1] - k3_B[0]
-    found = {name: _part(values_B, growth_B) for name, values_B in parts_B.items()}
+    parts = {name: _part(values_B, growth_B) for name, values_B in parts_B.items()}
     ends = [(int(steps.min()), int(steps.max())) for steps in (first_G, now_G)]
-    return Decomposition(ends[0], ends[1], (float(k3_B[0][0]), float(k3_B[1][0])), found)
+    return Decomposition(ends[0], ends[1], (float(k3_B[0][0]), float(k3_B[1][0])), parts)
 
 
 def _cells(tokens: Tokens) -> tuple[Codes, Codes]:
@@ -143,9 +143,11 @@ def _cells(tokens: Tokens) -> tuple[Codes, Codes]:
     longest = np.zeros(int(tokens.sequence.max()) + 1)
     np.maximum.at(longest, tokens.sequence, tokens.place + 1)
     place = np.searchsorted(_PLACES, tokens.place / longest[tokens.sequence], side="right")
-    known = np.isfinite(tokens.entropy)
-    ends = np.quantile(tokens.entropy[known], _ENTROPIES) if known.any() else np.zeros(0)
-    entropy = np.where(known, np.searchsorted(ends, np.nan_to_num(tokens.entropy), side="right"), len(_ENTROPIES) + 1)
+    measured = np.isfinite(tokens.entropy)
+    ends = np.quantile(tokens.entropy[measured], _ENTROPIES) if measured.any() else np.zeros(0)
+    entropy = np.where(
+        measured, np.searchsorted(ends, np.nan_to_num(tokens.entropy), side="right"), len(_ENTROPIES) + 1
+    )
     cells = (probability * (len(_PLACES) + 1) + place) * (len(_ENTROPIES) + 2) + entropy
     return lag.astype(np.int64), np.unique(cells, return_inverse=True)[1].astype(np.int64)
 
@@ -158,7 +160,7 @@ def _sums(tokens: Tokens, cell_N: Codes, limit: float, sizes: tuple[int, int], *
     at_N = cluster_N * cells + cell_N
     k3_N = tokens.k3
     values = (np.ones(len(k3_N)), np.minimum(k3_N, limit), np.maximum(k3_N - limit, 0.0))
-    sums_G = np.stack([np.bincount(at_N, each, count * cells).reshape(count, cells) for each in values])
+    sums_G = np.stack([np.bincount(at_N, value_N, count * cells).reshape(count, cells) for value_N in values])
     weights_B = np.ones((_RESAMPLES + 1, count))
     weights_B[1:] = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
     resampled: Floats = np.einsum("bg,vgc->vbc", weights_B, sums_G, optimize=True)
@@ -208,9 +210,9 @@ def _within(n0: Floats, n1: Floats) -> tuple[Floats, Floats]:
 
 def _part(values_B: Floats, growth_B: Floats) -> Part:
     shares = values_B / np.where(growth_B == 0, np.nan, growth_B)
-    known = shares[np.isfinite(shares)]
+    finite = shares[np.isfinite(shares)]
     ends, of_share = (
         np.quantile(values_B, _ENDS).tolist(),
-        np.quantile(known, _ENDS).tolist() if len(known) else [0.0, 0.0],
+        np.quantile(finite, _ENDS).tolist() if len(finite) else [0.0, 0.0],
     )
     return Part(float(values_B[0]), (ends[0], ends[1]), float(np.nan_to_num(shares[0])), (of_share[0], of_share[1]))

@@ -21,13 +21,15 @@ def foremost(document: DiagnosisDocument) -> FindingDocument | None:
     """
     if document["verdict"] == "healthy":
         return None
-    forbidding = [each for each in document["findings"] if each["confidence"] >= CREDIBLE and _forbids(each)]
+    forbidding = [
+        finding for finding in document["findings"] if finding["confidence"] >= CREDIBLE and _forbids(finding)
+    ]
     if forbidding:
-        return min(forbidding, key=lambda each: LAYERS.index(each["layer"]))
-    alarming = [each for each in document["findings"] if alarms(each)]
+        return min(forbidding, key=lambda finding: LAYERS.index(finding["layer"]))
+    alarming = [finding for finding in document["findings"] if alarms(finding)]
     advised = document["correction"]["advice"] == "enable"
     first = next(iter(alarming), None)
-    return next((each for each in alarming if advised and each["layer"] == "objective"), first)
+    return next((finding for finding in alarming if advised and finding["layer"] == "objective"), first)
 
 
 def leading(document: DiagnosisDocument) -> FindingDocument | None:
@@ -36,7 +38,7 @@ def leading(document: DiagnosisDocument) -> FindingDocument | None:
     first = foremost(document)
     if first is None or _explains(first):
         return first
-    most = max(filter(alarms, document["findings"]), key=lambda each: share_of(each) or 0.0, default=first)
+    most = max(filter(alarms, document["findings"]), key=lambda finding: share_of(finding) or 0.0, default=first)
     return most if (share_of(most) or 0.0) >= STANDARDS.material else first
 
 
@@ -44,7 +46,7 @@ def in_reading_order(document: DiagnosisDocument) -> list[FindingDocument]:
     """All findings, the leading one first, then what must be ruled out first, the others in the order of the
     document."""
     first, second = leading(document), foremost(document)
-    return sorted(document["findings"], key=lambda each: (each is not first, each is not second))
+    return sorted(document["findings"], key=lambda finding: (finding is not first, finding is not second))
 
 
 def alarms(finding: FindingDocument) -> bool:

@@ -123,7 +123,7 @@ BEYOND: Final = ABOVE * max(prior.high for prior in PRIORS)  # K3 that no row co
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Traits:
     """What is known of a setup; null where unknown and the numbers do not tell."""
 
     engine: Precision | None
@@ -144,16 +144,16 @@ class Known:
             prior.quantized == self.quantized
             and (prior.experts is None or self.experts is None or prior.experts == self.experts)
             and all(
-                allowed is None or known is None or known in allowed
-                for allowed, known in ((prior.engine, self.engine), (prior.trainer, self.trainer))
+                allowed is None or precision is None or precision in allowed
+                for allowed, precision in ((prior.engine, self.engine), (prior.trainer, self.trainer))
             )
         )
 
 
-def known_of(evidence: Evidence) -> Known:
+def traits_of(evidence: Evidence) -> Traits:
     """Dtypes, head, kind of model and quantisation, by configuration, else by the grid of the logits."""
     engine_head, trainer_head = ("bfloat16" if share > _ON_GRID else None for share in evidence.grids)
-    return _known(evidence.setup, engine_head, trainer_head)
+    return _traits(evidence.setup, engine_head, trainer_head)
 
 
 def band_of(setup: Setup) -> float | None:
@@ -162,15 +162,15 @@ def band_of(setup: Setup) -> float | None:
 
     It excuses growth, and what is not known excuses none: without a recorded architecture a model may be dense.
     """
-    known = _known(setup)
-    return None if known.nothing else min((prior.high for prior in PRIORS if known.fits(prior)), default=None)
+    traits = _traits(setup)
+    return None if traits.nothing else min((prior.high for prior in PRIORS if traits.fits(prior)), default=None)
 
 
-def _known(setup: Setup, engine_head: str | None = None, trainer_head: str | None = None) -> Known:
+def _traits(setup: Setup, engine_head: str | None = None, trainer_head: str | None = None) -> Traits:
     engine = next((str(value).lower() for value in setup.engine("dtype")), None)
     quantized, architectures = setup.quantizations, bool(setup.engine("architectures"))
     experts = True if setup.mixture_of_experts else False if architectures else None
-    return Known(
+    return Traits(
         engine=_least(engine, engine_head),
         trainer=_least(setup.trainer_dtype, trainer_head),
         experts=experts,
@@ -192,8 +192,10 @@ def _plain(values: tuple[object, ...]) -> str | None:
 
 def _least(*dtypes: str | None) -> Precision | None:
     """The coarsest of what is known."""
-    found: list[Precision] = [kind for dtype in dtypes if dtype is not None and (kind := _precision(dtype)) is not None]
-    return max(found, key=("full", "half", "bf16").index, default=None)
+    precisions: list[Precision] = [
+        kind for dtype in dtypes if dtype is not None and (kind := _precision(dtype)) is not None
+    ]
+    return max(precisions, key=("full", "half", "bf16").index, default=None)
 
 
 def _precision(dtype: str) -> Precision | None:
@@ -203,9 +205,9 @@ def _precision(dtype: str) -> Precision | None:
     return "half" if name in HALF_DTYPES else "bf16" if name in LOW_DTYPES else None
 
 
-def expected(known: Known) -> tuple[float, float, str]:
+def expected(traits: Traits) -> tuple[float, float, str]:
     """Lowest and highest K3 of the rows that may be this setup's, and their sources."""
-    rows = [prior for prior in PRIORS if known.fits(prior)] or list(PRIORS)
+    rows = [prior for prior in PRIORS if traits.fits(prior)] or list(PRIORS)
     sources = dict.fromkeys(row.source for row in rows)
     return min(row.low for row in rows), max(row.high for row in rows), "; ".join(sources)
 
@@ -214,12 +216,12 @@ def level_of(evidence: Evidence) -> Level | None:
     """Whether the gap has the size that the setup should give; None: there is no gap to judge."""
     if not evidence.gap.n:
         return None
-    known = known_of(evidence)
-    low, high, source = expected(known)
+    traits = traits_of(evidence)
+    low, high, source = expected(traits)
     numerics = numerics_of(evidence)
     if numerics is None and evidence.gap.n >= _FEWEST and evidence.gap.k3 <= high:
         numerics = evidence.gap.k3  # lag only adds to it
-    status = _status(numerics, high, nothing=known.nothing)
+    status = _status(numerics, high, nothing=traits.nothing)
     growth = evidence.growth  # what others had counts until the run has a baseline of its own
     memory = evidence.remembered if growth.verdict == "calibrating" and growth.baseline is None else None
     settled = False
@@ -233,7 +235,7 @@ def level_of(evidence: Evidence) -> Level | None:
         numerics=numerics,
         low=low if shown else None,
         high=high if shown else None,
-        setup=known.words,
+        setup=traits.words,
         source=source if shown else "",
         status=status,
         first=evidence.first.k3 if evidence.first.n else None,

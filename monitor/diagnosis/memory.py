@@ -45,19 +45,19 @@ def settings_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     of_kind = {kind: _used(rows, kind) for kind in ("engine_config", "sampling_params", "trainer_config")}
     if not of_kind["engine_config"] or from_documents(rows).trainer_dtype is None:
         return {}
-    found: dict[str, set[str]] = {}
+    settings: dict[str, set[str]] = {}
     for row in of_kind["engine_config"]:
         for name, value in _engine(row):
-            found.setdefault(name, set()).add(_text(value))
+            settings.setdefault(name, set()).add(_text(value))
     for row in of_kind["sampling_params"]:
         document = parsed(row["document"])
         for name in _SAMPLING:
             if document.get(name) is not None:
-                found.setdefault(f"sampling.{name}", set()).add(_text(document[name]))
+                settings.setdefault(f"sampling.{name}", set()).add(_text(document[name]))
     for name, value in flat(parsed(of_kind["trainer_config"][-1]["document"])):
         if value is not None and _TRAINER.search(name.lower()):
-            found[f"trainer.{name}"] = {_text(value)}
-    return {name: ", ".join(sorted(values)) for name, values in sorted(found.items())}
+            settings[f"trainer.{name}"] = {_text(value)}
+    return {name: ", ".join(sorted(values)) for name, values in sorted(settings.items())}
 
 
 def _used(rows: list[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
@@ -97,8 +97,8 @@ def remembered(source: Source, run: str, settings: Mapping[str, str]) -> Remembe
     for row, differs in sorted(others, key=lambda other: (len(other[1]), -other[0]["runs"])):
         if not 0 < len(differs) <= _MOST:
             continue
-        if (found := _of(source, run, row["setup"], differs)) is not None:
-            return found
+        if (memory := _of(source, run, row["setup"], differs)) is not None:
+            return memory
     return None
 
 
@@ -115,7 +115,7 @@ def _of(source: Source, run: str, setup: str, differs: tuple[Difference, ...]) -
         high=max(levels),
         median=median(levels),
         differs=differs,
-        comparable=not any(_LEVEL.search(each.setting) for each in differs),
+        comparable=not any(_LEVEL.search(difference.setting) for difference in differs),
     )
 
 
@@ -144,19 +144,25 @@ class KnownLevel(TypedDict):
     high: float
 
 
-def known_level(found: Diagnosis) -> KnownLevel | None:
+def known_level(diagnosis: Diagnosis) -> KnownLevel | None:
     """The row of ``known_levels`` that follows from a diagnosis; None: it is not known to be good, or of which setup it
     is.
 
     Healthy by the run's own past, not by this memory, with a level that is not above what others report, and nothing
     found that asks for anything. A trial of one step has no past; its level alone counts, among trials.
     """
-    level, trial = found.level, _TRIAL in found.settings
-    healthy = found.growth.verdict == "healthy" and found.verdict == "healthy"
-    short = trial and found.verdict in {"calibrating", "healthy"}
-    if not found.settings or not (healthy or short) or found.layer != "none" or level is None or level.own is None:
+    level, trial = diagnosis.level, _TRIAL in diagnosis.settings
+    healthy = diagnosis.growth.verdict == "healthy" and diagnosis.verdict == "healthy"
+    short = trial and diagnosis.verdict in {"calibrating", "healthy"}
+    if (
+        not diagnosis.settings
+        or not (healthy or short)
+        or diagnosis.layer != "none"
+        or level is None
+        or level.own is None
+    ):
         return None
     if level.status not in {"as expected", "unknown set-up"}:
         return None
-    settings = json.dumps(found.settings, sort_keys=True)
-    return {"setup": _digest(found.settings), "settings": settings, "low": level.own[0], "high": level.own[1]}
+    settings = json.dumps(diagnosis.settings, sort_keys=True)
+    return {"setup": _digest(diagnosis.settings), "settings": settings, "low": level.own[0], "high": level.own[1]}

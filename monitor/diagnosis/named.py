@@ -44,10 +44,10 @@ def with_settings(diagnosis: Diagnosis, setup: Setup) -> Diagnosis:
     """The diagnosis with the setting of each remedy that someone should look at, where it is not in effect already."""
     advised, name = diagnosis.correction.advice == "enable", framework_of(setup)
     findings = tuple(
-        each
-        if each.urgency == "informational"
-        else replace(each, settings=settings_of(each.cause, setup, advised=advised))
-        for each in diagnosis.findings
+        finding
+        if finding.urgency == "informational"
+        else replace(finding, settings=settings_of(finding.cause, setup, advised=advised))
+        for finding in diagnosis.findings
     )
     title = None if name is None else table().get(name, {}).get("title", name)
     return replace(diagnosis, framework=title, findings=findings)
@@ -136,7 +136,7 @@ class _Framework:
     def _setting(self, entry: Mapping[str, Any], now: tuple[Any, ...] | None, to: Any) -> Setting:
         declared, through = table()[self.name], self.through or {}
         passed = "where" not in entry and through.get("engine")
-        known = "to" in entry or to is not None
+        has_value = "to" in entry or to is not None
         form = passed or entry.get("write") or declared["write"]
         return Setting(
             framework=through["title"] if passed else declared["title"],
@@ -144,9 +144,9 @@ class _Framework:
             name=entry["name"],
             now=None if now is None else list(now),
             suggested=to,
-            known=known,
-            words=entry.get("words", "") or ("" if known else _unvalued(entry)),
-            copy=_written(form, declared["values"], entry["name"], to) if known else _named(form, entry["name"]),
+            known=has_value,
+            words=entry.get("words", "") or ("" if has_value else _unvalued(entry)),
+            copy=_written(form, declared["values"], entry["name"], to) if has_value else _named(form, entry["name"]),
             corrects=bool(entry.get("correction")),
         )
 

@@ -100,9 +100,9 @@ def main() -> int:
     """Adds the installed vLLM's defaults to the file."""
     version, defaults = installed()
     path = Path(__file__).with_name(_FILE)
-    known = {**_table(), version: defaults}
+    by_version = {**_table(), version: defaults}
     head = path.read_text(encoding="utf-8").partition("\n\n")[0]
-    path.write_text(f"{head}\n\n{yaml.safe_dump(known, sort_keys=False)}", encoding="utf-8")
+    path.write_text(f"{head}\n\n{yaml.safe_dump(by_version, sort_keys=False)}", encoding="utf-8")
     return 0
 
 

@@ -23,10 +23,14 @@ def latest(source: Source, run: str, kind: str) -> Mapping[str, Any] | None:
     """The newest experiment of a kind: its document, with `at` and `author`; None: there is none. Raises
     `QueryError`."""
     rows = queries.experiments_latest(source, run=run).to_pylist()
-    found = next((row for row in rows if row["kind"] == kind), None)
-    if found is None:
+    experiment = next((row for row in rows if row["kind"] == kind), None)
+    if experiment is None:
         return None
-    return {**json.loads(found["document"]), "at": found["finished_at"].isoformat(), "author": found["author"]}
+    return {
+        **json.loads(experiment["document"]),
+        "at": experiment["finished_at"].isoformat(),
+        "author": experiment["author"],
+    }
 
 
 def with_experiment(diagnosis: Diagnosis, bisection: Mapping[str, Any] | None) -> Diagnosis:
@@ -98,7 +102,11 @@ def _correction(advice: Correction, added: Sequence[Finding]) -> Correction:
 
 def _undecided(diagnosis: Diagnosis) -> Iterator[NotMeasured]:
     """The experiment that tells apart causes of which none is more than inferred."""
-    unsure = [each for each in diagnosis.findings if each.confidence < INFERRED and each.urgency != "informational"]
+    unsure = [
+        finding
+        for finding in diagnosis.findings
+        if finding.confidence < INFERRED and finding.urgency != "informational"
+    ]
     knobs = [knob.name for finding in unsure for knob in KNOBS if knob.cause == finding.cause]
     if len(unsure) >= _FEWEST and knobs:
         yield NotMeasured(

@@ -260,7 +260,7 @@ class Remembered:
         if not self.differs:
             few = "" if self.settles else f"; normal is known from {REMEMBERED_RUNS} on"
             return f"this setup had K3 {self.range} in {runs}{few}"
-        names = ", ".join(each.words for each in self.differs)
+        names = ", ".join(difference.words for difference in self.differs)
         return f"no known-good run of this setup; {runs} that had K3 {self.range} differ in {names}: a difference, not known to be the cause"
 
     @property
@@ -276,7 +276,10 @@ class Remembered:
             "low": _digits(self.low),
             "high": _digits(self.high),
             "median": _digits(self.median),
-            "differs": [{"setting": each.setting, "then": each.then, "now": each.now} for each in self.differs],
+            "differs": [
+                {"setting": difference.setting, "then": difference.then, "now": difference.now}
+                for difference in self.differs
+            ],
             "words": self.words,
         }
 

@@ -130,7 +130,7 @@ def _peel_semantic(window: _Window, findings: Sequence[Finding], semantic: Mappi
 def _peel_faults(evidence: Evidence, window: _Window, findings: Sequence[Finding]) -> None:
     strata = window.strata
     for finding in sorted(
-        findings, key=lambda each: BY_NAME[each.cause].never_arrives
+        findings, key=lambda finding: BY_NAME[finding.cause].never_arrives
     ):  # contrasts within a step first
         cause = BY_NAME[finding.cause]
         if "told_by" in finding.evidence:
@@ -171,8 +171,8 @@ def _contrast(window: _Window, cause: str, worse_R: Bools, better_R: Bools) -> N
 
 
 def _distinct(lags: Floats) -> Iterable[float]:
-    known = np.unique(lags[np.isfinite(lags)]).tolist()
-    return [*known, math.nan] if np.isnan(lags).any() else known
+    finite = np.unique(lags[np.isfinite(lags)]).tolist()
+    return [*finite, math.nan] if np.isnan(lags).any() else finite
 
 
 def _same(lags: Floats, lag: float) -> Bools:
@@ -287,13 +287,13 @@ def _share(cause: str, first: _Window, now: _Window, grown: float | None) -> Sha
     total = now.rest + sum(now.parts.values())
     with np.errstate(divide="ignore", invalid="ignore"):
         share = now.parts[cause] / total
-    known = share[np.isfinite(share)]
+    finite = share[np.isfinite(share)]
     then = float(first.parts[cause][0]) if cause in first.parts else 0.0
     today = float(now.parts[cause][0])
     several = len(np.unique(now.strata.step)) >= _FEWEST_STEPS
     return Share(
         now=float(share[0]),
-        interval=tuple(np.quantile(known, _ENDS).tolist()) if several and len(known) else None,
+        interval=tuple(np.quantile(finite, _ENDS).tolist()) if several and len(finite) else None,
         growth=None if grown is None else min(max((today - then) / grown, 0.0), 1.0),
         k3=today,
         k3_first=then,

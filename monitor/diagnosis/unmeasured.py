@@ -90,11 +90,11 @@ def _missing_settings(evidence: Evidence) -> Iterator[NotMeasured]:
 
 
 def _missing_versions(evidence: Evidence) -> Iterator[NotMeasured]:
-    known = evidence.slices.where(lambda row: row.lag is not None).n
-    if evidence.gap.n and known < evidence.slices.n:
+    tokens_with_lag = evidence.slices.where(lambda row: row.lag is not None).n
+    if evidence.gap.n and tokens_with_lag < evidence.slices.n:
         yield NotMeasured(
             "staleness",
-            f"the weight version is unknown for {1 - known / evidence.slices.n:.0%} of the tokens or for the trainer",
+            f"the weight version is unknown for {1 - tokens_with_lag / evidence.slices.n:.0%} of the tokens or for the trainer",
             "call logprobe.collectors.weights.mark(version) after each weight update, and pass weight_version to Recorder.training",
         )
 

@@ -38,11 +38,11 @@ def misaligned_tokens(evidence: Evidence) -> Sign | None:
 
 def _since_jump(evidence: Evidence) -> Evidence | None:
     """The window from the step on at which K3 jumped; None: it did not, or there are no raw tokens."""
-    found = None if evidence.tokens is None else bend(evidence.series)
-    if found is None or not found.abrupt or evidence.tokens is None:
+    jump = None if evidence.tokens is None else bend(evidence.series)
+    if jump is None or not jump.abrupt or evidence.tokens is None:
         return None
-    later = evidence.series.between(found.step, int(evidence.series.step[-1]))
-    return replace(evidence, series=later, tokens=evidence.tokens.where(evidence.tokens.step >= found.step))
+    later = evidence.series.between(jump.step, int(evidence.series.step[-1]))
+    return replace(evidence, series=later, tokens=evidence.tokens.where(evidence.tokens.step >= jump.step))
 
 
 def _misaligned(evidence: Evidence) -> Sign | None:
@@ -108,8 +108,8 @@ def _beyond_since(evidence: Evidence) -> int | None:
         return None
     if _beyond(first):
         return int(evidence.whole.step[0])
-    found = bend(evidence.series)
-    return found.step if found is not None and found.abrupt and found.ratio > _AT_ONCE else None
+    jump = bend(evidence.series)
+    return jump.step if jump is not None and jump.abrupt and jump.ratio > _AT_ONCE else None
 
 
 def _beyond(strata: Strata) -> bool:
@@ -149,16 +149,16 @@ def unrelated(evidence: Evidence) -> bool:
 def _parted(evidence: Evidence) -> bool:
     """Whether r and t had much in common at the beginning and lost it gradually: positions do not slip by degrees."""
     first = gap_of(evidence.series.within(windows(evidence.series.step)[0]))
-    found = bend(evidence.series) if first.n >= _FEWEST and first.correlation > _RELATED else None
-    return found is not None and not found.abrupt
+    rise = bend(evidence.series) if first.n >= _FEWEST and first.correlation > _RELATED else None
+    return rise is not None and not rise.abrupt
 
 
 def _shifted(tokens: Tokens, by: int) -> float:
     """Correlation of r with t of the token `by` places later in the same sequence; −1 where there is none."""
     first, second = (slice(None, -by), slice(by, None)) if by > 0 else (slice(-by, None), slice(None, by))
     same = tokens.sequence[first] == tokens.sequence[second]
-    found = correlation(tokens.r[first][same], tokens.t[second][same])
-    return found if math.isfinite(found) else -1.0
+    coefficient = correlation(tokens.r[first][same], tokens.t[second][same])
+    return coefficient if math.isfinite(coefficient) else -1.0
 
 
 def retokenization(evidence: Evidence) -> Sign | None:

@@ -32,8 +32,8 @@ def missed_weight_sync(evidence: Evidence) -> Sign | None:
     sometimes = missed_now_and_then(evidence)
     if sometimes is not None and sometimes.confidence >= KNOWN:
         return sometimes
-    found = _left_behind(evidence) or sometimes
-    return fingerprints.not_synced(evidence, _whole(evidence) if found is None else found.effect) or found
+    sign = _left_behind(evidence) or sometimes
+    return fingerprints.not_synced(evidence, _whole(evidence) if sign is None else sign.effect) or sign
 
 
 def _whole(evidence: Evidence) -> float:
@@ -151,10 +151,10 @@ def _version_stands_still(evidence: Evidence) -> Sign | None:
     strata = evidence.strata
     if strata is None or not evidence.versions_known:
         return None
-    known = strata.where(np.isfinite(strata.lag)).within(evidence.series.step)
-    steps, index = np.unique(known.step, return_inverse=True)
+    of_known_lag = strata.where(np.isfinite(strata.lag)).within(evidence.series.step)
+    steps, index = np.unique(of_known_lag.step, return_inverse=True)
     newest = np.full(len(steps), np.inf)
-    np.minimum.at(newest, index, known.lag)
+    np.minimum.at(newest, index, of_known_lag.lag)
     stretches = _rising(newest)
     if not stretches or stretches[-1][1] != len(newest) - 1:
         return None
@@ -202,27 +202,27 @@ def _labels_without_load(evidence: Evidence) -> int:
 
 def version_conflict(evidence: Evidence) -> Sign | None:
     """Engine and trainer state different weight versions of the same tokens."""
-    found = evidence.joins.conflicts
-    if found is None or not found.differing:
+    conflicts = evidence.joins.conflicts
+    if conflicts is None or not conflicts.differing:
         return None
-    share = found.differing / found.compared
+    share = conflicts.differing / conflicts.compared
     sides = [
         f"the engine's is {word} in {count:,}"
-        for word, count in (("older", found.engine_older), ("newer", found.engine_newer))
+        for word, count in (("older", conflicts.engine_older), ("newer", conflicts.engine_newer))
         if count
     ]
     return Sign(
         CERTAIN,  # counted
         share,
         {
-            "tokens_compared": found.compared,
-            "tokens_differing": found.differing,
-            "engine_older": found.engine_older,
-            "engine_newer": found.engine_newer,
+            "tokens_compared": conflicts.compared,
+            "tokens_differing": conflicts.differing,
+            "engine_older": conflicts.engine_older,
+            "engine_newer": conflicts.engine_newer,
         },
-        f"Of {found.compared:,} tokens whose weight version both engine and trainer state, {found.differing:,} ({share:.0%}) have two different ones"
+        f"Of {conflicts.compared:,} tokens whose weight version both engine and trainer state, {conflicts.differing:,} ({share:.0%}) have two different ones"
         f"{': ' + ', '.join(sides) if sides else ''}. One of the two is wrong, so their lag is unknown.",
-        since_step=found.first_step,
+        since_step=conflicts.first_step,
     )
 
 

@@ -69,12 +69,12 @@ def unnormalized_logits(evidence: Evidence) -> Sign | None:
     declared = mode in {"raw_logits", "processed_logits"}
     if not declared and share < _POSITIVE_SHARE:
         return None
-    known = f"logprobs_mode is {mode}" if declared else "inferred from the numbers: no log-prob can be positive"
+    grounds = f"logprobs_mode is {mode}" if declared else "inferred from the numbers: no log-prob can be positive"
     return Sign(
         CERTAIN if declared else INFERRED,
         1.0,
         {"logprobs_mode": mode, "positive_share": share},
-        f"The engine reports logits, not log-probs: {share:.0%} of the values are positive ({known}).",
+        f"The engine reports logits, not log-probs: {share:.0%} of the values are positive ({grounds}).",
         since_step=_first(evidence, "positive_rollout"),
     )
 

@@ -169,12 +169,12 @@ def truncated_support(evidence: Evidence) -> Sign | None:
         "exact_zeros": zeros,
     }
     bounded = "top_p" not in cut or kept >= cut["top_p"] - 0.01
-    known = ", ".join(f"{name} {value:g}" for name, value in cut.items()) if declared else "inferred from the numbers"
+    grounds = ", ".join(f"{name} {value:g}" for name, value in cut.items()) if declared else "inferred from the numbers"
     return Sign(
         (CERTAIN if bounded else KNOWN) if declared else (INFERRED if zeros > _ALONE else LIKELY),
         1.0,
         {**numbers, "ratio_deviation": evidence.gap.ratio.value, "calibration_z": evidence.gap.ratio.z},
-        f"{'The engine' if side < 0 else 'The trainer'} renormalises over a part of the vocabulary ({known}) and the other side does not: "
+        f"{'The engine' if side < 0 else 'The trainer'} renormalises over a part of the vocabulary ({grounds}) and the other side does not: "
         f"mean ρ − 1 is {evidence.gap.ratio.value:+.3g}, {max(evidence.gap.up, evidence.gap.down):.0%} of the log-ratios have one sign, and "
         f"{zeros:.1%} of the tokens have all probability on one side only.",
         since_step=evidence.start,

@@ -9,41 +9,43 @@ from logprobe.monitor.diagnosis.evidence.weight_readings import Mismatch
 
 def diverged(evidence: Evidence, effect: float) -> Sign | None:
     """Replicas have different weights under one version."""
-    found = evidence.readings.divergence
-    if found is None:
+    divergence = evidence.readings.divergence
+    if divergence is None:
         return None
-    names = " and ".join(found.wrong) or "one of them"
+    names = " and ".join(divergence.wrong) or "one of them"
     return Sign(
         CERTAIN,
         effect,
         {
-            "replica": found.wrong[0] if found.wrong else None,
-            "replicas": len(found.replicas),
-            "different": list(found.wrong),
-            "version": found.version,
+            "replica": divergence.wrong[0] if divergence.wrong else None,
+            "replicas": len(divergence.replicas),
+            "different": list(divergence.wrong),
+            "version": divergence.version,
         },
-        f"Replicas {', '.join(found.replicas)} say that they have version {found.version}, and their weights have different fingerprints: "
-        f"{names} has other weights ({found.why}).",
-        since_step=found.step,
+        f"Replicas {', '.join(divergence.replicas)} say that they have version {divergence.version}, and their weights have different fingerprints: "
+        f"{names} has other weights ({divergence.why}).",
+        since_step=divergence.step,
     )
 
 
 def not_synced(evidence: Evidence, effect: float) -> Sign | None:
     """The engine's weights are not those of its label: old ones, or unknown ones."""
-    found = evidence.readings.mismatch
+    mismatch = evidence.readings.mismatch
     if evidence.readings.recurring:
         return _again_and_again(evidence, effect)
-    if found is None or found.partial or evidence.readings.divergence is not None:
+    if mismatch is None or mismatch.partial or evidence.readings.divergence is not None:
         return None
     whose = (
-        f"those of version {found.held}" if found.held is not None else "those of no version that the trainer published"
+        f"those of version {mismatch.held}"
+        if mismatch.held is not None
+        else "those of no version that the trainer published"
     )
     return Sign(
         CERTAIN,
         effect,
-        _numbers(found),
-        f"{_engine(found)} says that it has version {found.version}, and the fingerprint of its weights is {whose}: new weights do not reach it.",
-        since_step=found.step,
+        _numbers(mismatch),
+        f"{_engine(mismatch)} says that it has version {mismatch.version}, and the fingerprint of its weights is {whose}: new weights do not reach it.",
+        since_step=mismatch.step,
     )
 
 
@@ -60,45 +62,45 @@ def _again_and_again(evidence: Evidence, effect: float) -> Sign:
 
 def partly_synced(evidence: Evidence, effect: float) -> Sign | None:
     """Some tensors are the trainer's, others are not."""
-    found = evidence.readings.mismatch
-    if found is None or not found.partial:
+    mismatch = evidence.readings.mismatch
+    if mismatch is None or not mismatch.partial:
         return None
     return Sign(
         CERTAIN,
         effect,
-        _numbers(found),
-        f"{_engine(found)} has version {found.version} in some tensors; {len(found.different)} of {found.compared} that were compared have "
-        f"other values than at the trainer: {found.tensors}.",
-        since_step=found.step,
+        _numbers(mismatch),
+        f"{_engine(mismatch)} has version {mismatch.version} in some tensors; {len(mismatch.different)} of {mismatch.compared} that were compared have "
+        f"other values than at the trainer: {mismatch.tensors}.",
+        since_step=mismatch.step,
     )
 
 
 def version_reused(evidence: Evidence) -> Sign | None:
     """One version names different weights, so whose weights sampled a token of it no one can say."""
-    found = evidence.readings.reuse
-    if found is None:
+    reuse = evidence.readings.reuse
+    if reuse is None:
         return None
     who = (
         "The trainer"
-        if found.source == "trainer"
+        if reuse.source == "trainer"
         else "The engine"
-        if found.replica is None
-        else f"Replica {found.replica}"
+        if reuse.replica is None
+        else f"Replica {reuse.replica}"
     )
-    what = "" if found.adapter is None else f" of the adapter {found.adapter}"
-    more = f" (so do {found.versions - 1} more versions)" if found.versions > 1 else ""
+    of_adapter = "" if reuse.adapter is None else f" of the adapter {reuse.adapter}"
+    more = f" (so do {reuse.versions - 1} more versions)" if reuse.versions > 1 else ""
     return Sign(
         CERTAIN,
         0.0,
         {
-            "version": found.version,
-            "fingerprints": found.different,
-            "versions": found.versions,
-            "adapter": found.adapter,
+            "version": reuse.version,
+            "fingerprints": reuse.different,
+            "versions": reuse.versions,
+            "adapter": reuse.adapter,
         },
-        f"{who} had {found.different} different weights{what} under version {found.version}{more}, by their fingerprints: which of them sampled "
+        f"{who} had {reuse.different} different weights{of_adapter} under version {reuse.version}{more}, by their fingerprints: which of them sampled "
         "a token of that version is unknown, and its lag may be wrong.",
-        since_step=found.step,
+        since_step=reuse.step,
     )
 
 
@@ -117,14 +119,14 @@ def unannounced_weights(evidence: Evidence) -> Sign | None:
     )
 
 
-def _engine(found: Mismatch) -> str:
-    return "The engine" if found.replica is None else f"Replica {found.replica}"
+def _engine(mismatch: Mismatch) -> str:
+    return "The engine" if mismatch.replica is None else f"Replica {mismatch.replica}"
 
 
-def _numbers(found: Mismatch) -> dict[str, object]:
+def _numbers(mismatch: Mismatch) -> dict[str, object]:
     return {
-        "version": found.version,
-        "weights_of_version": found.held,
-        "tensors_compared": found.compared,
-        "tensors_different": len(found.different),
+        "version": mismatch.version,
+        "weights_of_version": mismatch.held,
+        "tensors_compared": mismatch.compared,
+        "tensors_different": len(mismatch.different),
     }

@@ -84,12 +84,12 @@ def without_lag(evidence: Evidence, _finding: Finding) -> Evidence:
 
 def late_growth(evidence: Evidence) -> Sign | None:
     """K3 grew, step by step, after it had been steady."""
-    growth, found = evidence.growth, _rise(evidence)
-    ramp = found is not None and not found.abrupt
-    if _otherwise_explained(evidence) or not (ramp or (growth.verdict in GROWS and found is None)):
+    growth, rise = evidence.growth, _rise(evidence)
+    ramp = rise is not None and not rise.abrupt
+    if _otherwise_explained(evidence) or not (ramp or (growth.verdict in GROWS and rise is None)):
         return None
-    since = growth.since_step if growth.since_step is not None else (found.step if found else None)
-    ratio = growth.ratio if growth.ratio is not None else (found.ratio if found else math.nan)
+    since = growth.since_step if growth.since_step is not None else (rise.step if rise else None)
+    ratio = growth.ratio if growth.ratio is not None else (rise.ratio if rise else math.nan)
     lead = _lead_of_drift(evidence) if growth.verdict in GROWS or evidence.older else math.inf
     alike = growth.verdict in GROWS and lead < TOLD and (evidence.older or lead > -TOLD)
     return Sign(
@@ -99,7 +99,7 @@ def late_growth(evidence: Evidence) -> Sign | None:
             "ratio_to_baseline": ratio,
             "baseline": growth.baseline,
             "doubling_steps": growth.doubling_steps,
-            "z": found.z if found else None,
+            "z": rise.z if rise else None,
             "or": "missed_weight_sync" if alike else None,
         },
         f"K3 grew to {ratio:.3g} times its normal since step {since}, gradually, while the log-probs stay calibrated: training moves away from "
@@ -119,17 +119,17 @@ def _lead_of_drift(evidence: Evidence) -> float:
 
 def step_jump(evidence: Evidence) -> Sign | None:
     """K3 jumped at one step and stayed up: one update moved the policy far, or the setup changed there."""
-    found = _rise(evidence)
-    if found is None or not found.abrupt or _otherwise_explained(evidence):
+    jump = _rise(evidence)
+    if jump is None or not jump.abrupt or _otherwise_explained(evidence):
         return None
-    told = _an_update_moves_further(evidence, found.step)
+    told = _an_update_moves_further(evidence, jump.step)
     return Sign(
         INFERRED + 0.04 if told else POSSIBLE,
         1.0,
-        {"step": found.step, "ratio": found.ratio, "z": found.z, "update_k3": evidence.update.get(found.step)},
-        f"K3 jumped to {found.ratio:.3g} times its normal at step {found.step} and stayed there: "
+        {"step": jump.step, "ratio": jump.ratio, "z": jump.z, "update_k3": evidence.update.get(jump.step)},
+        f"K3 jumped to {jump.ratio:.3g} times its normal at step {jump.step} and stayed there: "
         + ("from that step on an update moves the policy further than before." if told else _ENGINE_TOO),
-        since_step=found.step,
+        since_step=jump.step,
     )
 
 

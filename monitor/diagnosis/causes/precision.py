@@ -19,7 +19,7 @@ from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.measures import grid_share
 from logprobe.monitor.diagnosis.evidence.tokens import VARIES, Spread, Tokens, spread_of
-from logprobe.monitor.diagnosis.levels import ABOVE, BEYOND, DENSE, expected, known_of, round_number
+from logprobe.monitor.diagnosis.levels import ABOVE, BEYOND, DENSE, expected, round_number, traits_of
 
 _ON_GRID: Final = 0.9  # of the values; by chance one in 65,536 is on bfloat16's grid
 _BITS: Final = {"bfloat16": 7, "float16": 10}
@@ -43,7 +43,7 @@ def _near_its_row(rule: Rule) -> Rule:
     def limited(evidence: Evidence) -> Sign | None:
         sign = rule(evidence)
         k3 = math.nan if sign is None else float(sign.evidence.get("k3_kl", math.nan))
-        if sign is None or not k3 > (high := ABOVE * expected(known_of(evidence))[1]):
+        if sign is None or not k3 > (high := ABOVE * expected(traits_of(evidence))[1]):
             return sign
         if k3 > BEYOND:
             return None
@@ -101,10 +101,10 @@ def _declared_dtype(evidence: Evidence) -> Sign | None:
 
 
 def _range(evidence: Evidence, k3: float) -> str:
-    known = known_of(evidence)
-    if known.nothing:
+    traits = traits_of(evidence)
+    if traits.nothing:
         return "for which no set-up is recorded"
-    low, high, _ = expected(known)
+    low, high, _ = expected(traits)
     usual = f"{round_number(low)} to {round_number(high)}"
     return f"{'normal' if k3 <= high else 'above what is normal'} for this set-up: {usual}"
 
@@ -203,7 +203,7 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
     engine_grid, trainer_grid = evidence.grids
     wide = engine_grid < _OFF_GRID and trainer_grid < _OFF_GRID and evidence.setup.engine_low_dtype is None
     full = "float32" in evidence.setup.engine("dtype")
-    high = ABOVE * expected(known_of(evidence))[1]
+    high = ABOVE * expected(traits_of(evidence))[1]
     if not _steady(evidence) or not k3 > (SLIGHT if wide and full else _NAMED if wide else high):
         return None
     if full and engine_grid > _OFF_GRID:
@@ -285,8 +285,8 @@ def trainer_not_deterministic(evidence: Evidence) -> Sign | None:
     K3 is above its row."""
     quiet = uninterrupted(evidence)  # what an update leaves behind in the engine differs from request to request, too
     spread, k3, dropouts = _spread(quiet), _k3(quiet), evidence.setup.dropouts
-    known = known_of(evidence)
-    if evidence.scaled or not k3 > ABOVE * (DENSE if known.nothing else expected(known)[1]):
+    traits = traits_of(evidence)
+    if evidence.scaled or not k3 > ABOVE * (DENSE if traits.nothing else expected(traits)[1]):
         return None
     alone = spread is not None and spread.alone
     if not alone and not (dropouts and spread is None):

@@ -9,7 +9,7 @@ from typing import Final
 from logprobe.monitor.diagnosis.causes.cause import KNOWN, Sign
 from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.probes import Probed, middle
-from logprobe.monitor.diagnosis.levels import expected, known_of
+from logprobe.monitor.diagnosis.levels import expected, traits_of
 
 _FEWEST: Final = 50  # tokens
 _TIMES: Final = 10.0  # as far as the others: the cache is what differs
@@ -44,8 +44,8 @@ def engine_state(evidence: Evidence) -> Sign | None:
 
 def _bad(evidence: Evidence) -> Sequence[Probed]:
     """Looks beyond what rounding makes in this setup."""
-    known = known_of(evidence)
-    bad = evidence.probes.bad(expected(replace(known, trainer=known.engine))[1])  # the engine is on both sides
+    traits = traits_of(evidence)
+    bad = evidence.probes.bad(expected(replace(traits, trainer=traits.engine))[1])  # the engine is on both sides
     return bad if sum(look.tokens for look in bad) >= _FEWEST else ()
 
 

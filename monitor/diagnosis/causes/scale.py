@@ -80,13 +80,13 @@ def _apparent(evidence: Evidence) -> Scale | None:
     if tokens is None or len(tokens) < _FEWEST:
         return by_moments or _declared(evidence, gap) or _declared(evidence, today) or _shifted(evidence, today)
     since = _scaled_since(evidence, tokens)
-    found = scale_between(tokens) if since is None else None
-    if found is None:  # a fault that began late is a small part of the window
+    fit = scale_between(tokens) if since is None else None
+    if fit is None:  # a fault that began late is a small part of the window
         tokens = tokens.where(tokens.step >= (_steps_of_today(evidence)[0] if since is None else since))
-        found = scale_between(tokens) if len(tokens) >= _FEWEST else None
-    if found is None:
+        fit = scale_between(tokens) if len(tokens) >= _FEWEST else None
+    if fit is None:
         return _by_moments(today) or _declared(evidence, today) or _shifted(evidence, today)
-    beta, misfit = found
+    beta, misfit = fit
     return Scale(beta, misfit, "trainer" if _rollout_is_off(tokens) else "rollout", since)
 
 
@@ -207,29 +207,29 @@ def _moments(gap: Gap) -> _Moments | None:
 
 def _by_moments(gap: Gap) -> Scale | None:
     """From statistics alone: d is mostly a multiple of r, or more of one than noise on r makes."""
-    found = _moments(gap)
-    if found is None or not abs(found.z) > SIGNIFICANT or gap.correlation < _RELATED:
+    moments = _moments(gap)
+    if moments is None or not abs(moments.z) > SIGNIFICANT or gap.correlation < _RELATED:
         return None
-    if abs(gap.scale - 1) > _WIDER and found.explained > _MOMENTS:
+    if abs(gap.scale - 1) > _WIDER and moments.explained > _MOMENTS:
         return _scale(gap, gap.scale)
-    bent = abs(found.bend) > max(_WIDER, 1.5 * found.spread)
-    return _scale(gap, 1 + found.bend) if bent else None
+    bent = abs(moments.bend) > max(_WIDER, 1.5 * moments.spread)
+    return _scale(gap, 1 + moments.bend) if bent else None
 
 
 def _declared(evidence: Evidence, gap: Gap) -> Scale | None:
     """The engine says that it samples at a temperature, and d depends on r as it does where one side leaves that
     out."""
-    temperatures, found = evidence.setup.temperatures, _moments(gap)
-    if found is None or len(temperatures) != 1 or evidence.setup.trainer_temperature is not None:
+    temperatures, moments = evidence.setup.temperatures, _moments(gap)
+    if moments is None or len(temperatures) != 1 or evidence.setup.trainer_temperature is not None:
         return None
     temperature = temperatures[0]
-    if abs(temperature - 1) < _WIDER or abs(found.z) < SIGNIFICANT:
+    if abs(temperature - 1) < _WIDER or abs(moments.z) < SIGNIFICANT:
         return None
     # The trainer leaves it out: slope T − 1 within a context. The engine reports without it: 1/T − 1.
     for expected, sampled in ((temperature - 1, "rollout"), (1 / temperature - 1, "trainer")):
         low, high = (part * expected for part in _WITHIN)
-        if min(low, high) < found.bend < max(low, high):
-            return Scale(1 + found.bend, math.nan, sampled)
+        if min(low, high) < moments.bend < max(low, high):
+            return Scale(1 + moments.bend, math.nan, sampled)
     return None
 
 

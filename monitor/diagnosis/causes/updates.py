@@ -48,8 +48,8 @@ def _inferred_from_requests(evidence: Evidence) -> Sign | None:
         "updates_without_clearing": kept,
     }
     if other.n >= _FEWEST:
-        found = _cached_against_others(evidence, cached, other, numbers)
-        return _kept_since(evidence, numbers) if found is None else found
+        sign = _cached_against_others(evidence, cached, other, numbers)
+        return _kept_since(evidence, numbers) if sign is None else sign
     if not kept > _KEPT:
         return None
     risen = rise(uninterrupted(evidence), _WORSE - 0.2)
@@ -158,8 +158,10 @@ def _today(evidence: Evidence, split: Split) -> Contrast | None:
 
     A fault that began late is a small part of a long run; one that began long ago is clearer over all steps since then.
     """
-    found = max((contrast(*split(strata)) for strata in (evidence.now, evidence.lately)), key=lambda each: each.z)
-    return found if found.z > SIGNIFICANT and found.value > _MORE and evidence.now.k3 > ROUNDING else None
+    excess = max(
+        (contrast(*split(strata)) for strata in (evidence.now, evidence.lately)), key=lambda candidate: candidate.z
+    )
+    return excess if excess.z > SIGNIFICANT and excess.value > _MORE and evidence.now.k3 > ROUNDING else None
 
 
 def _began(evidence: Evidence, split: Split) -> int | None:
@@ -226,9 +228,9 @@ def inflight_stale_kv(evidence: Evidence) -> Sign | None:
     if tokens is None:
         return _in_flight_by_records(evidence, kept)
     today = tokens.where(tokens.step >= evidence.now.step.min()) if evidence.now.n else tokens
-    found = _after_switch(evidence, tokens, kept)  # a fault that began late is a small part of a long run
-    found = _after_switch(evidence, today, kept) if found is None and today is not tokens else found
-    return _in_flight_by_records(evidence, kept) if found is None else found
+    sign = _after_switch(evidence, tokens, kept)  # a fault that began late is a small part of a long run
+    sign = _after_switch(evidence, today, kept) if sign is None and today is not tokens else sign
+    return _in_flight_by_records(evidence, kept) if sign is None else sign
 
 
 def _after_switch(evidence: Evidence, tokens: Tokens, kept: float) -> Sign | None:
@@ -324,15 +326,15 @@ def without_in_flight(evidence: Evidence, _finding: Finding) -> Evidence:
 
 def replica_divergence(evidence: Evidence) -> Sign | None:
     """One replica has other weights than the others, or is worse at the same lag."""
-    found = _worse_replica(evidence)
-    if found is not None and _by_other_tasks(evidence):
-        found = replace(
-            found,
+    sign = _worse_replica(evidence)
+    if sign is not None and _by_other_tasks(evidence):
+        sign = replace(
+            sign,
             confidence=POSSIBLE,
-            explanation=f"{found.explanation} But its tokens are likelier or less likely than those of the others, and among tokens alike it does not differ: it "
+            explanation=f"{sign.explanation} But its tokens are likelier or less likely than those of the others, and among tokens alike it does not differ: it "
             "may be given other tasks. Fingerprints of the weights tell which.",
         )
-    return fingerprints.diverged(evidence, 0.0 if found is None else found.effect) or found
+    return fingerprints.diverged(evidence, 0.0 if sign is None else sign.effect) or sign
 
 
 def _worse_replica(evidence: Evidence) -> Sign | None:

@@ -86,15 +86,15 @@ def judged(
 
     Raises `StoreError` and `QueryError`.
     """
-    found: dict[str, dict[int, Judged]] = {run: {} for run in spans}
+    by_run: dict[str, dict[int, Judged]] = {run: {} for run in spans}
     if not spans:
-        return found
+        return by_run
     begun = _begun(source, list(spans))
     kept = {
         run: (first, min(last, begun[run].last)) for run, (first, last) in spans.items() if begun[run].last >= first
     }
     for row in queries.growth_window(source, **columns(kept)).to_pylist() if kept else ():
-        found[row["run"]][row["step"]] = Judged(
+        by_run[row["run"]][row["step"]] = Judged(
             row["step"],
             row["verdict"],
             row["baseline"],
@@ -105,8 +105,8 @@ def judged(
         )
     ahead = {run: (begun[run].last + 1, last) for run, (_, last) in spans.items() if begun[run].last < last}
     for run, judgements in _go_on(source, begun, ahead, keep).items():
-        found[run] |= {each.step: each for each in judgements if each.step >= spans[run][0]}
-    return found
+        by_run[run] |= {judgement.step: judgement for judgement in judgements if judgement.step >= spans[run][0]}
+    return by_run
 
 
 def growth_of(
@@ -123,12 +123,12 @@ def growth_of(
         steps: its steps from the first on, ascending.
         values: K3 of the pair `backend` at each; None or NaN where it was not measured.
     """
-    known = [value if value is not None and math.isfinite(value) else None for value in values]
+    measured = [value if value is not None and math.isfinite(value) else None for value in values]
     begun = _begun(source, [run])[run]
     if begun.last == _NONE or not steps or begun.last > steps[-1]:
-        return judge(steps, known, config_changes=begun.changes, band=begun.band, setup=begun.setup)
+        return judge(steps, measured, config_changes=begun.changes, band=begun.band, setup=begun.setup)
     ahead = [at for at, step in enumerate(steps) if step > begun.last]
-    begun.tracker.follow([steps[at] for at in ahead], [known[at] for at in ahead], begun.changes_ahead)
+    begun.tracker.follow([steps[at] for at in ahead], [measured[at] for at in ahead], begun.changes_ahead)
     return begun.tracker.verdict()
 
 
@@ -146,19 +146,19 @@ def growth_now(source: Source, runs: Sequence[str]) -> dict[str, Now]:
     """Continues from what is kept to the newest step of each run, and keeps nothing: a step that is still arriving may
     change its K3."""
     begun = _begun(source, runs)
-    found = {
+    by_run = {
         run: Now(kept.last, kept.revision, kept.tracker.state_now(), kept.last)
         for run, kept in begun.items()
         if kept.last != _NONE
     }
     spans = {run: (kept.last + 1, -_NONE) for run, kept in begun.items()}
     for row in queries.growth_values(source, **columns(spans)).to_pylist():
-        kept, before = begun[row["run"]], found.get(row["run"])
+        kept, before = begun[row["run"]], by_run.get(row["run"])
         kept.reach(row["step"])
         verdict = kept.tracker.add(row["step"], row["value"]).verdict
         since = before.changed_step if before is not None and before.verdict == verdict else row["step"]
-        found[row["run"]] = Now(row["step"], kept.revision, verdict, since)
-    return found
+        by_run[row["run"]] = Now(row["step"], kept.revision, verdict, since)
+    return by_run
 
 
 @dataclass(slots=True)
@@ -193,14 +193,14 @@ def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
     rows = queries.growth_states(source, runs=runs).to_pylist()
     touched = {row["run"]: (row["first_touched"], row["step"]) for row in rows if row["first_touched"] is not None}
     changed = set(queries.growth_changed(source, **columns(touched))["run"].to_pylist()) if touched else set()
-    found = {}
+    by_run = {}
     for row in rows:
         setup: str | None = None
         changes: list[Change] = []
         if row["configs"] > 1:  # reading them looks at every sequence
             setups = queries.diagnosis_config_changes(source, run=row["run"]).to_pylist()
             setup = setups[0]["setup"] if setups else None
-            changes = [(each["step"], each["setup"]) for each in setups[1:]]
+            changes = [(change["step"], change["setup"]) for change in setups[1:]]
         stands = row["step"] is not None and row["rule"] == _RULE and row["run"] not in changed
         if stands and row["changes"] == [step for step, _ in changes if step <= row["step"]]:
             begun = _Begun(Tracker(RULE, json.loads(row["state"])), row["step"], row["newest"], changes, setup)
@@ -208,19 +208,19 @@ def _begun(source: Source, runs: Sequence[str]) -> dict[str, _Begun]:
             begun = _Begun(Tracker(RULE), _NONE, row["newest"], changes, setup)
         if begun.changes_ahead == changes:
             begun.tracker.begin(setup)
-        found[row["run"]] = begun
-    _know_set_ups(source, found, {row["run"]: row["configs"] for row in rows})
-    return found
+        by_run[row["run"]] = begun
+    _know_set_ups(source, by_run, {row["run"]: row["configs"] for row in rows})
+    return by_run
 
 
 def _know_set_ups(source: Source, begun: Mapping[str, _Begun], configs: Mapping[str, int]) -> None:
     """Reads the configurations of runs that have others than were known."""
-    new = [run for run, each in begun.items() if each.tracker.configs != configs[run]]
+    new = [run for run, state in begun.items() if state.tracker.configs != configs[run]]
     rows = queries.growth_setups(source, runs=new).to_pylist() if new else []
     for run in new:
-        each = begun[run]
-        each.band = band_of(from_documents([row for row in rows if row["run"] == run]))
-        each.tracker.know(each.band, configs[run])
+        state = begun[run]
+        state.band = band_of(from_documents([row for row in rows if row["run"] == run]))
+        state.tracker.know(state.band, configs[run])
 
 
 class Spans(TypedDict):
@@ -246,21 +246,21 @@ def _go_on(
     """Judges the steps of some runs that were not judged yet."""
     if not spans:
         return {}
-    found: dict[str, list[Judged]] = {run: [] for run in spans}
+    by_run: dict[str, list[Judged]] = {run: [] for run in spans}
     kept = []
     for row in queries.growth_values(source, **columns(spans)).to_pylist():
         run, of_run = row["run"], begun[row["run"]]
         of_run.reach(row["step"])
-        each = take(of_run.tracker, row["step"], row["value"])
-        of_run.last = each.step
-        found[run].append(each)
-        kept.append({"run": run, "value": row["value"], **asdict(each)})
+        judgement = take(of_run.tracker, row["step"], row["value"])
+        of_run.last = judgement.step
+        by_run[run].append(judgement)
+        kept.append({"run": run, "value": row["value"], **asdict(judgement)})
     if keep is not None and kept:
-        states = [_state(run, begun[run]) for run, judgements in found.items() if judgements]
+        states = [_state(run, begun[run]) for run, judgements in by_run.items() if judgements]
         with keep.transaction() as cursor:
             keep.execute(cursor, "replace", pa.Table.from_pylist(kept, _KEPT), table="step_growth")
             keep.execute(cursor, "replace", pa.Table.from_pylist(states, _STATES), table="growth_states")
-    return found
+    return by_run
 
 
 def _state(run: str, begun: _Begun) -> dict[str, object]:

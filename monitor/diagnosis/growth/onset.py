@@ -188,12 +188,12 @@ class Tracker:
         return self._point(step, value)
 
     def _take(self, step: int, value: float | None) -> None:
-        known = self._log(value)
+        log_k3 = self._log(value)
         if self._memory.last is not None and step <= self._memory.last:
-            self._correct(step, known)
+            self._correct(step, log_k3)
         else:
             self._memory.last = step
-            self._advance(step, known)
+            self._advance(step, log_k3)
 
     def verdict(self) -> Growth:
         """The verdict as of the last step, with the doubling time."""
@@ -214,15 +214,15 @@ class Tracker:
             return None
         return math.log(max(value, self._rule.floor))
 
-    def _correct(self, step: int, known: float | None) -> None:
+    def _correct(self, step: int, log_k3: float | None) -> None:
         recent = self._memory.recent
         place = bisect_left(recent, (step, -math.inf))
-        if known is not None and place < len(recent) and recent[place][0] == step:
-            recent[place] = (step, known)
+        if log_k3 is not None and place < len(recent) and recent[place][0] == step:
+            recent[place] = (step, log_k3)
 
-    def _advance(self, step: int, known: float | None) -> None:
+    def _advance(self, step: int, log_k3: float | None) -> None:
         memory, rule = self._memory, self._rule
-        if known is None:
+        if log_k3 is None:
             memory.unmeasured += 1
             if memory.unmeasured >= rule.blind:  # what is old must not be judged together with what comes
                 count = 0 if memory.baseline is None else memory.count
@@ -230,7 +230,7 @@ class Tracker:
             return
         memory.unmeasured = 0
         memory.count += 1
-        memory.recent = [*memory.recent, (step, known)][-self._longest :]
+        memory.recent = [*memory.recent, (step, log_k3)][-self._longest :]
         self._close_block()
         self._update()
 

@@ -46,12 +46,12 @@ class GrowthStage:
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """Judges them all at once. Raises `StoreError` and `QueryError`."""
         before = {row["run"]: row for row in rows}
-        found = growth_now(self._store, list(before))
+        now_by_run = growth_now(self._store, list(before))
         at = self._now()
-        kept = [_columns(run, now, before[run], at) for run, now in found.items()]
+        kept = [_columns(run, now, before[run], at) for run, now in now_by_run.items()]
         with self._store.transaction() as cursor:
             self._store.execute(cursor, "replace", pa.Table.from_pylist(kept, _KEPT), table="growth_now")
-        return {"changes": sum(each["verdict"] != before[each["run"]]["verdict"] for each in kept)}
+        return {"changes": sum(row["verdict"] != before[row["run"]]["verdict"] for row in kept)}
 
 
 def _columns(run: str, now: Now, before: Row, at: datetime) -> dict[str, object]:

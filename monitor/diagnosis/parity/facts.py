@@ -42,14 +42,14 @@ _TRAINER_HEAD: Final = ("trainer.lm_head_dtype", "trainer.head_dtype")
 
 def facts_of(source: Source, run: str) -> Facts:
     """All facts of a run. Raises `QueryError` as the source does."""
-    found: dict[str, list[Any]] = {}
+    recorded: dict[str, list[Any]] = {}
     # No column of times below: to make datetimes of them, pyarrow would load pandas.
     configs = queries.diagnosis_configs(source, run=run).drop_columns("time").to_pylist()
     for name, value in _recorded(configs):
-        values = found.setdefault(name, [])
+        values = recorded.setdefault(name, [])
         if value not in values:
             values.append(value)
-    facts = {name: tuple(values) for name, values in found.items()}
+    facts = {name: tuple(values) for name, values in recorded.items()}
     rows = queries.diagnosis_weights(source, run=run).drop_columns("time").to_pylist()
     records = (WeightRecord(**row) for row in rows)
     return {**facts, **_heads(facts), **_updates(Weights(tuple(records)))}

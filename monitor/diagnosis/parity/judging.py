@@ -48,12 +48,12 @@ class Setting:
     @property
     def words(self) -> str:
         """The value for people."""
-        return _words(self.value, known=self.known)
+        return _words(self.value, recorded=self.known)
 
     @property
     def reference_words(self) -> str:
         """The reference's value for people."""
-        return _words(self.reference, known=self.reference_known)
+        return _words(self.reference, recorded=self.reference_known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +150,13 @@ def _same(recipe: Recipe, ours: Facts, theirs: Facts | None) -> Iterable[Check]:
     for fact in recipe.same if theirs is not None else ():
         setting = _setting(fact, ours, theirs)
         equal: Outcome = "met" if setting.value == setting.reference else "violated"
-        known = setting.known and setting.reference_known
+        both_recorded = setting.known and setting.reference_known
         reference: Outcome = "met" if setting.known or setting.reference_known else "unknown"
         yield Check(
             name=f"{fact} as the reference",
             layer=None,
             expected=setting.reference_words,
-            outcome=equal if known else "unknown",
+            outcome=equal if both_recorded else "unknown",
             reference=reference,
             why="it decides what the engine computes",
             fix=f"{fact} = {setting.reference_words}",
@@ -198,12 +198,12 @@ def _trajectories(source: Source, recipe: Recipe, run: str, reference: str) -> I
 
 def trends(source: Source, run: str, metrics: Iterable[str]) -> Mapping[str, Trend]:
     """What was measured of `metrics`, by metric. Raises `QueryError` as the source does."""
-    found: dict[str, dict[int, float]] = {}
+    by_metric: dict[str, dict[int, float]] = {}
     rows = queries.app_points(source, run=run, since=-1, metrics=list(metrics))
     columns = (rows[name].to_pylist() for name in ("metric", "step", "value"))
     for metric, step, value in zip(*columns, strict=True):
-        found.setdefault(metric, {})[step] = value
-    return found
+        by_metric.setdefault(metric, {})[step] = value
+    return by_metric
 
 
 def differing(recipe: Recipe, ours: Facts, theirs: Facts) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
@@ -229,11 +229,11 @@ def _reason(check: Check) -> str:
     return f"{check.name}: {', '.join(shown)}{', …' if len(check.settings) > _SHOWN else ''}"
 
 
-def _words(value: Any, *, known: bool) -> str:
-    if not known:
+def _words(value: Any, *, recorded: bool) -> str:
+    if not recorded:
         return "not recorded"
     if isinstance(value, list):
-        return ", ".join(_words(item, known=True) for item in value)
+        return ", ".join(_words(item, recorded=True) for item in value)
     return parity_recipe.spoken(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
-from logprobe.monitor.diagnosis.levels import PRIORS, Known, expected
+from logprobe.monitor.diagnosis.levels import PRIORS, Traits, expected
 from logprobe.monitor.diagnosis.result import Acceptance, Finding, Level
 from logprobe.monitor.diagnosis.shares import Share
 from logprobe.monitor.diagnosis.urgency import STANDARDS, weighed
@@ -102,23 +102,23 @@ def test_what_is_accepted_comes_back_above_its_limit() -> None:
     assert (semantic.urgency, semantic.vetoes) == ("informational", True)
 
 
-def known(engine: str | None, trainer: str | None, *, experts: bool | None = False, quantized: bool = False) -> Known:
-    return Known(engine, trainer, experts, quantized, {})  # type: ignore[arg-type]
+def traits(engine: str | None, trainer: str | None, *, experts: bool | None = False, quantized: bool = False) -> Traits:
+    return Traits(engine, trainer, experts, quantized, {})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("setup", "high"),
     [
-        (known("full", "full"), 1e-5),
-        (known("full", None), 2e-3),  # the trainer may be in bf16
-        (known("bf16", "full"), 2e-3),
-        (known("bf16", None, experts=True), 1e-1),
-        (known("bf16", None, experts=None), 1e-1),  # dense or not is not known
-        (known("bf16", "bf16", quantized=True), 9e-2),
-        (known(None, None, experts=None), 1e-1),
+        (traits("full", "full"), 1e-5),
+        (traits("full", None), 2e-3),  # the trainer may be in bf16
+        (traits("bf16", "full"), 2e-3),
+        (traits("bf16", None, experts=True), 1e-1),
+        (traits("bf16", None, experts=None), 1e-1),  # dense or not is not known
+        (traits("bf16", "bf16", quantized=True), 9e-2),
+        (traits(None, None, experts=None), 1e-1),
     ],
 )
-def test_what_is_expected_follows_from_what_is_known(setup: Known, high: float) -> None:
+def test_what_is_expected_follows_from_what_is_known(setup: Traits, high: float) -> None:
     assert expected(setup)[1] == high
     assert setup.nothing == (setup.engine is None and setup.trainer is None)
 
