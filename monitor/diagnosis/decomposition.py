@@ -37,15 +37,16 @@ _WORDS: Final = {
     "tail": "few tokens that are far off",
 }
 _LAGS: Final = (0.5, 1.5, 3.5, 7.5)  # ends of classes of lag
-_PROBABILITIES: Final = (0.01, 0.1, 0.3, 0.6, 0.9, 0.99)
-_PLACES: Final = (0.25, 0.5, 0.75)
-_ENTROPIES: Final = (0.25, 0.5, 0.75)  # quantiles
+_PROBABILITIES: Final = (0.01, 0.1, 0.3, 0.6, 0.9, 0.99)  # ends of classes of the engine's probability
+_PLACES: Final = (0.25, 0.5, 0.75)  # of a sequence
+_ENTROPIES: Final = (0.25, 0.5, 0.75)  # quantiles, as the scale of entropy differs from model to model
 _FEWEST: Final = 500  # tokens of a window
-_FEWEST_STEPS: Final = 8
-_RESAMPLES: Final = 200
-_TAIL: Final = 0.999
-_ENDS: Final = (0.025, 0.975)
-_GREW: Final = 1.5
+_FEWEST_STEPS: Final = 8  # that are drawn again; of fewer steps sequences are
+_RESAMPLES: Final = 200  # the ends of an interval of 95 % are then the 5th of either side
+_TAIL: Final = 0.999  # quantile of K3 at the beginning, beyond which a token is of the tail
+_ENDS: Final = (0.025, 0.975)  # quantiles: an interval of 95 %
+_GREW: Final = 1.5  # times: less is no growth to explain
+_NAMED: Final = 0.05  # of the growth: a smaller part is not worth a word
 
 Codes = NDArray[np.int64]
 
@@ -87,7 +88,7 @@ class Decomposition:
         if not self.grew:
             return ""
         most = sorted(self.parts, key=lambda name: -self.parts[name].k3)
-        said = [f"{self.parts[name].share:.0%} {_WORDS[name]}" for name in most if self.parts[name].share >= 0.05]  # noqa: PLR2004 - worth a word
+        said = [f"{self.parts[name].share:.0%} {_WORDS[name]}" for name in most if self.parts[name].share >= _NAMED]
         return f"K3 grew from {self.k3[0]:.2g} to {self.k3[1]:.2g}: {', '.join(said)}"
 
     def document(self) -> ExplainedDocument:

@@ -17,8 +17,8 @@ from typing import Final, TypedDict
 from logprobe.monitor import queries
 from logprobe.monitor.queries import Source
 
-STEPS: Final = 10
-SECONDS: Final = 2.0
+STEPS: Final = 10  # behind the newest one, as promised above
+SECONDS: Final = 2.0  # likewise
 
 
 def is_in_time(steps: int, seconds: float, spooled: float) -> bool:

@@ -25,8 +25,9 @@ from logprobe.monitor.diagnosis.evidence.skipped import skipped
 from logprobe.monitor.diagnosis.evidence.strata import Strata, of_one_lag
 from logprobe.monitor.diagnosis.result import GROWS, Finding
 
-_RESAMPLES: Final = 200
-_ENDS: Final = (0.025, 0.975)
+_RESAMPLES: Final = 200  # the ends of an interval of 95 % are then the 5th of either side
+_ENDS: Final = (0.025, 0.975)  # quantiles: an interval of 95 %
+_LEAST_WEIGHT: Final = 1e-6  # of a finding without any, so that shares can be divided by their sum
 _FEWEST: Final = 200  # tokens to compare with
 _FEWEST_STEPS: Final = 4  # below, resampling them says nothing
 _GREW: Final = 1.5  # times: K3 below is the run's own noise
@@ -252,7 +253,7 @@ def _intercept(first: _Window, now: _Window) -> Floats:
 def _peel_noise(first: _Window, now: _Window, findings: Sequence[Finding]) -> bool:
     """Noise is what is left at the beginning, and so much of what is left today; says whether it can be told from
     lag."""
-    weights = {finding.cause: max(finding.weight, 1e-6) for finding in findings if _steady(finding.cause)}
+    weights = {finding.cause: max(finding.weight, _LEAST_WEIGHT) for finding in findings if _steady(finding.cause)}
     told = first.rest[0] > 0 or now.rest[0] > 0
     if not weights or not told:
         return False

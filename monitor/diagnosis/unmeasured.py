@@ -12,7 +12,7 @@ from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.result import Finding, NotMeasured
 
 ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread
-_SOME: Final = 200
+_SOME: Final = 200  # tokens: with fewer no rule judges them
 
 
 def not_measured(evidence: Evidence, findings: Sequence[Finding] = ()) -> tuple[NotMeasured, ...]:

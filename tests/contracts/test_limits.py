@@ -170,6 +170,7 @@ GUARDS = {
     "collectors/vllm/front_end.py _MOST_WORDS": "oldest",
     "collectors/vllm/prompts.py _MOST_KNOWN": "forgotten",
     "monitor/diagnosis/causes/scale.py _FEWEST": "least",
+    "monitor/diagnosis/causes/scale.py _FEWEST_LIKELY": "least",
     "monitor/diagnosis/causes/updates.py _FEWEST": "least",
     "monitor/diagnosis/decomposition.py _FEWEST_STEPS": "least",
     "monitor/diagnosis/evidence/change_points.py _CLUSTERED": "least",

@@ -18,15 +18,16 @@ from logprobe.monitor.diagnosis.levels import BEYOND
 _UNRELATED = 0.5  # r and t of the same tokens correlate above 0.8 in every fault but staleness of many versions
 _RELATED = 0.8  # in every recorded run at its beginning, misaligned ones left out
 _OWN = 0.2  # of two very different policies a token's log-probs still correlate by so much more than those of its neighbours
-_NEAR = tuple(by for by in range(-8, 9) if by)
-_SHIFTED = 0.9
+_NEAR = tuple(by for by in range(-8, 9) if by)  # places: BOS, EOS and the header of a turn are at most so long
+_SHIFTED = 0.9  # correlation with a neighbour, from which that is the token itself: less is of policies far apart
 _COMMON = 0.2  # what is left between tokens of one context under a grammar is rounding
-_FEWEST = 200
+_FEWEST = 200  # tokens: a correlation of nothing is then below 0.25 (3.5 standard errors)
 _LOGITS = 0.01  # share of positive values with which r is no log-prob at all
 _BESIDE = 0.2  # by how much more the tokens of a slipped side correlate with a neighbour than with their own
 _FEW = 40  # tokens from which two models that have nothing to do with each other are told apart
 _FAR = 0.25  # mean |d|: no precision makes it (8-bit experts: 0.07), and single odd tokens do not move it
 _BOTH = 0.05  # share of log-ratios of either sign, which no truncation or grammar leaves
+_NO_MASK = 0.02  # added to the confidence then: the model is named before what masks tokens
 _AT_ONCE = 100.0  # times: what no update of a policy does to K3 of its own tokens within three steps
 
 
@@ -79,7 +80,7 @@ def different_model(evidence: Evidence) -> Sign | None:
         else ""
     )
     return Sign(
-        INFERRED if apart else LIKELY + 0.02 if min(gap.up, gap.down) > _BOTH else LIKELY,
+        INFERRED if apart else LIKELY + _NO_MASK if min(gap.up, gap.down) > _BOTH else LIKELY,
         1.0,
         {
             "k3_kl": gap.k3,

@@ -21,7 +21,7 @@ _RISEN: Final = 3.0  # times: an update that is missed is no matter of degree
 _BLURRED: Final = 1.2  # where a rise is certain, or stands out less
 _FEWEST: Final = 200  # tokens of requests that a fault should concern, and may not
 _SPARED: Final = 0.5  # of the rise of all requests
-_ERRORS: Final = 2.0
+_ERRORS: Final = 2.0  # standard errors, within which a group may have risen with the others
 _STUCK: Final = 8  # updates of the trainer that reach no token
 _HABIT: Final = 2.0  # times as many as ever before in this run: several updates on one batch are no fault
 

@@ -12,7 +12,9 @@ from logprobe.monitor.diagnosis.result import Finding
 
 _POSITIVE_SHARE = 0.01  # of tokens above probability 1; rounding alone never gives 1e-6
 _AT_THE_END = 0.9  # of the placeholders; the last token is one of many, so chance gives 1 / length
-_FEWEST = 3
+_FEWEST = 3  # placeholders at the ends of sequences: two may be an accident
+_UNSURE = -0.01  # t of a token whose r is exactly 0: float32 rounds to 0 only above −1e-7
+_FLOAT32 = 1e-5  # |d| that float32 rounding makes at most
 
 
 def nonfinite_logprobs(evidence: Evidence) -> Sign | None:
@@ -121,13 +123,13 @@ def _renormalised(seen: Tokens) -> bool:
     """Whether all other tokens lean to one side: then a grammar or truncation forces the end, and 0 is its true
     log-prob."""
     others = seen.valid.where(~seen.valid.last)
-    far = others.d[np.abs(others.d) > 1e-5]  # noqa: PLR2004 - beyond float32 rounding
+    far = others.d[np.abs(others.d) > _FLOAT32]
     return len(far) >= len(others) / 2 and float(np.mean(far < 0)) > _AT_THE_END
 
 
 def _placeholders(seen: Tokens) -> Bools:
     """Where r is exactly 0 although the trainer is far from sure, a sentinel, or missing."""
-    zero = (seen.r == 0) & (seen.t < -1e-2)  # noqa: PLR2004 - float32 rounds to exactly 0 only above −1e-7
+    zero = (seen.r == 0) & (seen.t < _UNSURE)
     places: Bools = zero | (seen.r <= SENTINEL) | (seen.r == 1.0) | (np.isnan(seen.r) & np.isfinite(seen.t))
     return places
 

@@ -21,6 +21,7 @@ LIKELY: Final = 0.6  # from numbers alone, by elimination
 UNNAMED: Final = 0.55  # that something is wrong is told by the numbers, what it is is not
 POSSIBLE: Final = 0.4  # others would look the same
 CREDIBLE: Final = 0.5  # from here on a finding decides the layer
+RECORDED: Final = 0.04  # added to INFERRED where records speak for it, too
 
 
 @dataclass(frozen=True, slots=True)

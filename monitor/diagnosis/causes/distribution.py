@@ -13,7 +13,7 @@ import numpy as np
 
 from logprobe.monitor.diagnosis.causes.alignment import unrelated
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, UNNAMED, Sign
-from logprobe.monitor.diagnosis.causes.scale import gap_today, one_sign, scale_of
+from logprobe.monitor.diagnosis.causes.scale import LEANING, gap_today, one_sign, scale_of
 from logprobe.monitor.diagnosis.evidence.change_points import shifted_since
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, off_one, residual
@@ -22,12 +22,16 @@ from logprobe.monitor.diagnosis.result import Finding
 
 _TAIL_ONLY: Final = 0.5  # effect of a truncation that is not reported: both sides may still agree
 _GRAMMAR: Final = -3.0  # a log-ratio below leaves less than 5 % of the probability: no truncation in use cuts that much
+_MASKED: Final = 0.001  # of the tokens, whose log-ratio only a grammar makes: fewer are single odd ones
 _ALONE: Final = 0.005  # of the tokens, which one side gives all probability: a truncation left nothing else
-_FEWEST: Final = 200
+_FEWEST: Final = 200  # tokens of a mean or a share
 _CERTAINLY: Final = math.log(0.95)  # r of a token beside which hardly any other was possible
 _OTHERS_TOO: Final = math.log(0.5)  # r of a token beside which others were as likely
 _SPARED: Final = 0.2  # of the mass that all tokens lose
 _MOSTLY: Final = 0.75  # of the log-ratios; noise of either side has half
+_UNSURE: Final = -1e-4  # log-prob of a token beside one of exactly 0: float32 rounds to 0 only above −1e-7
+_SLACK: Final = 0.01  # by which the probability that was kept may be below top-p: noise of both sides
+_ONE_TEMPERATURE: Final = 1e-6  # relative: one of them may have been through float32
 
 _NEVER_COMPARED: Final = frozenset({"missing_logprobs", "retokenization"})
 
@@ -140,7 +144,12 @@ def _declared_mismatch(evidence: Evidence) -> tuple[float, float] | None:
     """Temperatures of engine and trainer where both are known and differ, and the numbers do not contradict."""
     setup = evidence.setup
     theirs, ours = setup.temperatures, setup.trainer_temperature
-    if setup.raw is not False or len(theirs) != 1 or ours is None or math.isclose(theirs[0], ours, rel_tol=1e-6):
+    if (
+        setup.raw is not False
+        or len(theirs) != 1
+        or ours is None
+        or math.isclose(theirs[0], ours, rel_tol=_ONE_TEMPERATURE)
+    ):
         return None
     return (theirs[0], ours) if evidence.gap.k3 > SLIGHT else None
 
@@ -159,7 +168,7 @@ def truncated_support(evidence: Evidence) -> Sign | None:
         return None
     declared = bool(cut) and side < 0
     known_uncut = evidence.setup.samplings is not None and not cut
-    if not declared and (known_uncut or _grammar_share(evidence) > 0.001):  # noqa: PLR2004
+    if not declared and (known_uncut or _grammar_share(evidence) > _MASKED):
         return None
     kept = math.exp(evidence.gap.min_d if side < 0 else -evidence.gap.max_d)
     numbers = {
@@ -168,7 +177,7 @@ def truncated_support(evidence: Evidence) -> Sign | None:
         "kept_at_least": kept,
         "exact_zeros": zeros,
     }
-    bounded = "top_p" not in cut or kept >= cut["top_p"] - 0.01
+    bounded = "top_p" not in cut or kept >= cut["top_p"] - _SLACK
     grounds = ", ".join(f"{name} {value:g}" for name, value in cut.items()) if declared else "inferred from the numbers"
     return Sign(
         (CERTAIN if bounded else KNOWN) if declared else (INFERRED if zeros > _ALONE else LIKELY),
@@ -187,7 +196,7 @@ def structured_output_mask(evidence: Evidence) -> Sign | None:
     side = side or (-1 if declared and _loses_mass(evidence) else 0)
     grammar = _grammar_share(evidence)
     known_free = evidence.setup.samplings is not None and not declared
-    if side >= 0 or evidence.scaled or known_free or (not declared and grammar <= 0.001):  # noqa: PLR2004
+    if side >= 0 or evidence.scaled or known_free or (not declared and grammar <= _MASKED):
         return None
     told = "the sampling params name a grammar or allowed tokens" if declared else "inferred from the numbers"
     return Sign(
@@ -209,7 +218,7 @@ def vocab_padding(evidence: Evidence) -> Sign | None:
     """One side's softmax includes rows that no token has: its log-probs are all a little lower."""
     setup, side = evidence.setup, one_sign(evidence)
     cut = bool(setup.truncations or setup.structured)
-    if side == 0 or evidence.scaled or setup.samplings is None or cut or evidence.gap.k3 < SLIGHT / 10:
+    if side == 0 or evidence.scaled or setup.samplings is None or cut or evidence.gap.k3 < LEANING:
         return None
     if _exact_zeros(evidence.tokens) > _ALONE:  # a whole probability for one token is a truncation's doing
         return None
@@ -264,7 +273,7 @@ def _exact_zeros(tokens: Tokens | None) -> float:
     """Share of tokens to which one side gives all probability while the other does not."""
     if tokens is None or not len(tokens):
         return 0.0
-    low = np.minimum(tokens.r, tokens.t) < -1e-4  # noqa: PLR2004 - float32 rounds to exactly 0 only above −1e-7
+    low = np.minimum(tokens.r, tokens.t) < _UNSURE
     return float(np.mean(low & (np.maximum(tokens.r, tokens.t) == 0)))
 
 

@@ -7,23 +7,24 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, POSSIBLE, Sign
+from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, POSSIBLE, RECORDED, Sign
 from logprobe.monitor.diagnosis.evidence.change_points import TOLD, Bend, bend, pace
 from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, Evidence, Slices
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, difference
 from logprobe.monitor.diagnosis.evidence.strata import rise_of
 from logprobe.monitor.diagnosis.result import GROWS, Finding
 
-_FEWEST: Final = 200
+_FEWEST: Final = 200  # tokens of a lag, or of a window
 _ADDS: Final = 1.2  # times the K3 at lag 0; less is no more than the noise of the comparison
 _CLEAR_K3: Final = 1e-3  # K3 below which a gap is not put down to lag where no token at lag 0 is there to compare with
 _RISES: Final = 1e-4  # K3 below which a rise has no name: rounding that changed
-_DOUBLED: Final = 2.0
+_DOUBLED: Final = 2.0  # times what was there before: less is a matter of degree
 _DOUBT: Final = (
     " Updates that stopped arriving (missed_weight_sync) fit the rise almost as well: a weight fingerprint, or a tensor's checksum at trainer and "
     "engine, tells which."
 )
-_MOST: Final = 0.5
+_MOST: Final = 0.5  # of the tokens
+_BESIDE_A_SCALE: Final = 0.5  # of its effect: what of K3 a temperature makes is then not known
 _UPDATES: Final = 5  # whose K3 is known, before and after
 _ENGINE_TOO: Final = (
     "an update that moves the policy further looks so among tokens of older weights, and these are not known to be any; an engine that "
@@ -45,7 +46,7 @@ def staleness(evidence: Evidence) -> Sign | None:
         part /= jump.ratio  # the same lag made so much less before
     return Sign(
         KNOWN,
-        part * (0.5 if evidence.scaled else 1.0),
+        part * (_BESIDE_A_SCALE if evidence.scaled else 1.0),
         {
             "mean_lag": lag,
             "lagging_share": old.n / evidence.slices.n,
@@ -124,7 +125,7 @@ def step_jump(evidence: Evidence) -> Sign | None:
         return None
     told = _an_update_moves_further(evidence, jump.step)
     return Sign(
-        INFERRED + 0.04 if told else POSSIBLE,
+        INFERRED + RECORDED if told else POSSIBLE,
         1.0,
         {"step": jump.step, "ratio": jump.ratio, "z": jump.z, "update_k3": evidence.update.get(jump.step)},
         f"K3 jumped to {jump.ratio:.3g} times its normal at step {jump.step} and stayed there: "

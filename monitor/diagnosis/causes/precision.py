@@ -17,20 +17,25 @@ from logprobe.monitor.diagnosis.causes.cause import INFERRED, KNOWN, LIKELY, POS
 from logprobe.monitor.diagnosis.causes.updates import uninterrupted
 from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
-from logprobe.monitor.diagnosis.evidence.measures import grid_share
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, grid_share
 from logprobe.monitor.diagnosis.evidence.tokens import VARIES, Spread, Tokens, spread_of
 from logprobe.monitor.diagnosis.levels import ABOVE, BEYOND, DENSE, expected, round_number, traits_of
 
 _ON_GRID: Final = 0.9  # of the values; by chance one in 65,536 is on bfloat16's grid
-_BITS: Final = {"bfloat16": 7, "float16": 10}
-_FEWEST: Final = 200
+_BITS: Final = {"bfloat16": 7, "float16": 10}  # of the mantissa
+_FEWEST: Final = 200  # tokens
 _ROUNDED: Final = 1e-7  # K3 below is float32 arithmetic in another order, above it is 16-bit rounding
 _NAMED: Final = 1e-3  # smaller noise of unknown origin is not worth a guess; its level is judged elsewhere
 _QUANTIZED: Final = 3e-3  # bf16 is reported up to 1.6e-3 (miles), matched 8-bit rollouts from 3e-3 (verl, NeMo-RL)
-_STALLED: Final = 3.0
+_STALLED: Final = 3.0  # times: a rise from which updates may have stalled
 _OFF_GRID: Final = 0.2  # of the differences of float32 logits 1 % are on it by chance
 _UNKNOWN_PART: Final = 0.1  # effect of what is there, in a part that is unknown
-_TAIL: Final = 0.3
+_WORST: Final = 100  # one token in so many
+_TAIL: Final = 0.3  # of K3, which those make; of normal noise they make 0.08
+# Added to the confidence, so that of what the configuration says the largest loss of precision is named first.
+_EXPERTS: Final = 0.01  # before a 16-bit dtype
+_FEWER_BITS: Final = 0.02  # before experts and a 16-bit dtype
+_ELIMINATED: Final = 0.05  # to LIKELY, where versions are known and neither side has 16-bit logits
 
 Rule = Callable[[Evidence], Sign | None]
 
@@ -189,7 +194,7 @@ def quantized_rollout(evidence: Evidence) -> Sign | None:
     if parts and k3 > SLIGHT:
         named = ", ".join(f"{name} {value}" for name, value in parts.items())
         return Sign(
-            KNOWN + 0.02,  # more bits are lost here than to a 16-bit dtype next to it
+            KNOWN + _FEWER_BITS,
             effect,
             {**parts, "k3_kl": k3},
             f"The engine is quantised ({named}) and the trainer is not: K3 of {k3:.2g} among tokens of the same weights.",
@@ -211,7 +216,7 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
     return Sign(
         # A constant lag looks the same where versions are unknown; experts, another head or a trainer in train mode
         # where the set-up is.
-        LIKELY + 0.05 if evidence.versions_known and wide else POSSIBLE,
+        LIKELY + _ELIMINATED if evidence.versions_known and wide else POSSIBLE,
         _share(k3, evidence),
         {
             "k3_kl": k3,
@@ -239,11 +244,11 @@ def moe_routing(evidence: Evidence) -> Sign | None:
     ):
         return None
     top = np.sort(tokens.k3)[::-1]
-    tail = float(top[: max(len(top) // 100, 1)].sum() / max(top.sum(), 1e-300))
+    tail = float(top[: max(len(top) // _WORST, 1)].sum() / max(top.sum(), 1e-300))
     if tail < _TAIL:
         return None
     return Sign(
-        KNOWN + 0.01,
+        KNOWN + _EXPERTS,
         _share(k3, evidence),
         {
             "k3_kl": k3,
@@ -338,7 +343,7 @@ def _share(k3: float, evidence: Evidence) -> float:
 def _steady(evidence: Evidence) -> bool:
     """Whether the gap looks like noise: it does not rise at a step, and it is calibrated."""
     risen, ratio = change(evidence), evidence.gap.ratio
-    calibrated = abs(ratio.value) < max(5 * ratio.error, evidence.gap.k3)
+    calibrated = abs(ratio.value) < max(SIGNIFICANT * ratio.error, evidence.gap.k3)
     return not evidence.scaled and calibrated and (risen is None or risen.ratio < _STALLED)
 
 

@@ -24,7 +24,7 @@ from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, sibling
 
 _ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
 _NO_SCALE: Final = 0.01  # temperatures that close are one
-_WIDER: Final = 0.05
+_WIDER: Final = 0.05  # from 1: a slope that noise larger than the scale may bend is not believed nearer
 _HELPS: Final = 0.8  # of what is left between siblings without a scale; training alone leaves 0.99 of it
 _HELPS_SURELY: Final = 0.97  # likewise, where the scale is significant and more than noise can bend it
 _REACHES: Final = 0.5  # of a pooled departure from 1, below which half of the contexts are not scaled at all
@@ -32,10 +32,15 @@ _EXPLAINS: Final = 0.5  # of the variance of d
 _MOMENTS: Final = 0.2  # likewise over all contexts together, whose normalisers differ
 _RELATED: Final = 0.5  # correlation of r and t; below they are not of the same tokens
 _SHARPER: Final = 0.95  # share of likely tokens that one side makes still likelier; noise and staleness have about half
-_LIKELY_TOKEN: Final = 0.6
+_LIKELY_TOKEN: Final = 0.6  # probability from which one other token has nearly all the rest
+_FEWEST_LIKELY: Final = 50  # of those
+_LOWEST: Final = 0.02  # quantile of their ratios of logits, which keeps single odd tokens out
 _TINY: Final = 1e-5  # log-ratios below are float32 rounding
 _CONCERNED: Final = 0.1  # of the tokens: a renormalisation moves nearly all
-_FEWEST: Final = 200
+_FEWEST: Final = 200  # tokens of a slope
+_BENDS: Final = 1.5  # times Var(d)/Var(r): noise on r bends the slope by 1 of it
+_APART: Final = 4.0  # times the median difference between siblings, which is 2.7 standard deviations of noise
+LEANING: Final = SLIGHT / 10  # K3: log-ratios that all have one sign are no noise, even where K3 is below healthy
 _TOGETHER: Final = 4.0  # tokens of a sequence that say as much as one: contexts follow from one another
 _WITHIN: Final = (0.4, 1.1)  # of r's variance that lies within contexts, and what it may be estimated as
 
@@ -165,8 +170,8 @@ def _bounded_scale(tokens: Tokens) -> tuple[float, float] | None:
     for soft_N, sharp_N, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
         likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINY / 10)
         soft, sharp = soft_N[likely], sharp_N[likely]
-        if len(soft) >= _FEWEST // 4 and np.mean(sharp > soft) >= _SHARPER:
-            beta = float(np.quantile(logit(sharp) / logit(soft), 0.02))
+        if len(soft) >= _FEWEST_LIKELY and np.mean(sharp > soft) >= _SHARPER:
+            beta = float(np.quantile(logit(sharp) / logit(soft), _LOWEST))
             return (1 / beta if inverse else beta, math.nan) if beta > 1 + _NO_SCALE else None
     return None
 
@@ -212,7 +217,7 @@ def _by_moments(gap: Gap) -> Scale | None:
         return None
     if abs(gap.scale - 1) > _WIDER and moments.explained > _MOMENTS:
         return _scale(gap, gap.scale)
-    bent = abs(moments.bend) > max(_WIDER, 1.5 * moments.spread)
+    bent = abs(moments.bend) > max(_WIDER, _BENDS * moments.spread)
     return _scale(gap, 1 + moments.bend) if bent else None
 
 
@@ -244,7 +249,7 @@ def _shifted(evidence: Evidence, today: Gap) -> Scale | None:
         math.hypot(now.bend / now.z, before.bend / before.z) if now.z and before.z else math.inf,
     )
     fresh = not evidence.slices.where(lambda row: (row.lag or 0) > 0).n
-    if not fresh or abs(shift) < max(_WIDER, SIGNIFICANT * error, 1.5 * abs(now.spread - before.spread)):
+    if not fresh or abs(shift) < max(_WIDER, SIGNIFICANT * error, _BENDS * abs(now.spread - before.spread)):
         return None
     return _scale(today, 1 + shift)
 
@@ -265,7 +270,7 @@ def one_sign(evidence: Evidence) -> int:
     """−1 when (nearly) all log-ratios beyond rounding are negative and the calibration says so, too; +1 likewise; else
     0."""
     gap, tokens = evidence.gap, evidence.tokens
-    if gap.n < _FEWEST or gap.k3 < SLIGHT / 10 or abs(gap.ratio.z) < SIGNIFICANT or unrelated(evidence):
+    if gap.n < _FEWEST or gap.k3 < LEANING or abs(gap.ratio.z) < SIGNIFICANT or unrelated(evidence):
         return 0
     up, down = gap.up, gap.down
     if tokens is not None and len(tokens):
@@ -279,7 +284,7 @@ def one_sided(tokens: Tokens) -> int:
     siblings = siblings_of(tokens)
     if siblings is not None and exact_scale(siblings) is not None:
         return 0
-    beyond = tokens.d[np.abs(tokens.d) > max(_TINY, 4 * _noise(siblings))]
+    beyond = tokens.d[np.abs(tokens.d) > max(_TINY, _APART * _noise(siblings))]
     if len(beyond) < max(_CONCERNED * len(tokens), 1):
         return 0
     return _sign(float(np.mean(beyond > 0)), float(np.mean(beyond < 0)))

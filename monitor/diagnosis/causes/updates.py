@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from logprobe.monitor.diagnosis.causes import fingerprints, probed
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, Sign
+from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, RECORDED, Sign
 from logprobe.monitor.diagnosis.evidence.change_points import Change, beginning, change
 from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, SLIGHT, Evidence, Slice, Slices
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, clustered, difference
@@ -20,13 +20,14 @@ from logprobe.monitor.diagnosis.result import Finding
 
 _FEWEST: Final = 200  # tokens of a slice to compare with
 _WORSE: Final = 1.5  # times: batches of different shape differ by less
+_RISEN: Final = 1.3  # times, where nearly all requests are cached and none is left to compare with
 _MORE: Final = 0.25  # of K3, within the same steps: a material share; how much is said by the share
-_BLURRED: Final = 1.2
+_BLURRED: Final = 1.2  # times, without raw tokens: the stale part of a request is then mixed with the rest
 _WORSE_ALIKE: Final = 1.25  # times the K3 of tokens as likely
 _BINS: Final = 10  # of r
 _KEPT: Final = 0.5  # share of updates
 _SINCE: Final = 1.1  # times: the step is known, and needs no search
-_STEPS_BEFORE: Final = 40
+_STEPS_BEFORE: Final = 40  # at least, so that few steps since are not compared with as few
 
 
 def stale_prefix_cache(evidence: Evidence) -> Sign | None:
@@ -52,7 +53,7 @@ def _inferred_from_requests(evidence: Evidence) -> Sign | None:
         return _kept_since(evidence, numbers) if sign is None else sign
     if not kept > _KEPT:
         return None
-    risen = rise(uninterrupted(evidence), _WORSE - 0.2)
+    risen = rise(uninterrupted(evidence), _RISEN)
     return _nothing_but_the_cache(evidence, numbers) if risen is None else _cached_and_risen(evidence, risen, numbers)
 
 
@@ -75,7 +76,7 @@ def _kept_since(evidence: Evidence, numbers: dict[str, float]) -> Sign | None:
     if after.n < _FEWEST or before.n < _FEWEST or z < SIGNIFICANT or after.value < _SINCE * before.value:
         return None
     return Sign(
-        INFERRED + 0.04,  # the engine's records say when the cache was no longer cleared
+        INFERRED + RECORDED,  # the engine's records say when the cache was no longer cleared
         not_in_flight(evidence),
         {**numbers, "before": before.value, "after": after.value, "z": z, "step": since},
         f"Until step {since} weight updates cleared the prefix cache, since then they leave it as it is, and tokens of the trainer's own weight version "
@@ -87,7 +88,7 @@ def _kept_since(evidence: Evidence, numbers: dict[str, float]) -> Sign | None:
 def _cached_and_risen(evidence: Evidence, risen: Change, numbers: dict[str, float]) -> Sign:
     since = beginning(evidence, risen)
     return Sign(
-        INFERRED + 0.04,  # the engine's records exclude a cache that was cleared
+        INFERRED + RECORDED,  # the engine's records exclude a cache that was cleared
         not_in_flight(evidence),
         {**numbers, **risen_numbers(risen)},
         f"Nearly all requests reuse cached prompt tokens, {numbers['updates_without_clearing']:.0%} of the weight updates left the cache as it was, and "

@@ -25,14 +25,14 @@ from numpy.typing import ArrayLike, NDArray
 from logprobe.monitor.diagnosis.growth.rule import RULE, GrowthRule, Threshold
 from logprobe.monitor.diagnosis.result import Growth, Verdict
 
-_HUNDRED: Final = 100
+_HUNDRED: Final = 100  # from here on a ratio with two digits would have an exponent
 _BLOCKS: Final = 80  # kept: how far back an onset is looked for
 _TREND_BLOCKS: Final = 20  # the doubling time is that of the last so many blocks
 _FEWEST_BLOCKS: Final = 4  # for a trend
 Change: TypeAlias = tuple[
     int, str | None
 ]  # first step of an engine setup, and its name; None: of one that is not known
-_FEWEST: Final = 3
+_FEWEST: Final = 3  # points of a level, a bend and a rise
 _CLEARLY: Final = 0.7  # of the sum of squares that another shape leaves
 
 
@@ -430,7 +430,7 @@ def bend(blocks: Sequence[tuple[int, float]]) -> int | None:
     Returns:
         A step at which a block begins; None with fewer than three blocks, or where nothing rises.
     """
-    if len(blocks) < 3:  # noqa: PLR2004 - a level, a bend and a rise
+    if len(blocks) < _FEWEST:
         return None
     steps, values = np.asarray(blocks, np.float64).T
     rise_BB = np.maximum(steps[None, :] - steps[:-1, None], 0.0)  # bend × block

@@ -23,9 +23,9 @@ Trend: TypeAlias = Mapping[int, float]  # step → value; steps without one are 
 
 _SHORTEST: Final = 10  # steps of a block
 _BLOCKS: Final = 15  # wished for
-_FEWEST: Final = 4
-_ERRORS: Final = 3.0
-_IN_A_ROW: Final = 2
+_FEWEST: Final = 4  # blocks: of fewer, two in a row outside would be most
+_ERRORS: Final = 3.0  # standard errors of a difference of blocks
+_IN_A_ROW: Final = 2  # blocks outside on one side: one alone may be chance
 _MAD: Final = 1.4826  # of a normal distribution: standard deviation over median absolute deviation
 _MEDIAN: Final = np.pi / 2  # variance of a median over that of a mean
 _STRONGEST: Final = 0.95  # autocorrelation that is believed
