@@ -52,7 +52,9 @@ def dtype_grid(
         fresh = scorers.engine({**COLD, "dtype": dtype})
         engines[dtype] = fresh.decode, fresh.cost.tokens_per_s
         settings = {**setup.trainer_settings, "dtype": dtype}
-        trainers[dtype] = scorers.forward(setup.trainer or REFERENCE, settings, lambda one: one.rollout_version)
+        trainers[dtype] = scorers.forward(
+            setup.trainer or REFERENCE, settings, lambda sequence: sequence.rollout_version
+        )
         problems += [f"in {dtype}: {why}" for why in scorers.problems]
     return tuple(
         _pair(engine, trainer, decoded, values, speed)

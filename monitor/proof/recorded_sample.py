@@ -129,15 +129,15 @@ def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
     return sequence_of({**sequence, "rollout_version": version, "trainer_version": version}, place)
 
 
-def _has_checkpoints(one: TokenSequence, versions: Collection[str]) -> bool:
-    if one.rollout_version is None or one.trainer_version is None:
+def _has_checkpoints(sequence: TokenSequence, versions: Collection[str]) -> bool:
+    if sequence.rollout_version is None or sequence.trainer_version is None:
         return False
-    return {one.rollout_version, one.trainer_version} <= set(versions)
+    return {sequence.rollout_version, sequence.trainer_version} <= set(versions)
 
 
 def _wanted(run: str, sequences: list[TokenSequence], versions: Collection[str]) -> str:
     """What to pass instead, by what was recorded."""
-    stated = Counter((one.rollout_version, one.trainer_version) for one in sequences)
+    stated = Counter((sequence.rollout_version, sequence.trainer_version) for sequence in sequences)
     words = ", ".join(
         f"{count} sampled by {sampled or 'an unknown version'} and trained on by {trained or 'an unknown version'}"
         for (sampled, trained), count in stated.most_common(3)

@@ -158,7 +158,7 @@ def _rows(path: Path) -> Iterator[dict[str, object]]:
         except ValueError as error:
             raise ConfigurationError(f"{path}, line {number}: invalid JSON ({error})") from error
         rows = row if isinstance(row, list) else [row]  # PipelineRL writes a group of answers per line
-        if not all(isinstance(one, dict) for one in rows):
+        if not all(isinstance(row, dict) for row in rows):
             raise ConfigurationError(f"{path}, line {number}: not a JSON object")
         yield from rows
 
@@ -198,14 +198,14 @@ def stating(sequences: Sequence[TokenSequence], text: str, place: str) -> tuple[
         raise ConfigurationError(f"{place}: {text!r} is not an object of some of {', '.join(names)}")
     temperature = {"temperature": temperature_of(given["temperature"], place)} if "temperature" in given else {}
     sampling = {"sampling": sampling_of(given, place)} if {*given} - {"temperature"} else {}
-    if not any(name in one.assumed for one in sequences for name in (*temperature, *sampling)):
+    if not any(name in sequence.assumed for sequence in sequences for name in (*temperature, *sampling)):
         raise ConfigurationError(f"{place}: every sequence states its own; leave the option out")
-    return tuple(_stating(one, {**temperature, **sampling}) for one in sequences)
+    return tuple(_stating(sequence, {**temperature, **sampling}) for sequence in sequences)
 
 
-def _stating(one: TokenSequence, values: Mapping[str, Any]) -> TokenSequence:
-    filled = {name: value for name, value in values.items() if name in one.assumed}
-    return replace(one, **filled, assumed=tuple(name for name in one.assumed if name not in filled))
+def _stating(sequence: TokenSequence, values: Mapping[str, Any]) -> TokenSequence:
+    filled = {name: value for name, value in values.items() if name in sequence.assumed}
+    return replace(sequence, **filled, assumed=tuple(name for name in sequence.assumed if name not in filled))
 
 
 def _ids(value: Any, place: str) -> tuple[int, ...]:
@@ -322,8 +322,8 @@ def _array(value: Mapping[str, Any]) -> Any:
 def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:
     """What the sample lacks: what it would allow, or what was taken instead and what follows if that is wrong."""
     say = "state it with --sampling"
-    absent = [name for name in ("rollout", "trainer") if all(getattr(one, name) is None for one in sequences)]
-    assumed = {name for one in sequences for name in one.assumed}
+    absent = [name for name in ("rollout", "trainer") if all(getattr(sequence, name) is None for sequence in sequences)]
+    assumed = {name for sequence in sequences for name in sequence.assumed}
     words = {
         "rollout": "recorded r: no rollout_logprobs in the sample; with them, the engine's state is measured",
         "trainer": "recorded t: no trainer_logprobs in the sample; with them, the trainer is measured",

@@ -123,7 +123,7 @@ class Score:
             "why": self.decision.why,
             "scores": {name: _mean(self.scores.get(name)) for name in ("r", "r_fresh", "q", "t", "t_fresh")},
             "pairs": [pair.document() for pair in self.pairs],
-            "sequences": [dict(one) for one in self.sequences],
+            "sequences": [dict(sequence) for sequence in self.sequences],
             "path": self.path,
             "exact": self.exact,
             "breaks": self.breaks,
@@ -271,7 +271,7 @@ class Scorers:
             repeat: numbers calls that are otherwise the same.
         """
         jobs = []
-        for checkpoint, indices in self._by_checkpoint(lambda one: model or one.rollout_version, "engine"):
+        for checkpoint, indices in self._by_checkpoint(lambda sequence: model or sequence.rollout_version, "engine"):
             job: EngineJob = {
                 "model": str(checkpoint),
                 "arguments": self._setup.arguments,
@@ -296,15 +296,17 @@ class Scorers:
         models = self._setup.models
         checkpoints = {version: str(path) for version in models if (path := self._setup.checkpoint(version))}
         jobs = []
-        indices = [at for at, one in enumerate(self._sequences) if one.versions() <= set(checkpoints)]
+        indices = [at for at, sequence in enumerate(self._sequences) if sequence.versions() <= set(checkpoints)]
         if indices:
             chosen = [self._sequences[at] for at in indices]
-            used = {str(version) for one in chosen for version in one.versions()} | ({prefix} if prefix else set())
+            used = {str(version) for sequence in chosen for version in sequence.versions()} | (
+                {prefix} if prefix else set()
+            )
             job: EngineJob = {
                 "model": checkpoints[str(chosen[0].rollout_version)],
                 "arguments": self._setup.arguments,
                 "overrides": _merged(self._setup.overrides, {"enable_prefix_caching": True}),
-                "sequences": [{**one.job(), "version": str(one.rollout_version)} for one in chosen],
+                "sequences": [{**sequence.job(), "version": str(sequence.rollout_version)} for sequence in chosen],
                 "paths": ["decode"],
                 "replay": {"in_flight": in_flight, "prefix": prefix, "shared": shared},
                 "checkpoints": {version: checkpoints[version] for version in sorted(used)},
@@ -401,11 +403,11 @@ class Scorers:
 
         Without the trainer's function the reference stands for it.
         """
-        one = self._sequences[at]
+        sequence = self._sequences[at]
         ours: Compared = "reference" if self._setup.trainer is None else "trainer"
-        checkpoint = self._setup.checkpoint(one.trainer_version)
-        if checkpoint is None or checkpoint != self._setup.checkpoint(one.rollout_version):
-            self.problems.append(f"operations: {one.sample_id} has no checkpoint that both sides have")
+        checkpoint = self._setup.checkpoint(sequence.trainer_version)
+        if checkpoint is None or checkpoint != self._setup.checkpoint(sequence.rollout_version):
+            self.problems.append(f"operations: {sequence.sample_id} has no checkpoint that both sides have")
             return None
         answer = self._compared(checkpoint, [at], [self._side(ours), self._side("engine")], operations=True)
         scores = {"reference": "q", "trainer": "t_fresh"}
@@ -454,8 +456,8 @@ class Scorers:
         return list(indices.items())
 
 
-def _version(one: TokenSequence, side: Compared) -> str | None:
-    return one.rollout_version if side == "engine" else one.trainer_version
+def _version(sequence: TokenSequence, side: Compared) -> str | None:
+    return sequence.rollout_version if side == "engine" else sequence.trainer_version
 
 
 def _merged(configured: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, object]:
@@ -497,7 +499,7 @@ def _put(places: list[Floats | None], indices: Sequence[int], values: Sequence[S
 
 def _ages(sequences: Sequence[TokenSequence]) -> bool:
     """Whether some sequence was sampled and trained on by different weights."""
-    return any(one.rollout_version != one.trainer_version for one in sequences)
+    return any(sequence.rollout_version != sequence.trainer_version for sequence in sequences)
 
 
 def _pairs(scores: Mapping[str, Scores], path: str) -> dict[tuple[str, str], Gap | None]:

@@ -277,8 +277,8 @@ class Schedule:
 
     def _listen(self, event: JobExecutionEvent) -> None:
         self.missed += event.code == EVENT_JOB_MISSED
-        what = "was missed" if event.code == EVENT_JOB_MISSED else f"failed: {event.exception}"
-        LOGGER.error("the scheduled run of job %s %s", event.job_id, what)
+        outcome = "was missed" if event.code == EVENT_JOB_MISSED else f"failed: {event.exception}"
+        LOGGER.error("the scheduled run of job %s %s", event.job_id, outcome)
 
 
 def restore_records(store: Store, jobs: Sequence[Job]) -> None:

@@ -106,7 +106,7 @@ class _Laboratory:
         self._sequences, self._setup, self._run, self._place = sequences, setup, run, place
         self._countdown = countdown
         self._baselines = scorers = self._scorers()
-        ages = any(one.rollout_version != one.trainer_version for one in sequences)
+        ages = any(sequence.rollout_version != sequence.trainer_version for sequence in sequences)
         countdown.expect(3 + ages + (setup.trainer is not None))
         with countdown.arm("baseline: engine"):
             self.fresh = scorers.engine({})
@@ -116,14 +116,14 @@ class _Laboratory:
         with countdown.arm("baseline: engine, once more"):
             self.again = scorers.engine({}, repeat=1) if self.fresh.error is None else self.fresh
         with countdown.arm("baseline: reference"):
-            self.q = scorers.reference(lambda one: one.trainer_version)
+            self.q = scorers.reference(lambda sequence: sequence.trainer_version)
         scorers.require(self.fresh.decode, self.q)
         self.q_rollout = self.q
         if ages:
             with countdown.arm("baseline: reference, weights of the rollout"):
-                self.q_rollout = scorers.reference(lambda one: one.rollout_version)
-        self.r: Scores = tuple(one.rollout for one in sequences)
-        self.t: Scores = tuple(one.trainer for one in sequences)
+                self.q_rollout = scorers.reference(lambda sequence: sequence.rollout_version)
+        self.r: Scores = tuple(sequence.rollout for sequence in sequences)
+        self.t: Scores = tuple(sequence.trainer for sequence in sequences)
         if setup.trainer is not None:
             with countdown.arm("baseline: trainer"):
                 self.t = self._trainer({}, scorers)
@@ -201,7 +201,7 @@ class _Laboratory:
         """States that an engine may have been in: brought about on purpose, with the other checkpoints that there
         are."""
         wanted = {knob.name: knob for knob in knobs if knob.side == "engine_state"}
-        others = _earlier(self._setup.models, {one.rollout_version for one in self._sequences})
+        others = _earlier(self._setup.models, {sequence.rollout_version for sequence in self._sequences})
         changes = [
             Change(wanted[name], words, state, alone="model" in state)
             for name, words, state in self._states(others)
@@ -225,7 +225,7 @@ class _Laboratory:
             yield "weights", f"{version} loaded", {"model": version}
             yield "enable_prefix_caching", f"prompts kept from {version}", {"prefix": version}
             yield "enable_prefix_caching", f"shared prefixes kept from {version}", {"prefix": version, "shared": True}
-        if any(one.spans and one.versions() <= set(self._setup.models) for one in self._sequences):
+        if any(sequence.spans and sequence.versions() <= set(self._setup.models) for sequence in self._sequences):
             yield "in_flight", "updates as recorded, cache kept", {"in_flight": True}
 
     def _measure_state(self, changes: tuple[Change, ...]) -> Measured:
@@ -269,7 +269,7 @@ class _Laboratory:
             settings.update(change.value)
         scorers = self._scorers()
         if self._setup.trainer is None:
-            values = scorers.reference(lambda one: one.trainer_version, **settings)
+            values = scorers.reference(lambda sequence: sequence.trainer_version, **settings)
             pair = (values, self.t)
         else:
             values = self._trainer(settings, scorers)
@@ -281,7 +281,9 @@ class _Laboratory:
     def _trainer(self, settings: Mapping[str, Any], scorers: Scorers) -> Scores:
         setup = self._setup
         function = setup.trainer or REFERENCE
-        return scorers.forward(function, {**setup.trainer_settings, **settings}, lambda one: one.trainer_version)
+        return scorers.forward(
+            function, {**setup.trainer_settings, **settings}, lambda sequence: sequence.trainer_version
+        )
 
 
 def _measured(a: Scores, b: Scores, fresh: Fresh) -> Measured:
@@ -293,7 +295,7 @@ def _measured(a: Scores, b: Scores, fresh: Fresh) -> Measured:
 def _safe_already(knob: Knob, settings: Mapping[str, Any], sequences: Sequence[TokenSequence]) -> str | None:
     """Why a knob needs no arm: the engine has its safe value. None: it has another, or it is unknown."""
     for name in knob.sampling:
-        used = {one.sampling.get(name, NEUTRAL[name]) for one in sequences}
+        used = {sequence.sampling.get(name, NEUTRAL[name]) for sequence in sequences}
         return f"already {NEUTRAL[name]:g}" if used == {NEUTRAL[name]} else None
     if knob.name == "head_dtype":
         return "already float32" if settings.get("head_dtype") == "float32" else None

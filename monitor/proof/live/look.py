@@ -220,10 +220,10 @@ def _affordable(usable: Sequence[Candidate], settings: ProbeSettings, sampled: i
     """
     left = settings.share * sampled - scored
     chosen: list[Candidate] = []
-    for one in usable:
-        if one.tokens + 1 <= left and len(chosen) < settings.sequences:
-            chosen.append(one)
-            left -= one.tokens + 1
+    for candidate in usable:
+        if candidate.tokens + 1 <= left and len(chosen) < settings.sequences:
+            chosen.append(candidate)
+            left -= candidate.tokens + 1
     return chosen
 
 
@@ -258,7 +258,7 @@ def _scored(
 
 def _fitting(model: Model, chosen: Sequence[Candidate]) -> list[Candidate]:
     """Those that leave room for the token which the engine has to sample."""
-    return [one for one in chosen if model.longest is None or one.tokens < model.longest]
+    return [candidate for candidate in chosen if model.longest is None or candidate.tokens < model.longest]
 
 
 def _measured(result: Look, scores: Sequence[_Scored]) -> Look:
