@@ -35,7 +35,7 @@ from logprobe.app.text.gaps import (
 )
 from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, waiting_segments
 from logprobe.collectors.errors import LogprobeError
-from logprobe.collectors.integrations.known import FRAMEWORKS, HOOKS_VARIABLE, Framework
+from logprobe.collectors.integrations.frameworks import FRAMEWORKS, HOOKS_VARIABLE, Framework
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 
@@ -46,10 +46,10 @@ _LIMITS: Final = {"verl": "VERL_USE_EXTERNAL_PLUGINS", "SGLang": "SGLANG_PLUGINS
 
 def framework_lines(environment: Mapping[str, str] = os.environ) -> Iterator[Line]:
     """(level, text, remedy) for each known framework that is installed here."""
-    found = [
+    present = [
         (framework, installed) for framework in FRAMEWORKS if (installed := _installed_version(framework.distributions))
     ]
-    for framework, version in found:
+    for framework, version in present:
         level, text, remedy = _state(framework, environment)
         verified = any(version.startswith(prefix) for prefix in framework.verified)
         unknown = (
@@ -62,7 +62,7 @@ def framework_lines(environment: Mapping[str, str] = os.environ) -> Iterator[Lin
             f"{framework.name} {version}: {text}{unknown}",
             remedy,
         )
-    if not found:
+    if not present:
         yield "note", "training frameworks: none that logprobe knows is installed here", ""
 
 
@@ -168,9 +168,9 @@ def _installed() -> Iterator[Finding]:
     where = f"Python {platform.python_version()} on {platform.system()} {platform.machine()} ({sys.executable})"
     yield Finding("installed", "ok", f"logprobe {_version('logprobe') or 'from a checkout'}, {where}")
     for name, (distributions, purpose) in _PACKAGES.items():
-        found = [(each, _version(each)) for each in distributions if _version(each)]
-        if found:
-            yield Finding("installed", "ok", f"{found[0][0]} {found[0][1]} ({purpose})")
+        versions = [(distribution, _version(distribution)) for distribution in distributions if _version(distribution)]
+        if versions:
+            yield Finding("installed", "ok", f"{versions[0][0]} {versions[0][1]} ({purpose})")
         elif name in _REQUIRED:
             yield Finding("installed", "problem", f"{name} is missing ({purpose})", "pip install logprobe")
         else:
@@ -325,11 +325,11 @@ def _gaps(reader: Any) -> Iterator[Finding]:
 def _losses(reader: Any, home: Path) -> Iterator[Finding]:
     for run in queries.app_runs(reader)["run"].to_pylist():
         problems = queries.cli_problems(reader, run=run).to_pylist()
-        found = [*dropped(problems), *unannounced(problems)]
+        losses = [*dropped(problems), *unannounced(problems)]
         sent, behind = (reader.read(name, run=run).to_pylist()[0] for name in ("cli_sent", "cli_behind"))
         if (missing := gone(sent, waiting_segments(home, run), behind["quarantined"])) is not None:
-            found.append(missing)
-        for text, remedy in found:
+            losses.append(missing)
+        for text, remedy in losses:
             yield Finding("runs", "problem", f"{run}: {text}", remedy)
 
 

@@ -12,9 +12,9 @@ from spool_contents import by_sample, health_events
 
 from logprobe.app import doctor
 from logprobe.app.cli import main
-from logprobe.collectors.integrations import known
+from logprobe.collectors.integrations import frameworks
 
-SITE = Path(known.__file__).with_name("site")
+SITE = Path(frameworks.__file__).with_name("site")
 # AReaL's module by name and signature; numpy arrays would not do, so the child needs torch.
 ACTOR = """
 class PPOActor:

@@ -24,7 +24,7 @@ def _run_hidden() -> None:
 _run_hidden()
 if os.environ.get("LOGPROBE_HOOKS") == "1":
     try:
-        from logprobe.collectors.integrations.known import install_if_wanted
+        from logprobe.collectors.integrations.frameworks import install_if_wanted
     except ImportError:  # another environment, without logprobe
         pass
     else:
