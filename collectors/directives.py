@@ -195,13 +195,13 @@ class DirectiveFile:
     def _trusted_content(self) -> bytes | None:
         """What no one else can have written. Without a signature the file's owner is all there is to go by."""
         try:
-            data, found = self._bytes_and_owner()
+            data, status = self._bytes_and_owner()
         except FileNotFoundError:
             return None
         owners = {0, os.geteuid(), self._folder.parent.stat().st_uid}
-        if found.st_uid not in owners or found.st_mode & _OTHERS_WRITE:
+        if status.st_uid not in owners or status.st_mode & _OTHERS_WRITE:
             raise DirectiveError(
-                f"{self.path} belongs to user {found.st_uid} or can be changed by others; unsigned directives are accepted only if the home's "
+                f"{self.path} belongs to user {status.st_uid} or can be changed by others; unsigned directives are accepted only if the home's "
                 "owner wrote them: let the service alone write there, or sign them (docs/auto-mis.md)"
             )
         return data
@@ -209,10 +209,10 @@ class DirectiveFile:
     def _bytes_and_owner(self) -> tuple[bytes, os.stat_result]:
         """Never through a link, never waiting for a pipe, never more than a document can have."""
         with open_no_follow(self.path) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", str(self.path))
-            return file.read(_MOST_BYTES), found
+            return file.read(_MOST_BYTES), status
 
     def write(self, directives: Directives, key: bytes | None) -> None:
         """Replaces the file; a reader sees the old or the new one, also after a crash. Raises `OSError`."""

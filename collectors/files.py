@@ -43,10 +43,10 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 def stamp_of(path: Path) -> tuple[int, int, int] | None:
     """Another one whenever the file was written or replaced; None: there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def below(folder: Path, depth: int) -> tuple[list[Path], list[Path]]:
@@ -60,7 +60,7 @@ def below(folder: Path, depth: int) -> tuple[list[Path], list[Path]]:
     if depth == 1:
         return paths, []
     parts = [below(path, depth - 1) for path in paths]
-    return [path for found, _ in parts for path in found], [path for _, unlisted in parts for path in unlisted]
+    return [path for listed, _ in parts for path in listed], [path for _, unlisted in parts for path in unlisted]
 
 
 def is_gone(path: Path) -> bool:

@@ -99,7 +99,7 @@ def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
     >>> places("model.norm.weight", (64,)), places("lm_head.weight", (512, 64))
     ((0, 1, 64), (90, 511, 64))
     """
-    size = int(np.prod([int(each) for each in shape], dtype=np.int64))
+    size = int(np.prod([int(length) for length in shape], dtype=np.int64))
     count = min(VALUES, size)
     step = max(1, size // max(count, 1))
     step -= step > 1 and step % 2 == 0  # odd: an even step through rows of even length would stay in few columns
@@ -109,29 +109,29 @@ def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
 def values_of(wanted: Sequence[tuple[Any, int, int, int]]) -> Floats:
     """Values [tensors, VALUES] of tensors or arrays, each with a first place, a step and a count; what is short ends
     with zeros."""
-    found = np.zeros((len(wanted), VALUES), np.float32)
+    sampled = np.zeros((len(wanted), VALUES), np.float32)
     on_device = [index for index, (tensor, *_) in enumerate(wanted) if torch_bridge.on_device(tensor)]
     for index, (tensor, start, step, count) in enumerate(wanted):
         if not torch_bridge.on_device(tensor):
             array = tensor if isinstance(tensor, np.ndarray) else torch_bridge.view(tensor)
-            found[index, :count] = widened(array.reshape(-1)[start : start + step * (count - 1) + 1 : step])
+            sampled[index, :count] = widened(array.reshape(-1)[start : start + step * (count - 1) + 1 : step])
     if on_device:
         joined = sampled_together([wanted[index] for index in on_device]).cpu()
-        place(found, on_device, [wanted[index][3] for index in on_device], torch_bridge.view(joined))
-    return found
+        place(sampled, on_device, [wanted[index][3] for index in on_device], torch_bridge.view(joined))
+    return sampled
 
 
 def sampled_together(wanted: Sequence[tuple[Any, int, int, int]]) -> Any:
     """The wanted values of tensors on a device, one after the other in one new float32 tensor there; nothing waits for
     it."""
-    return torch_bridge.joined([_strided(*each) for each in wanted])
+    return torch_bridge.joined([_strided(*piece) for piece in wanted])
 
 
-def place(found: Floats, rows: Sequence[int], counts: Sequence[int], values: NDArray[Any]) -> None:
+def place(sampled: Floats, rows: Sequence[int], counts: Sequence[int], values: NDArray[Any]) -> None:
     """Puts values that came one after the other into their rows."""
     start = 0
     for row, count in zip(rows, counts, strict=True):
-        found[row, :count] = values[start : start + count]
+        sampled[row, :count] = values[start : start + count]
         start += count
 
 
@@ -163,8 +163,8 @@ def rounded(values: Floats, dtype: str) -> Bits:
 def hashes(bits: Bits) -> Bits:
     """A hash per row [tensors, VALUES]."""
     mixed: NDArray[np.uint64] = (bits.astype(np.uint64) * _FACTORS).sum(axis=1, dtype=np.uint64)
-    found: Bits = (mixed >> np.uint64(32)).astype(np.uint32)
-    return found
+    hashed: Bits = (mixed >> np.uint64(32)).astype(np.uint32)
+    return hashed
 
 
 def _can_be_sampled(tensor: Any) -> bool:
@@ -175,5 +175,5 @@ def _can_be_sampled(tensor: Any) -> bool:
 
 def sampleable(tensor: Any) -> bool:
     """Whether values of a tensor can be taken without copying the rest of it."""
-    known = str(tensor.dtype) in {f"torch.{name}" for name in (*DTYPES, "float64")}
-    return known and not tensor.is_meta and tensor.numel() >= FEWEST and bool(tensor.is_contiguous())
+    supported = str(tensor.dtype) in {f"torch.{name}" for name in (*DTYPES, "float64")}
+    return supported and not tensor.is_meta and tensor.numel() >= FEWEST and bool(tensor.is_contiguous())

@@ -181,7 +181,7 @@ def _storable(number: object) -> int | None:
 
 @dataclass(slots=True)
 class _Events:
-    known: set[_Kind] = field(default_factory=set)
+    kinds: set[_Kind] = field(default_factory=set)
     waiting: dict[_Kind, Problem] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     last_report: dict[_Kind, float] = field(default_factory=dict)
@@ -191,8 +191,8 @@ class _Events:
     def kind(self, event: str, severity: str, component: str | None) -> _Kind:
         """What an occurrence counts as: a warning that follows an info of the same event is not one more info."""
         kind = (event, severity, component)
-        if kind in self.known or len(self.known) < _MOST_KINDS:
-            self.known.add(kind)
+        if kind in self.kinds or len(self.kinds) < _MOST_KINDS:
+            self.kinds.add(kind)
             return kind
         return "other", severity if severity in _LEVELS else "warning", None
 

@@ -47,8 +47,8 @@ class JsonLines:
             data = file.read()
         complete = data[: data.rfind(b"\n") + 1]  # a line may still be on its way
         self._offset += len(complete)
-        found = [self._parsed(line) for line in complete.splitlines()]
-        return [document for document in found if document is not None]
+        documents = [self._parsed(line) for line in complete.splitlines()]
+        return [document for document in documents if document is not None]
 
     def _parsed(self, line: bytes) -> dict[str, Any] | None:
         try:

@@ -134,7 +134,7 @@ def _add_list(call: Call, value: Any) -> None:
     items = arrays.host_list("routes", value, call.sequences)
     given = [item is not None for item in items]
     pieces = [arrays.as_piece("routes", item) for item in items if item is not None]
-    lengths = [(length,) for length, known in zip(call.lengths or [], given, strict=True) if known]
+    lengths = [(length,) for length, present in zip(call.lengths or [], given, strict=True) if present]
     _check(pieces, lengths)
     call.parts.append(_RoutesPart(pieces))
     call.values["routes_given"] = given

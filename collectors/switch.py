@@ -187,7 +187,7 @@ class _Watch:
 
     def _look(self) -> None:
         try:
-            found = self._source.read()
+            directives = self._source.read()
         except (DirectiveError, ConfigurationError) as error:
             if isinstance(error, ConfigurationError) and not self._looked.is_set():
                 self.unusable = error
@@ -197,18 +197,18 @@ class _Watch:
                 "directive_unreachable", f"directives cannot be read ({error}); the last ones stay active"
             )
         else:
-            self._take(found)
+            self._take(directives)
 
-    def _take(self, found: Directives) -> None:
-        if found.stopped:
+    def _take(self, directives: Directives) -> None:
+        if directives.stopped:
             self.directives = replace(self.directives, stopped=True)
-        elif found.version < self.directives.version:  # an old copy, whoever put it there
+        elif directives.version < self.directives.version:  # an old copy, whoever put it there
             self.problems.count(
                 "directive_refused",
-                f"directives went back from version {self.directives.version} to {found.version}; the newer ones stay active",
+                f"directives went back from version {self.directives.version} to {directives.version}; the newer ones stay active",
             )
         else:
-            self.directives = found
+            self.directives = directives
 
 
 class _Problems:
@@ -228,8 +228,8 @@ class _Problems:
             LOGGER.warning("%s", message)
 
     def counts(self) -> Problems:
-        known = self.health.counts()
-        return {"problems": known["problems"], "last_error": known["last_error"]}
+        counts = self.health.counts()
+        return {"problems": counts["problems"], "last_error": counts["last_error"]}
 
 
 def _source(home: str | os.PathLike[str] | None, run: str | None) -> tuple[Source, str]:

@@ -133,15 +133,15 @@ class Timeline:
         if not times:
             return []
         with self._lock:
-            known = list(self._times)
-        found = []
+            changes = list(self._times)
+        decisions = []
         start = 0
         while start < len(times):
-            place = bisect_right(known, times[start])
-            end = len(times) if place == len(known) else bisect_left(times, known[place], start)
-            found.append(Decision(end, known[place - 1] if place else None, times[end - 1]))
+            index = bisect_right(changes, times[start])
+            end = len(times) if index == len(changes) else bisect_left(times, changes[index], start)
+            decisions.append(Decision(end, changes[index - 1] if index else None, times[end - 1]))
             start = end
-        return found
+        return decisions
 
     def unbroken(self, since: float, until: float) -> bool:
         """Whether nothing happened to the weights from `since` to `until`, both included, as far as is known now."""

@@ -114,8 +114,8 @@ def row_any(xp: Namespace, flags_BT: Array) -> Array:
 def row_extreme(xp: Namespace, values_BT: Array, valid_BT: Array, *, largest: bool, empty: float) -> Array:
     """Maximum or minimum over each sequence's valid tokens [B, 1]; `empty` where there is none."""
     chosen = where(xp, valid_BT, values_BT, float("-inf") if largest else float("inf"))
-    found = (xp.max if largest else xp.min)(chosen, axis=-1, keepdims=True)
-    return where(xp, row_any(xp, valid_BT), found, empty)
+    of_rows = (xp.max if largest else xp.min)(chosen, axis=-1, keepdims=True)
+    return where(xp, row_any(xp, valid_BT), of_rows, empty)
 
 
 def extreme(xp: Namespace, values: Array, valid: Array, *, largest: bool) -> Array:

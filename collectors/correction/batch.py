@@ -126,16 +126,16 @@ def _layout_of(name: str, value: Any) -> Layout:
 def _namespace(given: Mapping[str, Any], mask: Any, advantages: Any) -> Namespace:
     """The one library that all arrays are of."""
     named = {**given, "mask": mask, "advantages": advantages}
-    found: dict[str, tuple[str, Namespace]] = {}
+    namespaces: dict[str, tuple[str, Namespace]] = {}
     for name, value in named.items():
         for array in value if is_list(value) else [value]:
             if array_api_compat.is_numpy_array(array) or array_api_compat.is_torch_array(array):
                 xp = array_api_compat.array_namespace(array)
-                found.setdefault(xp.__name__, (name, xp))
-    if len(found) > 1:
-        names = " and ".join(f"{name} is of {key.rpartition('.')[2]}" for key, (name, _) in found.items())
+                namespaces.setdefault(xp.__name__, (name, xp))
+    if len(namespaces) > 1:
+        names = " and ".join(f"{name} is of {key.rpartition('.')[2]}" for key, (name, _) in namespaces.items())
         raise InputError(f"numpy arrays and torch tensors cannot be mixed: {names}; convert one side")
-    (only,) = found.values()
+    (only,) = namespaces.values()
     return only[1]
 
 

@@ -161,11 +161,11 @@ class CorrectionConfig:
 
     @classmethod
     def _require_known(cls, names: Mapping[str, Any]) -> None:
-        known = [entry.name for entry in fields(cls)]
+        allowed = [entry.name for entry in fields(cls)]
         for name in names:
-            if name not in known:
-                close = difflib.get_close_matches(str(name), known, n=1)
-                meant = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            if name not in allowed:
+                close = difflib.get_close_matches(str(name), allowed, n=1)
+                meant = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(allowed)}"
                 raise ConfigurationError(f"a correction has no field {name!r}; {meant}")
 
 

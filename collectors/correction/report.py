@@ -50,12 +50,12 @@ class Packed:
         thread."""
         if self._compute is None:
             return
-        found, self._compute = self._compute(), None
-        arrays = list(found.values())
+        report, self._compute = self._compute(), None
+        arrays = list(report.values())
         xp = array_api_compat.array_namespace(arrays[0])
         device = array_api_compat.device(arrays[0])
         wide = xp.float32 if str(device).startswith("mps") else xp.float64
-        self._names, self._values = tuple(found), xp.stack([xp.astype(array, wide) for array in arrays])
+        self._names, self._values = tuple(report), xp.stack([xp.astype(array, wide) for array in arrays])
         if getattr(self._values, "is_cuda", False):
             self._event = sys.modules["torch"].cuda.Event()
             self._event.record()

@@ -85,7 +85,7 @@ class Session:
                 names = [path.name for path in Path(settings.output_dir).iterdir()]
             except FileNotFoundError:  # nothing was saved yet
                 names = []
-            there = frozenset(int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)))
+            there = frozenset(int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name)))
             for step in sorted(self._there - there):
                 self._recorder.checkpoint(step, deleted=True)
             self._there = there
@@ -99,17 +99,17 @@ def session(recorder: Recorder) -> Any:
     """A callback of the Hugging Face trainer that makes a `Session` known to it."""
     from transformers import TrainerCallback  # noqa: PLC0415 - whoever has a trainer has loaded it
 
-    known = Session(recorder)
+    listener = Session(recorder)
 
     class Callback(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-            known.on_train_begin(args, state)
+            listener.on_train_begin(args, state)
 
         def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-            known.on_save(args, state)
+            listener.on_save(args, state)
 
         def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-            known.on_train_end(args, state)
+            listener.on_train_end(args, state)
 
     return Callback()
 

@@ -27,7 +27,7 @@ class _Finder:
         if name not in self.waiting:
             return None
         others = (finder for finder in list(sys.meta_path) if finder is not self and hasattr(finder, "find_spec"))
-        spec = next((found for finder in others if (found := finder.find_spec(name, path, target))), None)
+        spec = next((candidate for finder in others if (candidate := finder.find_spec(name, path, target))), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             with Guard(self.health, f"import of {name}"):
                 self._follow(name, spec.loader)

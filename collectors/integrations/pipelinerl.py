@@ -190,11 +190,11 @@ def _trained(mask: list[bool], starts: list[int]) -> list[slice]:
     >>> _trained([False, True, True, False, False, True], [0, 3, 5, 6])
     [slice(1, 3, None), slice(3, 3, None), slice(5, 6, None)]
     """
-    found = []
+    slices = []
     for start, end in itertools.pairwise(starts):
         places = [place for place in range(start, end) if mask[place]] or [start, start - 1]
-        found.append(slice(places[0], places[-1] + 1))
-    return found
+        slices.append(slice(places[0], places[-1] + 1))
+    return slices
 
 
 def _chosen(logits: Any, tokens: Any, temperature: float) -> Any:

@@ -165,15 +165,15 @@ def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) ->
 
 def _configuration(trainer: Any) -> dict[str, object]:
     config = trainer.cfg
-    known = {
+    settings = {
         f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
     }
-    temperature = known.get("trainer.algorithm.temperature")
+    temperature = settings.get("trainer.algorithm.temperature")
     document = {
         "framework": "skyrl",
         "framework_version": version_of("skyrl"),
         "trainer": type(trainer).__name__,
-        "temperature": known["generator.sampling_params.temperature"] if temperature is None else temperature,
-        "compute_dtype": {True: "bfloat16", False: "float32"}.get(known["trainer.bf16"]),
+        "temperature": settings["generator.sampling_params.temperature"] if temperature is None else temperature,
+        "compute_dtype": {True: "bfloat16", False: "float32"}.get(settings["trainer.bf16"]),
     }
-    return document | {name: value for name, value in known.items() if isinstance(value, str | int | float)}
+    return document | {name: value for name, value in settings.items() if isinstance(value, str | int | float)}

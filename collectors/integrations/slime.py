@@ -57,10 +57,10 @@ class Adapter:
         new = self._process.recorder is None
         recorder = self._process.start(run=getattr(args, "wandb_group", None) or self.framework)
         if recorder is not None and new:
-            known = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name, None) is not None}
-            document = {"framework": self.framework, "temperature": known.get("rollout_temperature"), **known}
+            settings = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name, None) is not None}
+            document = {"framework": self.framework, "temperature": settings.get("rollout_temperature"), **settings}
             dtype = {(True, False): "bfloat16", (False, True): "float16"}.get(
-                (bool(known.get("bf16")), bool(known.get("fp16")))
+                (bool(settings.get("bf16")), bool(settings.get("fp16")))
             )
             recorder.config(document | ({"compute_dtype": dtype} if dtype else {}), kind="trainer_config")
             recorder.report("self_test", f"{self.framework} is recorded", component=self.framework)

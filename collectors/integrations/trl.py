@@ -339,11 +339,11 @@ class _Watch:
         settings, names = self._trainer.args, [*_NEEDED, "advantages"]
         if any(owner.__name__ == "RLOOTrainer" for owner in type(self._trainer).__mro__):
             return [*names, "old_logps"]
-        each = getattr(settings, "steps_per_generation", 1) * getattr(settings, "num_iterations", 1)
+        interval = getattr(settings, "steps_per_generation", 1) * getattr(settings, "num_iterations", 1)
         weighted = getattr(settings, "use_vllm", False) and getattr(settings, _OWN_CORRECTION, False)
         if weighted:
             names.append("sampling_per_token_logps")
-        if weighted or getattr(settings, "gradient_accumulation_steps", 1) % each:
+        if weighted or getattr(settings, "gradient_accumulation_steps", 1) % interval:
             names.append("old_per_token_logps")
         return [*names, "ref_per_token_logps"] if getattr(settings, "beta", 0.0) else names
 

@@ -88,7 +88,7 @@ class AsyncWatch:
         version = int(self._trainer.model_version) + 1
         self._updates[version] = (self._optimizer_step, time.time())
         oldest = version - int(getattr(self._trainer.args, "max_staleness", 0)) - 1
-        self._updates = {each: update for each, update in self._updates.items() if each >= oldest}
+        self._updates = {number: update for number, update in self._updates.items() if number >= oldest}
         # What TRL drops as too old comes into no batch.
         self._sampled = {key: sampled for key, sampled in self._sampled.items() if sampled[1] >= oldest}
 

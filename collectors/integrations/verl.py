@@ -408,16 +408,16 @@ def _bypassed(trainer: Any) -> bool:
 def _configuration(trainer: Any) -> dict[str, object]:
     """The trainer's configuration document; names of nested settings are joined by dots."""
     config = trainer.config
-    known = {
+    settings = {
         f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names
     }
-    correction = known.pop("algorithm.rollout_correction")
-    known |= {f"algorithm.rollout_correction.{name}": value for name, value in dict(correction or {}).items()}
+    correction = settings.pop("algorithm.rollout_correction")
+    settings |= {f"algorithm.rollout_correction.{name}": value for name, value in dict(correction or {}).items()}
     return {
         "framework": "verl",
         "framework_version": version_of("verl"),
         "trainer": type(trainer).__name__,
         "temperature": setting_of(config, "actor_rollout_ref.rollout.temperature"),
         "compute_dtype": setting_of(config, "actor_rollout_ref.actor.fsdp_config.dtype"),
-        **{name: value for name, value in known.items() if value is not None},
+        **{name: value for name, value in settings.items() if value is not None},
     }

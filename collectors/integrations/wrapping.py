@@ -48,8 +48,8 @@ def missing_keys(batch: Any, expected: Sequence[str]) -> list[str]:
     """Which of the keys, or attributes, that a framework's batch has are not there: a later version has renamed or
     dropped them."""
     if callable(getattr(batch, "keys", None)):
-        known = set(batch.keys())  # a TensorDict refuses `in`
-        return [name for name in expected if name not in known]
+        keys = set(batch.keys())  # a TensorDict refuses `in`
+        return [name for name in expected if name not in keys]
     return [name for name in expected if not hasattr(batch, name)]
 
 
@@ -72,10 +72,10 @@ def _problem(host: object, name: str, parameters: tuple[str, ...]) -> str | None
     method, owner = getattr(host, name, None), _name_of(host)
     if not callable(method):
         return f"{owner} has no method {name}"
-    known = _signature(host, name).parameters
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in known.values()):
+    accepted = _signature(host, name).parameters
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in accepted.values()):
         return None
-    missing = [parameter for parameter in parameters if parameter not in known]
+    missing = [parameter for parameter in parameters if parameter not in accepted]
     return f"{owner}.{name} has no parameter {', '.join(missing)}" if missing else None
 
 
@@ -85,10 +85,10 @@ def _signature(host: Any, name: str) -> inspect.Signature:
     if isinstance(host, ModuleType) or not any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()):
         return own
     for owner in (host if isinstance(host, type) else type(host)).__mro__:
-        found = inspect.signature(vars(owner)[name]) if callable(vars(owner).get(name)) else own
-        if not any(p.kind is p.VAR_POSITIONAL for p in found.parameters.values()):
-            parameters = list(found.parameters.values())
-            return found if isinstance(host, type) else found.replace(parameters=parameters[1:])
+        signature = inspect.signature(vars(owner)[name]) if callable(vars(owner).get(name)) else own
+        if not any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+            parameters = list(signature.parameters.values())
+            return signature if isinstance(host, type) else signature.replace(parameters=parameters[1:])
     return own
 
 

@@ -179,12 +179,12 @@ class Exchange:
     def follow(self, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
         """Takes over what the service says; → seconds until the next call. Raises `OSError`, `ValueError`, `TypeError`
         or `KeyError`."""
-        for run, found in dict(answer["runs"]).items():
+        for run, news in dict(answer["runs"]).items():
             if run not in asked["runs"] or not self._asks(run):
                 continue
             self._marks[run].acknowledged(len(asked["runs"][run]["marks"]))
-            self._marks[run].take([str(line) for line in found["marks"]], int(found["cursor"]))
-            follow_directives(self._home, run, found.get("directives"), stopped=found.get("stopped") is not False)
+            self._marks[run].take([str(line) for line in news["marks"]], int(news["cursor"]))
+            follow_directives(self._home, run, news.get("directives"), stopped=news.get("stopped") is not False)
         for run in self._known.intersection(
             map(str, answer.get("stopped", ()))
         ):  # also of runs that are asked about later
@@ -220,15 +220,15 @@ def _text(path: Path) -> str | None:
 
 def _marked_runs(home: Path) -> list[tuple[str, float]]:
     """Runs that have marks, and when the newest was made."""
-    found = []
+    marked = []
     with suppress(OSError), os.scandir(home / "versions") as entries:
         for entry in entries:
             if entry.name.endswith(".jsonl"):
                 with suppress(OSError):
-                    found.append(
+                    marked.append(
                         (run_name(entry.name.removesuffix(".jsonl")), entry.stat(follow_symlinks=False).st_mtime)
                     )
-    return found
+    return marked
 
 
 def read_lines(file: Path, offset: int, most: int = 1 << 20) -> tuple[list[str], int]:
@@ -324,7 +324,7 @@ class SpoolQueue:
 
     def waiting(self) -> list[Waiting]:
         """Everything that waits, oldest first, segments of one writer in the order of their numbers."""
-        found: list[Waiting] = []
+        segments: list[Waiting] = []
         unread: list[OSError] = []
         lengths: dict[str, Length] = {}
         for run in _folders(self._spool, unread):
@@ -333,14 +333,14 @@ class SpoolQueue:
             writers = _folders(Path(run.path), unread)
             for writer in writers:
                 length.touched = max(length.touched, _modified(writer))
-                found += _segments(Path(writer.path), unread)
+                segments += _segments(Path(writer.path), unread)
             if not writers:
                 _remove_abandoned(Path(run.path))
         self.unread = f"the spool cannot be read: {unread[0]}" if unread else None
-        found.sort(key=lambda waiting: (waiting.modified, waiting.name))
-        _count(lengths, found)
+        segments.sort(key=lambda waiting: (waiting.modified, waiting.name))
+        _count(lengths, segments)
         self._lengths = lengths
-        return found
+        return segments
 
     def lengths(self) -> dict[str, Length]:
         """Of each run that has a folder here, as `waiting` saw it last. Safe from any thread."""
@@ -360,8 +360,8 @@ class SpoolQueue:
         return target
 
 
-def _count(lengths: Mapping[str, Length], found: Iterable[Waiting]) -> None:
-    for waiting in found:  # oldest first
+def _count(lengths: Mapping[str, Length], segments: Iterable[Waiting]) -> None:
+    for waiting in segments:  # oldest first
         length = lengths[waiting.where.run]
         length.segments += 1
         length.nbytes += waiting.nbytes
@@ -375,10 +375,10 @@ def _modified(folder: os.DirEntry[str]) -> float:
 
 
 def _folders(folder: Path, unread: list[OSError]) -> list[os.DirEntry[str]]:
-    found: list[os.DirEntry[str]] = []
+    folders: list[os.DirEntry[str]] = []
     with _noted(unread), os.scandir(folder) as entries:
-        found += [entry for entry in entries if entry.is_dir(follow_symlinks=False) and _is_text(entry.name)]
-    return found
+        folders += [entry for entry in entries if entry.is_dir(follow_symlinks=False) and _is_text(entry.name)]
+    return folders
 
 
 @contextmanager
@@ -402,13 +402,13 @@ def _segments(folder: Path, unread: list[OSError]) -> list[Waiting]:
         listed += entries
     if not listed:
         _remove_abandoned(folder)
-    found = []
+    segments = []
     for entry in listed:
         with suppress(OSError, SegmentError):  # gone, or no segment: nothing that could be sent
             status = entry.stat(follow_symlinks=False)
             if entry.is_file(follow_symlinks=False):
-                found.append(Waiting(SegmentPath.parse(Path(entry.path)), status.st_size, status.st_mtime))
-    return found
+                segments.append(Waiting(SegmentPath.parse(Path(entry.path)), status.st_size, status.st_mtime))
+    return segments
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -126,20 +126,20 @@ class Relay:
                 continue
             quiet_since = None
             now = time.monotonic()
-            ready = [(lane, found) for lane, found in due if lane.next <= now]
-            for lane, found in ready:
-                lane.next = time.monotonic() + self._attempt(lane, found)
+            ready = [(lane, batch) for lane, batch in due if lane.next <= now]
+            for lane, segments in ready:
+                lane.next = time.monotonic() + self._attempt(lane, segments)
             pause = max(min(lane.next for lane, _ in due) - time.monotonic(), 0.0)
             self._stop.wait(min(pause, _PATIENT_SECONDS) if self._routes.elsewhere() else pause)
 
     def _due(self, waiting: Sequence[Waiting]) -> list[tuple[_Lane, list[Waiting]]]:
         """What may be sent, by the service that it goes to, each oldest first."""
-        found: dict[str, list[Waiting]] = {}
-        for each in waiting:
-            address = self._routes.of(each.where.run)
-            if not self._lane(address).shipper.is_denied(each.where.run):
-                found.setdefault(address, []).append(each)
-        return [(self._lane(address), segments) for address, segments in found.items()]
+        by_address: dict[str, list[Waiting]] = {}
+        for segment in waiting:
+            address = self._routes.of(segment.where.run)
+            if not self._lane(address).shipper.is_denied(segment.where.run):
+                by_address.setdefault(address, []).append(segment)
+        return [(self._lane(address), segments) for address, segments in by_address.items()]
 
     def _lane(self, address: str) -> _Lane:
         if address not in self._lanes:
@@ -158,7 +158,7 @@ class Relay:
             self._routes.failed(lane.address)
             return self._trouble("unreachable", str(error), lane.backoff.failed())
         self._settle(shipped)
-        for run in {each.where.run for each, _ in shipped.denied}:
+        for run in {segment.where.run for segment, _ in shipped.denied}:
             self._routes.denied(run, lane.address)
         if shipped.later is not None:
             return self._trouble("later", f"the service takes nothing now: {shipped.later}", lane.backoff.failed())
@@ -235,7 +235,7 @@ class Relay:
     def _exchange_with_others(self) -> None:
         with self._starting:
             for address in self._routes.elsewhere() - {
-                each for each, thread in self._exchanging.items() if thread.is_alive()
+                served for served, thread in self._exchanging.items() if thread.is_alive()
             }:
                 thread = threading.Thread(
                     target=self._keep_in_step, args=(address,), name="logprobe-relay-sync", daemon=True
@@ -349,8 +349,8 @@ class RunNotes:
                 self._put(run, self._queue_record(self._longest.pop(run), problem))
 
     def _keep_longest(self, run: str, document: QueueLength) -> None:
-        known = self._longest.get(run)
-        if known is None or (document["oldest_seconds"] or 0.0) >= (known["oldest_seconds"] or 0.0):
+        longest = self._longest.get(run)
+        if longest is None or (document["oldest_seconds"] or 0.0) >= (longest["oldest_seconds"] or 0.0):
             self._longest[run] = document
 
     def _queue_record(self, length: QueueLength, problem: str | None) -> Problem:
@@ -418,7 +418,7 @@ class Shipper:
         sent again.
         """
         batch = _first(waiting)
-        size = sum(each.nbytes for each in batch)
+        size = sum(segment.nbytes for segment in batch)
         started = time.monotonic()
         writer, answers = self._connection.upload(_LEAST_SECONDS + size / _SLOWEST)
         before = self.counts.sent
@@ -489,9 +489,9 @@ class Shipper:
 def _first(waiting: Sequence[Waiting]) -> list[Waiting]:
     batch: list[Waiting] = []
     size = 0
-    for each in waiting:
-        batch.append(each)
-        size += each.nbytes
+    for segment in waiting:
+        batch.append(segment)
+        size += segment.nbytes
         if size >= protocol.BATCH_BYTES or len(batch) >= protocol.BATCH_SEGMENTS:
             break
     return batch

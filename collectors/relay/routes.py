@@ -40,9 +40,9 @@ class Routes:
         self._taken: dict[str, str] = {}  # run → address of the service that has answered about it
         self._resting: dict[str, float] = {}  # address → until, on the monotonic clock
         with suppress(OSError, ValueError, LookupError, TypeError), self._file.open("rb") as file:
-            known = json.loads(file.read(_FILE_BYTES))
-            if known["own"] == own:  # else the relay was given another service since, and goes by that
-                self._keep(known, own)
+            kept = json.loads(file.read(_FILE_BYTES))
+            if kept["own"] == own:  # else the relay was given another service since, and goes by that
+                self._keep(kept, own)
 
     def take(self, answer: Mapping[str, Any], address: str) -> None:
         """What a service says of its fleet, if it is in one. `address`: whom it is from. Raises `OSError`."""
@@ -114,13 +114,13 @@ class Routes:
 def fleet_of(answer: Mapping[str, Any], address: str) -> tuple[list[str], dict[str, str]]:
     """The addresses of a fleet's services and of those that have the runs that were asked about, as `address` says;
     empty: it is in no fleet."""
-    said = answer.get("fleet")
-    if not isinstance(said, dict):
+    fleet = answer.get("fleet")
+    if not isinstance(fleet, dict):
         return [], {}
-    services, runs = said.get("services"), said.get("runs")
-    listed = dict.fromkeys(each for each in services if _is_address(each)) if isinstance(services, list) else {}
-    found = {run: address if at is None else at for run, at in runs.items()} if isinstance(runs, dict) else {}
-    return list(listed)[:_SERVICES], {run: at for run, at in found.items() if _is_address(at)}
+    services, runs = fleet.get("services"), fleet.get("runs")
+    listed = dict.fromkeys(where for where in services if _is_address(where)) if isinstance(services, list) else {}
+    addresses = {run: address if at is None else at for run, at in runs.items()} if isinstance(runs, dict) else {}
+    return list(listed)[:_SERVICES], {run: at for run, at in addresses.items() if _is_address(at)}
 
 
 def _is_address(value: Any) -> bool:

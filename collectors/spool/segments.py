@@ -177,11 +177,11 @@ def _conform(where: SegmentPath, table: pa.Table) -> pa.Table:
     there = dict(zip(table.column_names, table.columns, strict=True))
     columns = []
     for field in schema:
-        found = _widened(there[field.name], field.type) if field.name in there else pa.nulls(table.num_rows, field.type)
-        if found.type != field.type:
-            text = f"{where.path}: column {field.name!r} is {found.type}, not {field.type}; another program wrote it"
+        array = _widened(there[field.name], field.type) if field.name in there else pa.nulls(table.num_rows, field.type)
+        if array.type != field.type:
+            text = f"{where.path}: column {field.name!r} is {array.type}, not {field.type}; another program wrote it"
             raise SegmentError("columns", text)
-        columns.append(found)
+        columns.append(array)
     return pa.Table.from_arrays(columns, schema=schema.with_metadata(table.schema.metadata))
 
 

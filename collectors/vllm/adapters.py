@@ -127,20 +127,20 @@ class Adapters:
             number, path = identity = _identity(request)
             end, timeline = self._end_of(adapter, identity), adapter.timeline
             loads = list(self._loads.get(number, ()))
-        found: list[Run] = []
-        while (start := found[-1].end if found else 0) < len(times):
-            place = bisect_right(loads, times[start], key=lambda load: load.moment)
-            load = loads[place - 1] if place else None
-            following = loads[place] if place < len(loads) else None
+        runs: list[Run] = []
+        while (start := runs[-1].end if runs else 0) < len(times):
+            index = bisect_right(loads, times[start], key=lambda load: load.moment)
+            load = loads[index - 1] if index else None
+            following = loads[index] if index < len(loads) else None
             until = min(end, _NEVER if following is None else following.since)
             if load is None or load.path != path or times[start] >= until:
-                known = end > times[start] and following is not None
-                stop = bisect_left(times, following.moment, start + 1) if known and following else len(times)
-                found.append(Run(stop, None, _NEVER, times[stop - 1]))
+                bounded = end > times[start] and following is not None
+                stop = bisect_left(times, following.moment, start + 1) if bounded and following else len(times)
+                runs.append(Run(stop, None, _NEVER, times[stop - 1]))
             else:
                 stop = bisect_left(times, until, start)
-                found += _decided(timeline, load, times, start, stop)
-        return found
+                runs += _decided(timeline, load, times, start, stop)
+        return runs
 
     def _get(self, name: str) -> _Adapter:
         if name not in self._known:
@@ -176,16 +176,16 @@ def spans_of(runs: list[Run]) -> tuple[list[Span], list[Decision]]:
 
 def _decided(timeline: Timeline, load: Load, times: array[float], start: int, stop: int) -> list[Run]:
     """By the marks that may be about `load`, of tokens that were computed with it."""
-    found, first, again = [], start, load.since > _ALWAYS
+    runs, first, again = [], start, load.since > _ALWAYS
     for decision in timeline.decisions(times[start:stop]):
         at, version = decision.at, timeline.at(times[first])
         if again and (at is None or at < load.since):
             at, version = load.since, None
         elif again and at is not None:  # the load makes unknown what was not decided when it came
             at = max(at, load.moment)
-        found.append(Run(start + decision.end, version, at, decision.last, load.content))
+        runs.append(Run(start + decision.end, version, at, decision.last, load.content))
         first = start + decision.end
-    return found
+    return runs
 
 
 def _since(last: Load, load: Load, written: float | None) -> float:

@@ -130,16 +130,16 @@ def _watching_weights(original: Hook) -> Hook:
     return construct
 
 
-def _choosing(known: type) -> Callable[[Hook], Hook]:
+def _choosing(base: type) -> Callable[[Hook], Hook]:
     """An engine with a scheduler that is none of vLLM's own is never attached to; say so."""
 
     def make(original: Hook) -> Hook:
         def get_scheduler_cls(*args: Any, **kwargs: Any) -> Any:
             chosen = original(*args, **kwargs)
-            if not issubclass(chosen, known):
+            if not issubclass(chosen, base):
                 health = Health()
                 with Guard(health, "vllm_plugin.get_scheduler_cls"):
-                    problem = f"its scheduler {chosen.__module__}.{chosen.__qualname__} is no {known.__qualname__}"
+                    problem = f"its scheduler {chosen.__module__}.{chosen.__qualname__} is no {base.__qualname__}"
                     _report_unknown(_recorder(None), [problem])
                 _log(health)
             return chosen
@@ -190,8 +190,8 @@ def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
 
 def _watch_loads(vllm_config: Any, attachment: Attachment) -> list[str]:
     """Loads that pass by the engine core; → what of them cannot be observed."""
-    found = [executor for executor in _EXECUTORS if getattr(executor, "vllm_config", None) is vllm_config]
-    for executor in found:
+    executors = [executor for executor in _EXECUTORS if getattr(executor, "vllm_config", None) is vllm_config]
+    for executor in executors:
         with attachment.guard("vllm_plugin.loads"):
             hook_direct_loads(executor, attachment)
             attachment.executor = weakref.ref(executor)

@@ -80,10 +80,10 @@ def keep_arguments(original: Hook) -> Hook:
     """`EngineArgs.create_engine_config` that leaves word of what was set."""
 
     def create_engine_config(arguments: Any, *args: Any, **kwargs: Any) -> Any:
-        found = _changed(arguments)
+        changed = _changed(arguments)
         config = original(arguments, *args, **kwargs)
-        if found is not None:
-            object.__setattr__(config, _ATTRIBUTE, found)
+        if changed is not None:
+            object.__setattr__(config, _ATTRIBUTE, changed)
         return config
 
     return create_engine_config
@@ -92,8 +92,8 @@ def keep_arguments(original: Hook) -> Hook:
 def arguments(vllm_config: Any) -> dict[str, object] | None:
     """Arguments that differ from their default; None: this engine was not made from arguments, or in a process without
     the plugin."""
-    found = getattr(vllm_config, _ATTRIBUTE, None)
-    return found if isinstance(found, dict) else None
+    kept = getattr(vllm_config, _ATTRIBUTE, None)
+    return kept if isinstance(kept, dict) else None
 
 
 def _changed(given: Any) -> dict[str, object] | None:

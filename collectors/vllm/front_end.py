@@ -67,13 +67,13 @@ def _finish_request(original: Hook) -> Hook:
 
 def _process_outputs(original: Hook) -> Hook:
     def process_outputs(processor: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original(processor, *args, **kwargs)
+        outputs = original(processor, *args, **kwargs)
         ended = processor.__dict__.get("logprobe_ended")
         if ended:
             with Guard(_HEALTH, "vllm_plugin.process_outputs", cost=False):
-                _remember({name: ended[name] for name in found.reqs_to_abort if ended.get(name) is not None})
+                _remember({name: ended[name] for name in outputs.reqs_to_abort if ended.get(name) is not None})
             ended.clear()
-        return found
+        return outputs
 
     return process_outputs
 

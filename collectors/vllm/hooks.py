@@ -130,8 +130,8 @@ def _finish_requests(original: Hook, scheduler: Any, watch: Watch) -> Hook:
 
 def _requests(scheduler: Any, request_ids: str | list[str] | None) -> list[Any]:
     names = list(scheduler.requests) if request_ids is None else request_ids
-    known = (scheduler.requests.get(name) for name in ([names] if isinstance(names, str) else names))
-    return [request for request in known if request is not None]
+    requests = (scheduler.requests.get(name) for name in ([names] if isinstance(names, str) else names))
+    return [request for request in requests if request is not None]
 
 
 def _reset_prefix_cache(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
@@ -153,10 +153,10 @@ def hook_engine_cores() -> list[str]:
     base = getattr(module, "EngineCore", None)
     if base is None:
         return sorted(_ENGINE_HOOKS)
-    found: set[str] = set()
+    hooked: set[str] = set()
     for cls in [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]:
-        found.update(name for name, make in _ENGINE_HOOKS.items() if name in vars(cls) and wrap(cls, name, make))
-    return sorted(set(_ENGINE_HOOKS) - found)
+        hooked.update(name for name, make in _ENGINE_HOOKS.items() if name in vars(cls) and wrap(cls, name, make))
+    return sorted(set(_ENGINE_HOOKS) - hooked)
 
 
 def _watch(engine: Any) -> Watch | None:
@@ -246,8 +246,8 @@ def _adapter_added(watch: Watch, args: tuple[Any, ...]) -> None:
 
 
 def _draft_model(worker: Any) -> list[Any]:
-    found = getattr(worker, "get_draft_model", lambda: None)()
-    return [] if found is None else [found]
+    model = getattr(worker, "get_draft_model", lambda: None)()
+    return [] if model is None else [model]
 
 
 def _notice(owner: Any, names: tuple[str, ...], watch: Watch) -> None:

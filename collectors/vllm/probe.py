@@ -75,12 +75,12 @@ class Probe:
             counted in `health` and gives None.
         """
         with self._recorder.guard("probe"):
-            self._sampled += sum(len(one.token_ids) for output in outputs for one in output.outputs)
+            self._sampled += sum(len(answer.token_ids) for output in outputs for answer in output.outputs)
             chosen = self._affordable(_answers(outputs)) if self._comparable(params) else []
             if chosen:
-                found = _measured(chosen, self._score(chosen))
-                self._recorder.step(step, found)
-                return found
+                gap = _measured(chosen, self._score(chosen))
+                self._recorder.step(step, gap)
+                return gap
         return None
 
     def _comparable(self, params: Any) -> bool:

@@ -32,8 +32,8 @@ def self_test(scheduler: Any) -> list[str]:
     problems = _unknown_methods(scheduler)
     if problems:
         return problems
-    found = [problem for inject in (False, True) for problem in _extraction(scheduler.vllm_config, inject=inject)]
-    return list(dict.fromkeys(found))
+    differences = [problem for inject in (False, True) for problem in _extraction(scheduler.vllm_config, inject=inject)]
+    return list(dict.fromkeys(differences))
 
 
 def _unknown_methods(scheduler: Any) -> list[str]:
@@ -91,7 +91,7 @@ def _differences(capture: Capture, request: Any, params: Any, steps: list[Any], 
     if len(finished) != 1:
         return ["a finished request is not recognised"]
     sequence = finished[0]
-    found = {
+    checks = {
         "token ids": sequence.tokens.tolist() == [11, 12, 13],
         "log-probs": sequence.logprobs.tolist() == [-0.5, -1.5, -2.5],
         "finish reason": sequence.finish_reason == "length",
@@ -99,13 +99,13 @@ def _differences(capture: Capture, request: Any, params: Any, steps: list[Any], 
         "the caller's params": params.logprobs == (None if inject else 0),
     }
     if capture.routes:  # of four positions the first is the prompt's own
-        found["routed experts"] = sequence.routes == fingerprints(_EXPERTS[1:]).tobytes()
+        checks["routed experts"] = sequence.routes == fingerprints(_EXPERTS[1:]).tobytes()
     if inject:
-        found["injection of logprobs=0"] = request.sampling_params.logprobs == 0
-        found["stripping of injected rows"] = all(step.new_logprobs is None for step in steps)
+        checks["injection of logprobs=0"] = request.sampling_params.logprobs == 0
+        checks["stripping of injected rows"] = all(step.new_logprobs is None for step in steps)
     else:
-        found["rows that were asked for"] = all(step.new_logprobs is not None for step in steps)
-    return [f"{what}: not as expected" for what, is_right in found.items() if not is_right]
+        checks["rows that were asked for"] = all(step.new_logprobs is not None for step in steps)
+    return [f"{name}: not as expected" for name, is_right in checks.items() if not is_right]
 
 
 def _slice(rows: Any, start: int, count: int) -> Any:
@@ -115,9 +115,9 @@ def _slice(rows: Any, start: int, count: int) -> Any:
 def _request(params: Any) -> Any:
     from vllm.v1.request import Request  # noqa: PLC0415
 
-    known = {"request_id": "0_a-00000000", "prompt_token_ids": [1, 2], "sampling_params": params}
+    arguments = {"request_id": "0_a-00000000", "prompt_token_ids": [1, 2], "sampling_params": params}
     wanted = inspect.signature(Request).parameters.values()
     for parameter in wanted:  # earlier versions require more; None is a valid value of each
         if parameter.default is inspect.Parameter.empty:
-            known.setdefault(parameter.name, None)
-    return Request(**known)
+            arguments.setdefault(parameter.name, None)
+    return Request(**arguments)

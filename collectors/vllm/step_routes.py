@@ -28,18 +28,18 @@ def routes_of_step(outputs_by_client: dict[int, Any]) -> Iterator[tuple[str, int
 
     All of a step go through one call: one per request would cost more than the rest of capture together.
     """
-    found: list[tuple[str, int, int]] = []
+    counted: list[tuple[str, int, int]] = []
     pieces: list[NDArray[Any]] = []
     for outputs in outputs_by_client.values():
         for output in outputs.outputs:
             count, rows = len(output.new_token_ids), output.routed_experts
-            known = 0 if rows is None else min(count, len(rows))
+            with_routes = 0 if rows is None else min(count, len(rows))
             if count:
-                found.append((output.request_id, count, known))
-            if known:
-                pieces.append(rows[-known:])
+                counted.append((output.request_id, count, with_routes))
+            if with_routes:
+                pieces.append(rows[-with_routes:])
     marks = fingerprints(np.concatenate(pieces)) if pieces else np.empty((0, 0), np.uint16)
     start = 0
-    for name, count, known in found:
-        yield name, count, marks[start : start + known]
-        start += known
+    for name, count, with_routes in counted:
+        yield name, count, marks[start : start + with_routes]
+        start += with_routes

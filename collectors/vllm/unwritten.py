@@ -34,12 +34,12 @@ class Unwritten:
         enough = self.tokens is None or (other.tokens is not None and other.tokens <= self.tokens)
         return other.sequences <= self.sequences and enough
 
-    def instead_of(self, known: Unwritten) -> Unwritten | None:
-        """What is to be written where `known` was; None: nothing."""
-        if known.covers(self):
-            too_large = known.sequences > _FAR_TOO_LARGE * self.sequences
+    def instead_of(self, previous: Unwritten) -> Unwritten | None:
+        """What is to be written where `previous` was; None: nothing."""
+        if previous.covers(self):
+            too_large = previous.sequences > _FAR_TOO_LARGE * self.sequences
             return self if too_large else None
-        if not known.sequences:
+        if not previous.sequences:
             return self
         tokens = None if self.tokens is None else self.tokens + self.tokens // _ROOM
         return Unwritten(self.sequences + self.sequences // _ROOM, tokens)

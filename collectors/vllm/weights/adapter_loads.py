@@ -71,12 +71,12 @@ class AdapterLoads:
             if digest is not None and self._held.get(number) == (path, digest):
                 return
             self._held[number] = (path, digest or "")
-            known = self._step is not None  # else it cannot be said which steps compute with it
+            has_step = self._step is not None  # else it cannot be said which steps compute with it
             self._unsent.append(
                 {
                     "name": str(request.lora_name),
                     "number": number,
-                    "path": path if known else None,
+                    "path": path if has_step else None,
                     "step": None if self._step is _OUTSIDE else self._step,
                     "began": began,
                     "written": _written(Path(path)),
@@ -118,7 +118,7 @@ def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
     def _load_adapter(manager: Any, lora_request: Any, *args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
         model = original(manager, lora_request, *args, **kwargs)
-        for loads in [each for each in _WATCHED if each.are_of(manager)]:
+        for loads in [watched for watched in _WATCHED if watched.are_of(manager)]:
             loads.loaded(lora_request, model, began)
         return model
 
@@ -128,8 +128,8 @@ def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def fingerprint_of(model: Any) -> Fingerprint:
     """Of an adapter as vLLM read it: a hash of all values of each tensor, and what they are scaled by."""
-    found = dict(_tensors(model))
-    return Fingerprint(tuple(found), np.array([zlib.crc32(each) for each in found.values()], np.uint32))
+    tensors = dict(_tensors(model))
+    return Fingerprint(tuple(tensors), np.array([zlib.crc32(data) for data in tensors.values()], np.uint32))
 
 
 def _tensors(model: Any) -> Iterator[tuple[str, Any]]:

@@ -130,11 +130,11 @@ class Fingerprints:
     def _take(self, worker: str | None, answer: dict[str, Any]) -> None:
         if "keys" in answer:
             self._keys[worker] = tuple(answer["keys"])
-        keys, found = self._keys.get(worker, ()), np.array(answer["hashes"], np.uint32)
-        if len(keys) != len(found):
+        keys, hashes = self._keys.get(worker, ()), np.array(answer["hashes"], np.uint32)
+        if len(keys) != len(hashes):
             return  # its keys were in a line that was lost
         began, ended = self._moments(answer)
-        reading = Reading(worker, str(answer["reason"]), began, ended, Fingerprint(keys, found))
+        reading = Reading(worker, str(answer["reason"]), began, ended, Fingerprint(keys, hashes))
         last = self._last.get(worker)
         if last is not None and last.fingerprint.keys == keys and last.fingerprint.digest != reading.fingerprint.digest:
             reading = Reading(

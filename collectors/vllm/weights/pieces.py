@@ -41,14 +41,14 @@ class Piece:
 def pieces(model: Any) -> list[Piece]:
     """Everything of a model that can be sampled; a tensor that two layers share, once."""
     fused = _fused(model)
-    found: list[Piece] = []
+    parts: list[Piece] = []
     seen: set[int] = set()
     for prefix, module in model.named_modules():
         for attribute, tensor in module._parameters.items():  # noqa: SLF001
             if tensor is not None and id(tensor) not in seen and sampleable(tensor) and not _moves(module):
                 seen.add(id(tensor))
-                found += _of(prefix, module, attribute, tensor, fused)
-    return found
+                parts += _of(prefix, module, attribute, tensor, fused)
+    return parts
 
 
 def _of(prefix: str, module: Any, attribute: str, tensor: Any, fused: Mapping[str, Sequence[str]]) -> Iterator[Piece]:
@@ -85,12 +85,12 @@ def _named_rows(
 
 
 def _fused(model: Any) -> dict[str, Sequence[str]]:
-    found: dict[str, Sequence[str]] = {}
+    fused: dict[str, Sequence[str]] = {}
     for module in model.modules():
         mapping = getattr(module, "packed_modules_mapping", None)
         if isinstance(mapping, Mapping):
-            found.update(mapping)
-    return found
+            fused.update(mapping)
+    return fused
 
 
 def _experts_of(module: Any) -> str:

@@ -52,7 +52,7 @@ class _Sample:
     reason: str
     began: float
     ended: float
-    found: NDArray[np.float32]
+    sampled: NDArray[np.float32]
     pieces: tuple[Piece, ...]
 
 
@@ -160,16 +160,16 @@ class WeightReader:
     def _collect(self, copy: _Copy) -> None:
         if not all(event.query() for event in copy.events):
             return
-        found = np.zeros((len(copy.pieces), values.VALUES), np.float32)
+        sampled = np.zeros((len(copy.pieces), values.VALUES), np.float32)
         counts = [piece.count for piece in copy.pieces]
-        values.place(found, range(len(counts)), counts, copy.block.memory.view(np.float32))
-        self._samples.append(_Sample(copy.reason, copy.began, time.monotonic(), found, copy.pieces))
+        values.place(sampled, range(len(counts)), counts, copy.block.memory.view(np.float32))
+        self._samples.append(_Sample(copy.reason, copy.began, time.monotonic(), sampled, copy.pieces))
         self._copy = None
 
     def _tensors(self, model: Any) -> list[tuple[Any, int, int, int]]:
         """The parameters with the places to read; planned again where one is another kind of tensor than it was."""
-        known = self._planned_for is not None and self._planned_for() is model
-        tensors = [piece.tensor() for piece in self._plan] if known else [None]
+        planned = self._planned_for is not None and self._planned_for() is model
+        tensors = [piece.tensor() for piece in self._plan] if planned else [None]
         if any(tensor is None for tensor in tensors):
             self._plan, self._planned_for = tuple(pieces(model)), weakref.ref(model)
             tensors = [piece.tensor() for piece in self._plan]
@@ -237,28 +237,30 @@ class Reporter:
         self._unsure = (sample if before is None else replace(sample, reason=before[0].reason), now)
         return True
 
-    def _answer(self, sample: _Sample, found: Fingerprint) -> None:
+    def _answer(self, sample: _Sample, fingerprint: Fingerprint) -> None:
         answer: dict[str, Any] = {
             "reason": "check" if sample.reason == _AGAIN else sample.reason,
             "began": sample.began,
             "ended": sample.ended,
             "wall": time.time() - time.monotonic(),
             "machine": machine(),
-            "hashes": found.hashes.tolist(),
+            "hashes": fingerprint.hashes.tolist(),
         }
-        if found.keys != self._keys:
-            self._keys = answer["keys"] = found.keys
+        if fingerprint.keys != self._keys:
+            self._keys = answer["keys"] = fingerprint.keys
         self._send(answer)
 
 
 def _fingerprint(sample: _Sample) -> Fingerprint:
     """Hashes in the order of the pieces, each in its own dtype."""
-    found = np.zeros(len(sample.pieces), np.uint32)
+    hashes = np.zeros(len(sample.pieces), np.uint32)
     dtypes = np.array([piece.dtype.removeprefix("torch.") for piece in sample.pieces])
     for dtype in set(dtypes.tolist()):
-        own = dtypes == dtype
-        found[own] = values.hashes(values.rounded(sample.found[own], dtype if dtype in values.DTYPES else "float32"))
-    return Fingerprint(tuple(piece.key for piece in sample.pieces), found)
+        rows = dtypes == dtype
+        hashes[rows] = values.hashes(
+            values.rounded(sample.sampled[rows], dtype if dtype in values.DTYPES else "float32")
+        )
+    return Fingerprint(tuple(piece.key for piece in sample.pieces), hashes)
 
 
 def watch(worker: Any, config: Any) -> None:
