@@ -72,10 +72,10 @@ def _answering(tool: Tool) -> Tool:
     @wraps(tool)
     def answer(*args: Any, **kwargs: Any) -> str:
         try:
-            found = tool(*args, **kwargs)
+            result = tool(*args, **kwargs)
         except LogprobeError as error:
             raise ToolError(harmless(str(error))[:_LONGEST]) from None
-        return json.dumps({"notice": NOTICE, "data": clean(tables.plain(found))}, ensure_ascii=False, allow_nan=False)
+        return json.dumps({"notice": NOTICE, "data": clean(tables.plain(result))}, ensure_ascii=False, allow_nan=False)
 
     answer.__annotations__ = {**tool.__annotations__, "return": str}
     return answer
@@ -91,8 +91,8 @@ def clean(value: Any) -> Any:
         text = steerless(value)
         return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
     if isinstance(value, Mapping):
-        return {clean(str(name)): clean(each) for name, each in value.items()}
-    return [clean(each) for each in value] if isinstance(value, list | tuple) else value
+        return {clean(str(name)): clean(item) for name, item in value.items()}
+    return [clean(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _reading(home: Home) -> tuple[Tool, ...]:
@@ -106,13 +106,13 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         """How a run stands: severity, verdict, cause, firing alerts with their episodes, last step, whether it is
         live."""
         with open_reader(home.path) as reader:
-            known = run_of(reader, run, datetime.now(UTC))
+            facts = run_of(reader, run, datetime.now(UTC))
             alerts = queries.alert_list(reader, run=run).to_pylist()
         return {
             "run": run,
-            "state": known.liveness.state.value,
-            "last_step": known.last_step,
-            "judgement": as_document(known.judgement),
+            "state": facts.liveness.state.value,
+            "last_step": facts.last_step,
+            "judgement": as_document(facts.judgement),
             "alerts": [row for row in alerts if row["phase"] in FIRING],
         }
 
@@ -121,9 +121,9 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         correct."""
         with open_reader(home.path) as reader:
             judgement = run_of(reader, run, datetime.now(UTC)).judgement
-            found = diagnose(reader, run, accepted=accepted(reader, run)).document()
-            found["correction"] = in_force(found, Standing.read(reader, run))
-        return {**found, "judgement": as_document(judgement)}
+            document = diagnose(reader, run, accepted=accepted(reader, run)).document()
+            document["correction"] = in_force(document, Standing.read(reader, run))
+        return {**document, "judgement": as_document(judgement)}
 
     def worst_tokens(
         run: str,
@@ -135,9 +135,9 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         where it is known."""
         with open_reader(home.path) as reader:
             run_of(reader, run, datetime.now(UTC))
-            found = tokens_command.describe(reader, home.path, run, step=step, pair=pair)
-        worst = sorted(found.pop("tokens"), key=tokens_command.rank)[: max(1, min(count, _MOST_TOKENS))]
-        return {**found, "worst": worst}
+            document = tokens_command.describe(reader, home.path, run, step=step, pair=pair)
+        worst = sorted(document.pop("tokens"), key=tokens_command.rank)[: max(1, min(count, _MOST_TOKENS))]
+        return {**document, "worst": worst}
 
     def compare(run: str, baseline: str) -> dict[str, object]:
         """Metric by metric whether a run is the same as, better or worse than a baseline, and which settings differ;
@@ -145,7 +145,7 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         with open_reader(home.path) as reader:
             places = [Place(name, name, reader) for name in (baseline, run)]  # no address or path opens anything
             for place in places:
-                require_run(place.run, place.known())
+                require_run(place.run, place.run_names())
             reference, other = (history(place, METRICS) for place in places)
             return compared([other], reference, metrics=METRICS).document()
 
@@ -153,9 +153,9 @@ def _reading(home: Home) -> tuple[Tool, ...]:
         """One read-only statement over the views runs, steps, metrics, sequences, tokens, rollouts, weights, events;
         `SHOW TABLES` lists them. At most 200 rows are given."""
         with open_reader(home.path) as reader:
-            found = reader.query(query)
-        rows = tables.rows_of(found.slice(0, _MOST_ROWS))
-        return {"columns": found.column_names, "rows": rows, "of_rows": found.num_rows}
+            table = reader.query(query)
+        rows = tables.rows_of(table.slice(0, _MOST_ROWS))
+        return {"columns": table.column_names, "rows": rows, "of_rows": table.num_rows}
 
     return runs, status, diagnosis, worst_tokens, compare, sql
 

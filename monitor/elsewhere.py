@@ -48,10 +48,10 @@ class RemoteService:
     def __post_init__(self) -> None:
         parts = urlsplit(self.path)
         try:
-            known = bool(parts.hostname and parts.port)
+            complete = bool(parts.hostname and parts.port)
         except ValueError:
-            known = False
-        if not known or not self.path.startswith((_TLS, _PLAIN)) or parts.path or parts.username:
+            complete = False
+        if not complete or not self.path.startswith((_TLS, _PLAIN)) or parts.path or parts.username:
             raise ConfigurationError(f"{self.path!r} is not the address of a service; write {_WRITE}")
 
     @property
@@ -217,17 +217,17 @@ class Briefly:
 def checked(places: list[str], home: Home | None, ca: Path | None = None) -> list[str]:
     """Places as they were given, folders as absolute paths, each once and none of them `home`. Raises
     `ConfigurationError`."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for where in places:
         if is_service(where):
             service = RemoteService(where, ca=ca)
             if service.tls:
                 service.roots()  # a file that cannot be read has to show now
-            found[service.path] = None
+            paths[service.path] = None
             continue
         other = Home(where)
         if not other.path.is_dir():
             raise ConfigurationError(f"{where} is not a folder; --also takes a home or {_WRITE}")
         if home is None or other.path != home.path:
-            found[str(other.path)] = None
-    return list(found)
+            paths[str(other.path)] = None
+    return list(paths)

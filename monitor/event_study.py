@@ -112,8 +112,8 @@ def _where(rows: Iterable[Row], name: str, *, is_: bool) -> list[Row]:
 
 def _contrast(question: Question, group: Sequence[Row], others: Sequence[Row]) -> Contrast:
     (gap, error), (other, other_error) = _pooled(group), _pooled(others)
-    known = error is not None and other_error is not None
-    return Contrast(question, gap, other, math.hypot(error or 0.0, other_error or 0.0) if known else None)
+    measured = error is not None and other_error is not None
+    return Contrast(question, gap, other, math.hypot(error or 0.0, other_error or 0.0) if measured else None)
 
 
 def _pooled(rows: Sequence[Row]) -> tuple[float | None, float | None]:

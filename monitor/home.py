@@ -233,17 +233,17 @@ def trusted(path: Path) -> frozenset[int]:
 def refuse_planted(path: Path) -> None:
     """Raises `ConfigurationError` when something that the service writes to is a link, or belongs to someone, that it
     does not trust."""
-    known = trusted(path)
+    owners = trusted(path)
     for name in (*_OWN, *_SHARED):
         try:
-            found = (path / name).lstat()
+            status = (path / name).lstat()
         except FileNotFoundError:
             continue
-        if found.st_uid in known or (name in _SHARED and stat.S_ISDIR(found.st_mode)):
+        if status.st_uid in owners or (name in _SHARED and stat.S_ISDIR(status.st_mode)):
             continue
-        kind = "a link that user" if stat.S_ISLNK(found.st_mode) else "put there by user"
+        kind = "a link that user" if stat.S_ISLNK(status.st_mode) else "put there by user"
         raise ConfigurationError(
-            f"{path / name} is {kind} {found.st_uid} made, neither you nor the home's owner; inspect it, remove it, and let "
+            f"{path / name} is {kind} {status.st_uid} made, neither you nor the home's owner; inspect it, remove it, and let "
             f"no one else write to {path} itself (docs/security.md)"
         )
 
@@ -251,8 +251,8 @@ def refuse_planted(path: Path) -> None:
 def own_text(file: Path, home: Path, most: int = 1 << 16) -> str:
     """The text of a file that only the home's own user can have written. Raises `OSError`, `ValueError`."""
     with open_no_follow(file) as opened:
-        found = os.fstat(opened.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in trusted(home) or found.st_mode & 0o022:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in trusted(home) or status.st_mode & 0o022:
             raise ValueError(f"{file} was not written by the home's user, or others can change it")
         return opened.read(most).decode("utf-8")
 

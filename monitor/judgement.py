@@ -134,8 +134,8 @@ class Judgement:
     @property
     def worst(self) -> str | None:
         """The severity of the worst alert that fires and is not lived with; None: none does."""
-        found = {alert.severity for alert in self.alerts if alert.counts}
-        return next((severity for severity in ("critical", "warning", "info") if severity in found), None)
+        severities = {alert.severity for alert in self.alerts if alert.counts}
+        return next((severity for severity in ("critical", "warning", "info") if severity in severities), None)
 
     @property
     def severity(self) -> Severity:

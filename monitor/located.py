@@ -53,14 +53,14 @@ class Entries:
     places: list[Place] = field(default_factory=list)
 
 
-def instead(word: str, known: Sequence[str]) -> str:
+def instead(word: str, choices: Sequence[str]) -> str:
     """What someone may have meant by a word that is none of those known.
 
     >>> instead("runz", ["run", "cause"]), instead("x", ["run", "cause"])
     ("did you mean 'run'?", 'known are run, cause')
     """
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    near = get_close_matches(word, choices, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(choices)}"
 
 
 def parse(text: str, file: str) -> Table:

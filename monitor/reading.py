@@ -93,11 +93,11 @@ def tokens(run: str, *, home: Where = None) -> pl.LazyFrame:
         with _open(home) as reader:
             chunks = _chunks(_counted(reader, "tokens", run), _TOKENS_AT_ONCE, predicate)
             for part in _parts(reader, "tokens", run, _quoted(read), chunks):
-                found = (part if predicate is None else part.filter(predicate)).select(names)
+                rows = (part if predicate is None else part.filter(predicate)).select(names)
                 if left is not None:
-                    found = found.head(left)
-                    left -= found.height
-                yield found
+                    rows = rows.head(left)
+                    left -= rows.height
+                yield rows
                 if left == 0:
                     return
 
@@ -112,9 +112,9 @@ def _open(home: Where) -> Reader:
 
 
 def _check(reader: Reader, run: str) -> None:
-    known = reader.query("SELECT run FROM runs ORDER BY run")["run"].to_pylist()
-    if run not in known:
-        raise StoreError(f"there is no run {run!r} in this home; there are: {', '.join(known) or 'none'}")
+    names = reader.query("SELECT run FROM runs ORDER BY run")["run"].to_pylist()
+    if run not in names:
+        raise StoreError(f"there is no run {run!r} in this home; there are: {', '.join(names) or 'none'}")
 
 
 def _parts(reader: Reader, view: str, run: str, columns: str, chunks: list[tuple[int, int]]) -> Iterator[pl.DataFrame]:

@@ -177,11 +177,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest = json.loads(limits.read_text(path, limits.SETTINGS))
-        known = manifest["format"] <= FORMAT and manifest["schema"] <= SCHEMA_VERSION
+        readable = manifest["format"] <= FORMAT and manifest["schema"] <= SCHEMA_VERSION
         missing = [kind for kind in manifest["kinds"] if not (folder / f"{kind}.parquet").is_file()]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigurationError(f"{folder} is not an exported run: cannot read {MANIFEST} ({error})") from error
-    if not known:
+    if not readable:
         raise ConfigurationError(f"{folder}: exported by a newer logprobe; upgrade")
     if missing:
         raise ConfigurationError(f"{folder}: incomplete, no rows of {', '.join(missing)}; copy the folder again")

@@ -42,10 +42,10 @@ class RunFiles(Generic[T]):
         seen = self._seen
         if seen is not None and seen[0] == changed:
             return seen[1]
-        found = dict(map(self._read, self.folder.glob(f"[!.]*{SUFFIX}")))
+        by_run = dict(map(self._read, self.folder.glob(f"[!.]*{SUFFIX}")))
         if time.time() - changed / 1e9 > _SETTLED_SECONDS:
-            self._seen = changed, found
-        return found
+            self._seen = changed, by_run
+        return by_run
 
     def find(self, run: str) -> T | None:
         """That of a run; None: there is none. Raises `StoreError`."""

@@ -133,10 +133,10 @@ def _former(home: Path, name: str) -> Section | None:
     return _given(table, name)
 
 
-def _refuse_unknown(table: Table, known: Sequence[str]) -> None:
+def _refuse_unknown(table: Table, keys: Sequence[str]) -> None:
     for key in table.values:
-        if key not in known:
-            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, known)}")
+        if key not in keys:
+            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, keys)}")
 
 
 @cache

@@ -37,16 +37,16 @@ def plain(text: str, file: str) -> Any:
     return None if node is None else yaml.SafeLoader("").construct_document(node)
 
 
-def _values(node: yaml.Node, known: dict[int, int | None]) -> int:
+def _values(node: yaml.Node, counts: dict[int, int | None]) -> int:
     """How many values a node means; each node is looked at once, however many aliases name it."""
-    if id(node) in known:
-        found = known[id(node)]
-        if found is None:  # it is part of itself
+    if id(node) in counts:
+        counted = counts[id(node)]
+        if counted is None:  # it is part of itself
             raise RecursionError
-        return found
-    known[id(node)] = None
-    count = 1 + sum(_values(child, known) for child in _children(node))
-    known[id(node)] = count
+        return counted
+    counts[id(node)] = None
+    count = 1 + sum(_values(child, counts) for child in _children(node))
+    counts[id(node)] = count
     return count
 
 

@@ -43,39 +43,39 @@ def run(arguments: argparse.Namespace) -> int:
     metrics = tuple(arguments.metric or METRICS)
     with Places(arguments.home, arguments.ca) as places:
         reference, *others = _histories(arguments, metrics, places)
-        found = compared(others, reference, axis=arguments.align, metrics=metrics)
-        asked = dict(zip((each.label for each in others), arguments.names, strict=True))
+        result = compared(others, reference, axis=arguments.align, metrics=metrics)
+        asked = dict(zip((other.label for other in others), arguments.names, strict=True))
         why = (
             {}
             if arguments.json
             else {
                 p.run: _why(find(places, asked[p.run]))
-                for p in found.pairings
+                for p in result.pairings
                 if p.of("worse") or comparison.goes_bad(p)
             }
         )
     if arguments.html:
-        write_report(Path(arguments.html), html.report(found))
-    tables.show(found.document(), lambda: text(found, why), as_json=arguments.json)
+        write_report(Path(arguments.html), html.report(result))
+    tables.show(result.document(), lambda: text(result, why), as_json=arguments.json)
     return 0
 
 
 def _why(place: Place) -> str:
     """What the diagnosis of a run that is worse says first; "": nothing alarms."""
-    found = diagnose(place.source, place.run, accepted=accepted(place.source, place.run))
-    first = leading(found.document())
+    diagnosis = diagnose(place.source, place.run, accepted=accepted(place.source, place.run))
+    first = leading(diagnosis.document())
     return "" if first is None else f"{first['cause'].replace('_', ' ')}: {first['explanation']} {told(first)}"
 
 
 def _histories(arguments: argparse.Namespace, metrics: tuple[str, ...], places: Places) -> list[History]:
     """The baseline's first."""
-    names, found = [arguments.baseline, *arguments.names], []
+    names, histories = [arguments.baseline, *arguments.names], []
     with pool_at(arguments.ray) as pool:
-        each = of_each(names, pool, partial(_from_files, metrics), lambda name: history(find(places, name), metrics))
-        for run in each:
-            found.append(run)
-            _show(len(found), len(names))
-    return found
+        runs = of_each(names, pool, partial(_from_files, metrics), lambda name: history(find(places, name), metrics))
+        for run in runs:
+            histories.append(run)
+            _show(len(histories), len(names))
+    return histories
 
 
 def _from_files(metrics: tuple[str, ...], path: str) -> History:
@@ -94,21 +94,21 @@ def _show(read: int, runs: int) -> None:
 def find(places: Places, name: str) -> Place:
     """The run called `name`. Raises `ConfigurationError`, with near matches, when it is not there."""
     place = places.find(name)
-    require_run(place.run, place.known())
+    require_run(place.run, place.run_names())
     return place
 
 
-def text(found: Comparison, why: Mapping[str, str] | None = None) -> str:
+def text(result: Comparison, why: Mapping[str, str] | None = None) -> str:
     """The comparison for people: a sentence per run, and why where it is worse (`why`: by run); then what it stands
     on."""
     lines = []
-    for pairing in found.pairings:
-        lines.append(harmless(comparison.sentence(pairing, found.axis)))
+    for pairing in result.pairings:
+        lines.append(harmless(comparison.sentence(pairing, result.axis)))
         if because := (why or {}).get(pairing.run):
             lines.append(harmless(f"  why: {because}"))
-    for pairing in found.pairings:
-        lines += ["", *_pairing(pairing, found.baseline)]
-    lines += ["", tables.aligned(comparison.ONSETS, comparison.onset_rows(found))]
+    for pairing in result.pairings:
+        lines += ["", *_pairing(pairing, result.baseline)]
+    lines += ["", tables.aligned(comparison.ONSETS, comparison.onset_rows(result))]
     return "\n".join(lines) + "\n"
 
 

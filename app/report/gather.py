@@ -49,7 +49,7 @@ def read(place: Place, opened: Row | None = None) -> Incident:
     gap = whole.trend(K3)
     step = max(gap, key=lambda step: gap[step], default=None)
     sequences = [] if step is None else worst.sequences(source, run, steps=(step, step), count=_SEQUENCES).to_pylist()
-    found = Incident(
+    incident = Incident(
         document=document,
         headline=verdict_line(document),
         history=whole,
@@ -66,8 +66,8 @@ def read(place: Place, opened: Row | None = None) -> Incident:
         proof=culprit.read(source, run, document, whole.steps),
         opened=opened,
     )
-    found = replace(found, **_before(place, found.since))
-    return found if opened is None else _of(found, place, opened)
+    incident = replace(incident, **_before(place, incident.since))
+    return incident if opened is None else _of(incident, place, opened)
 
 
 def _kept(opened: Row | None) -> DiagnosisDocument | None:
@@ -91,7 +91,7 @@ def _about(place: Place, row: Row) -> bool:
     subject, run = row["subject"], place.run
     if row["action"] == "commented" or not (subject == run or subject.startswith((f"{run}/", f"{run}#"))):
         return False
-    longer = (name for name in place.known() if len(name) > len(run))
+    longer = (name for name in place.run_names() if len(name) > len(run))
     return not any(subject == name or subject.startswith((f"{name}/", f"{name}#")) for name in longer)
 
 
@@ -108,37 +108,37 @@ def _before(place: Place, since: int | None) -> dict[str, Any]:
     }
 
 
-def _of(found: Incident, place: Place, opened: Row) -> Incident:
+def _of(incident: Incident, place: Place, opened: Row) -> Incident:
     """The report on one incident: what happened from shortly before its onset until it was closed."""
     source = place.source
-    begins, ends = _begins(found, opened), opened["closed_at"]
+    begins, ends = _begins(incident, opened), opened["closed_at"]
 
     def during(row: Row) -> bool:
         time: datetime | None = row["time"]
         return time is None or (time >= begins and (ends is None or time <= ends))
 
     similar = queries.incident_similar(source, run=place.run, cause=opened["cause"], count=_SIMILAR).to_pylist()
-    alerts = [row for row in found.alerts if during(row)]
+    alerts = [row for row in incident.alerts if during(row)]
     critical = queries.incident_critical(source, incident=opened["id"]).to_pylist()
     if not critical:  # silenced, so that there is no message
         fired = (row["rule"] for row in reversed(alerts) if row["severity"] == "critical" and row["after"] in FIRING)
         critical = [{"rule": rule, "words": ""} for rule in dict.fromkeys(fired)]
-    found = replace(
-        found,
+    incident = replace(
+        incident,
         critical=critical,
         alerts=alerts,
-        actions=[row for row in found.actions if during(row)],
-        deeds=[row for row in found.deeds if during(row)],
+        actions=[row for row in incident.actions if during(row)],
+        deeds=[row for row in incident.deeds if during(row)],
         comments=queries.incident_comments(source, incident=opened["id"]).to_pylist(),
         similar=similar,
     )
-    return replace(found, headline=alert_line(found)) if found.by_alert else found
+    return replace(incident, headline=alert_line(incident)) if incident.by_alert else incident
 
 
-def _begins(found: Incident, opened: Row) -> datetime:
+def _begins(incident: Incident, opened: Row) -> datetime:
     """When to begin: 50 steps before the onset, or an hour before the incident was opened where that has no time."""
     earliest: datetime = opened["opened_at"] - _BEFORE_IT
-    if found.since is None:
+    if incident.since is None:
         return earliest
-    known = [step for step in found.history.steps if step >= found.since - BEFORE]
-    return min(earliest, found.history.at(known[0]) or earliest) if known else earliest
+    steps = [step for step in incident.history.steps if step >= incident.since - BEFORE]
+    return min(earliest, incident.history.at(steps[0]) or earliest) if steps else earliest

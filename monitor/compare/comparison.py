@@ -209,11 +209,11 @@ def _width(run: History, reference: History, axis: Axis) -> float:
 
 def _points(run: History, metric: str, axis: Axis) -> list[tuple[float, float]]:
     at: Mapping[int, float] = positions(run, axis)
-    known = [(step, value) for step, value in sorted(run.trend(metric).items()) if step in at]
-    usual = _MISSING * median(later - step for (step, _), (later, _) in pairwise(known)) if len(known) > 1 else 0.0
+    pairs = [(step, value) for step, value in sorted(run.trend(metric).items()) if step in at]
+    usual = _MISSING * median(later - step for (step, _), (later, _) in pairwise(pairs)) if len(pairs) > 1 else 0.0
     points: list[tuple[float, float]] = []
-    for place, (step, value) in enumerate(known):
-        if place and step - known[place - 1][0] > usual:
+    for index, (step, value) in enumerate(pairs):
+        if index and step - pairs[index - 1][0] > usual:
             points.append((at[step], math.nan))
         points.append((at[step], value))
     return points
@@ -273,18 +273,18 @@ def judge_metric(
     """
     metric, band = declared(key), _band(key, recipe)
     ours, theirs = (badness(trend, metric) for trend in (run, reference))
-    found, trajectory = level(band, ours, theirs), follow(band, ours, theirs)
-    side = _side(found, trajectory)
-    verdict = "unknown" if found is None else _verdict(metric, side)
+    judged, trajectory = level(band, ours, theirs), follow(band, ours, theirs)
+    side = _side(judged, trajectory)
+    verdict = "unknown" if judged is None else _verdict(metric, side)
     common = run.keys() & reference.keys()
     return MetricVerdict(
         metric=key,
         label=band.label,
         unit=metric.unit,
         verdict=verdict,
-        reason=_reason(band, found, trajectory, width, axis),
-        level=found,
-        ratio=found.value / found.reference if found is not None and found.reference else None,
+        reason=_reason(band, judged, trajectory, width, axis),
+        level=judged,
+        ratio=judged.value / judged.reference if judged is not None and judged.reference else None,
         area=width * sum(run[cell] - reference[cell] for cell in common) if common else None,
         final=_final(run, common),
         reference_final=_final(reference, common),
@@ -321,10 +321,10 @@ def _band(key: str, recipe: Recipe) -> Band:
     return Band(metric=key, label=label, fraction=_FRACTION)
 
 
-def _side(found: Level | None, trajectory: Trajectory) -> int:
+def _side(judged: Level | None, trajectory: Trajectory) -> int:
     """Where the run is: by its level, else by a departure that has not ended."""
-    if found is not None and found.side:
-        return found.side
+    if judged is not None and judged.side:
+        return judged.side
     if trajectory.verdict == "leaves" and trajectory.back_step is None:
         return 1 if trajectory.side == "above" else -1
     return 0
@@ -341,18 +341,18 @@ def _verdict(metric: Metric, side: int) -> Verdict:
     return "worse" if (side > 0) != high_is_good else "better"
 
 
-def _reason(band: Band, found: Level | None, trajectory: Trajectory, width: float, axis: Axis) -> str:
-    if found is None:
+def _reason(band: Band, judged: Level | None, trajectory: Trajectory, width: float, axis: Axis) -> str:
+    if judged is None:
         return trajectory.reason
     left = _departure(trajectory, width, axis)
-    if not found.factor:
-        return f"{_figure(found.difference, '+')} [{_figure(found.low, '+')}, {_figure(found.high, '+')}]{left}"
+    if not judged.factor:
+        return f"{_figure(judged.difference, '+')} [{_figure(judged.low, '+')}, {_figure(judged.high, '+')}]{left}"
     floor = (
         f" (values below {_plain(band.floor)} count as {_plain(band.floor)})"
-        if min(found.value, found.reference) < band.floor
+        if min(judged.value, judged.reference) < band.floor
         else ""
     )
-    times, low, high = (_figure(value + 1) for value in (found.difference, found.low, found.high))
+    times, low, high = (_figure(value + 1) for value in (judged.difference, judged.low, judged.high))
     return f"{times} [{low}, {high}] times the baseline{floor}{left}"
 
 

@@ -57,18 +57,18 @@ def history(place: Place, metrics: Iterable[str]) -> History:
     """Reads one run. Raises `QueryError` as the source does."""
     rows = queries.app_steps(place.source, run=place.run, since=-1)
     steps = tuple(rows["step"].to_pylist())
-    found = trends(place.source, place.run, {*metrics, K3})
+    by_metric = trends(place.source, place.run, {*metrics, K3})
     ends = _ends(steps, rows["time"])
     begun = min(ends.values(), default=None)
-    known = found.get(K3, {})
+    gap = by_metric.get(K3, {})
     return History(
         label=place.label,
         steps=steps,
         tokens=dict(zip(steps, accumulate(float(tokens or 0) for tokens in rows["tokens"].to_pylist()), strict=True)),
         seconds={step: (end - begun) / 1e6 for step, end in ends.items()} if begun is not None else {},
         begun=None if begun is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=begun),
-        trends=found,
-        growth=growth_of(place.source, place.run, steps, map(known.get, steps)),
+        trends=by_metric,
+        growth=growth_of(place.source, place.run, steps, map(gap.get, steps)),
         facts=facts_of(place.source, place.run),
     )
 

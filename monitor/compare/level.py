@@ -93,8 +93,8 @@ def _memory(values_B: Floats) -> float:
     energy = float((rest**2).sum())
     if not energy:
         return 0.0
-    found = float((rest[1:] * rest[:-1]).sum()) / energy
-    return min(max(found + (1 + 3 * found) / len(values_B), 0.0), _STRONGEST)
+    correlation = float((rest[1:] * rest[:-1]).sum()) / energy
+    return min(max(correlation + (1 + 3 * correlation) / len(values_B), 0.0), _STRONGEST)
 
 
 def _shown(band: Band, value: float) -> float:

@@ -32,7 +32,7 @@ class Place:
     run: str
     source: Source
 
-    def known(self) -> list[str]:
+    def run_names(self) -> list[str]:
         """Names of all runs at this place, newest first."""
         return [str(run) for run in queries.app_runs(self.source)["run"].to_pylist()]
 
@@ -54,7 +54,7 @@ class Places:
         self._recorded: dict[Path, Place] = {}
 
     def find(self, name: str) -> Place:
-        """The place called `name`; whether the run is there is for the caller to see (`Place.known`).
+        """The place called `name`; whether the run is there is for the caller to see (`Place.run_names`).
 
         Raises:
             ConfigurationError: a plain name without a home.

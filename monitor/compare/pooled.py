@@ -33,11 +33,11 @@ def of_each(
     names = list(names)
     paths = {name: str(Path(name).absolute()) for name in names if in_files(name)}
     made = pool.map(from_files, paths.values())
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     for name in names:
-        if name in paths and name not in found:
-            found[name] = next(made)
-        yield found[name] if name in found else elsewhere(name)
+        if name in paths and name not in results:
+            results[name] = next(made)
+        yield results[name] if name in results else elsewhere(name)
 
 
 def require_here(path: str) -> None:

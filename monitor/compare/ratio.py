@@ -18,15 +18,15 @@ class Ratio:
     high: float
 
 
-def ratios(found: Trajectory, width: float = 1.0) -> tuple[Ratio, ...]:
+def ratios(trajectory: Trajectory, width: float = 1.0) -> tuple[Ratio, ...]:
     """Ratio and band of each block; a block whose baseline is 0 and has no floor has none.
 
     Args:
-        found: of one metric.
+        trajectory: of one metric.
         width: of a cell, as `Comparison.widths` has it.
     """
-    known = (_ratio(block, width) for block in found.blocks)
-    return tuple(ratio for ratio in known if ratio is not None)
+    by_block = (_ratio(block, width) for block in trajectory.blocks)
+    return tuple(ratio for ratio in by_block if ratio is not None)
 
 
 def _ratio(block: Block, width: float) -> Ratio | None:

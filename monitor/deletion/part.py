@@ -131,7 +131,9 @@ class Sweeper:
 
     def run_once(self) -> dict[str, object]:
         """Counts of what was removed, and `left`: why not all of it was. Raises `StoreError`."""
-        deleted = {each.run: each for each in self._tombstones.all().values() if each.released_at is None}
+        deleted = {
+            tombstone.run: tombstone for tombstone in self._tombstones.all().values() if tombstone.released_at is None
+        }
         left, rows, files = [], 0, 0
         due = self._due(deleted)
         for run in due:
@@ -154,12 +156,12 @@ class Sweeper:
     def _due(self, deleted: Mapping[str, Tombstone]) -> list[str]:
         """The runs to look for: those deleted a moment ago, and now and then all."""
         now = time.monotonic()
-        for each in deleted.values():
-            self._quiet.setdefault(_name(each), now)
+        for tombstone in deleted.values():
+            self._quiet.setdefault(_name(tombstone), now)
         if self._looked is None or now - self._looked >= _ALL_SECONDS:
             self._looked = now
             return list(deleted)
-        return [run for run, each in deleted.items() if now - self._quiet[_name(each)] < _QUIET_SECONDS]
+        return [run for run, tombstone in deleted.items() if now - self._quiet[_name(tombstone)] < _QUIET_SECONDS]
 
 
 def _name(tombstone: Tombstone) -> str:
@@ -181,8 +183,8 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> Deleted
     def deleted(before: Tombstone | None) -> Tombstone:
         if before is not None and before.released_at is None:  # asked again
             return replace(before, writers=before.writers | writers)
-        known = writers if before is None else before.writers | before.doubted | writers
-        return Tombstone(run, now.isoformat(timespec="seconds"), author, known)
+        all_writers = writers if before is None else before.writers | before.doubted | writers
+        return Tombstone(run, now.isoformat(timespec="seconds"), author, all_writers)
 
     tombstone = tombstones.change(run, deleted)
     done = erase(store, run, author=author, action="run deleted", now=now)
@@ -231,9 +233,9 @@ def _release(store: Store, document: Mapping[str, Any], now: datetime) -> Releas
     if tombstones.find(run) is None:
         raise ConfigurationError(f"run {run!r} was not deleted; `logprobe delete` lists those that were")
 
-    def released(found: Tombstone | None) -> Tombstone:
-        assert found is not None  # noqa: S101 - nobody removes them
-        return found if found.released_at is not None else replace(found, released_at=now.isoformat(timespec="seconds"))
+    def released(prior: Tombstone | None) -> Tombstone:
+        assert prior is not None  # noqa: S101 - nobody removes them
+        return prior if prior.released_at is not None else replace(prior, released_at=now.isoformat(timespec="seconds"))
 
     places.remove_empty(places.raw_folder(store.home, run))  # whose files a read had held
     copies = SegmentCopies.of(store.objects.settings, store.objects)
@@ -243,9 +245,9 @@ def _release(store: Store, document: Mapping[str, Any], now: datetime) -> Releas
         raise ConfigurationError(f"the deletion of {run!r} is not finished; repeat it: logprobe delete {run}")
     done = tombstones.change(run, released)
     with store.transaction() as cursor:
-        words = f"deleted at {done.deleted_at}; the name may be used again"
+        message = f"deleted at {done.deleted_at}; the name may be used again"
         store.execute(
-            cursor, "alert_audit_write", time=now, author=author, action="run released", subject=run, words=words
+            cursor, "alert_audit_write", time=now, author=author, action="run released", subject=run, words=message
         )
     return {"run": run, "released_at": done.released_at}
 
@@ -285,7 +287,7 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
     on_disk = [home.path / row["path"] for row in named if row["location"] is None]
     own = [*places.places_of(home, run), *places.cached(home), *(p for p in on_disk if not p.is_relative_to(home.raw))]
     raw = [path for path, _ in places.files_in(places.raw_folder(home, run))]
-    files = dict(each for place in (*own, *raw) for each in places.files_in(place))
+    files = dict(sized for place in (*own, *raw) for sized in places.files_in(place))
     objects = [row["location"] for row in named if row["location"] is not None]
     copies = SegmentCopies.of(store.objects.settings, store.objects)
     copied = [] if copies is None else [copies.folder(run)]
@@ -325,8 +327,8 @@ def _removed(own: Iterable[Path]) -> OSError | None:
 def left_of(store: Store, runs: Iterable[str]) -> set[str]:
     """Those of `runs` of which the home still holds something beside what waits in the spool, which ingest removes."""
     names = list(runs)
-    found = in_tables(store, names)
-    return found | {run for run in names if places.raw_folder(store.home, run).exists() or _others(store, run)}
+    held = in_tables(store, names)
+    return held | {run for run in names if places.raw_folder(store.home, run).exists() or _others(store, run)}
 
 
 def in_tables(store: Store, runs: Sequence[str], wanted: Callable[[str], bool] = lambda _: True) -> set[str]:
@@ -360,8 +362,8 @@ def delete_rows(store: Store, cursor: Any, run: str) -> dict[str, int]:
     return {table: count for table, count in sorted(counts.items()) if count}
 
 
-def _tables(found: pa.Table) -> list[str]:
-    return [str(name) for name in found["table_name"].to_pylist()]
+def _tables(tables: pa.Table) -> list[str]:
+    return [str(name) for name in tables["table_name"].to_pylist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,16 +384,16 @@ def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> 
         for writer in row["writers"]
     }
     for writer, sign in _waiting(home, run).items():
-        known = signs.get(writer, sign)
+        earlier = signs.get(writer, sign)
         signs[writer] = replace(
-            known,
-            seen=max(known.seen, sign.seen),
-            closed=known.closed or sign.closed,
-            trains=known.trains or sign.trains,
+            earlier,
+            seen=max(earlier.seen, sign.seen),
+            closed=earlier.closed or sign.closed,
+            trains=earlier.trains or sign.trains,
         )
     lost = max(LOST, timedelta(seconds=_LOST_STEPS * (row.get("step_seconds") or 0.0)))
-    found = _open_collector(signs, now - lost) or _imported(row, now - lost) or _relayed(source, run, now)
-    return None if found is None else f"{found[0]} {_ago(now, found[1])}"
+    newest = _open_collector(signs, now - lost) or _imported(row, now - lost) or _relayed(source, run, now)
+    return None if newest is None else f"{newest[0]} {_ago(now, newest[1])}"
 
 
 def _open_collector(signs: Mapping[str, Sign], since: datetime) -> tuple[str, datetime] | None:
@@ -412,21 +414,21 @@ def _imported(row: Mapping[str, Any], since: datetime) -> tuple[str, datetime] |
 def _relayed(source: queries.Source, run: str, now: datetime) -> tuple[str, datetime] | None:
     """A node whose relay still has something of the run."""
     nodes = [row for row in queries.relay_nodes(source, run=run, now=now).to_pylist() if row["segments"] != 0]
-    found = max(((row["seen_at"], row["node"]) for row in nodes), default=None)
-    return None if found is None or now - found[0] > LOST else (f"node {found[1]} had records to send", found[0])
+    newest = max(((row["seen_at"], row["node"]) for row in nodes), default=None)
+    return None if newest is None or now - newest[0] > LOST else (f"node {newest[1]} had records to send", newest[0])
 
 
 def _waiting(home: Home, run: str) -> dict[str, Sign]:
     """What the spool tells of each writer of a run: files that wait there or are being written."""
-    found: dict[str, Sign] = {}
+    signs: dict[str, Sign] = {}
     with suppress(OSError), os.scandir(run_dir(home.path, run)) as writers:
         for writer in writers:
             files = sorted(path for path in Path(writer.path).glob("*.arrow") if not path.name.startswith("."))
             if files:
                 kinds = {path.name.split(".")[1] for path in files}
                 seen = datetime.fromtimestamp(max(_modified(path) for path in files), UTC)
-                found[writer.name] = Sign(seen, _is_closed(files), bool(kinds & _TRAINING))
-    return found
+                signs[writer.name] = Sign(seen, _is_closed(files), bool(kinds & _TRAINING))
+    return signs
 
 
 def _modified(path: Path) -> float:

@@ -27,12 +27,12 @@ _LINES: Final = ("versions", "directives")
 def places_of(home: Home, run: str) -> list[Path]:
     """Files and folders that are the run's own, apart from raw tokens, as far as they exist now."""
     name = run_dir(home.path, run).name
-    found = [home.path / folder / name for folder in _FOLDERS]
-    found.append(home.quarantine / file_name(name))
-    found += [path for folder in _LINES for path in _of_lines(home.path / folder, name)]
-    found += (home.path / "pushed" / "wandb" / "wandb").glob(f"*run-*-{wandb_id(run)}")
-    found += _recomputed(home, run)
-    return [path for path in found if os.path.lexists(path)]
+    paths = [home.path / folder / name for folder in _FOLDERS]
+    paths.append(home.quarantine / file_name(name))
+    paths += [path for folder in _LINES for path in _of_lines(home.path / folder, name)]
+    paths += (home.path / "pushed" / "wandb" / "wandb").glob(f"*run-*-{wandb_id(run)}")
+    paths += _recomputed(home, run)
+    return [path for path in paths if os.path.lexists(path)]
 
 
 def cached(home: Home) -> list[Path]:
@@ -50,9 +50,9 @@ def files_in(place: Path) -> Iterator[tuple[Path, int]]:
     """Files below a folder, or the file itself, with their sizes; what vanishes meanwhile is left out. No link is
     followed."""
     with suppress(OSError):
-        found = place.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            yield place, found.st_size
+        status = place.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            yield place, status.st_size
             return
         with os.scandir(place) as entries:
             below = [Path(entry.path) for entry in entries]

@@ -102,10 +102,10 @@ class Tombstones:
 
     def refuse(self, run: str) -> None:
         """Raises `RunDeletedError` when nothing may be stored of a run: it was deleted, or belongs to another home."""
-        found = self.find(run)
-        if found is not None and found.released_at is None:
+        tombstone = self.find(run)
+        if tombstone is not None and tombstone.released_at is None:
             raise RunDeletedError(
-                f"run {run!r} was deleted at {found.deleted_at} by {found.author}; to use the name again: "
+                f"run {run!r} was deleted at {tombstone.deleted_at} by {tombstone.author}; to use the name again: "
                 f"logprobe delete {run} --release"
             )
         self.moved.refuse(run)
@@ -121,11 +121,11 @@ class Tombstones:
     def _read(self, path: Path) -> tuple[str, Tombstone]:
         """One that cannot be read counts as what its name says: in doubt a deleted run stays deleted."""
         try:
-            said = json.loads(own_text(path, self._home.path, _MOST_BYTES))
-            found = Tombstone(**{**said, **{name: frozenset(map(str, said.get(name, ()))) for name in _SETS}})
+            stored = json.loads(own_text(path, self._home.path, _MOST_BYTES))
+            tombstone = Tombstone(**{**stored, **{name: frozenset(map(str, stored.get(name, ()))) for name in _SETS}})
         except (OSError, ValueError, LookupError, TypeError):
-            found = Tombstone(run_name(path.name.removesuffix(SUFFIX)), "an unknown time", "somebody")
-        return found.run, found
+            tombstone = Tombstone(run_name(path.name.removesuffix(SUFFIX)), "an unknown time", "somebody")
+        return tombstone.run, tombstone
 
 
 @dataclass(slots=True)
@@ -147,25 +147,27 @@ class Latecomers:
 
     def refused(self, run: str | None, writer: str | None) -> bool:
         """Whether nothing that a writer recorded of a run may be stored. Raises `StoreError`."""
-        found = None if run is None else self.tombstones.find(run)
-        return found is not None and found.covers(writer)
+        tombstone = None if run is None else self.tombstones.find(run)
+        return tombstone is not None and tombstone.covers(writer)
 
     def doubt(self, run: str, writer: str, rows: pa.Table) -> SegmentError | None:
         """Why a segment may be of the run that was deleted before its name was released; None: it is not. Raises
         `StoreError`."""
-        found = self.tombstones.find(run)
-        if found is None or writer in found.accepted or writer.startswith(IMPORTS):
+        tombstone = self.tombstones.find(run)
+        if tombstone is None or writer in tombstone.accepted or writer.startswith(IMPORTS):
             return None
         times = rows["time"].drop_null().to_pylist() if "time" in rows.column_names else []
         began = min(times, default=None)
-        is_older = began is not None and found.is_newer_than(began)
-        if writer not in found.doubted and (not is_older or self._has_recorded(run, writer)):
+        is_older = began is not None and tombstone.is_newer_than(began)
+        if writer not in tombstone.doubted and (not is_older or self._has_recorded(run, writer)):
             return None
-        if writer not in found.doubted:
-            self.tombstones.change(run, lambda now: replace(now or found, doubted=(now or found).doubted | {writer}))
+        if writer not in tombstone.doubted:
+            self.tombstones.change(
+                run, lambda now: replace(now or tombstone, doubted=(now or tombstone).doubted | {writer})
+            )
         return SegmentError(
             "deleted_run",
-            f"collector {writer} recorded before run {run!r} was deleted at {found.deleted_at}: whether this belongs to that run or to the "
+            f"collector {writer} recorded before run {run!r} was deleted at {tombstone.deleted_at}: whether this belongs to that run or to the "
             "one that uses its name now is unknown",
         )
 
@@ -188,18 +190,18 @@ class Latecomers:
     def _note(self, run: str, late: _Late) -> None:
         now = datetime.now(UTC)
 
-        def with_late(found: Tombstone | None) -> Tombstone:
-            known = found or Tombstone(run, now.isoformat(timespec="seconds"), _AUTHOR)
+        def with_late(before: Tombstone | None) -> Tombstone:
+            tombstone = before or Tombstone(run, now.isoformat(timespec="seconds"), _AUTHOR)
             # Also of collectors that nobody had heard of: their next segments stay out when the name is in use again.
             return replace(
-                known,
-                writers=known.writers | late.writers,
-                late=known.late + late.segments,
+                tombstone,
+                writers=tombstone.writers | late.writers,
+                late=tombstone.late + late.segments,
                 late_at=now.isoformat(timespec="seconds"),
             )
 
         self.tombstones.change(run, with_late)
-        words = f"segments of a deleted run: {late.segments:,}; collectors that wrote them: {len(late.writers):,}"
+        message = f"segments of a deleted run: {late.segments:,}; collectors that wrote them: {len(late.writers):,}"
         with self._store.transaction() as cursor:
             self._store.execute(
                 cursor,
@@ -208,5 +210,5 @@ class Latecomers:
                 author=_AUTHOR,
                 action="late segments removed",
                 subject=run,
-                words=words,
+                words=message,
             )

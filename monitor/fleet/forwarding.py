@@ -47,13 +47,13 @@ class Forwarder:
 
     def run_once(self) -> dict[str, Any]:
         """``{"moved_runs", "forwarded", "problem"}``: segments that went on. Raises `StoreError`."""
-        gone = [each for each in self._moved.all().values() if each.home is not None]
+        gone = [moved for moved in self._moved.all().values() if moved.home is not None]
         forwarded, problem = 0, None
-        for each in gone:
+        for moved in gone:
             try:
-                forwarded += self._forward(each, Home(str(each.home)))
+                forwarded += self._forward(moved, Home(str(moved.home)))
             except (OSError, LogprobeError) as error:
-                problem = problem or f"{each.run} is not forwarded to {each.to}, and waits: {error}"
+                problem = problem or f"{moved.run} is not forwarded to {moved.to}, and waits: {error}"
         problem = self._pass_nodes_on(gone) or self._sweep(gone) or problem
         return {"moved_runs": len(gone), "forwarded": forwarded, "problem": problem, INCOMPLETE: problem is not None}
 
@@ -87,7 +87,7 @@ class Forwarder:
 
     def _pass_nodes_on(self, gone: list[Moved]) -> str | None:
         """→ what keeps the other service from knowing how far nodes are behind."""
-        homes = {each.run: str(each.home) for each in gone}
+        homes = {moved.run: str(moved.home) for moved in gone}
         rows = queries.fleet_nodes(self._store, runs=list(homes)).to_pylist() if homes else []
         by_home: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
@@ -106,7 +106,7 @@ class Forwarder:
 
     def _sweep(self, gone: list[Moved]) -> str | None:
         """Removes what jobs that had begun before a run left have stored of it since; → why there is more than that."""
-        runs = [each.run for each in gone]
+        runs = [moved.run for moved in gone]
         for run in sorted(in_tables(self._store, runs, lambda table: table != "relay_nodes")):
             if in_tables(self._store, [run], lambda table: table == "segments"):
                 return f"{run} has records here, as after a restore, and belongs to another service: delete them, or move it back"

@@ -77,12 +77,12 @@ def _pack(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str,
     run, move, to = actions.run_of(document), actions.text(document, "move"), actions.text(document, "to")
     home, moved = store.home, store.moved
     with _TURN:
-        found, folder = moved.find(run), leaving(home, run)
-        if found is not None and found.move != move:
+        departure, folder = moved.find(run), leaving(home, run)
+        if departure is not None and departure.move != move:
             raise ConfigurationError(
-                f"run {run!r} belongs to service {found.to!r} since {found.at}, or is on its way there"
+                f"run {run!r} belongs to service {departure.to!r} since {departure.at}, or is on its way there"
             )
-        if found is not None and found.home is not None:
+        if departure is not None and departure.home is not None:
             shutil.rmtree(folder, ignore_errors=True)
             return {"package": str(folder), "sha256": None, "settled": True}
         if _noted(store, run, _BACK, move):
@@ -109,12 +109,12 @@ def _has_left(store: Store, run: str, move: str, folder: Path) -> bool:
         return True
     if not (folder / package.MANIFEST).exists():
         return False
-    said = package.read_manifest(folder)
-    if said["move"] != move or not in_tables(store, [run]):
-        return bool(said["move"] == move)
+    manifest = package.read_manifest(folder)
+    if manifest["move"] != move or not in_tables(store, [run]):
+        return bool(manifest["move"] == move)
     with store.transaction() as cursor:
-        found = package.digest(cursor, "segments", run)
-    if found[0] and found != said["tables"].get("segments"):
+        stored = package.digest(cursor, "segments", run)
+    if stored[0] and stored != manifest["tables"].get("segments"):
         raise StoreError(
             f"{folder} and the store have other records of {run!r}, as after a restore: move one of them away; which, only you know"
         )
@@ -172,14 +172,14 @@ def _bring(store: Store, run: str, move: str, source: Path, action: str, *, auth
         raise ConfigurationError(
             f"run {run!r} was deleted in {home.path} at {tombstone.deleted_at}; to use the name again: logprobe delete --release"
         )
-    said = package.read_manifest(source)
-    if (said["run"], said["move"], said["schema"]) != (run, move, migrations()[-1].version):
+    stated = package.read_manifest(source)
+    if (stated["run"], stated["move"], stated["schema"]) != (run, move, migrations()[-1].version):
         raise StoreError(
-            f"{source} is of run {said['run']!r}, move {said['move']}, schema {said['schema']}; both services need the same logprobe"
+            f"{source} is of run {stated['run']!r}, move {stated['move']}, schema {stated['schema']}; both services need the same logprobe"
         )
     manifest = package.stage(home, source, staged)
     raw = package.raw_of(manifest)
-    rows = sum(found[0] for found in manifest["tables"].values())
+    rows = sum(sums[0] for sums in manifest["tables"].values())
     words = f"{move} {manifest['sha256']} {rows} {len(manifest['files'])} (package, rows, files)"
     try:
         with store.transaction() as cursor:
@@ -203,19 +203,20 @@ def _settle(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str,
     run, move, to = actions.run_of(document), actions.text(document, "move"), actions.text(document, "home")
     with _TURN:
         moved, folder = store.moved, leaving(store.home, run)
-        found = moved.find(run)
-        if found is None or found.move != move:
+        departure = moved.find(run)
+        if departure is None or departure.move != move:
             raise ConfigurationError(f"run {run!r} is not on its way by this move")
-        if found.home is None:
-            said = package.read_manifest(folder)
-            if said["sha256"] != actions.text(document, "sha256"):
+        if departure.home is None:
+            manifest = package.read_manifest(folder)
+            if manifest["sha256"] != actions.text(document, "sha256"):
                 raise StoreError(
                     f"{to} has proven another package than {folder}, which stays; run: logprobe fleet list"
                 )
             stop = DirectiveFile(store.home.path, run).stop_path
-            if store.home.relative(stop) in said["files"]:  # the new home has it, too, and is to take it back for both
+            # The new home has it, too, and is to take it back for both.
+            if store.home.relative(stop) in manifest["files"]:
                 replace_file(stop, FROM_SERVICE.encode(), mode=READABLE)
-            moved.write(Moved(run, move, found.to, to, found.at))
+            moved.write(Moved(run, move, departure.to, to, departure.at))
         shutil.rmtree(folder, ignore_errors=True)
         return {"run": run}
 
@@ -241,10 +242,10 @@ def _take_back(store: Store, document: Mapping[str, Any], now: datetime) -> dict
     run, move = actions.run_of(document), actions.text(document, "move")
     with _TURN:
         moved, folder = store.moved, leaving(store.home, run)
-        found = moved.find(run)
-        if found is not None and (found.move != move or found.home is not None):
+        departure = moved.find(run)
+        if departure is not None and (departure.move != move or departure.home is not None):
             raise ConfigurationError(
-                f"run {run!r} belongs to service {found.to!r} since {found.at}; move it back from there"
+                f"run {run!r} belongs to service {departure.to!r} since {departure.at}; move it back from there"
             )
         author = actions.text(document, "author")
         if not _noted(store, run, _BACK, move):
@@ -256,8 +257,8 @@ def _take_back(store: Store, document: Mapping[str, Any], now: datetime) -> dict
                         cursor, "alert_audit_write", time=now, author=author, action=_BACK, subject=run, words=move
                     )
         moved.remove(run)
-        for each in (folder, _arriving(store.home, run)):
-            shutil.rmtree(each, ignore_errors=True)
+        for leftover in (folder, _arriving(store.home, run)):
+            shutil.rmtree(leftover, ignore_errors=True)
         return {"run": run}
 
 

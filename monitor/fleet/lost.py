@@ -64,15 +64,15 @@ def take_over(fleet: Fleet, lost: str, standings: Mapping[str, Standing], author
         raise ConfigurationError(
             f"{home.path}, the home of {lost!r}, is there: logprobe fleet takeover {lost}, without --lost"
         )
-    others = {name: each for name, each in standings.items() if name != lost}
-    unread = [f"{name}: {each.problem}" for name, each in others.items() if each.runs is None]
-    usable = [name for name, each in others.items() if each.problem is None]
+    others = {name: standing for name, standing in standings.items() if name != lost}
+    unread = [f"{name}: {standing.problem}" for name, standing in others.items() if standing.runs is None]
+    usable = [name for name, standing in others.items() if standing.problem is None]
     if unread or not usable:
         raise ConfigurationError(
             f"which runs {lost!r} had is unknown while another service cannot be read, and none goes on ({'; '.join(unread) or 'none runs'})"
         )
-    known = {run for each in others.values() for run in (*(each.runs or ()), *each.moved)}
-    copied = set(_ask(fleet.home(usable[0]), COPIED, {})["runs"]) - known
+    held = {run for standing in others.values() for run in (*(standing.runs or ()), *standing.moved)}
+    copied = set(_ask(fleet.home(usable[0]), COPIED, {})["runs"]) - held
     with fleet.changing() as rows:
         rows.update((run, Row(lost, utc_now())) for run in copied - rows.keys())
     for run in sorted(run for run, row in fleet.rows().items() if lost in {row.service, row.to}):
@@ -86,12 +86,12 @@ def _taken_over(fleet: Fleet, run: str, lost: str, others: Mapping[str, Standing
     to, fetched = _whole_at(fleet, run, lost, author), None
     if to is None:
         # One that has records of it already was killed while it took it over.
-        holders = [name for name, each in others.items() if run in (each.runs or ())]
+        holders = [name for name, holder in others.items() if run in (holder.runs or ())]
         to = holders[0] if holders else fleet.least(run, others, fleet.rows())
         fetched = _ask(fleet.home(to), FETCH, {"run": run, "author": author, "from": lost})
     home = fleet.home(to)
-    for name, each in others.items():
-        if run in each.moved and name != to:
+    for name, standing in others.items():
+        if run in standing.moved and name != to:
             _ask(fleet.home(name), REDIRECT, {"run": run, "to": to, "home": str(home.path)})
     with fleet.changing() as rows:
         rows[run] = Row(to, utc_now())
@@ -144,23 +144,23 @@ def _fetch(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str
     deleted = Tombstones(store.home).find(run)
     if deleted is not None and deleted.released_at is None:
         return {"segments": 0, "missing": 0}
-    found = _copies(store).fetch(run, store.home)
+    fetched = _copies(store).fetch(run, store.home)
     store.moved.remove(run)  # of a move from here to the lost one
-    words = f"from {lost}, whose home is lost: {found['segments']:,} copied segments"
+    summary = f"from {lost}, whose home is lost: {fetched['segments']:,} copied segments"
     with store.transaction() as cursor:
         store.execute(
-            cursor, "alert_audit_write", time=now, author=author, action="run taken over", subject=run, words=words
+            cursor, "alert_audit_write", time=now, author=author, action="run taken over", subject=run, words=summary
         )
-    return dict(found)
+    return dict(fetched)
 
 
 def _redirect(store: Store, document: Mapping[str, Any], _: datetime) -> dict[str, Any]:
     """``{"run", "to", "home"}`` → ``{"run"}``: what arrives here of a run that was moved from here goes there from now
     on."""
     run, to, home = (actions.text(document, name) for name in ("run", "to", "home"))
-    found = store.moved.find(run)
-    if found is not None and found.home is not None:
-        store.moved.write(Moved(run, found.move, to, home, found.at))
+    departure = store.moved.find(run)
+    if departure is not None and departure.home is not None:
+        store.moved.write(Moved(run, departure.move, to, home, departure.at))
     return {"run": run}
 
 

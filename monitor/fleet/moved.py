@@ -54,9 +54,9 @@ class MovedRuns:
 
     def refuse(self, run: str) -> None:
         """Raises `RunDeletedError` when nothing may be stored of a run here."""
-        found = self.find(run)
-        if found is not None:
-            raise RunDeletedError(f"run {run!r} belongs to service {found.to!r} since {found.at}; use its home")
+        moved = self.find(run)
+        if moved is not None:
+            raise RunDeletedError(f"run {run!r} belongs to service {moved.to!r} since {moved.at}; use its home")
 
     @contextmanager
     def staying(self, run: str) -> Iterator[bool]:
@@ -98,7 +98,7 @@ class MovedRuns:
         """One that cannot be read counts as what its name says: nothing is stored of the run, and its segments stay
         where they are."""
         try:
-            found = Moved(**json.loads(own_text(path, self._home.path)))
+            moved = Moved(**json.loads(own_text(path, self._home.path)))
         except (OSError, ValueError, LookupError, TypeError):
-            found = Moved(run_name(path.name.removesuffix(SUFFIX)), "", "unknown", None, "an unknown time")
-        return found.run, found
+            moved = Moved(run_name(path.name.removesuffix(SUFFIX)), "", "unknown", None, "an unknown time")
+        return moved.run, moved

@@ -19,7 +19,9 @@ def other_homes(home: Home | None, environment: Mapping[str, str]) -> list[str]:
         return []
     from logprobe.monitor.fleet.table import Fleet  # noqa: PLC0415 - see above
 
-    found = [str(Path(each.home).expanduser().resolve()) for each in Fleet(Path(folder).expanduser()).services.values()]
+    homes = [
+        str(Path(service.home).expanduser().resolve()) for service in Fleet(Path(folder).expanduser()).services.values()
+    ]
     if home is None:
-        return found
-    return [where for where in found if where != str(home.path)] if str(home.path) in found else []
+        return homes
+    return [where for where in homes if where != str(home.path)] if str(home.path) in homes else []

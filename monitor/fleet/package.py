@@ -124,8 +124,8 @@ class Packer:
         if lacking:
             note = f"raw/{places.raw_folder(home, self._run).name}/{FILE}"
             steps = None
-            for each in lacking:
-                steps = widened(steps, each)
+            for span in lacking:
+                steps = widened(steps, span)
             replace_file(self._target(note), json.dumps(steps).encode())
             self._files[note] = _sums(self._target(note))
         tables = dict(self._written(cursor, table) for table in tables_of(self._store))
@@ -134,7 +134,7 @@ class Packer:
             "run": self._run,
             "move": move,
             "schema": schema,
-            "tables": {name: found for name, found in tables.items() if found is not None},
+            "tables": {name: sums for name, sums in tables.items() if sums is not None},
             "files": dict(sorted(self._files.items())),
         }
         for place, _, _ in os.walk(self._folder):
@@ -164,8 +164,8 @@ class Packer:
             file.flush()
             os.fsync(file.fileno())
         with _incoming(cursor, place):
-            found = _digest(cursor, f"SELECT {_plain(cursor, table)} FROM incoming")  # noqa: S608 - our own names
-        if found != expected:
+            written = _digest(cursor, f"SELECT {_plain(cursor, table)} FROM incoming")  # noqa: S608 - our own names
+        if written != expected:
             raise StoreError(f"rows of {table} cannot be written so that they are read back equal; nothing was moved")
         return table, expected
 
@@ -261,9 +261,9 @@ def _advance(cursor: Any, rows: Path) -> None:
         newest = cursor.execute(
             "SELECT max(revision) FROM incoming WHERE revision < $folded", {"folded": _FOLDED}
         ).fetchall()[0][0]
-    ((known,),) = cursor.execute(_REVISION).fetchall()
-    if newest is not None and newest > known:
-        cursor.execute("SELECT max(nextval('revision')) FROM range($count)", {"count": newest - known}).fetchall()
+    ((current,),) = cursor.execute(_REVISION).fetchall()
+    if newest is not None and newest > current:
+        cursor.execute("SELECT max(nextval('revision')) FROM range($count)", {"count": newest - current}).fetchall()
 
 
 def _place(home: Home, name: str, source: Path) -> None:
@@ -274,8 +274,8 @@ def _place(home: Home, name: str, source: Path) -> None:
         _link(source, target)
         fsync_folder(target.parent)
     elif kind == _MARKS:  # lines of a set
-        known = set(target.read_text(encoding="utf-8", errors="replace").splitlines())
-        append_lines(target, [line for line in source.read_text(encoding="utf-8").splitlines() if line not in known])
+        present = set(target.read_text(encoding="utf-8", errors="replace").splitlines())
+        append_lines(target, [line for line in source.read_text(encoding="utf-8").splitlines() if line not in present])
     elif kind == _DIRECTIVES:
         copy_durably(source, target)
     elif kind != _DELETED and _sums(target) != _sums(source):
@@ -328,9 +328,9 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _sums(path: Path) -> dict[str, Any]:
-    found, size = hashlib.sha256(), 0
+    hasher, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
-            found.update(block)
+            hasher.update(block)
             size += len(block)
-    return {"bytes": size, "sha256": found.hexdigest()}
+    return {"bytes": size, "sha256": hasher.hexdigest()}

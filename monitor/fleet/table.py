@@ -156,25 +156,25 @@ class Fleet:
 
         Raises `ConfigurationError` when several have, or one that cannot be read may have: then it is not known.
         """
-        found = [name for name, each in standings.items() if each.runs is not None and run in each.runs]
-        if len(found) > 1:
+        holders = [name for name, standing in standings.items() if standing.runs is not None and run in standing.runs]
+        if len(holders) > 1:
             raise ConfigurationError(
-                f"run {run!r} has records at {' and at '.join(found)}: which of them are one run, only you know"
+                f"run {run!r} has records at {' and at '.join(holders)}: which of them are one run, only you know"
             )
-        unread = {name: each.problem for name, each in standings.items() if each.runs is None}
-        if not found and unread:
-            said = "; ".join(f"{name}: {problem}" for name, problem in unread.items())
+        unread = {name: standing.problem for name, standing in standings.items() if standing.runs is None}
+        if not holders and unread:
+            reasons = "; ".join(f"{name}: {problem}" for name, problem in unread.items())
             raise ConfigurationError(
-                f"which service has run {run!r} is unknown: no table names it, and not every service can be read ({said}); "
+                f"which service has run {run!r} is unknown: no table names it, and not every service can be read ({reasons}); "
                 f"bring it back, or take it out of {self.folder / FILE} if its home is lost for good"
             )
-        handed = [name for name, each in standings.items() if run in each.moved]
-        if not found and handed:
+        handed = [name for name, standing in standings.items() if run in standing.moved]
+        if not holders and handed:
             raise ConfigurationError(
                 f"run {run!r} was handed over by {' and '.join(handed)}, and no service has records of it: it was deleted since, "
                 f"or {self.folder / TABLE}, which would say where it is on its way to, was lost"
             )
-        return found[0] if found else None
+        return holders[0] if holders else None
 
     def assign(self, run: str, standings: Mapping[str, Standing]) -> str:
         """The service of a run; a new one gets that with the least load, and it stays. `standings`: of all services.
@@ -189,12 +189,13 @@ class Fleet:
     def least(self, run: str, standings: Mapping[str, Standing], rows: Mapping[str, Row]) -> str:
         """The service with the least load; of several, by the run's name. Runs of the table that no home has yet count,
         too."""
-        usable = {name: each for name, each in standings.items() if each.problem is None}
+        usable = {name: standing for name, standing in standings.items() if standing.problem is None}
         if not usable:
             raise ConfigurationError(f"no service of {self.folder / FILE} answers; `logprobe fleet` says why")
         loads = {
-            name: each.live + sum(row.service == name and known not in (each.runs or ()) for known, row in rows.items())
-            for name, each in usable.items()
+            name: standing.live
+            + sum(row.service == name and assigned not in (standing.runs or ()) for assigned, row in rows.items())
+            for name, standing in usable.items()
         }
         return min(loads, key=lambda name: (loads[name], zlib.crc32(f"{run}\0{name}".encode())))
 
@@ -226,8 +227,8 @@ class Fleet:
 
     def _begin(self, run: str, to: str) -> Row:
         """Notes a move, unless it has begun already; without a move: the run is there."""
-        known = self.rows().get(run)
-        holder = known.service if known else self.holder(run, self.standings())
+        noted = self.rows().get(run)
+        holder = noted.service if noted else self.holder(run, self.standings())
         if holder is None:
             raise ConfigurationError(
                 f"no run {run!r} at any service of {self.folder / FILE}; `logprobe runs` lists them"
@@ -271,7 +272,7 @@ class Fleet:
             raise ConfigurationError(
                 f"service {lost!r} runs ({owner}); stop it first, or move single runs: logprobe fleet move"
             )
-        there, others = standings[lost].runs, {name: each for name, each in standings.items() if name != lost}
+        there, others = standings[lost].runs, {name: standing for name, standing in standings.items() if name != lost}
         if there is None:
             raise StoreError(f"{home.path}, the home of service {lost!r}: {standings[lost].problem}")
         for run in sorted(there | {run for run, row in self.rows().items() if lost in {row.service, row.to}}):

@@ -53,12 +53,12 @@ class Whereabouts:
         with self._lock:
             if not self._look():
                 return None
-            found = {run: self._rows[run].service for run in runs if run in self._rows}
+            services = {run: self._rows[run].service for run in runs if run in self._rows}
             return {
                 "services": [address for address in self._addresses.values() if address],
                 "runs": {
                     run: None if name == self._own else self._addresses[name]
-                    for run, name in found.items()
+                    for run, name in services.items()
                     if name == self._own or self._addresses.get(name)
                 },
             }
@@ -94,13 +94,13 @@ class Whereabouts:
 
     def _read(self, folder: Path) -> None:
         fleet = Fleet(folder)
-        own = [
+        own_names = [
             name
-            for name, each in fleet.services.items()
-            if Path(each.home).expanduser().resolve() == self._home.path.resolve()
+            for name, service in fleet.services.items()
+            if Path(service.home).expanduser().resolve() == self._home.path.resolve()
         ]
-        if not own:
+        if not own_names:
             raise ConfigurationError(f"{folder / FILE} has no service whose home is {self._home.path}")
         self._rows = fleet.rows()
-        self._addresses = {name: each.address for name, each in fleet.services.items()}
-        self._own = own[0]
+        self._addresses = {name: service.address for name, service in fleet.services.items()}
+        self._own = own_names[0]

@@ -272,12 +272,12 @@ class Snapshot:
         self._home = home
         self._reach_objects = reach_objects
 
-    def catalog(self, known: tuple[str, bytes] | None) -> tuple[str, bytes]:
-        """Fingerprint and JSON of tables (Arrow schemas) and views (SQL); `known` again if nothing has changed."""
+    def catalog(self, cached: tuple[str, bytes] | None) -> tuple[str, bytes]:
+        """Fingerprint and JSON of tables (Arrow schemas) and views (SQL); `cached` again if nothing has changed."""
         objects = self._cursor.execute(statement("free_sql_catalog")).fetchall()
         mark = hashlib.sha256(json.dumps(objects).encode()).hexdigest()
-        if known is not None and known[0] == mark:
-            return known
+        if cached is not None and cached[0] == mark:
+            return cached
         tables = {name: self._schema(name) for kind, name, _ in objects if kind == "table"}
         views = [sql for kind, _, sql in objects if kind != "table"]
         return mark, json.dumps({"tables": tables, "views": views}).encode()

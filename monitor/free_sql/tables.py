@@ -97,20 +97,20 @@ class StoreTable(ds.Dataset):  # type: ignore[misc]
     def _rows(self, read: Sequence[str], condition: ds.Expression | None) -> list[pa.RecordBatch]:
         if condition is None or "run" not in self._columns.names:
             return self._asking.rows(self._name, read, None, None)
-        place = "run" in str(condition) or "step" in str(condition)
-        known = self._asking.runs(self._name) if place else []
-        if not known:
+        narrowed = "run" in str(condition) or "step" in str(condition)
+        spans = self._asking.runs(self._name) if narrowed else []
+        if not spans:
             return self._asking.rows(self._name, read, None, None)
-        runs, steps = needed(self._columns, known, condition)
+        runs, steps = needed(self._columns, spans, condition)
         if not runs:
             return []
         return self._asking.rows(self._name, read, runs, steps)
 
 
-def needed(schema: pa.Schema, known: Runs, condition: ds.Expression) -> tuple[list[str | None], Range | None]:
-    """Which of the `known` runs, and which steps of these, may meet a condition: never too few."""
-    possible = _possible(schema, {number: _of_run(*each) for number, each in enumerate(known)}, condition)
-    chosen = [known[number] for number in sorted(possible)]
+def needed(schema: pa.Schema, spans: Runs, condition: ds.Expression) -> tuple[list[str | None], Range | None]:
+    """Which runs of `spans`, and which steps of these, may meet a condition: never too few."""
+    possible = _possible(schema, {number: _of_run(*span) for number, span in enumerate(spans)}, condition)
+    chosen = [spans[number] for number in sorted(possible)]
     runs = [run for run, _, _ in chosen]
     firsts = [first for _, first, _ in chosen if first is not None]
     lasts = [last for _, _, last in chosen if last is not None]
@@ -130,10 +130,10 @@ def _steps(schema: pa.Schema, first: int, last: int, condition: ds.Expression) -
         )
         if not possible:
             return first, first
-        found = min(possible), ranges[max(possible)]
-        if found == (first, last) or width == 1:
-            return found
-        first, last = found
+        span = min(possible), ranges[max(possible)]
+        if span == (first, last) or width == 1:
+            return span
+        first, last = span
 
 
 def _of_run(run: str | None, first: int | None, last: int | None) -> ds.Expression:

@@ -83,11 +83,11 @@ class Adopter:
         table, content = self._whole(source)
         file = replace(source.file, sums=None if source.file.location is None else block_sums(BytesIO(content)))
         ids = pc.unique(table["segment_id"]).to_pylist()
-        known = queries.adopt_known(self._store, segment_ids=ids)
-        if known.num_rows == len(ids) and all(map(self._is_there, known.to_pylist())):
+        stored = queries.adopt_known(self._store, segment_ids=ids)
+        if stored.num_rows == len(ids) and all(map(self._is_there, stored.to_pylist())):
             return None
         run, kind = str(table["run"][0]), _kind(source)
-        new = table.filter(pc.invert(pc.is_in(table["segment_id"], known["segment_id"].combine_chunks())))
+        new = table.filter(pc.invert(pc.is_in(table["segment_id"], stored["segment_id"].combine_chunks())))
         raw = Raw(run, kind, table, _tokens(table))
         read = list(self._read(self._measurable(run, new)))
         adopt_file(
@@ -95,7 +95,7 @@ class Adopter:
             Batch(reduce_parts(read) if read else [], [raw]),
             file,
             self._newest,
-            known=known,
+            stored=stored,
             written_at=source.written_at,
         )
         return sum(int(rows.table.num_rows) for _, rows in read)

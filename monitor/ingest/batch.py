@@ -113,7 +113,7 @@ class Part:
 def sound_parts(segments: Sequence[Segment]) -> list[Part]:
     """The parts of segments of one kind, computed together. Raises `SegmentError` when one of them has no usable
     row."""
-    sound = (sound_together(segments) if len(segments) > 1 else None) or [sound_rows(each) for each in segments]
+    sound = (sound_together(segments) if len(segments) > 1 else None) or [sound_rows(segment) for segment in segments]
     return reduce_parts(list(zip(segments, sound, strict=True)))
 
 
@@ -186,19 +186,19 @@ def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestT
 
 
 def adopt_file(
-    store: Store, batch: Batch, file: RawFile, newest: NewestTimes, *, known: pa.Table, written_at: datetime
+    store: Store, batch: Batch, file: RawFile, newest: NewestTimes, *, stored: pa.Table, written_at: datetime
 ) -> None:
     """Makes a raw file count that is there already, with those of its segments that the store does not know. Raises
     `StoreError`.
 
-    `known`: the others (`segment_id`), and the files that the ledger takes them to be in (`path`), in whose place this
+    `stored`: the others (`segment_id`), and the files that the ledger takes them to be in (`path`), in whose place this
     one comes; `written_at`: what counts as the time of its ingest.
     """
     with store.transaction() as cursor:
-        store.execute(cursor, "adopt_raw_places", known, target=file.path)
+        store.execute(cursor, "adopt_raw_places", stored, target=file.path)
         for table in ("training_sequences", "older_sequences", "sampled_sequences"):
-            store.execute(cursor, "adopt_raw_kept", known, table=table)
-        store.execute(cursor, "unregister_raw_files", known)
+            store.execute(cursor, "adopt_raw_kept", stored, table=table)
+        store.execute(cursor, "unregister_raw_files", stored)
         if file.location is not None:  # an earlier store may have been about to upload it
             store.execute(cursor, "spare_object", url=file.location)
         _insert(store, cursor, batch, [file], newest, now=written_at)
@@ -371,11 +371,11 @@ class NewestTimes:
         statement, column = _PLACES[name]
         if self._arrivals != self._store.arrivals:  # what was known of a run that has come back is out of date
             self._arrivals = self._store.arrivals
-            self._newest, self._runs = {each: {} for each in _PLACES}, {each: set() for each in _PLACES}
+            self._newest, self._runs = {key: {} for key in _PLACES}, {key: set() for key in _PLACES}
         self._learn(name, statement, set(arriving["run"].unique().to_pylist()))
         keys = ["run", column, "segment_id"]
         spans = arriving.select([*keys, "time"]).group_by(keys).aggregate([("time", "min"), ("time", "max")])
-        rows = zip(*(spans[each].to_pylist() for each in ("run", column, "time_min", "time_max")), strict=True)
+        rows = zip(*(spans[key].to_pylist() for key in ("run", column, "time_min", "time_max")), strict=True)
         return self._advance(self._newest[name], (row for row in rows if row[2] is not None))
 
     def _learn(self, name: str, statement: str, runs: set[str]) -> None:

@@ -53,18 +53,18 @@ class Delays:
 
     def is_due(self, path: Path) -> bool:
         """Whether `path` may be tried now: it never failed, or its pause is over."""
-        known = self._delays.get(path)
-        return known is None or self._clock() >= known.retry_at
+        delay = self._delays.get(path)
+        return delay is None or self._clock() >= delay.retry_at
 
     def put_off(self, path: Path, run: str | None, error: BaseException | str) -> None:
         """Tries `path` again after a pause, twice as long as the one before it."""
         now = self._wall_clock()
-        known = self._delays.get(path)
-        attempts = 1 if known is None else known.attempts + 1
+        delay = self._delays.get(path)
+        attempts = 1 if delay is None else delay.attempts + 1
         self._delays[path] = Delay(
             run=None if run is None else printable(run),
             error=printable(error if isinstance(error, str) else _words(error)),
-            since=now if known is None else known.since,
+            since=now if delay is None else delay.since,
             last=now,
             attempts=attempts,
             retry_at=self._clock() + _pause(error, attempts),
@@ -72,8 +72,8 @@ class Delays:
 
     def seconds(self, path: Path) -> float:
         """For how long `path` has been waiting."""
-        known = self._delays.get(path)
-        return 0.0 if known is None else max(0.0, self._wall_clock() - known.since)
+        delay = self._delays.get(path)
+        return 0.0 if delay is None else max(0.0, self._wall_clock() - delay.since)
 
     def forget(self, paths: Collection[Path]) -> None:
         """They were dealt with."""
@@ -115,6 +115,6 @@ def _pause(error: BaseException | str, attempts: int) -> float:
 
 
 def _words(error: BaseException) -> str:
-    known = isinstance(error, OSError) and error.errno is not None and error.strerror
-    text = f"{errno.errorcode.get(error.errno, error.errno)}: {error.strerror}" if known else str(error)  # type: ignore[attr-defined]
-    return text if known else f"{type(error).__name__}: {text}"
+    numbered = isinstance(error, OSError) and error.errno is not None and error.strerror
+    text = f"{errno.errorcode.get(error.errno, error.errno)}: {error.strerror}" if numbered else str(error)  # type: ignore[attr-defined]
+    return text if numbered else f"{type(error).__name__}: {text}"

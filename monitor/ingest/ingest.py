@@ -149,8 +149,8 @@ class Ingester:
             raw.unlisted = [path for path in raw.unlisted if below(home.path / path, 1)[1]]
             return
         with self._store.standing_still():  # a run that is moved here brings its files in within a transaction
-            known = set(self._store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
-            raw.unknown, raw.unlisted = settle_pending(home, known)
+            registered = set(self._store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
+            raw.unknown, raw.unlisted = settle_pending(home, registered)
         self._store.note_incomplete_steps()
         for problem in raw.problems():
             LOGGER.warning("%s", problem)
@@ -172,10 +172,10 @@ class Ingester:
         ids = {path: f"{place.parent.parent.name}/{place.parent.name}/{place.name}" for path, place in places.items()}
         if not places:
             return
-        known = self._known(list(ids.values()))
-        self._store.retire([self._store.home.relative(path) for path in places if ids[path] in known], read=False)
+        in_ledger = self._known(list(ids.values()))
+        self._store.retire([self._store.home.relative(path) for path in places if ids[path] in in_ledger], read=False)
         for path, place in places.items():
-            if ids[path] not in known:
+            if ids[path] not in in_ledger:
                 with suppress(OSError):  # it is looked at again at the next start
                     path.rename(place)
 
@@ -228,12 +228,12 @@ class Ingester:
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Sets segments aside that are in the ledger already, and returns the others."""
-        known = self._known([item.where.segment_id for item in waiting])
-        report.remaining -= len(known)
+        in_ledger = self._known([item.where.segment_id for item in waiting])
+        report.remaining -= len(in_ledger)
         report.duplicates += self._put_aside(
-            {item.where.path: item.nbytes for item in waiting if item.where.segment_id in known}, report
+            {item.where.path: item.nbytes for item in waiting if item.where.segment_id in in_ledger}, report
         )
-        return [item for item in waiting if item.where.segment_id not in known]
+        return [item for item in waiting if item.where.segment_id not in in_ledger]
 
     def _without_copies(self, parts: Sequence[Part], unseen: set[str], report: IngestReport) -> list[Part]:
         """Sets copies aside, whatever their files are called, of what is in the ledger or comes before them, and
@@ -242,18 +242,18 @@ class Ingester:
         `unseen`: what is known not to be in the ledger; the parts' are taken out of it.
         """
         ids = {part.segment.segment_id for part in parts}
-        known = self._known(list(ids - unseen))
+        in_ledger = self._known(list(ids - unseen))
         unseen -= ids
         new: list[Part] = []
         for part in parts:
             if self._late.refused(part.run, part.segment.writer):  # a copy below another writer's name
                 self._remove_late(part.segment.where, part.segment.writer, report)
-            elif part.segment.segment_id in known:
+            elif part.segment.segment_id in in_ledger:
                 report.duplicates += self._put_aside({part.segment.where.path: part.segment.nbytes}, report)
             elif doubt := self._late.doubt(part.run, part.segment.writer, part.rows.table):
                 self._set_aside(part.segment.where.path, part.run, doubt, report)
             else:
-                known.add(part.segment.segment_id)
+                in_ledger.add(part.segment.segment_id)
                 new.append(part)
         return new
 
@@ -374,20 +374,20 @@ def _read_ahead(pool: Executor, batches: Iterable[Sequence[Waiting]]) -> Iterato
 def _reading(pool: Executor, batch: Sequence[Waiting]) -> list[_Reading]:
     """The segments of a batch, in its order."""
     by_kind = attrgetter("where.kind")
-    found: dict[Path, _Reading] = {}
+    readings: dict[Path, _Reading] = {}
     for _, of_kind in itertools.groupby(sorted(batch, key=by_kind), key=by_kind):
         for some in _batches(list(of_kind), GROUP_BYTES):
             group = pool.submit(_read, [item.where for item in some])
-            for place, item in enumerate(some):
-                found[item.where.path] = _Reading(item.where, item.modified, group, place)
-    return [found[item.where.path] for item in batch]
+            for position, item in enumerate(some):
+                readings[item.where.path] = _Reading(item.where, item.modified, group, position)
+    return [readings[item.where.path] for item in batch]
 
 
 def _read(places: Sequence[SegmentPath]) -> list[Part | Exception | None]:
     """Segments of one kind; what is wrong with one costs no other anything."""
-    found = [_guarded(where, partial(read_segment, where)) for where in places]
-    parts = iter(_parts_of([each for each in found if isinstance(each, Segment)]))
-    return [next(parts) if isinstance(each, Segment) else each for each in found]
+    segments = [_guarded(where, partial(read_segment, where)) for where in places]
+    parts = iter(_parts_of([segment for segment in segments if isinstance(segment, Segment)]))
+    return [next(parts) if isinstance(segment, Segment) else segment for segment in segments]
 
 
 def _parts_of(segments: Sequence[Segment]) -> Sequence[Part | Exception | None]:

@@ -153,12 +153,12 @@ class Joiner:
         alone, several = batch.filter(pc.invert(batch["several"])), batch.filter(batch["several"])
         results = [self._compare(alone)] if alone.num_rows else []
         if several.num_rows:
-            found, unknown = _matching(self._compare(several))
-            results.append(found)
+            matched, unknown = _matching(self._compare(several))
+            results.append(matched)
             self._leave_apart(unknown, report)
-        for each in filter(len, results):
-            self._write(each)
-            _count(each, report)
+        for result in filter(len, results):
+            self._write(result)
+            _count(result, report)
 
     def _leave_apart(self, records: pa.Table, report: JoinReport) -> None:
         """Which of several records is theirs is not known, so none is."""
@@ -257,12 +257,12 @@ def _matching(results: pa.Table) -> tuple[pa.Table, pa.Table]:
     keys = list(zip(*(results[name].to_pylist() for name in ("segment_id", "row")), strict=True))
     differences = results["received_max_abs_diff"].to_pylist()
     same: dict[tuple[str, int], list[int]] = {key: [] for key in keys}
-    for place, (key, difference) in enumerate(zip(keys, differences, strict=True)):
+    for number, (key, difference) in enumerate(zip(keys, differences, strict=True)):
         if difference is not None and difference <= _SAME_VALUE:
-            same[key].append(place)
-    found = [places[0] for places in same.values() if len(places) == 1]
+            same[key].append(number)
+    matched = [places[0] for places in same.values() if len(places) == 1]
     unknown = [keys.index(key) for key, places in same.items() if len(places) != 1]
-    return results.take(pa.array(found, pa.int64())), results.take(pa.array(unknown, pa.int64()))
+    return results.take(pa.array(matched, pa.int64())), results.take(pa.array(unknown, pa.int64()))
 
 
 def _results(batch: pa.Table, lists: pa.Table) -> pa.Table:

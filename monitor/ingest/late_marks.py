@@ -86,10 +86,10 @@ class LateMarks:
         if due["raw_file"].null_count == due.num_rows:
             return {}
         paths = self._store.raw_places(rollout=due["raw_file"])["rollout_files"]
-        found = queries.versions_steps(self._store, keys, files=paths)
+        steps = queries.versions_steps(self._store, keys, files=paths)
         return {
             number: np.asarray(times, np.int64)
-            for number, times in zip(found["number"].to_pylist(), found["step_times"].to_pylist(), strict=True)
+            for number, times in zip(steps["number"].to_pylist(), steps["step_times"].to_pylist(), strict=True)
             if times is not None
         }
 

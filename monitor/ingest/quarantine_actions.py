@@ -120,9 +120,9 @@ def _put_back(home: Home, file: Path, row: Row) -> None:
 def _accept(home: Home, target: SegmentPath, row: Row) -> None:
     """Has what else this collector recorded taken, too, for the run that has its name now."""
     tombstones = Tombstones(home)
-    if row["reason"] == "deleted_run" and (found := tombstones.find(target.run)) is not None:
+    if row["reason"] == "deleted_run" and (tombstone := tombstones.find(target.run)) is not None:
         tombstones.change(
-            target.run, lambda now: replace(now or found, accepted=(now or found).accepted | {target.writer})
+            target.run, lambda now: replace(now or tombstone, accepted=(now or tombstone).accepted | {target.writer})
         )
 
 

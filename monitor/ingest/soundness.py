@@ -82,12 +82,12 @@ def sound_together(segments: Sequence[Segment]) -> list[SoundRows] | None:
     table = pa.concat_tables(tables)
     if any(bad.any() for _, bad in _faults(kind, table)):
         return None
-    sizes = np.array([each.num_rows for each in tables])
+    sizes = np.array([part.num_rows for part in tables])
     tokens = segment_sums(_tokens(kind, table), offsets_of(sizes))
     rows = [pa.array(np.arange(size, dtype=np.int32)) for size in sizes]
     return [
-        SoundRows(_with_key(segment, each, at), int(count), 0, 0, {}, None)
-        for segment, each, at, count in zip(segments, tables, rows, tokens, strict=True)
+        SoundRows(_with_key(segment, part, at), int(count), 0, 0, {}, None)
+        for segment, part, at, count in zip(segments, tables, rows, tokens, strict=True)
     ]
 
 
@@ -114,8 +114,8 @@ def _faults(kind: str, table: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]
     for name in _LISTS[kind]:
         if table[name].null_count == table.num_rows:
             continue
-        found = ragged.lengths(table[name])
-        yield f"{name} and token_ids differ in length", (found >= 0) & (found != expected)
+        lengths = ragged.lengths(table[name])
+        yield f"{name} and token_ids differ in length", (lengths >= 0) & (lengths != expected)
     routes = ragged.lengths(table["routes"])
     yield "the length of routes is not a multiple of token_ids", (routes > 0) & (routes % np.maximum(expected, 1) != 0)
     for name in ("token_ids", "mask"):
@@ -149,8 +149,8 @@ def _beyond(column: pa.ChunkedArray, low: int, high: int) -> NDArray[np.bool_] |
         offsets = offsets_of(np.maximum(ragged.lengths(column), 0))
         return None if within is None else segment_sums(within, offsets) > 0
     parts = ragged.one_array(column).flatten() if pa.types.is_struct(kind) else []
-    known = [bad for part in parts if (bad := _beyond(pa.chunked_array([part]), low, high)) is not None]
-    return np.logical_or.reduce(known) if known else None
+    faults = [bad for part in parts if (bad := _beyond(pa.chunked_array([part]), low, high)) is not None]
+    return np.logical_or.reduce(faults) if faults else None
 
 
 def _lists_with_nulls(column: pa.ChunkedArray) -> NDArray[np.bool_]:

@@ -101,7 +101,7 @@ class Trajectory:
     def spans(self) -> list[dict[str, object]]:
         """Weight versions of the tokens under the mask; neighbours of one version are one span."""
         spans: list[dict[str, object]] = []
-        for span in (found for place in self.placed or () for found in _spans(place)):
+        for span in (part for place in self.placed or () for part in _spans(place)):
             if spans and spans[-1]["end"] == span["start"] and spans[-1]["version"] == span["version"]:
                 spans[-1] = spans[-1] | {"end": span["end"]}
             else:
@@ -180,20 +180,23 @@ class Joined:
 
 def joined_records(ours: pa.Table, lists: pa.Table, parts: pa.Table, theirs: pa.Table) -> Joined:
     """One rollout record per trained sequence, made of its parts."""
-    found = _trajectories(ours, lists, parts, theirs)
-    rows = [_rollout(row, each) for row, each in zip(ours.to_pylist(), found, strict=True)]
+    trajectories = _trajectories(ours, lists, parts, theirs)
+    rows = [_rollout(row, sequence) for row, sequence in zip(ours.to_pylist(), trajectories, strict=True)]
     rollouts = pa.Table.from_pylist(rows, schema=_ROLLOUT)
-    ids = [each.token_ids_K if each.placed else _all_tokens(each) for each in found]
+    ids = [sequence.token_ids_K if sequence.placed else _all_tokens(sequence) for sequence in trajectories]
     trained = (
         ours.append_column("rollout_segment", rollouts["segment_id"])
         .append_column("rollout_row", rollouts["row"])
-        .append_column("complete", pa.array([each.complete for each in found], pa.bool_()))
+        .append_column("complete", pa.array([sequence.complete for sequence in trajectories], pa.bool_()))
     )
     lists = (
         lists.append_column("rollout_token_ids", pa.array(ids, pa.list_(pa.int32())))
         .append_column(
             "logprobs",
-            pa.array([_logprobs(each, len(n)) for each, n in zip(found, ids, strict=True)], pa.list_(pa.float32())),
+            pa.array(
+                [_logprobs(sequence, len(n)) for sequence, n in zip(trajectories, ids, strict=True)],
+                pa.list_(pa.float32()),
+            ),
         )
         .append_column("routes", pa.nulls(lists.num_rows, pa.list_(pa.uint16())))
         .append_column("rollout_routes", pa.nulls(lists.num_rows, pa.list_(pa.uint16())))
@@ -206,11 +209,11 @@ def _trajectories(ours: pa.Table, lists: pa.Table, parts: pa.Table, theirs: pa.T
     offsets_S1 = offsets_of(lengths_S)
     ids_N, mask_N = ragged.flat_ids(lists["token_ids"]), ragged.flat_mask(lists["mask"], lengths_S)
     of_sequence = _parts_of(parts, theirs)
-    found = []
+    trajectories = []
     for number, key in enumerate(ours.select(TRAJECTORY_KEY).to_pylist()):
         window = slice(offsets_S1[number], offsets_S1[number + 1])
-        found.append(trajectory(ids_N[window], mask_N[window], of_sequence[key["segment_id"], key["row"]]))
-    return found
+        trajectories.append(trajectory(ids_N[window], mask_N[window], of_sequence[key["segment_id"], key["row"]]))
+    return trajectories
 
 
 def _parts_of(parts: pa.Table, theirs: pa.Table) -> Mapping[tuple[str, int], list[Part]]:
@@ -219,27 +222,27 @@ def _parts_of(parts: pa.Table, theirs: pa.Table) -> Mapping[tuple[str, int], lis
     ids_M, logprobs_M = ragged.flat_ids(theirs["token_ids"]), ragged.flat_floats(theirs["logprobs"], lengths_S)
     if logprobs_M is None:
         logprobs_M = np.full(len(ids_M), np.nan, np.float32)
-    found: dict[tuple[str, int], list[Part]] = {}
+    by_sequence: dict[tuple[str, int], list[Part]] = {}
     for number, row in enumerate(parts.to_pylist()):
         window = slice(offsets_S1[number], offsets_S1[number + 1])
-        found.setdefault((row["segment_id"], row["row"]), []).append(Part(row, ids_M[window], logprobs_M[window]))
-    return found
+        by_sequence.setdefault((row["segment_id"], row["row"]), []).append(Part(row, ids_M[window], logprobs_M[window]))
+    return by_sequence
 
 
-def _all_tokens(each: Trajectory) -> NDArray[np.int32]:
-    return np.concatenate([part.token_ids for part in each.parts])
+def _all_tokens(sequence: Trajectory) -> NDArray[np.int32]:
+    return np.concatenate([part.token_ids for part in sequence.parts])
 
 
-def _logprobs(each: Trajectory, count: int) -> NDArray[np.float32]:
-    return each.logprobs_K() if each.placed else np.full(count, np.nan, np.float32)
+def _logprobs(sequence: Trajectory, count: int) -> NDArray[np.float32]:
+    return sequence.logprobs_K() if sequence.placed else np.full(count, np.nan, np.float32)
 
 
-def _rollout(ours: Mapping[str, Any], each: Trajectory) -> dict[str, object]:
+def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]:
     """The parts as one row of rollout_sequences: of what can differ between them the last one's, or null where that
     would mislead."""
-    rows = [part.row for part in each.parts]
+    rows = [part.row for part in sequence.parts]
     replicas = {row["replica"] for row in rows}
-    logprobs = each.logprobs_K()
+    logprobs = sequence.logprobs_K()
     finite = logprobs[np.isfinite(logprobs)].astype(np.float64)
     cached = [row["cached_prefix_tokens"] for row in rows]
     return {
@@ -254,20 +257,20 @@ def _rollout(ours: Mapping[str, Any], each: Trajectory) -> dict[str, object]:
         "segment_id": f"parts/{ours['segment_id']}",
         "row": ours["row"],
         "replica": replicas.pop() if len(replicas) == 1 else None,
-        "n_tokens": len(each.token_ids_K),
+        "n_tokens": len(sequence.token_ids_K),
         "n_logprobs": len(finite),
         "logprob_sum": float(finite.sum()) if len(finite) else None,
-        "token_hash": int(token_hash(each.token_ids_K, np.array([0, len(each.token_ids_K)]))[0]),
-        "spans": each.spans(),
+        "token_hash": int(token_hash(sequence.token_ids_K, np.array([0, len(sequence.token_ids_K)]))[0]),
+        "spans": sequence.spans(),
         "cached_prefix_tokens": None if None in cached else max(cached),
         "logprobs": None if ours["rollout_source"] == "received" else logprobs,
-        "parts": _places(each),
+        "parts": _places(sequence),
     }
 
 
-def _places(each: Trajectory) -> list[dict[str, object]]:
+def _places(sequence: Trajectory) -> list[dict[str, object]]:
     """Where each part lies among the tokens under the mask; null where ids do not agree."""
-    places: Sequence[Placed | None] = each.placed or [None] * len(each.parts)
+    places: Sequence[Placed | None] = sequence.placed or [None] * len(sequence.parts)
     return [
         {
             "sample_id": part.row["part_id"],
@@ -277,5 +280,5 @@ def _places(each: Trajectory) -> list[dict[str, object]]:
             "end": None if place is None else place.end,
             **{name: part.row[name] for name in ("prompt_length", "cached_prefix_tokens", "replica", "finish_reason")},
         }
-        for part, place in zip(each.parts, places, strict=True)
+        for part, place in zip(sequence.parts, places, strict=True)
     ]

@@ -46,5 +46,5 @@ def named(row: Mapping[str, Any]) -> dict[str, float]:
     >>> named({"step": 3, "backend.k3_kl": 0.5, "backend.kl": None, "reward": 1.0, "the_trainers_own": 2.0})
     {'logprobe/backend/k3_kl': 0.5, 'logprobe/reward': 1.0}
     """
-    known = {key: row[key] for key in KEYS if row.get(key) is not None}
-    return {PREFIX + key.replace(".", "/"): float(value) for key, value in known.items() if math.isfinite(value)}
+    measured = {key: row[key] for key in KEYS if row.get(key) is not None}
+    return {PREFIX + key.replace(".", "/"): float(value) for key, value in measured.items() if math.isfinite(value)}

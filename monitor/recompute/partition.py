@@ -95,8 +95,8 @@ def arithmetic() -> str:
     """What this machine makes of some fixed tokens, in every bit."""
     rng = np.random.default_rng(7)
     policy = -rng.exponential(2.0, _PROBE)
-    found = sequence_statistics(-rng.exponential(2.0, _PROBE), policy, None, [0, 100, _PROBE])
-    return hashlib.sha256(b"".join(found[name].tobytes() for name in COLUMNS)).hexdigest()
+    columns = sequence_statistics(-rng.exponential(2.0, _PROBE), policy, None, [0, 100, _PROBE])
+    return hashlib.sha256(b"".join(columns[name].tobytes() for name in COLUMNS)).hexdigest()
 
 
 class _GoneError(Exception):
@@ -161,12 +161,12 @@ def _lists(partition: Partition, kind: str, chosen_S: NDArray[np.intp] | None = 
         of_file = wanted.filter(pc.equal(wanted["file"], file))
         parts.append(_read(file, schema, of_file["segment_id"].unique(), partition))
     table = pa.concat_tables(parts)
-    found, asked = (_numbers(rows, segments) for rows in (table, wanted))
-    order = np.argsort(found, kind="stable")
-    place = np.searchsorted(found, asked, sorter=order)
-    if (place == len(found)).any() or (found[order[place]] != asked).any():
+    present, asked = (_numbers(rows, segments) for rows in (table, wanted))
+    order = np.argsort(present, kind="stable")
+    at = np.searchsorted(present, asked, sorter=order)
+    if (at == len(present)).any() or (present[order[at]] != asked).any():
         raise _GoneError(f"not all {kind} records are in their files")
-    return table.take(pa.array(order[place])).select(list(_NAMES[kind]))
+    return table.take(pa.array(order[at])).select(list(_NAMES[kind]))
 
 
 def _numbers(rows: pa.Table, segments: pa.Array) -> NDArray[np.int64]:
@@ -209,10 +209,10 @@ def _groups(metadata: pq.FileMetaData, segments: Sequence[str]) -> list[int]:
     """Row groups that may hold rows of these segments."""
     column = metadata.schema.names.index("segment_id")
     first, last = min(segments), max(segments)
-    found = []
+    groups = []
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(column).statistics
-        known = statistics is not None and statistics.has_min_max
-        if not known or (statistics.min <= last and statistics.max >= first):
-            found.append(number)
-    return found
+        bounded = statistics is not None and statistics.has_min_max
+        if not bounded or (statistics.min <= last and statistics.max >= first):
+            groups.append(number)
+    return groups

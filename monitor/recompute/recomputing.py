@@ -144,10 +144,10 @@ def recompute(
     Raises `ConfigurationError` when a machine of the pool cannot take part, and what the store or the object store
     raises.
     """
-    found = queries.recompute_steps(writer, run=run, first=steps[0], last=steps[1])
-    kept = found.filter(found["kept"].is_valid())
+    due = queries.recompute_steps(writer, run=run, first=steps[0], last=steps[1])
+    kept = due.filter(due["kept"].is_valid())
     progress = Progress(kept=dict(zip(kept["step"].to_pylist(), kept["kept"].to_pylist(), strict=True)))
-    todo = found.filter(found["kept"].is_null())
+    todo = due.filter(due["kept"].is_null())
     progress.of_steps, progress.of_tokens = todo.num_rows, int(pc.sum(todo["tokens"]).as_py() or 0)
     for batches in (_step_batches, *[_single_steps] * _MORE_ROUNDS):
         planned = _partitions(home, writer, run, batches(todo))
@@ -204,9 +204,9 @@ def _refuse(computed: Computed) -> None:
 def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int]]) -> Iterator[Partition]:
     storage, digits = load(home), arithmetic()
     for steps in batches:
-        found = queries.recompute_sequences(writer, run=run, steps=steps)
-        found = found.filter(pc.invert(found["gone"]))
-        records, sums = _placed(home, found), _sums(writer, found)
+        sequences = queries.recompute_sequences(writer, run=run, steps=steps)
+        sequences = sequences.filter(pc.invert(sequences["gone"]))
+        records, sums = _placed(home, sequences), _sums(writer, sequences)
         step = records["step"].to_numpy()
         for first, last in _row_batches(records):
             ended = set(step[first:last].tolist()) - set(step[last : last + 1].tolist())
@@ -264,11 +264,11 @@ def _cut(weight: Any) -> Iterator[tuple[int, int]]:
     [(0, 2), (2, 3), (3, 4), (4, 5)]
     """
     edges, total = [0], 0.0
-    for number, each in enumerate(weight):
-        if number and total + each > 1 and number > edges[-1]:
+    for number, item in enumerate(weight):
+        if number and total + item > 1 and number > edges[-1]:
             edges.append(number)
             total = 0.0
-        total += each
+        total += item
     for first, last in pairwise([*edges, len(weight)]):
         if last > first:
             yield first, last

@@ -53,9 +53,9 @@ def claimed_objects(store: Store, left: list[str]) -> list[Source]:
         else:
             raise StoreError(f"{error}; {_LATER}") from error
     left += [problem] if problem else []
-    known = set(store.raw_objects())
-    unlisted = [each for each in listed if each.url.endswith(".parquet") and each.url not in known]
-    sources = [_source(prefix, each, left) for each in unlisted]
+    stored = set(store.raw_objects())
+    unlisted = [entry for entry in listed if entry.url.endswith(".parquet") and entry.url not in stored]
+    sources = [_source(prefix, entry, left) for entry in unlisted]
     going = set(queries.doomed_objects(store)["url"].to_pylist())
     # Of an upload that had begun the disk may have nothing any more.
     begun = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())

@@ -68,8 +68,8 @@ def rebuild(home: Home) -> Rebuilt:
         objects = claimed_objects(store, done.left_objects)
         store.raw.adopt()
         with store.raw.rebuilding():
-            known = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
-            unknown, unlisted = settle_pending(home, known)
+            registered = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
+            unknown, unlisted = settle_pending(home, registered)
             done.unreadable += map(unlistable, unlisted)
             there = _adopt_objects(store, objects, done)
             damaged = _adopt(store, unknown, there, done)

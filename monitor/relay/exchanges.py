@@ -75,17 +75,17 @@ class Exchanges:
     def is_deleted(self, run: str) -> bool:
         """Whether nothing of a run is taken: nodes that do not know keep their marks to themselves. Raises
         `StoreError`."""
-        found = self._tombstones.find(run)
+        tombstone = self._tombstones.find(run)
         with self._lock:
-            if found is not None and found.released_at is None:
+            if tombstone is not None and tombstone.released_at is None:
                 self._marks.pop(run, None)
                 return True
         return False
 
     def _since(self, run: str) -> float | None:
         """Marks from before then belong to the run of this name that was deleted."""
-        found = self._tombstones.find(run)
-        released = None if found is None else found.released_at
+        tombstone = self._tombstones.find(run)
+        released = None if tombstone is None else tombstone.released_at
         return None if released is None else datetime.fromisoformat(released).timestamp()
 
     def answer(self, run: str, lines: Sequence[Any], cursor: int) -> tuple[Answer, list[str]]:
@@ -102,9 +102,9 @@ class Exchanges:
             f"{strange} lines for {run!r} that are no marks": strange,
             f"{beyond} weight marks of {run!r}: it has {_MOST_BYTES >> 20} MiB of them, and more are not kept": beyond,
         }
-        found, reached = read_lines(of_run.file, max(cursor, 0), _ANSWER_BYTES)
-        return {"marks": found, "cursor": reached, **self.directives(run)}, [
-            words for words, happened in refused.items() if happened
+        newer, reached = read_lines(of_run.file, max(cursor, 0), _ANSWER_BYTES)
+        return {"marks": newer, "cursor": reached, **self.directives(run)}, [
+            reason for reason, happened in refused.items() if happened
         ]
 
     def directives(self, run: str) -> Directives:

@@ -48,10 +48,10 @@ def place_of(home: Home, name: str) -> SegmentPath:
     place = run_dir(home.path, run_name(folder))
     if place.name != folder or not folder or len(folder) > _NAME_BYTES or not _WRITER.fullmatch(writer):
         raise SegmentError("foreign", f"{name[:200]!r} is not a segment's name")
-    found = SegmentPath.parse(place / writer / file)
-    if found.kind not in SCHEMAS:
-        raise SegmentError("foreign", f"{name[:200]!r}: no record kind {found.kind!r}")
-    return found
+    segment = SegmentPath.parse(place / writer / file)
+    if segment.kind not in SCHEMAS:
+        raise SegmentError("foreign", f"{name[:200]!r}: no record kind {segment.kind!r}")
+    return segment
 
 
 class BusyError(Exception):
@@ -123,7 +123,7 @@ class Intake:
     def _find_room(self, size: int) -> None:
         """Every segment counts with the size it was announced with, so that all calls together leave the store its
         reserve."""
-        announced = sum(each.size - each.received for each in self._under_way.values())
+        announced = sum(upload.size - upload.received for upload in self._under_way.values())
         free = shutil.disk_usage(self._home.path).free - announced - size
         if free < FREE_BYTES:
             raise BusyError(
@@ -142,14 +142,14 @@ class Intake:
         os.fsync(incoming.descriptor)
         place = incoming.place
         try:
-            found = read_segment(
+            segment = read_segment(
                 SegmentPath(incoming.path, place.run, place.writer, place.sequence, place.kind, place.crc)
             )
         except _CONTENT_ERRORS as error:
             raise SegmentError("unreadable", f"{place.segment_id}: cannot be decoded ({error})") from error
-        if (found.writer, found.sequence) != (place.writer, place.sequence):
-            said = f"{found.writer} {found.sequence}"
-            raise SegmentError("foreign", f"{place.segment_id}: its content was written as {said[:200]!r}")
+        if (segment.writer, segment.sequence) != (place.writer, place.sequence):
+            stated = f"{segment.writer} {segment.sequence}"
+            raise SegmentError("foreign", f"{place.segment_id}: its content was written as {stated[:200]!r}")
 
     def put(self, verified: Iterable[Incoming]) -> None:
         """Renames verified segments into the spool; when this returns they are durable there. Raises `OSError`."""
@@ -167,16 +167,16 @@ class Intake:
 
     def _prepare(self, folder: Path) -> None:
         make_durable(folder)
-        for each in (folder, folder.parent):
-            if each.is_symlink():
-                raise OSError(f"{each} is a link; segments are not written through links")
+        for level in (folder, folder.parent):
+            if level.is_symlink():
+                raise OSError(f"{level} is a link; segments are not written through links")
 
 
 def quietly_closed(incoming: Iterable[Incoming]) -> None:
     """Closes all of them."""
-    for each in incoming:
+    for upload in incoming:
         with suppress(OSError):
-            each.close()
+            upload.close()
 
 
 def raw_bytes(row: dict[str, object], data: pa.Buffer) -> pa.Buffer:
@@ -187,9 +187,9 @@ def raw_bytes(row: dict[str, object], data: pa.Buffer) -> pa.Buffer:
             "too_large", f"a chunk of {raw!r} bytes, compressed with {codec!r}; at most {protocol.CHUNK_BYTES:,}"
         )
     try:
-        found = data if not codec else pa.decompress(data, decompressed_size=raw, codec=protocol.CODEC)
+        content = data if not codec else pa.decompress(data, decompressed_size=raw, codec=protocol.CODEC)
     except (*_CONTENT_ERRORS, OSError) as error:
         raise SegmentError("unreadable", f"a chunk cannot be decompressed ({error})") from error
-    if found.size != raw:
-        raise SegmentError("unreadable", f"a chunk of {found.size:,} bytes that was announced with {raw:,}")
-    return found
+    if content.size != raw:
+        raise SegmentError("unreadable", f"a chunk of {content.size:,} bytes that was announced with {raw:,}")
+    return content

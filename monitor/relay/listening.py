@@ -311,8 +311,8 @@ class ReaderServer(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def _who(context: flight.ServerCallContext) -> Writer | None:
-    found: Writer | None = context.get_middleware("authorization").who
-    return found
+    writer: Writer | None = context.get_middleware("authorization").who
+    return writer
 
 
 def _passed_on(context: flight.ServerCallContext, rows: flight.FlightStreamReader) -> Iterator[pa.RecordBatch]:
@@ -430,7 +430,7 @@ class Observations:
         """Whether two relays call themselves by one name: a restarted one does not come back after its successor."""
         with self._lock:
             before = self._relays.pop(node, [])
-            self._relays[node] = [*(each for each in before if each != relay), relay][-2:]
+            self._relays[node] = [*(other for other in before if other != relay), relay][-2:]
             if len(self._relays) > NODES:
                 del self._relays[next(iter(self._relays))]
             return relay in before[:-1]
@@ -463,11 +463,11 @@ class Observations:
                     "who": who,
                     "what": what,
                     "peer": peer,
-                    "words": found.words,
-                    "count": found.count,
-                    "since": found.since,
+                    "words": refusal.words,
+                    "count": refusal.count,
+                    "since": refusal.since,
                 }
-                for (who, what, peer), found in self._refusals.items()
+                for (who, what, peer), refusal in self._refusals.items()
             ]
             self._changed, self._refusals = set(), {}
         return {"nodes": nodes, "refusals": refusals}
@@ -476,9 +476,9 @@ class Observations:
         """It could not be delivered; newer reports of the same nodes stay."""
         with self._lock:
             self._changed.update((row["run"], row["node"]) for row in document["nodes"])
-            for each in document["refusals"]:
-                found = _Refusal(each["words"], each["since"], each["count"])
-                self._count((each["who"], each["what"], each["peer"]), found)
+            for refusal in document["refusals"]:
+                counted = _Refusal(refusal["words"], refusal["since"], refusal["count"])
+                self._count((refusal["who"], refusal["what"], refusal["peer"]), counted)
 
     def _count(self, key: tuple[str, str, str], new: _Refusal) -> None:
         """What is of a kind too many is counted together with others of that sort."""

@@ -94,9 +94,9 @@ def handshakes_counted(refused: Callable[[str], None]) -> Iterator[None]:
 def _pass_on(reading: int, to: int, refused: Callable[[str], None]) -> None:
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
-            found = _FAILED.search(line)
-            if found is None:
+            match = _FAILED.search(line)
+            if match is None:
                 os.write(to, line)
             else:
-                refused(found[1].decode("utf-8", "replace").strip(" :"))
+                refused(match[1].decode("utf-8", "replace").strip(" :"))
     os.close(to)

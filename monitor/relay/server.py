@@ -110,9 +110,9 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                 quietly_closed(upload.incoming)
             for outcome in outcomes:
                 if outcome.status in {"refused", "denied"}:
-                    what = f"segment ({upload.reasons.get(outcome.segment, outcome.status)})"
-                    self._observations.refused(who.name, what, context.peer(), f"{outcome.segment}: {outcome.words}")
-            writer.write(pa.py_buffer(json.dumps({"segments": [asdict(each) for each in outcomes]}).encode()))
+                    subject = f"segment ({upload.reasons.get(outcome.segment, outcome.status)})"
+                    self._observations.refused(who.name, subject, context.peer(), f"{outcome.segment}: {outcome.words}")
+            writer.write(pa.py_buffer(json.dumps({"segments": [asdict(outcome) for outcome in outcomes]}).encode()))
 
     def _received(self, upload: _Upload, reader: flight.MetadataRecordBatchReader) -> list[Outcome]:
         if reader.schema != protocol.CHUNKS:
@@ -159,7 +159,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         runs: dict[str, object] = {}
         if max(len(asked["runs"]), len(asked.get("where", ()))) > protocol.SYNC_RUNS:
             raise ValueError(f"more than {protocol.SYNC_RUNS} runs in one call")
-        for run, said in asked["runs"].items():
+        for run, report in asked["runs"].items():
             if not _is_own(run, who):
                 self._observations.refused(
                     who.name, "marks", context.peer(), f"run {run[:200]!r} is not one of its own"
@@ -167,15 +167,15 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                 continue
             if self._exchanges.is_deleted(run) or self._whereabouts.elsewhere(run) is not None:
                 continue
-            runs[run], refused = self._exchanges.answer(run, said["marks"], int(said["cursor"]))
+            runs[run], refused = self._exchanges.answer(run, report["marks"], int(report["cursor"]))
             for words in refused:
                 self._observations.refused(who.name, "marks", context.peer(), words)
-            self._observations.node(run, node, _report(who, asked, said["queue"], now))
+            self._observations.node(run, node, _report(who, asked, report["queue"], now))
         stopped = [run for run in stopped_runs(self._home.path) if _is_own(run, who)]
         pause = self._observations.nodes_heard(_HEARD_SECONDS) * _PER_NODE
         fleet = self._whereabouts.of([run for run in map(str, asked.get("where", ())) if _is_own(run, who)])
-        found = {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs, "stopped": stopped}
-        return found if fleet is None else {**found, "fleet": fleet}
+        reply = {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs, "stopped": stopped}
+        return reply if fleet is None else {**reply, "fleet": fleet}
 
     # --- who may call, and how often ---
 
@@ -277,16 +277,16 @@ class _Upload:
         self._caller()
         try:
             self._copier.keep(
-                {each.place: each.path for each in self._verified.values()}, lambda at: bool(self._fate(at))
+                {segment.place: segment.path for segment in self._verified.values()}, lambda at: bool(self._fate(at))
             )
             self._intake.put(self._verified.values())
         except (ObjectStoreError, ConfigurationError) as error:
             stored = [Outcome(name, "later", f"its copy: {error}") for name in self._verified]
         except OSError as error:
-            words = f"the service's disk: {error.strerror or error}"
-            stored = [Outcome(name, "later", words) for name in self._verified]
+            message = f"the service's disk: {error.strerror or error}"
+            stored = [Outcome(name, "later", message) for name in self._verified]
         else:
-            stored = [Outcome(name, "stored", self._fate(each.place)) for name, each in self._verified.items()]
+            stored = [Outcome(name, "stored", self._fate(segment.place)) for name, segment in self._verified.items()]
         return [*self._outcomes.values(), *stored]
 
     def _fate(self, place: SegmentPath) -> str:

@@ -47,10 +47,10 @@ def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str,
         if nodes:
             store.execute(cursor, "relay_node_write", pa.Table.from_pylist(nodes, schema=_NODES))
             store.execute(cursor, "relay_nodes_forget", now=now, days=_FORGET_DAYS)
-        for each in refusals:
-            author, action = f"{each['who']} at {each['peer']}", f"was refused: {each['what']}"
-            words = f"{each['words']} (times: {each['count']:,}, the first at {each['since']})"
+        for refusal in refusals:
+            author, action = f"{refusal['who']} at {refusal['peer']}", f"was refused: {refusal['what']}"
+            message = f"{refusal['words']} (times: {refusal['count']:,}, the first at {refusal['since']})"
             store.execute(
-                cursor, "alert_audit_write", time=now, author=author, action=action, subject=subject, words=words
+                cursor, "alert_audit_write", time=now, author=author, action=action, subject=subject, words=message
             )
     return {"nodes": len(nodes), "refusals": len(refusals)}

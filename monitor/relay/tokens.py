@@ -70,7 +70,7 @@ class Writers:
         writer, given = self.by_name.get(name), _hash(secret)
         if writer is None:
             return None
-        matches = [hmac.compare_digest(given, known.sha256) and known.counts(now) for known in writer.secrets]
+        matches = [hmac.compare_digest(given, kept.sha256) and kept.counts(now) for kept in writer.secrets]
         return writer if any(matches) else None
 
     def grant(
@@ -81,14 +81,14 @@ class Writers:
 
         `secret`: None: a new one. Raises `ConfigurationError`.
         """
-        known = self.by_name.get(name)
-        patterns = tuple(runs) or (known.runs if known else ())
+        existing = self.by_name.get(name)
+        patterns = tuple(runs) or (existing.runs if existing else ())
         if not _NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} is not a valid name: use 1 to 40 letters, digits, - and _")
         if not patterns:
             raise ConfigurationError(f"no runs for {name!r}: pass --run PATTERN, e.g. --run 'team-a-*'")
         secret = secret or new_secret()
-        ending = [_ending(each, now + overlap) for each in (known.secrets if known else ()) if each.counts(now)]
+        ending = [_ending(kept, now + overlap) for kept in (existing.secrets if existing else ()) if kept.counts(now)]
         added = Secret(_hash(secret), now.isoformat(timespec="seconds"))
         writer = Writer(name, patterns, (*(ending if overlap else []), added))
         return replace(self, by_name={**self.by_name, name: writer}), f"{name}.{secret}"
@@ -123,7 +123,7 @@ def save(path: Path, writers: Writers) -> None:
     """Replaces the file. Raises `OSError`, or `ConfigurationError` when it would be too large to be read: no token
     would count any more."""
     entries = {
-        name: {"runs": list(writer.runs), "secrets": [asdict(each) for each in writer.secrets]}
+        name: {"runs": list(writer.runs), "secrets": [asdict(secret) for secret in writer.secrets]}
         for name, writer in writers.by_name.items()
     }
     content = json.dumps({"writers": entries}, indent=2).encode()
@@ -168,7 +168,7 @@ class Current:
 
 
 def _writer(name: str, entry: Mapping[str, Any]) -> Writer:
-    return Writer(name, tuple(map(str, entry["runs"])), tuple(Secret(**each) for each in entry["secrets"]))
+    return Writer(name, tuple(map(str, entry["runs"])), tuple(Secret(**secret) for secret in entry["secrets"]))
 
 
 def _hash(secret: str) -> str:

@@ -159,13 +159,13 @@ def _copied(connection: duckdb.DuckDBPyConnection, copy: Path) -> int:
     """Writes the copy and reads it back; → its tables. Raises `StoreError` where it differs."""
     place = str(copy).replace("'", "''")
     connection.execute(f"ATTACH '{place}' AS compacted (STORAGE_VERSION 'v1.5.0')")
-    (own,) = connection.execute("SELECT current_database()").fetchall()[0]
-    connection.execute(f'COPY FROM DATABASE "{own}" TO compacted')
+    (source,) = connection.execute("SELECT current_database()").fetchall()[0]
+    connection.execute(f'COPY FROM DATABASE "{source}" TO compacted')
     connection.execute("CHECKPOINT compacted")
     connection.execute("DETACH compacted")
     connection.execute(f"ATTACH '{place}' AS compacted (READ_ONLY)")  # from the disk, not from memory
-    found, expected = (_content(connection, name) for name in ("compacted", own))
-    if different := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
+    copied, expected = (_content(connection, name) for name in ("compacted", source))
+    if different := sorted(name for name in expected.keys() | copied.keys() if expected.get(name) != copied.get(name)):
         raise StoreError(f"the copy differs from the store in {', '.join(different)}; the store is as it was")
     connection.execute("DETACH compacted")
     return len(expected) - len(_CATALOG)
@@ -173,10 +173,10 @@ def _copied(connection: duckdb.DuckDBPyConnection, copy: Path) -> int:
 
 def _content(connection: duckdb.DuckDBPyConnection, database: str) -> dict[str, list[tuple[Any, ...]]]:
     """What a database holds, by name: its catalog, and of each table the number of rows and two checksums of them."""
-    found = {name: sorted(connection.execute(sql, [database]).fetchall(), key=repr) for name, sql in _CATALOG.items()}
-    for (table,) in found["tables"]:
-        found[f"table {table}"] = connection.execute(_CONTENT.format(place=f'"{database}"', table=table)).fetchall()
-    return found
+    content = {name: sorted(connection.execute(sql, [database]).fetchall(), key=repr) for name, sql in _CATALOG.items()}
+    for (table,) in content["tables"]:
+        content[f"table {table}"] = connection.execute(_CONTENT.format(place=f'"{database}"', table=table)).fetchall()
+    return content
 
 
 def _made_durable(copy: Path) -> None:

@@ -221,8 +221,8 @@ class Folder:
         """Whether the steps are as they were when they were looked up; data that came since have left a mark or a newer
         revision."""
         revisions = {row["step"]: row["revision"] for row in due}
-        found = queries.fold_revisions(self._store, run=run, steps=list(revisions)).to_pylist()
-        return {row["step"]: row["revision"] for row in found if not row["dirty"]} == revisions
+        current = queries.fold_revisions(self._store, run=run, steps=list(revisions)).to_pylist()
+        return {row["step"]: row["revision"] for row in current if not row["dirty"]} == revisions
 
     def _write(self, cursor: duckdb.DuckDBPyConnection, chosen: pa.Table, rows: Mapping[str, pa.Table]) -> None:
         keys = chosen.select(["run", "step"])

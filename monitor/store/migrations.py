@@ -22,8 +22,8 @@ CREATE TABLE IF NOT EXISTS schema_versions (
 
 def current_version(connection: duckdb.DuckDBPyConnection) -> int:
     """The schema version of an open store; 0: empty."""
-    known = connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'").fetchall()
-    if not known:
+    tables = connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'").fetchall()
+    if not tables:
         return 0
     rows = connection.execute("SELECT coalesce(max(version), 0) FROM schema_versions").fetchall()
     return int(rows[0][0])
@@ -34,10 +34,10 @@ def migrate(connection: duckdb.DuckDBPyConnection, home: Home, steps: Sequence[M
 
     Raises `StoreError` when the store is newer than this code.
     """
-    known = migrations() if steps is None else steps
+    all_steps = migrations() if steps is None else steps
     have = current_version(connection)
-    check_not_newer(have, home, known)
-    missing = [step for step in known if step.version > have]
+    check_not_newer(have, home, all_steps)
+    missing = [step for step in all_steps if step.version > have]
     if not missing:
         return
     connection.execute("BEGIN TRANSACTION")
@@ -54,9 +54,9 @@ def migrate(connection: duckdb.DuckDBPyConnection, home: Home, steps: Sequence[M
         connection.execute("CHECKPOINT")
 
 
-def check_not_newer(have: int, home: Home, known: Sequence[Migration] | None = None) -> None:
+def check_not_newer(have: int, home: Home, steps: Sequence[Migration] | None = None) -> None:
     """Raises `StoreError` when a store of version `have` was written by a newer logprobe."""
-    newest = (migrations() if known is None else known)[-1].version
+    newest = (migrations() if steps is None else steps)[-1].version
     if have > newest:
         raise StoreError(
             f"{home.database} has schema version {have}, this logprobe supports versions up to {newest}; "

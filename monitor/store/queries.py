@@ -47,6 +47,6 @@ def beginning(reader: pa.RecordBatchReader, first: int) -> pa.Table:
 
 def one_line(error: BaseException) -> str:
     """The first paragraph of an error's message: DuckDB's later ones repeat the statement."""
-    if (found := _OBJECTS.search(str(error))) is not None:
-        return f"raw tokens in the object store cannot be read: {found[1]}; those of steps on the disk can"
+    if (match := _OBJECTS.search(str(error))) is not None:
+        return f"raw tokens in the object store cannot be read: {match[1]}; those of steps on the disk can"
     return " ".join(str(error).split("\n\n", maxsplit=1)[0].split())

@@ -99,8 +99,8 @@ def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> 
         unfinished.rename(path)
         fsync_folder(folder)
     except OSError:
-        for each in (unfinished, path, _note(home, path)):  # a full disk must get its space back
-            each.unlink(missing_ok=True)
+        for leftover in (unfinished, path, _note(home, path)):  # a full disk must get its space back
+            leftover.unlink(missing_ok=True)
         raise
     return RawFile(home.relative(path), path.stat().st_size)
 
@@ -120,11 +120,11 @@ def has_its_bytes(path: Path) -> bool:
     """Whether the bytes of a raw file are those that its name says; also if that says nothing. Raises `OSError`."""
     if (stated := _stated(path.name)) is None:
         return True
-    found = 0
+    checksum = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
-            found = zlib.crc32(block, found)
-    return found == stated
+            checksum = zlib.crc32(block, checksum)
+    return checksum == stated
 
 
 def block_sums(file: BinaryIO) -> list[int]:
@@ -331,21 +331,21 @@ def note_moved(home: Home, run: str, moved: MovedFiles, removed: Collection[str]
 
     A file stays noted that this store does not list: an earlier store may have moved it, and could not be asked.
     """
-    known = moved_files(home, run) or MovedFiles({}, _steps(_said(_file(home, run, FILE))))
-    files = {path: steps for path, steps in {**known.files, **moved.files}.items() if path not in removed}
-    _note_moved(home, run, known, MovedFiles(files, widened(known.without, moved.without)))
+    noted = moved_files(home, run) or MovedFiles({}, _steps(_said(_file(home, run, FILE))))
+    files = {path: steps for path, steps in {**noted.files, **moved.files}.items() if path not in removed}
+    _note_moved(home, run, noted, MovedFiles(files, widened(noted.without, moved.without)))
     _widen(home, run, incomplete)
 
 
-def _note_moved(home: Home, run: str, known: MovedFiles, moved: MovedFiles) -> None:
-    if moved != known:
+def _note_moved(home: Home, run: str, noted: MovedFiles, moved: MovedFiles) -> None:
+    if moved != noted:
         _write_note(_file(home, run, MOVED), {"paths": dict(sorted(moved.files.items())), "without": moved.without})
 
 
 def _widen(home: Home, run: str, steps: Steps) -> None:
-    known = _steps(_said(_file(home, run, FILE)))
-    wanted = widened(known, steps)
-    if wanted != known:
+    noted = _steps(_said(_file(home, run, FILE)))
+    wanted = widened(noted, steps)
+    if wanted != noted:
         _write_note(_file(home, run, FILE), wanted)
 
 
@@ -359,8 +359,8 @@ def damaged_steps(home: Home, paths: Iterable[str]) -> dict[str, Steps]:
         run, kind = run_name(path.parent.parent.name), path.parent.name
         if kind == "training":
             first, last = _stated_steps(home.path / path)
-            known = damaged.get(run, (first, last))
-            damaged[run] = min(first, known[0]), max(last, known[1])
+            span = damaged.get(run, (first, last))
+            damaged[run] = min(first, span[0]), max(last, span[1])
     return damaged
 
 

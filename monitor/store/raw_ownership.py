@@ -70,14 +70,14 @@ class RawOwnership:
 
         `named`: damaged files and folders that cannot be listed by name, which has that of the run.
         """
-        found = [self.problem] if self.problem else []
+        problems = [self.problem] if self.problem else []
         if self.unknown:
-            found.append(
+            problems.append(
                 f"{self._home.raw} has {len(self.unknown):,} complete raw files that the store does not list, as after a restore of "
                 f"an older store: stop the service and run: logprobe rebuild --home {self._home.path}"
             )
         unlisted = self.unlisted if named else [f"A folder below {self._home.raw}"] * bool(self.unlisted)
-        return [*found, *map(unlistable, unlisted), *self.damaged.problems(named=named)]
+        return [*problems, *map(unlistable, unlisted), *self.damaged.problems(named=named)]
 
     def look_again(self) -> None:
         """Has the next `require` look at everything."""
@@ -220,8 +220,8 @@ def unlistable(path: str) -> str:
 def _place(home: Home) -> tuple[int, int] | None:
     """Which folder the home's path leads to; None: to none."""
     with suppress(OSError):
-        found = home.path.stat()
-        return found.st_dev, found.st_ino
+        status = home.path.stat()
+        return status.st_dev, status.st_ino
     return None
 
 

@@ -69,7 +69,7 @@ def _times(cursor: duckdb.DuckDBPyConnection, asked: Mapping[str, Any]) -> dict[
 def objects_in(values: Iterable[Any]) -> list[str]:
     """The files in the object store that these parameters name."""
     lists = (value for value in values if isinstance(value, list))
-    return [each for value in lists for each in value if isinstance(each, str) and each.startswith(PREFIX)]
+    return [name for value in lists for name in value if isinstance(name, str) and name.startswith(PREFIX)]
 
 
 def place(home: Home, path: str, location: str | None) -> str:

@@ -77,7 +77,7 @@ class RetiredFiles:
         with self._lock:
             waiting = [retired for retired in self._waiting if not retired.checkpointed]
         now = time.monotonic()
-        return sum(retired.nbytes for retired in waiting), max((now - each.since for each in waiting), default=0.0)
+        return sum(retired.nbytes for retired in waiting), max((now - file.since for file in waiting), default=0.0)
 
     def oldest(self) -> float | None:
         """When the oldest read under way began (`time.time`); None: there is none."""

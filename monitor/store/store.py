@@ -257,9 +257,9 @@ class Store:
         also for a file that is not what was written.
         """
         names = {kind: column.drop_null().unique().to_pylist() for kind, column in files.items()}
-        found = queries.raw_locations(self, paths=[name for of_kind in names.values() for name in of_kind]).to_pylist()
-        self.raw.damaged.require(row["path"] for row in found if row["location"] is None)
-        places = {row["path"]: raw_places.place(self.home, row["path"], row["location"]) for row in found}
+        rows = queries.raw_locations(self, paths=[name for of_kind in names.values() for name in of_kind]).to_pylist()
+        self.raw.damaged.require(row["path"] for row in rows if row["location"] is None)
+        places = {row["path"]: raw_places.place(self.home, row["path"], row["location"]) for row in rows}
         empty = {kind: raw_places.pattern(empty_file(self.home, kind)) for kind in names}
         return {
             f"{kind}_files": [empty[kind], *(places[name] for name in sorted(names[kind]) if name in places)]
@@ -427,15 +427,15 @@ class Store:
         return f"{made:x}"
 
     def _raw_on_disk(self) -> list[str]:
-        found: list[str] = self.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist()
-        return found
+        paths: list[str] = self.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist()
+        return paths
 
     def raw_objects(self) -> list[str]:
         """Addresses of the raw files that are in the object store."""
-        found: list[str] = self.query("SELECT location FROM raw_files WHERE location IS NOT NULL")[
+        locations: list[str] = self.query("SELECT location FROM raw_files WHERE location IS NOT NULL")[
             "location"
         ].to_pylist()
-        return found
+        return locations
 
     def _is_up_to_date(self) -> bool:
         """Whether schema and views are this version's, and the views look for raw files where the home is now: it may

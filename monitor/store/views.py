@@ -116,9 +116,9 @@ def refresh_steps(cursor: duckdb.DuckDBPyConnection) -> None:
     """Recreates ``steps`` if metrics or scalars have appeared for which it has no column."""
     wanted = _steps_columns(cursor)
     if [*_STEP_COLUMNS, *wanted] != _columns(cursor, "steps"):
-        known = _mark(cursor)
+        marked = _mark(cursor)
         cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(wanted)}")
-        cursor.execute(f"COMMENT ON VIEW steps IS {literal(known)}")
+        cursor.execute(f"COMMENT ON VIEW steps IS {literal(marked)}")
 
 
 def _mark(cursor: duckdb.DuckDBPyConnection) -> str:
