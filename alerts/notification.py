@@ -97,8 +97,8 @@ class Notification:
     def from_json(cls, text: str) -> Self:
         """The notification that `to_json` wrote; fields of a newer logprobe are left out. Raises `ValueError`,
         `KeyError`."""
-        known = {f.name for f in fields(cls)}
-        given = {name: value for name, value in json.loads(text).items() if name in known}
+        names = {f.name for f in fields(cls)}
+        given = {name: value for name, value in json.loads(text).items() if name in names}
         given |= {name: _parsed(given[name]) for name in _FLOATS if name in given}
         given["at"] = datetime.fromisoformat(given["at"])
         given |= {name: tuple(given.get(name, ())) for name in ("changes", "grouped")}

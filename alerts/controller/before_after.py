@@ -71,12 +71,12 @@ class Figure:
 def figures(before: pa.Table, after: pa.Table) -> list[Figure]:
     """What is different between the rows of `controller_trend` before and after; quantities that were never measured
     are left out."""
-    found = []
+    measured = []
     for name, words, unit, factor in QUANTITIES:
         sides = [_usable(floats(side[name]), factor=factor) for side in (before, after)]
         if any(side.size for side in sides):
-            found.append(_figure((name, words, unit, factor), sides[0], sides[1]))
-    return found
+            measured.append(_figure((name, words, unit, factor), sides[0], sides[1]))
+    return measured
 
 
 class EstimateDocument(TypedDict):
@@ -155,5 +155,5 @@ def _estimate(middle: float, half: float, steps: int, *, factor: bool) -> Estima
 
 def _usable(values: Floats, *, factor: bool) -> Floats:
     """What was measured; logarithms where a change is a factor."""
-    known = values[np.isfinite(values) & ((values > 0) if factor else True)]
-    return np.log(known) if factor else known
+    usable = values[np.isfinite(values) & ((values > 0) if factor else True)]
+    return np.log(usable) if factor else usable

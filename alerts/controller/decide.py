@@ -71,8 +71,8 @@ def wanted_trials(control: Control, situation: Situation, policy: Policy) -> tup
     suggested = control.phase is Phase.SUGGESTED and not _armed(control, policy)
     if suggested or not _evaluates(control, situation, policy):
         return ()
-    found = refusal(replace(situation, trials=()), control, policy)
-    return tries(control, policy) if found is not None and found.reason == NO_PREVIEW else ()
+    refused = refusal(replace(situation, trials=()), control, policy)
+    return tries(control, policy) if refused is not None and refused.reason == NO_PREVIEW else ()
 
 
 def _armed(control: Control, policy: Policy) -> bool:
@@ -89,10 +89,10 @@ def switch_on(control: Control, situation: Situation, policy: Policy, *, by: str
     """A person switches the correction on. Refusals stand unless `force`; the audit then says what was overridden."""
     if control.on:
         return control, ()
-    found = refusal(situation, control, policy)
-    if found is not None and not force:
-        return control, (Action("refused", found.reason, f"not switched on: {found.words}", "warning", {"by": by}),)
-    overridden = {} if found is None else {"overridden": found.reason}
+    refused = refusal(situation, control, policy)
+    if refused is not None and not force:
+        return control, (Action("refused", refused.reason, f"not switched on: {refused.words}", "warning", {"by": by}),)
+    overridden = {} if refused is None else {"overridden": refused.reason}
     trial = chosen(situation, policy) or next(iter(situation.trials), Trial(policy.correction, None))
     return _switch(
         control, situation, policy, trial, reason="manual", words=f"switched on by {by}", by=by, **overridden
@@ -146,37 +146,37 @@ def _is_fast(situation: Situation) -> bool:
 
 def _consider(control: Control, situation: Situation, policy: Policy, mode: Mode) -> Decision:
     """Switches on, suggests, or says what keeps it from doing so: `Control.waiting` at every look, an action once."""
-    found = refusal(situation, control, policy, mode)
+    refused = refusal(situation, control, policy, mode)
     armed = _armed(control, policy)
-    if found is not None and not (found.reason == NO_PREVIEW and control.phase is Phase.SUGGESTED and not armed):
-        return _refused(_waiting(control, found, refusal(situation, control, policy)), found)
+    if refused is not None and not (refused.reason == NO_PREVIEW and control.phase is Phase.SUGGESTED and not armed):
+        return _refused(_waiting(control, refused, refusal(situation, control, policy)), refused)
     trial = chosen(situation, policy)
     if armed and trial is not None:
         return _switch(control, situation, policy, trial, reason=_why(situation), words=_because(situation))
     control = replace(control, waiting=_DRY if mode is Mode.ARMED else _ONLY_SUGGESTS)
     if control.phase is Phase.SUGGESTED or trial is None:
         return control, ()
-    what = "dry run: would switch on" if mode is Mode.ARMED else "suggests"
-    words = f"{what} {trial.config}: {_because(situation)}; {_would_mask(trial, situation, policy)}"
+    verb = "dry run: would switch on" if mode is Mode.ARMED else "suggests"
+    message = f"{verb} {trial.config}: {_because(situation)}; {_would_mask(trial, situation, policy)}"
     suggested = replace(control, phase=Phase.SUGGESTED)
-    return suggested, (Action("suggested", _why(situation), words, "warning", _details(situation, trial)),)
+    return suggested, (Action("suggested", _why(situation), message, "warning", _details(situation, trial)),)
 
 
-def _waiting(control: Control, found: Refusal, otherwise: Refusal | None) -> Control:
+def _waiting(control: Control, refused: Refusal, otherwise: Refusal | None) -> Control:
     """Why nothing is done. `otherwise`: what would speak against it in another mode, as far as that is known without
     reading tokens."""
-    if found.reason != MODE_OFF:
-        return replace(control, waiting=found.words, objection=found.reason)
+    if refused.reason != MODE_OFF:
+        return replace(control, waiting=refused.words, objection=refused.reason)
     if otherwise is None or otherwise.reason == NO_PREVIEW:
-        return replace(control, waiting=found.words)
-    return replace(control, waiting=f"{found.words}; and {otherwise.words}", objection=otherwise.reason)
+        return replace(control, waiting=refused.words)
+    return replace(control, waiting=f"{refused.words}; and {otherwise.words}", objection=otherwise.reason)
 
 
-def _refused(control: Control, found: Refusal) -> Decision:
-    if found.key in control.refusals:
+def _refused(control: Control, refused: Refusal) -> Decision:
+    if refused.key in control.refusals:
         return control, ()
-    action = Action("refused", found.reason, f"no correction: {found.words}", found.severity)
-    return replace(control, refusals=(*control.refusals, found.key)), (action,)
+    action = Action("refused", refused.reason, f"no correction: {refused.words}", refused.severity)
+    return replace(control, refusals=(*control.refusals, refused.key)), (action,)
 
 
 def _switch(
@@ -257,13 +257,13 @@ def _cannot(control: Control, situation: Situation, policy: Policy) -> Decision:
     """What cannot be applied is not on: the next correction takes its place, or people are called."""
     if not _is_impossible(control, situation) or control.config is None:
         return control, ()
-    known = replace(control, impossible=(*control.impossible, control.config.fingerprint()))
-    words = f"the trainer cannot apply {control.config} ({situation.impossible})"
+    updated = replace(control, impossible=(*control.impossible, control.config.fingerprint()))
+    message = f"the trainer cannot apply {control.config} ({situation.impossible})"
     trial = chosen(situation, policy)
     if trial is not None and _armed(control, policy):
-        return _issue(known, situation, policy, trial, reason="impossible", words=words)
-    off = replace(known, phase=Phase.WITHDRAWN, last_switch=None)  # it was never applied: nothing has to cool down
-    return off, (Action("rolled_back", "impossible", f"not applied: {words}", "critical"),)
+        return _issue(updated, situation, policy, trial, reason="impossible", words=message)
+    off = replace(updated, phase=Phase.WITHDRAWN, last_switch=None)  # it was never applied: nothing has to cool down
+    return off, (Action("rolled_back", "impossible", f"not applied: {message}", "critical"),)
 
 
 def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision:
@@ -394,15 +394,15 @@ def _found_upstream(control: Control, situation: Situation, policy: Policy) -> D
 
     A finding of a moment may be about records that are still to arrive.
     """
-    found = upstream(situation, policy)
-    cause = None if found is None else found.cause
+    fault = upstream(situation, policy)
+    cause = None if fault is None else fault.cause
     if cause != control.suspect:
         return replace(control, suspect=cause, suspect_since=situation.step), ()
-    if found is None or cause == control.upstream or situation.step < (control.suspect_since or 0) + _STANDING_STEPS:
+    if fault is None or cause == control.upstream or situation.step < (control.suspect_since or 0) + _STANDING_STEPS:
         return control, ()
-    words = f"a correction is on although the engine is at fault: {found.cause}. Fix it; the correction only hides it"
-    done = replace(control, upstream=found.cause)
-    return done, (Action("hides_fault", found.cause, words, "critical", {"layer": found.layer}),)
+    message = f"a correction is on although the engine is at fault: {fault.cause}. Fix it; the correction only hides it"
+    done = replace(control, upstream=fault.cause)
+    return done, (Action("hides_fault", fault.cause, message, "critical", {"layer": fault.layer}),)
 
 
 def _applied(control: Control, situation: Situation) -> list[Acknowledgement]:
@@ -413,8 +413,8 @@ def _applied(control: Control, situation: Situation) -> list[Acknowledgement]:
 
 def _others(control: Control, situation: Situation) -> list[Acknowledgement]:
     """… and of other configurations."""
-    known = {None, _wanted(control)}
-    return [a for a in situation.acknowledgements if a.step >= since(control) and a.fingerprint not in known]
+    expected = {None, _wanted(control)}
+    return [a for a in situation.acknowledgements if a.step >= since(control) and a.fingerprint not in expected]
 
 
 def _wanted(control: Control) -> str | None:
@@ -452,9 +452,9 @@ def _would_mask(trial: Trial, situation: Situation, policy: Policy) -> str:
     if trial.preview is None:
         return "it would mask an unknown share"
     passed_over = [
-        f"; {each.config} was passed over: {against.words}"
-        for each in situation.trials[: situation.trials.index(trial)]
-        if (against := objection(each, policy))
+        f"; {earlier.config} was passed over: {against.words}"
+        for earlier in situation.trials[: situation.trials.index(trial)]
+        if (against := objection(earlier, policy))
     ]
     return f"it would mask {trial.preview.masked_tokens:.1%} of the tokens{''.join(passed_over)}"
 
@@ -466,7 +466,7 @@ def _details(situation: Situation, trial: Trial) -> dict[str, object]:
         "verdict": situation.verdict,
         "coverage": situation.coverage,
         "preview": _shares(trial),
-        "tried": [{"config": each.config.to_dict(), "preview": _shares(each)} for each in situation.trials],
+        "tried": [{"config": tried.config.to_dict(), "preview": _shares(tried)} for tried in situation.trials],
     }
 
 

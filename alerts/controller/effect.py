@@ -76,7 +76,7 @@ def remedy(*, stale: bool) -> str:
 
 def is_stale(findings: Iterable[FindingDocument]) -> bool:
     """Whether old weights explain growth. `findings`: of `Diagnosis.document`."""
-    return any(each["cause"] == "staleness" and alarms(each) for each in findings)
+    return any(finding["cause"] == "staleness" and alarms(finding) for finding in findings)
 
 
 class Effect(TypedDict):
@@ -113,7 +113,7 @@ def judge(
     figures = before_after.figures(before, after)
     growth, doubling = _growth(before, after, window)
     judgement, why = _early(after, applied_from, window) if early else _judgement(before, after)
-    masked = next((each.after.value for each in figures if each.name == "masked" and each.after), None)
+    masked = next((figure.after.value for figure in figures if figure.name == "masked" and figure.after), None)
     parts = [why, *_rest(figures), *_masked(masked), *_growing(growth, doubling, stale=is_stale(findings))]
     return {
         "judgement": judgement,
@@ -122,7 +122,7 @@ def judge(
         "doubling_steps": doubling,
         "masked": masked,
         "steps": len(after),
-        "figures": [before_after.document(each) for each in figures],
+        "figures": [before_after.document(figure) for figure in figures],
     }
 
 
@@ -166,10 +166,10 @@ def _by_norm(norm: _Break | None) -> tuple[str, str] | None:
 
 
 def _unchanged(reward: _Break | None, norm: _Break | None) -> str:
-    known = [name for name, found in (("reward", reward), ("gradient norm", norm)) if found is not None]
-    if not known:
+    recorded = [name for name, change in (("reward", reward), ("gradient norm", norm)) if change is not None]
+    if not recorded:
         return "neither reward nor gradient norm is recorded"
-    return f"{' and '.join(known)} changed no more than {'they vary' if known[1:] else 'it varies'}"
+    return f"{' and '.join(recorded)} changed no more than {'they vary' if recorded[1:] else 'it varies'}"
 
 
 def _break(before: pa.Table, after: pa.Table, name: str, *, factor: bool) -> _Break | None:
@@ -194,11 +194,11 @@ def _break(before: pa.Table, after: pa.Table, name: str, *, factor: bool) -> _Br
 def _blocks(table: pa.Table, name: str, *, factor: bool) -> tuple[Floats, Floats] | None:
     """Mean steps and medians of blocks of neighbouring steps."""
     steps, values = table["step"].to_numpy().astype(np.float64), floats(table[name])
-    known = np.isfinite(values) & ((values > 0) if factor else True)
-    if known.sum() < FEWEST:
+    usable = np.isfinite(values) & ((values > 0) if factor else True)
+    if usable.sum() < FEWEST:
         return None
-    kept = np.log(values[known]) if factor else values[known]
-    parts = zip(np.array_split(steps[known], _BLOCKS), np.array_split(kept, _BLOCKS), strict=True)
+    kept = np.log(values[usable]) if factor else values[usable]
+    parts = zip(np.array_split(steps[usable], _BLOCKS), np.array_split(kept, _BLOCKS), strict=True)
     means, medians = zip(*((part.mean(), np.median(block)) for part, block in parts), strict=True)
     return np.array(means), np.array(medians)
 
@@ -224,10 +224,10 @@ def _growth(before: pa.Table, after: pa.Table, window: int) -> tuple[str | None,
 def _doubling(table: pa.Table, window: int) -> float | None:
     """In how many steps K3 doubles: 1 / Theil–Sen slope of log2 K3; None unless its whole interval lies above 0."""
     steps, values = table["step"].to_numpy(), floats(table["k3"])
-    known = np.isfinite(values) & (values > 0)
-    if known.sum() < FEWEST:
+    usable = np.isfinite(values) & (values > 0)
+    if usable.sum() < FEWEST:
         return None
-    slope = theil_sen(steps[known], np.log2(values[known]), confidence=_LEVEL)
+    slope = theil_sen(steps[usable], np.log2(values[usable]), confidence=_LEVEL)
     if slope is None or slope.low <= 0 or slope.value * _SLOWEST * window < 1:
         return None
     return 1.0 / slope.value
@@ -236,9 +236,9 @@ def _doubling(table: pa.Table, window: int) -> float | None:
 def _rest(figures: Iterable[before_after.Figure]) -> list[str]:
     """Reward and gradient norm in numbers; nothing of what is unknown."""
     return [
-        f"{each.words} {each.before.value:.3g} → {each.after.value:.3g}"
-        for each in figures
-        if each.name in {"reward", "grad_norm"} and each.before is not None and each.after is not None
+        f"{figure.words} {figure.before.value:.3g} → {figure.after.value:.3g}"
+        for figure in figures
+        if figure.name in {"reward", "grad_norm"} and figure.before is not None and figure.after is not None
     ]
 
 

@@ -80,27 +80,27 @@ def gather(
     *,
     stopped: bool,
     previewing: bool = False,
-    known: Known | None = None,
+    seen: Known | None = None,
 ) -> Situation:
     """The situation of `run` whose newest step with metrics is `step`. Raises `QueryError`.
 
-    `previewing`: read raw tokens although nothing depends on them. `known`: what `look` found; None: it is read here.
+    `previewing`: read raw tokens although nothing depends on them. `seen`: what `look` found; None: it is read here.
     """
-    known = known or look(store, {run: step})[run]
-    advice = known.diagnosis.get("correction") or {}
+    seen = seen or look(store, {run: step})[run]
+    advice = seen.diagnosis.get("correction") or {}
     situation = Situation(
         step=step,
-        verdict=known.diagnosis["verdict"],
-        findings=tuple(_known_finding(finding) for finding in known.diagnosis["findings"]),
-        diagnosed_step=known.diagnosed_step,
+        verdict=seen.diagnosis["verdict"],
+        findings=tuple(_known_finding(finding) for finding in seen.diagnosis["findings"]),
+        diagnosed_step=seen.diagnosed_step,
         advice=advice.get("advice"),
         why=advice.get("why", ""),
-        doubling_steps=known.diagnosis.get("doubling_steps"),
-        coverage=known.coverage,
+        doubling_steps=seen.diagnosis.get("doubling_steps"),
+        coverage=seen.coverage,
         stopped=stopped,
     )
     if control.on:
-        situation = replace(situation, **_trainer_reports(store, run, step, control, policy, known=known))
+        situation = replace(situation, **_trainer_reports(store, run, step, control, policy, seen=seen))
         if control.config is not None and decide.wants_recount(control, situation, policy):
             (counted,) = trials(store, run, decide.recount_step(control, situation), [control.config])
             situation = replace(situation, recount=None if counted.preview is None else counted.preview.masked_tokens)
@@ -130,12 +130,12 @@ def trials(
     table = queries.peer_tokens(store, run=run, first=_first_previewed(store, run, step), last=step)
     numbers = table["step"].unique().to_pylist()
     steps = {number: _Columns.of(table.filter(pc.equal(table["step"], number))) for number in numbers}
-    found: list[Trial] = []
+    tried: list[Trial] = []
     for config in configs:
-        found.append(Trial(config, _preview(steps, config)))
-        if until(found[-1]):
+        tried.append(Trial(config, _preview(steps, config)))
+        if until(tried[-1]):
             break
-    return tuple(found)
+    return tuple(tried)
 
 
 def _first_previewed(store: Reading, run: str, step: int) -> int:
@@ -151,27 +151,27 @@ def _first_previewed(store: Reading, run: str, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The tokens of one step, a list of arrays for each: its sequences. `known`: whether every token under the mask has
-    an advantage."""
+    """The tokens of one step, a list of arrays for each: its sequences. `complete`: whether every token under the mask
+    has an advantage."""
 
     rollout: list[Any]
     trainer: list[Any]
     mask: list[Any]
     advantage: list[Any]
-    known: bool
+    complete: bool
 
     @classmethod
     def of(cls, table: pa.Table) -> Self:
         rollout, trainer, mask, advantage = (
             float_lists(table[name]) for name in ("rollout", "trainer", "mask", "advantage")
         )
-        known = all(np.isfinite(values[kept > 0]).all() for values, kept in zip(advantage, mask, strict=True))
-        return cls(rollout, trainer, mask, advantage, known)
+        complete = all(np.isfinite(values[kept > 0]).all() for values, kept in zip(advantage, mask, strict=True))
+        return cls(rollout, trainer, mask, advantage, complete)
 
 
 def _preview(steps: Mapping[int, _Columns], config: CorrectionConfig) -> Preview | None:
-    found = ((number, _corrected(columns, config)) for number, columns in steps.items())
-    reports = {number: report for number, report in found if report is not None}
+    corrected = ((number, _corrected(columns, config)) for number, columns in steps.items())
+    reports = {number: report for number, report in corrected if report is not None}
     tokens = int(sum(report["tokens"] or 0.0 for report in reports.values()))
     if not tokens:
         return None
@@ -192,13 +192,13 @@ def _corrected(columns: _Columns, config: CorrectionConfig) -> Report | None:
     Sequences of like length go together, a bounded number of tokens at a time: one long answer must not pad them all.
     What weights are normalized by changes neither the masks nor the effective sample size.
     """
-    if config.needs_advantages and not columns.known:
+    if config.needs_advantages and not columns.complete:
         return None
     plain = config.replace(normalize=False)
     parts = []
     for chosen in _batches([len(values) for values in columns.mask]):
         given = [[column[index] for index in chosen] for column in (columns.rollout, columns.trainer, columns.mask)]
-        advantages = [columns.advantage[index] for index in chosen] if columns.known else None
+        advantages = [columns.advantage[index] for index in chosen] if columns.complete else None
         report = correct(plain, *given, advantages=advantages).report
         report.start()  # until its sums are taken it holds the whole batch
         parts.append(report)
@@ -230,17 +230,17 @@ def _known_finding(finding: FindingDocument) -> KnownFinding:
 
 
 def _trainer_reports(
-    store: Reading, run: str, step: int, control: Control, policy: Policy, *, known: Known
+    store: Reading, run: str, step: int, control: Control, policy: Policy, *, seen: Known
 ) -> dict[str, Any]:
     """What the trainer said lately; and the effect, where it is due."""
     first = decide.since(control)
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
-    said: dict[str, Any] = {"acknowledgements": recent}
+    reports: dict[str, Any] = {"acknowledgements": recent}
     if control.phase is Phase.ISSUED:
-        said |= {"impossible": _impossible(store, run, first), "heard": _has_heard(store, run, first)}
+        reports |= {"impossible": _impossible(store, run, first), "heard": _has_heard(store, run, first)}
     if decide.effect_due(control, step, policy):
-        said["effect"] = judged(store, run, control, policy.effect_steps, known.diagnosis["findings"])
-    return said
+        reports["effect"] = judged(store, run, control, policy.effect_steps, seen.diagnosis["findings"])
+    return reports
 
 
 def _has_heard(store: Reading, run: str, first: int) -> bool:

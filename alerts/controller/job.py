@@ -107,7 +107,7 @@ def remember(
 
 SECONDS: Final = 5.0  # what a file brings: the settings, a kill switch that was set while no service ran
 # A preview of many tokens takes seconds, and is repeated as long as the verdict calls for a correction that is refused.
-PACES: Final = {each: Pace(share=0.3, rest=10) for each in Priority}
+PACES: Final = {level: Pace(share=0.3, rest=10) for level in Priority}
 _RUNS_PER_TURN: Final = 64
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
 _RUN: Final = re.compile(r"\bRUN\b")
@@ -208,10 +208,10 @@ class Controller:
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """Looks, decides and tells; → how many actions there were. Raises `LogprobeError` or `OSError`; what failed is
         tried again."""
-        known = self._look({row["run"]: row["step"] for row in rows})
+        seen = self._look({row["run"]: row["step"] for row in rows})
         done = 0
         for row in rows:
-            done += len(self._decide(row["run"], row["step"], decide.advance, known=known[row["run"]]))
+            done += len(self._decide(row["run"], row["step"], decide.advance, seen=seen[row["run"]]))
             self._seen[row["run"]] = row["mark"]
         return {"actions": done}
 
@@ -228,8 +228,8 @@ class Controller:
         if not steps:
             return {}
         with self._lock:
-            found = records(self._store, list(steps))
-            self._records = {run: found.get(run) for run in steps}
+            by_run = records(self._store, list(steps))
+            self._records = {run: by_run.get(run) for run in steps}
         return look(self._store, steps)
 
     def command(self, request: Mapping[str, Any]) -> Commanded:
@@ -261,11 +261,11 @@ class Controller:
         """The directives of ``{"run"}`` as the trainer's switch reads them."""
         run = str(request.get("run") or "")
         stopped = self._file(run).stop_path.exists()
-        known = recall(self._store, run).directives
-        return signed(replace(known, stopped=stopped), directive_key(self._store.home.path))
+        directives = recall(self._store, run).directives
+        return signed(replace(directives, stopped=stopped), directive_key(self._store.home.path))
 
     def _decide(
-        self, run: str, step: int, decision: Decide, *, previewing: bool = False, known: Known | None = None
+        self, run: str, step: int, decision: Decide, *, previewing: bool = False, seen: Known | None = None
     ) -> Sequence[Action]:
         with self._lock:
             memory, policy = self._memory(run), self._policies(run)
@@ -277,7 +277,7 @@ class Controller:
                 policy,
                 stopped=self._file(run).stop_path.exists(),
                 previewing=previewing,
-                known=known,
+                seen=seen,
             )
             control, actions = _naming(run, *decision(memory.control, situation, policy))
             self._armed[run] = control.on or (control.mode or policy.mode) is Mode.ARMED
@@ -379,13 +379,13 @@ def notification(memory: Memory, number: int, action: Action, *, step: int, now:
 
 def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, off_from: int) -> Directives:
     """The directives after `actions`: one entry for each that changes what the trainer does. Off also needs notice."""
-    known = memory.directives
+    directives = memory.directives
     for action in actions:
         if action.name == "switched_on" and control.from_step is not None:
-            known = known.issue(control.from_step, control.config, action.words)
+            directives = directives.issue(control.from_step, control.config, action.words)
         elif action.name in {"switched_off", "rolled_back"} and memory.control.on:
-            known = known.issue(off_from, None, action.words)
-    return known
+            directives = directives.issue(off_from, None, action.words)
+    return directives
 
 
 def _decision(command: str, by: str, *, force: bool) -> Decide:

@@ -20,8 +20,8 @@ _SEQUENCE: Final = CorrectionConfig(
 def candidates(config: CorrectionConfig) -> tuple[CorrectionConfig, ...]:
     """`config` first, then truncation, then `config` with bounds twice as wide, then the sequence level; none of them
     twice."""
-    found = (config, _TRUNCATED, _wider(config), _SEQUENCE)
-    return tuple({each.fingerprint(): each for each in found}.values())
+    configs = (config, _TRUNCATED, _wider(config), _SEQUENCE)
+    return tuple({candidate.fingerprint(): candidate for candidate in configs}.values())
 
 
 def _wider(config: CorrectionConfig) -> CorrectionConfig:
@@ -72,19 +72,19 @@ def refusal(situation: Situation, control: Control, policy: Policy, mode: Mode |
     """The first reason against switching any of `tries` on now; None: there is none. `mode`: None when a person
     asks."""
     if mode is Mode.OFF:
-        words = "the mode is off, so nothing is suggested or switched on; `logprobe mis RUN suggest` or `armed` changes that"
-        return Refusal(MODE_OFF, words)
-    return next((found for rule in _RULES if (found := rule(situation, control, policy))), None)
+        message = "the mode is off, so nothing is suggested or switched on; `logprobe mis RUN suggest` or `armed` changes that"
+        return Refusal(MODE_OFF, message)
+    return next((refused for rule in _RULES if (refused := rule(situation, control, policy))), None)
 
 
 def tries(control: Control, policy: Policy) -> tuple[CorrectionConfig, ...]:
     """The corrections to try, in order, but for those that the trainer could not apply; while one is on, those that
     come after it."""
-    found = candidates(policy.correction)
-    if control.on and control.config in found:
-        found = found[found.index(control.config) + 1 :]
-    known = {*control.impossible, control.config.fingerprint() if control.on and control.config else ""}
-    return tuple(each for each in found if each.fingerprint() not in known)
+    remaining = candidates(policy.correction)
+    if control.on and control.config in remaining:
+        remaining = remaining[remaining.index(control.config) + 1 :]
+    excluded = {*control.impossible, control.config.fingerprint() if control.on and control.config else ""}
+    return tuple(config for config in remaining if config.fingerprint() not in excluded)
 
 
 def chosen(situation: Situation, policy: Policy) -> Trial | None:
@@ -122,13 +122,13 @@ def _stopped(situation: Situation, _: Control, __: Policy) -> Refusal | None:
 
 
 def _upstream(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
-    found = upstream(situation, policy)
-    if found is None:
+    fault = upstream(situation, policy)
+    if fault is None:
         return None
-    layer = found.layer.replace("_", " ")
-    explanation = f": {found.explanation}" if found.explanation else ""
-    words = f"fix the engine first; the {layer} layer shows {found.cause}{explanation}"
-    return Refusal("fix_engine_first", words, about=found.cause)
+    layer = fault.layer.replace("_", " ")
+    explanation = f": {fault.explanation}" if fault.explanation else ""
+    message = f"fix the engine first; the {layer} layer shows {fault.cause}{explanation}"
+    return Refusal("fix_engine_first", message, about=fault.cause)
 
 
 def _not_ruled_out(situation: Situation, _: Control, __: Policy) -> Refusal | None:
@@ -177,14 +177,14 @@ def _tried(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
     """Nothing, as soon as one correction keeps to the limits."""
     if chosen(situation, policy) is not None:
         return None
-    against = [(trial.config, found) for trial in situation.trials if (found := objection(trial, policy))]
-    seen = [(config, found) for config, found in against if found.reason != NO_PREVIEW]
+    against = [(trial.config, objected) for trial in situation.trials if (objected := objection(trial, policy))]
+    seen = [(config, refused) for config, refused in against if refused.reason != NO_PREVIEW]
     if not seen:
         return against[0][1] if against else objection(Trial(policy.correction, None), policy)
-    told = "; ".join(f"{config}: {found.words}" for config, found in seen)
+    told = "; ".join(f"{config}: {refused.words}" for config, refused in seen)
     stale = any(finding.cause == "staleness" and not finding.accepted for finding in situation.findings)
-    words = f"every correction exceeds a limit. {told}. `logprobe mis RUN on --force` switches the configured one on; or {effect.remedy(stale=stale)}"
-    return Refusal(seen[0][1].reason, words, severity="critical")
+    message = f"every correction exceeds a limit. {told}. `logprobe mis RUN on --force` switches the configured one on; or {effect.remedy(stale=stale)}"
+    return Refusal(seen[0][1].reason, message, severity="critical")
 
 
 def _masks(preview: Preview, policy: Policy) -> Refusal | None:

@@ -62,9 +62,9 @@ class Standing:
             return cls()
         control = json.loads(rows[0]["control"])
         actions = queries.controller_actions(source, run=run).to_pylist()
-        since = [each for each in actions if _since(each, control.get("from_step"))]
+        since = [action for action in actions if _since(action, control.get("from_step"))]
         judged = judgement(actions, control.get("from_step"))
-        ended = [each for each in since if each["name"] in _ENDS]
+        ended = [action for action in since if action["name"] in _ENDS]
         return cls(
             phase=control["phase"],
             from_step=control.get("from_step"),
@@ -82,7 +82,7 @@ class Standing:
 def judgement(actions: Sequence[Mapping[str, Any]], first: int | None) -> Mapping[str, Any] | None:
     """The action that says whether the correction from step `first` on helped; None: not judged yet. `actions`: the
     audit."""
-    return next((each for each in reversed(actions) if each["name"] == "effect" and _since(each, first)), None)
+    return next((action for action in reversed(actions) if action["name"] == "effect" and _since(action, first)), None)
 
 
 def _since(action: Mapping[str, Any], first: int | None) -> bool:

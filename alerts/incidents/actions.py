@@ -30,26 +30,26 @@ def of(
 
 def _comment(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"incident": …, "by_id": false, "author": …, "words": …}``."""
-    known = ledger.find(store, actions.text(document, "incident"), by_id=bool(document.get("by_id")))
-    author, words = (actions.text(document, name) for name in ("author", "words"))
+    opened = ledger.find(store, actions.text(document, "incident"), by_id=bool(document.get("by_id")))
+    author, comment = (actions.text(document, name) for name in ("author", "words"))
     with store.transaction() as cursor:
-        audit.note(store, cursor, now, author=author, action="commented", subject=known["id"], words=words)
-    return {"incident": known["id"]}
+        audit.note(store, cursor, now, author=author, action="commented", subject=opened["id"], words=comment)
+    return {"incident": opened["id"]}
 
 
 def _close(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"incident": …, "by_id": false, "author": …, "resolution": …}``; of one that is closed, it says who did it."""
-    known = ledger.find(store, actions.text(document, "incident"), by_id=bool(document.get("by_id")))
+    opened = ledger.find(store, actions.text(document, "incident"), by_id=bool(document.get("by_id")))
     author, resolution = (actions.text(document, name) for name in ("author", "resolution"))
-    if known["closed_at"] is not None:
-        return {"incident": known["id"], "closed_by": known["closed_by"], "closed_at": known["closed_at"]}
-    found = judgement.read(store, [known["run"]], now)[known["run"]]
+    if opened["closed_at"] is not None:
+        return {"incident": opened["id"], "closed_by": opened["closed_by"], "closed_at": opened["closed_at"]}
+    judged = judgement.read(store, [opened["run"]], now)[opened["run"]]
     with store.transaction() as cursor:
-        calm, page = found.severity != "critical", document.get("page")
-        end = ledger.Closing(author, resolution, now, found.newest, calm, found.severity, page)
-        ledger.close(store, cursor, known["id"], end)
-        audit.note(store, cursor, now, author=author, action="incident closed", subject=known["id"], words=resolution)
-    return {"incident": known["id"], "closed_by": author, "closed_at": now}
+        calm, page = judged.severity != "critical", document.get("page")
+        end = ledger.Closing(author, resolution, now, judged.newest, calm, judged.severity, page)
+        ledger.close(store, cursor, opened["id"], end)
+        audit.note(store, cursor, now, author=author, action="incident closed", subject=opened["id"], words=resolution)
+    return {"incident": opened["id"], "closed_by": author, "closed_at": now}
 
 
 ACTIONS: Final[actions.Actions] = {

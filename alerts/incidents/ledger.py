@@ -58,8 +58,8 @@ class Looked:
     @property
     def id(self) -> str | None:
         """Of the open incident, or the one that ended with this look; None: neither."""
-        known = self.after
-        return None if known is None or not (known.open or self.change) else name(self.run, known.number)
+        state = self.after
+        return None if state is None or not (state.open or self.change) else name(self.run, state.number)
 
     @property
     def is_news(self) -> bool:
@@ -103,7 +103,7 @@ def find(source: queries.Source, wanted: str, *, by_id: bool = False) -> queries
             f"{wanted!r} is an incident of run {rows[0]['run']!r}, and a run that has incidents; add --id for that incident, "
             f"or name the run's newest: {latest[0]['id']!r}"
         )
-    rows = rows or [row for each in latest for row in queries.incident_show(source, incident=each["id"]).to_pylist()]
+    rows = rows or [row for entry in latest for row in queries.incident_show(source, incident=entry["id"]).to_pylist()]
     if not rows:
         raise ConfigurationError(f"no incident {wanted!r}; `logprobe incidents` lists them")
     return rows[0]
@@ -166,8 +166,8 @@ class Closing:
 def close(store: Store, cursor: Any, incident: str, end: Closing) -> None:
     """Closes an incident that is open, and tells those who were told of it. Inside a `Store.transaction` whose cursor
     is `cursor`."""
-    (known,) = queries.incident_show(store, incident=incident).to_pylist()
-    if known["closed_at"] is not None:
+    (row,) = queries.incident_show(store, incident=incident).to_pylist()
+    if row["closed_at"] is not None:
         return
     written: dict[str, Any] = {
         "now": end.at,
@@ -177,28 +177,28 @@ def close(store: Store, cursor: Any, incident: str, end: Closing) -> None:
         "calm": end.calm,
     }
     store.execute(cursor, "incident_close", id=incident, **written)
-    if known["told"]:
-        enqueue(store, cursor, _closed(known, end))
+    if row["told"]:
+        enqueue(store, cursor, _closed(row, end))
 
 
-def _closed(known: Mapping[str, Any], end: Closing) -> Notification:
+def _closed(incident: Mapping[str, Any], end: Closing) -> Notification:
     """That an incident is over; as loud as what opened it, so that the same channels hear of it."""
-    who = "by itself" if end.author == ITSELF else f"by {end.author}"
+    by = "by itself" if end.author == ITSELF else f"by {end.author}"
     return Notification(
-        key=f"{known['id']}/{CLOSED}",
-        run=known["run"],
+        key=f"{incident['id']}/{CLOSED}",
+        run=incident["run"],
         rule=RULE,
-        episode=known["id"],
+        episode=incident["id"],
         state=CLOSED,
         severity="critical",
         at=end.at,
-        summary=f"Closed {who}: {end.resolution.rstrip('.')}.",
+        summary=f"Closed {by}: {end.resolution.rstrip('.')}.",
         step=end.step,
-        since_step=known["since_step"],
-        cause=known["cause"],
-        link=link(end.page, known["run"], known["id"]),
+        since_step=incident["since_step"],
+        cause=incident["cause"],
+        link=link(end.page, incident["run"], incident["id"]),
         run_severity=end.severity,
-        incident=known["id"],
+        incident=incident["id"],
     )
 
 

@@ -107,14 +107,14 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
 def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"id": …, "author": …}``."""
     wanted = actions.text(document, "id")
-    known = {row["id"]: row for row in queries.alert_silences(store, now=now.isoformat()).to_pylist()}
-    if wanted not in known:
+    silences = {row["id"]: row for row in queries.alert_silences(store, now=now.isoformat()).to_pylist()}
+    if wanted not in silences:
         raise ConfigurationError(f"no active silence {wanted!r}; see `logprobe alerts list`")
     author = str(document.get("author") or audit.UNKNOWN_AUTHOR)
     with store.transaction() as cursor:
         store.execute(cursor, "alert_unsilence", id=wanted, now=now.isoformat())
-        words = f"{known[wanted]['matchers']}, by {known[wanted]['author']}"
-        audit.note(store, cursor, now, author=author, action="silence ended", subject=wanted, words=words)
+        description = f"{silences[wanted]['matchers']}, by {silences[wanted]['author']}"
+        audit.note(store, cursor, now, author=author, action="silence ended", subject=wanted, words=description)
     return {"id": wanted, "expires_at": now}
 
 

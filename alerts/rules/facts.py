@@ -55,8 +55,8 @@ def steps_after(
     grown: Mapping[int, Judged] | None = None,
 ) -> list[StepFacts]:
     """Facts of the next steps of one run; see `next_steps`. `grown`: what `growth_of_all` said of the run."""
-    known = None if grown is None else {run: grown}
-    return next_steps(source, {run: Asked(rules, after)}, quiet_since=quiet_since, grown=known)[run]
+    by_run = None if grown is None else {run: grown}
+    return next_steps(source, {run: Asked(rules, after)}, quiet_since=quiet_since, grown=by_run)[run]
 
 
 def growth_of_all(source: Source, run: str, rules: Sequence[Rule]) -> Mapping[int, Judged]:
@@ -83,7 +83,7 @@ def next_steps(
         keep: where the growth of K3 is kept once it is judged; None: nowhere.
         grown: that growth, by run and step, where it is known already; None: it is read, and what is missing is judged.
     """
-    found: dict[str, list[queries.AlertSteps]] = {run: [] for run in asked}
+    due: dict[str, list[queries.AlertSteps]] = {run: [] for run in asked}
     for row in queries.alert_steps(
         source,
         runs=list(asked),
@@ -91,20 +91,20 @@ def next_steps(
         quiet_since=quiet_since.isoformat(),
         count=STEPS_PER_BATCH,
     ).to_pylist():
-        found[row["run"]].append(row)
-    windows = {run: _Window(asked[run].rules, rows[0]["step"], rows[-1]["step"]) for run, rows in found.items() if rows}
+        due[row["run"]].append(row)
+    windows = {run: _Window(asked[run].rules, rows[0]["step"], rows[-1]["step"]) for run, rows in due.items() if rows}
     values, same = _values(source, windows), _identities(source, windows)
     if grown is None:
         spans = {run: (window.first, window.last) for run, window in windows.items() if _asks_for_growth(window.rules)}
         grown = judged(source, spans, keep=keep)
     facts: dict[str, list[StepFacts]] = {run: [] for run in asked}
     for run, window in windows.items():
-        parts = _parts(source, run, window, [row["step"] for row in found[run]], values[run])
+        parts = _parts(source, run, window, [row["step"] for row in due[run]], values[run])
         facts[run] = [
             StepFacts(
                 step, row["time"], values[run].get(step, {}), parts[step], same.get((run, step)), grown.get(run, {}).get(step)
             )
-            for row in found[run]
+            for row in due[run]
             for step in (row["step"],)
         ]  # fmt: skip
     return facts
@@ -123,17 +123,17 @@ def _values(source: Source, windows: Mapping[str, _Window]) -> dict[str, dict[in
         run: {key for rule in window.rules if rule.slice is None for key in rule.reads}
         for run, window in windows.items()
     }
-    found: dict[str, dict[int, Values]] = {run: {} for run in windows}
+    by_run: dict[str, dict[int, Values]] = {run: {} for run in windows}
     wanted = sorted(set().union(*metrics.values()))
     if wanted:
         rows = queries.alert_values(source, **_spans(windows), metrics=wanted)
         columns = (rows[name].to_pylist() for name in ("run", "step", "metric", "value"))
         for run, step, metric, value in zip(*columns, strict=True):
             if metric in metrics[run]:
-                found[run].setdefault(step, {})[metric, None] = value
-    for run, of_run in found.items():
+                by_run[run].setdefault(step, {})[metric, None] = value
+    for run, of_run in by_run.items():
         _leave_out_an_engine_that_is_not_there(source, run, of_run)
-    return found
+    return by_run
 
 
 def _leave_out_an_engine_that_is_not_there(source: Source, run: str, values: Mapping[int, Values]) -> None:
@@ -160,11 +160,11 @@ def _parts(
 
 def _sliced(rules: Sequence[Rule]) -> Mapping[str, list[str]]:
     """Metrics that are looked at by slice, by dimension."""
-    found: dict[str, set[str]] = {}
+    sliced: dict[str, set[str]] = {}
     for rule in rules:
         if rule.slice is not None:
-            found.setdefault(rule.slice.partition("=")[0], set()).update(rule.reads)
-    return {dimension: sorted(metrics) for dimension, metrics in found.items()}
+            sliced.setdefault(rule.slice.partition("=")[0], set()).update(rule.reads)
+    return {dimension: sorted(metrics) for dimension, metrics in sliced.items()}
 
 
 def _add_slices(

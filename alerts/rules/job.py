@@ -70,7 +70,7 @@ class _Work:
     cursor: int | None
     alerts: list[Alert]
     kept: Alerts  # as stored
-    known: str | None  # fingerprint of the rules that is stored with the cursor; None: the cursor is to be written
+    stored_rules: str | None  # fingerprint of the rules stored with the cursor; None: the cursor is to be written
     looked: int = 0  # steps
     gone: list[Alert] = field(default_factory=list)
     transitions: list[Transition] = field(default_factory=list)
@@ -188,14 +188,14 @@ class Evaluator:
         counts: Counter[str] = Counter()
         now, news = self._now, rows[0]["tell_within"]
         runs = [row["run"] for row in rows]
-        known = {run: self._known.pop(run) for run in runs if run in self._known}  # after a failure it is read again
+        cached = {run: self._known.pop(run) for run in runs if run in self._known}  # after a failure it is read again
         # Of many runs at once: a small statement takes milliseconds, whatever it reads.
-        kept = self._kept([(row, row["of"]) for row in rows], known)
+        kept = self._kept([(row, row["of"]) for row in rows], cached)
         silences = ledger.silences(self._store, now) if rows[0]["silenced"] else []
-        said = ledger.acknowledgements(self._store, runs) if rows[0]["acknowledged"] else {}
+        acknowledged = ledger.acknowledgements(self._store, runs) if rows[0]["acknowledged"] else {}
         works = []
         for row in rows:
-            context = Context(row["run"], now, silences, said, notify_from=now - news)
+            context = Context(row["run"], now, silences, acknowledged, notify_from=now - news)
             works.append(self._begin(context, row, row["of"], kept[row["run"]]))
         self._evaluate(works, news)
         self._known.update({work.run: (work.rules, work.kept) for work in works})
@@ -204,11 +204,11 @@ class Evaluator:
             counts.update(work.written)
         return counts
 
-    def _kept(self, rows: Rows, known: Known) -> dict[str, Alerts]:
+    def _kept(self, rows: Rows, cached: Known) -> dict[str, Alerts]:
         """The alerts of each run as they are stored: read only where this job has not written them itself, under the
         same rules."""
         rules = {row["run"]: of_run for row, of_run in rows}
-        kept = {run: alerts for run, (since, alerts) in known.items() if since == rules.get(run)}
+        kept = {run: alerts for run, (since, alerts) in cached.items() if since == rules.get(run)}
         unknown = [run for run in rules if run not in kept]
         for run, stored in (ledger.load(self._store, unknown) if unknown else {}).items():
             by_name = {rule.name: rule for rule in rules[run]}
@@ -241,11 +241,11 @@ class Evaluator:
 
     def _begin(self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], kept: Alerts) -> _Work:
         names = {rule.name for rule in rules}
-        known = {name: alert for name, alert in kept.items() if alert.rule.name in names}
-        new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in known]
-        alerts = [*known.values(), *new]
-        work = _Work(context.run, context, row, rules, row["cursor"], alerts, known, known=row["rules"] or "")
-        for name in kept.keys() - known.keys():
+        ongoing = {name: alert for name, alert in kept.items() if alert.rule.name in names}
+        new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in ongoing]
+        alerts = [*ongoing.values(), *new]
+        work = _Work(context.run, context, row, rules, row["cursor"], alerts, ongoing, stored_rules=row["rules"] or "")
+        for name in kept.keys() - ongoing.keys():
             self._end(work, kept[name])
         return work
 
@@ -269,10 +269,10 @@ class Evaluator:
                 asked[work.run] = facts.Asked(work.stepwise, seen)
         if not asked:
             return []
-        found = facts.next_steps(self._store, asked, quiet_since=quiet_since, keep=self._store)
+        by_run = facts.next_steps(self._store, asked, quiet_since=quiet_since, keep=self._store)
         for work in works:
-            self._through(work, found.get(work.run, ()))
-        return [work for work in works if len(found.get(work.run, ())) == facts.STEPS_PER_BATCH]
+            self._through(work, by_run.get(work.run, ()))
+        return [work for work in works if len(by_run.get(work.run, ())) == facts.STEPS_PER_BATCH]
 
     def _through(self, work: _Work, steps: Sequence[StepFacts]) -> None:
         rules = work.stepwise
@@ -280,7 +280,7 @@ class Evaluator:
             alerts = evaluation.with_new_slices(work.alerts, rules, step)
             work.alerts, transitions = evaluation.evaluate_step(alerts, step)
             work.transitions += transitions
-            work.known = None
+            work.stored_rules = None
             # A rule that is new, or was changed, looks at the whole run once more; what that brings up is told at the
             # end of it.
             if work.cursor is None or step.step > work.cursor:
@@ -304,7 +304,7 @@ class Evaluator:
             or work.gone
             or work.messages
             or work.transitions
-            or work.known != _fingerprint(work.rules)
+            or work.stored_rules != _fingerprint(work.rules)
             or (work.run in looks and looks[work.run].is_news)
         ]
         if not news:
@@ -331,7 +331,7 @@ class Evaluator:
         self._diagnosed.update({work.run: work.row["diagnosed_at"] for work, _ in news})
         for work, _ in news:
             work.kept = {(alert.rule.name, alert.slice): alert for alert in work.alerts}
-            work.known = _fingerprint(work.rules)
+            work.stored_rules = _fingerprint(work.rules)
             work.written += Counter(transitions=len(work.transitions), messages=len(work.messages))
             work.gone, work.transitions, work.messages = [], [], []
 
@@ -344,8 +344,8 @@ class Evaluator:
         asked = {
             work.run: work for work in works if work.status is not None and (work.messages or work.may_be_critical)
         }
-        found = judgement.read(self._store, list(asked), self._clock()) if asked else {}
-        return {run: replace(stored, alerts=asked[run].firing) for run, stored in found.items()}
+        judged = judgement.read(self._store, list(asked), self._clock()) if asked else {}
+        return {run: replace(stored, alerts=asked[run].firing) for run, stored in judged.items()}
 
     def _looks(self, works: Sequence[_Work], judged: Mapping[str, Judgement]) -> dict[str, Looked]:
         """What became of the incidents of runs that have one, or have become critical."""
@@ -381,17 +381,17 @@ class Evaluator:
             begun = dict.fromkeys(look.episodes, current)
         for message in work.messages:
             if message.episode not in begun:
-                known = queries.incident_of(self._store, run=work.run, episode=message.episode).to_pylist()
-                begun[message.episode] = known[0]["incident"] if known else current
+                rows = queries.incident_of(self._store, run=work.run, episode=message.episode).to_pylist()
+                begun[message.episode] = rows[0]["incident"] if rows else current
             severity = None if judged is None else judged.severity
             around = self._around(work, message, severity=severity, incident=begun[message.episode])
             yield notification_builder.build(work.run, message, around)
 
     def _around(self, work: _Work, message: Message, *, severity: str | None, incident: str | None) -> Surroundings:
         last = message.step if message.step is not None else work.cursor
-        known = Surroundings(page=self._page, severity=severity, incident=incident, grouped=work.grouped)
+        surroundings = Surroundings(page=self._page, severity=severity, incident=incident, grouped=work.grouped)
         if last is None:
-            return known
+            return surroundings
         rule = message.alert.rule
         changes = queries.alert_changes(self._store, run=work.run, last=last).to_pylist()
         points: list[queries.AlertSeries] = []
@@ -400,7 +400,7 @@ class Evaluator:
                 self._store, run=work.run, metric=rule.key, last=last, count=_SERIES
             ).to_pylist()
         return replace(
-            known,
+            surroundings,
             step=last,
             series=[(point["step"], point["value"]) for point in points],
             changes=[(change["what"], change["time"]) for change in changes],
@@ -433,8 +433,8 @@ def _fingerprint(rules: Sequence[Rule]) -> str:
 def _seen_by_all(alerts: Sequence[Alert]) -> int | None:
     """The newest step that every rule on steps has looked at; None: some rule has seen none."""
     steps = [alert.step for alert in alerts if not isinstance(alert.rule.when, PresentCondition)]
-    known = [step for step in steps if step is not None]
-    return min(known) if known and len(known) == len(steps) else None
+    seen = [step for step in steps if step is not None]
+    return min(seen) if seen and len(seen) == len(steps) else None
 
 
 def _lags(work: _Work) -> bool:

@@ -80,11 +80,11 @@ class Kept:
 
 def load(source: Source, runs: Sequence[str]) -> dict[str, list[Kept]]:
     """The alerts of each run as they were kept."""
-    found: dict[str, list[Kept]] = {run: [] for run in runs}
+    by_run: dict[str, list[Kept]] = {run: [] for run in runs}
     for row in queries.alert_load(source, runs=list(runs)).to_pylist():
         kept = Kept(row["rule"], row["slice"] or None, row["fingerprint"], json.loads(row["document"]))
-        found[row["run"]].append(kept)
-    return found
+        by_run[row["run"]].append(kept)
+    return by_run
 
 
 def save(store: Store, cursor: duckdb.DuckDBPyConnection, alerts: Iterable[tuple[str, Alert]]) -> None:

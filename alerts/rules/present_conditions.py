@@ -136,7 +136,11 @@ class Diagnosed(OnPresent):
     def _found(self, present: RunStatus) -> Observation:
         if present.findings is None:
             return Observation("missing", "the run has not been diagnosed yet")
-        meant = [each for each in present.findings if each["cause"] in self.causes or each["layer"] in self.layers]
+        meant = [
+            finding
+            for finding in present.findings
+            if finding["cause"] in self.causes or finding["layer"] in self.layers
+        ]
         sure = [finding for finding in meant if finding["confidence"] >= self.confidence and alarms(finding)]
         if not sure:
             return Observation("good", "the diagnosis found no such cause, or only expected ones")

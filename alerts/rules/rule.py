@@ -197,7 +197,7 @@ def _check_metric(name: str, pair: RatioPair | None) -> None:
     key = f"{pair or 'backend'}.{name}"
     if key in KEYS:
         return
-    of_pair = [known.removeprefix(f"{pair or 'backend'}.") for known in KEYS]
+    of_pair = [full.removeprefix(f"{pair or 'backend'}.") for full in KEYS]
     near = get_close_matches(name, of_pair, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "`logprobe metrics --list` lists them"
     raise ValueError(f"there is no metric {name!r}; {hint}")

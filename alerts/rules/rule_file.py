@@ -84,14 +84,14 @@ def more_files(home: Path) -> list[Path]:
     """The files of `FOLDER`, in the order in which they apply. Raises `RuleFileError` when they cannot be listed."""
     folder = home / FOLDER
     try:
-        found = sorted(file for file in folder.iterdir() if file.suffix == ".yaml" and not file.name.startswith("."))
+        paths = sorted(file for file in folder.iterdir() if file.suffix == ".yaml" and not file.name.startswith("."))
     except FileNotFoundError:
-        found = []
+        paths = []
     except OSError as error:
         raise RuleFileError([f"{folder}: cannot be read ({error})"]) from error
-    if len(found) > _MOST_FILES:
-        raise RuleFileError([f"{folder} has {len(found)} rule files; at most {_MOST_FILES} are read"])
-    return found
+    if len(paths) > _MOST_FILES:
+        raise RuleFileError([f"{folder} has {len(paths)} rule files; at most {_MOST_FILES} are read"])
+    return paths
 
 
 def read(file: Path) -> str:
@@ -220,9 +220,9 @@ def _dotted(path: Sequence[Any]) -> str:
 
 def _words(kind: str, message: str, path: Sequence[Any]) -> str:
     if kind == "extra_forbidden":
-        known = _fields_at(path[:-1])
-        near = get_close_matches(str(path[-1]), known, n=1)
-        return "unknown key; " + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}")
+        allowed = _fields_at(path[:-1])
+        near = get_close_matches(str(path[-1]), allowed, n=1)
+        return "unknown key; " + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(allowed)}")
     if kind in {"union_tag_invalid", "union_tag_not_found"}:
         return f"a condition has a `kind`: {', '.join(CONDITIONS)}"
     return message.removeprefix("Value error, ")

@@ -36,8 +36,8 @@ class RunStatuses:
         for part, names in _MARKS.items():
             marks = {row["run"]: tuple(row[name] for name in names) for row in rows}
             changed = [run for run, mark in marks.items() if self._known.get((run, part), _NEVER)[0] != mark]
-            found = part(self._source, changed) if changed else {}
-            self._known.update({(run, part): (marks[run], found.get(run, {})) for run in changed})
+            answers = part(self._source, changed) if changed else {}
+            self._known.update({(run, part): (marks[run], answers.get(run, {})) for run in changed})
         return {row["run"]: _status(self._known[row["run"], part][1] for part in _MARKS) for row in rows}
 
 
@@ -99,12 +99,12 @@ def lived_with(present: RunStatus) -> dict[str, str]:
     """
     accepted = [finding for finding in present.findings or () if finding.get("accepted") is not None]
     semantic = [finding for finding in present.findings or () if finding["layer"] == "semantic"]
-    known: dict[str, str] = {}
-    if semantic and all(not alarms(finding) for finding in semantic) and any(each in accepted for each in semantic):
-        known["diagnosis-semantic"] = _because(semantic)
+    reasons: dict[str, str] = {}
+    if semantic and all(not alarms(finding) for finding in semantic) and any(entry in accepted for entry in semantic):
+        reasons["diagnosis-semantic"] = _because(semantic)
     if sum(share_of(finding) or 0.0 for finding in accepted) >= _MOST:
-        known["gap-large"] = _because(accepted)
-    return known
+        reasons["gap-large"] = _because(accepted)
+    return reasons
 
 
 def _because(findings: Sequence[FindingDocument]) -> str:

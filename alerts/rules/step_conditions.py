@@ -249,12 +249,12 @@ class Nonfinite(OnSteps):
 
     def observe(self, rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tuple[Observation, Memory]:
         counts = [facts.values.get((key, part)) for key in self.reads(rule)]
-        known = [count for count in counts if count is not None]
-        if not known:
+        counted = [count for count in counts if count is not None]
+        if not counted:
             return Observation("missing", f"step {facts.step} has no token with both log-probs"), memory
-        total = sum(known)
-        words = f"{total:.0f} tokens of step {facts.step} have no usable log-prob"
-        return Observation("bad" if total > self.above else "good", words, total, "tokens"), memory
+        total = sum(counted)
+        message = f"{total:.0f} tokens of step {facts.step} have no usable log-prob"
+        return Observation("bad" if total > self.above else "good", message, total, "tokens"), memory
 
 
 class Exact(OnSteps):
@@ -303,16 +303,16 @@ class Calibration(OnSteps):
 
     def observe(self, rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tuple[Observation, Memory]:
         values = [facts.values.get((key, part)) for key in self.reads(rule)]
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        if len(known) < len(values):
+        measured = [value for value in values if value is not None and math.isfinite(value)]
+        if len(measured) < len(values):
             return _missing(rule, facts), memory
-        recent = [*memory.get("recent", []), [facts.step, *known]][-self.window :]
+        recent = [*memory.get("recent", []), [facts.step, *measured]][-self.window :]
         if len(recent) < self.window:
-            words = f"{len(recent)} of the {self.window} measured steps that are compared"
-            return Observation("between", words, known[0]), {"recent": recent}
+            message = f"{len(recent)} of the {self.window} measured steps that are compared"
+            return Observation("between", message, measured[0]), {"recent": recent}
         ratio, z, k3, ess = (median(values) for values in list(zip(*recent, strict=True))[1:])
-        verdict, words = _calibrated(self, ratio, z * math.sqrt(self.window), k3, ess)
-        return Observation(verdict, f"{_of(self.window)}{rule.called} is {number(ratio)}{words}", ratio), {
+        verdict, message = _calibrated(self, ratio, z * math.sqrt(self.window), k3, ess)
+        return Observation(verdict, f"{_of(self.window)}{rule.called} is {number(ratio)}{message}", ratio), {
             "recent": recent
         }
 
@@ -406,7 +406,7 @@ def _blocks(recent: Sequence[Sequence[float]], sign: float) -> tuple[list[float]
     independent."""
     size = max(1, len(recent) // _TREND_BLOCKS)
     starts = range(len(recent) % size, len(recent), size)
-    medians = [sign * median(math.log(known) for _, known in recent[start : start + size]) for start in starts]
+    medians = [sign * median(math.log(value) for _, value in recent[start : start + size]) for start in starts]
     return [recent[start][0] for start in starts], medians
 
 

@@ -116,8 +116,8 @@ class ChannelActions:
     def _tried(self, wanted: str, author: str) -> Tested:
         """A test through a separate channel: the sender's belongs to the sender's thread."""
         settings = {
-            name: each.model_copy(update={"timeout": min(each.timeout, _PATIENCE)})
-            for name, each in read_settings(self._store.home.path, os.environ).items()
+            name: channel.model_copy(update={"timeout": min(channel.timeout, _PATIENCE)})
+            for name, channel in read_settings(self._store.home.path, os.environ).items()
         }
         routes = routes_of(
             settings, self._store.home, environment=os.environ, stopping=self._stopping, clock=self._clock

@@ -48,7 +48,7 @@ def title(notification: Notification) -> str:
 def facts(notification: Notification) -> list[tuple[str, str]]:
     """What is known, as (name, value); what is unknown is left out."""
     n = notification
-    found = [
+    rows = [
         ("Run now", n.run_severity or ""),
         ("Series", " · ".join(part for part in (n.metric, n.pair, n.slice) if part)),
         ("Value", _value(n)),
@@ -57,7 +57,7 @@ def facts(notification: Notification) -> list[tuple[str, str]]:
         ("Layer", _LAYERS.get(n.layer, n.layer) if n.layer else ""),
         ("Cause", n.cause or ""),
     ]
-    return [(name, value) for name, value in found if value]
+    return [(name, value) for name, value in rows if value]
 
 
 def plain(notification: Notification) -> str:

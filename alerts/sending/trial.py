@@ -33,15 +33,15 @@ class Trial:
 
 def chosen(routes: Sequence[Route], name: str) -> Channel:
     """The channel of that name. Raises `ConfigurationError` when there is none."""
-    known = {route.channel.name: route.channel for route in routes}
-    if name in known:
-        return known[name]
-    if not known:
+    channels = {route.channel.name: route.channel for route in routes}
+    if name in channels:
+        return channels[name]
+    if not channels:
         raise ConfigurationError(
             "no channels are configured; see docs/channels.md for the settings and the environment"
         )
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+    close = difflib.get_close_matches(name, channels, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(channels)}"
     raise ConfigurationError(f"there is no channel {name!r}; {hint}")
 
 

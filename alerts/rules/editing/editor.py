@@ -197,17 +197,17 @@ class Editor:
         """``{"run"}``."""
         texts, run = self._texts(), str(document.get("run") or "")
         asked = (texts, run, self._problem())
-        known = self._listed  # once: another thread may put another list there
-        if known is None or known[0] != asked:  # pages ask every other second
-            known = self._listed = (asked, self._list(texts, run))
-        return known[1]
+        listed = self._listed  # once: another thread may put another list there
+        if listed is None or listed[0] != asked:  # pages ask every other second
+            listed = self._listed = (asked, self._list(texts, run))
+        return listed[1]
 
     def _list(self, texts: Texts, run: str) -> Listed:
         try:
             book, problem, layers = rule_file.merge(texts), self._problem(), _layers(texts)
         except ConfigurationError as error:
             book, problem, layers = rule_file.load(), self._problem() or str(error), _layers({})
-        special = [each.match for each in book.runs]
+        special = [entry.match for entry in book.runs]
         in_force = {rule.name: rule for rule in book.for_run(run)}
         return {
             "file": str(self._home / OVERLAY),
@@ -275,8 +275,8 @@ class Editor:
             _replace(self._home / OVERLAY, edited.text)
 
     def _texts(self) -> Texts:
-        found = [self._home / OVERLAY, *rule_file.files(self._home)]
-        by_name = {file.relative_to(self._home).as_posix(): file for file in found}
+        files = [self._home / OVERLAY, *rule_file.files(self._home)]
+        by_name = {file.relative_to(self._home).as_posix(): file for file in files}
         ordered = sorted(by_name, key=lambda name: (name.startswith(f"{rule_file.FOLDER}/"), name))
         return {name: rule_file.read(by_name[name]) if by_name[name].exists() else "" for name in ordered}
 
@@ -349,7 +349,7 @@ def _checked(texts: Texts, document: Document) -> tuple[Edited, RuleBook, str]:
 def _refuse_hidden(texts: Texts, entry: str, name: str, was: Any) -> None:
     """Raises `ConfigurationError` for what the entry leaves to another file's rule while it looks as if it did not."""
     file, text = next(
-        ((file, found) for file, text in reversed(list(texts.items())) if (found := _entries(text).get(name))),
+        ((file, hidden) for file, text in reversed(list(texts.items())) if (hidden := _entries(text).get(name))),
         (OVERLAY, ""),
     )
     if file == OVERLAY:
@@ -364,11 +364,11 @@ def _refuse_hidden(texts: Texts, entry: str, name: str, was: Any) -> None:
 
 def _layers(texts: Texts) -> dict[str, list[Layer]]:
     """By rule: the entries that make it, the first one below."""
-    found: dict[str, list[Layer]] = {}
+    layers: dict[str, list[Layer]] = {}
     for file, text in {BUILT_IN: _shipped_text(), **texts}.items():
         for name, entry in _entries(text).items():
-            found.setdefault(name, []).append(Layer(file, entry))
-    return found
+            layers.setdefault(name, []).append(Layer(file, entry))
+    return layers
 
 
 def _entries(text: str) -> dict[str, str]:
@@ -385,15 +385,15 @@ def _named(entry: str) -> str:
 
 def _of_entry(problem: str, lines: Sequence[int]) -> str:
     """A line of the file as one of the entry; one elsewhere keeps the file's name."""
-    found = _PROBLEM.match(problem)
-    if found is None or found["file"] != OVERLAY or int(found["line"]) not in lines:
+    match = _PROBLEM.match(problem)
+    if match is None or match["file"] != OVERLAY or int(match["line"]) not in lines:
         return problem
-    return f"line {int(found['line']) - lines[0] + 1}: {found['words']}"
+    return f"line {int(match['line']) - lines[0] + 1}: {match['words']}"
 
 
 def _readable(problem: str) -> str:
-    found = _PROBLEM.match(problem)
-    return f"line {found['line']}: {found['words']}" if found is not None and found["file"] == "line" else problem
+    match = _PROBLEM.match(problem)
+    return f"line {match['line']}: {match['words']}" if match is not None and match["file"] == "line" else problem
 
 
 def _shipped_text() -> str:

@@ -69,9 +69,9 @@ def put(text: str, entry: str, was: str | None) -> Edited:
     """
     given = located.plain(one(entry))
     edited, lost = _in_lines(text)
-    known = next((each for each in entries(edited) if each.name == was), None)
-    after = _replaced(edited, known, entry) if known is not None else _appended(edited, entry)
-    _check(text, after.text, was if known is not None else None, given)
+    old = next((rule for rule in entries(edited) if rule.name == was), None)
+    after = _replaced(edited, old, entry) if old is not None else _appended(edited, entry)
+    _check(text, after.text, was if old is not None else None, given)
     return Edited(after.text, after.first_line, lost)
 
 
@@ -90,13 +90,13 @@ def one(entry: str) -> located.Table:
 def without(text: str, name: str) -> Edited:
     """The file without the rule called `name`. Raises `ConfigurationError` when there is none."""
     edited, lost = _in_lines(text)
-    known = next((each for each in entries(edited) if each.name == name), None)
-    if known is None:
+    old = next((rule for rule in entries(edited) if rule.name == name), None)
+    if old is None:
         raise ConfigurationError(
             f"{OVERLAY} has no rule {name!r}; built-in rules and those of other files can be disabled here, not removed"
         )
     lines = edited.splitlines(keepends=True)
-    rest = [*lines[: known.first], *lines[known.last + 1 :]]
+    rest = [*lines[: old.first], *lines[old.last + 1 :]]
     after = "".join(rest) if len(entries(edited)) > 1 else _emptied(rest)
     _check(text, after, name, None)
     return Edited(after, 0, lost)
@@ -179,20 +179,20 @@ def _item(entry: str, indent: int) -> str:
     return f"{' ' * indent}- {lines[indent + 2 :]}\n"
 
 
-def _replaced(text: str, known: Entry, entry: str) -> Edited:
+def _replaced(text: str, old: Entry, entry: str) -> Edited:
     lines = text.splitlines(keepends=True)
-    new = _item(entry, known.column - 2)
-    return Edited("".join([*lines[: known.first], new, *lines[known.last + 1 :]]), known.first + 1)
+    new = _item(entry, old.column - 2)
+    return Edited("".join([*lines[: old.first], new, *lines[old.last + 1 :]]), old.first + 1)
 
 
 def _appended(text: str, entry: str) -> Edited:
-    known = entries(text)
-    if known:
+    existing = entries(text)
+    if existing:
         lines = text.splitlines(keepends=True)
-        above = "".join(lines[: known[-1].last + 1])
+        above = "".join(lines[: existing[-1].last + 1])
         above += "" if above.endswith("\n") else "\n"
-        new = _item(entry, known[-1].column - 2)
-        return Edited(above + new + "".join(lines[known[-1].last + 1 :]), known[-1].last + 2)
+        new = _item(entry, existing[-1].column - 2)
+        return Edited(above + new + "".join(lines[existing[-1].last + 1 :]), existing[-1].last + 2)
     above, below = _opened(text)
     return Edited(f"{above}{_item(entry, _INDENT)}{below}", above.count("\n") + 1)
 
@@ -218,8 +218,8 @@ def _check(before: str, after: str, was: str | None, given: Any) -> None:
     new)."""
     expected = _meaning(before)
     rules = list(_changed(expected.pop(_KEY, None) or [], was, given))
-    found = _meaning(after)
-    if (found.pop(_KEY, None) or [], found) != (rules, expected):
+    actual = _meaning(after)
+    if (actual.pop(_KEY, None) or [], actual) != (rules, expected):
         raise ConfigurationError(
             f"the rule cannot be put into {OVERLAY} without changing something else in it; edit the file by hand"
         )

@@ -109,7 +109,7 @@ def tried(source: Source, run: str, rule: Rule, *, until: float, detailed: bool 
             if detailed:
                 _keep(trial, alerts, facts)
     last = _closed(trial, begun)
-    trial.fired = [each if each[2] >= 0 else (each[0], each[1], last) for each in trial.fired]
+    trial.fired = [span if span[2] >= 0 else (span[0], span[1], last) for span in trial.fired]
     trial.limits = _limits(rule, alerts) if detailed else []
     return trial
 
@@ -169,8 +169,8 @@ def _limits(rule: Rule, alerts: Sequence[Alert]) -> list[tuple[str, float]]:
     """What the condition compares with, as far as it is one number."""
     when = rule.when
     if isinstance(when, Threshold):
-        known = (("above", when.above), ("below", when.below), ("clear", when.clear))
-        return [(word, value) for word, value in known if value is not None]
+        limits = (("above", when.above), ("below", when.below), ("clear", when.clear))
+        return [(word, value) for word, value in limits if value is not None]
     if isinstance(when, Calibration):
         return [("above", 1 + when.by), ("below", 1 - when.by)]
     baseline = next(

@@ -221,8 +221,8 @@ def notify(
     # The most severe first: once it is told, those it inhibits keep quiet.
     for index in sorted(range(len(notified)), key=lambda i: _rank(notified[i])):
         others = [other.status for other in notified if other is not notified[index]]
-        notified[index], found = _notify_one(notified[index], others, context, step, at)
-        messages += found
+        notified[index], told = _notify_one(notified[index], others, context, step, at)
+        messages += told
     return notified, messages
 
 
@@ -317,18 +317,18 @@ def with_new_slices(alerts: Sequence[Alert], rules: Sequence[Rule], facts: StepF
 
     Beyond `MOST_SLICES` of a rule, one for all others, which says that they are not judged.
     """
-    found = list(alerts)
+    extended = list(alerts)
     for rule in rules:
         if rule.slice is None:
             continue
-        known = [alert.slice for alert in alerts if alert.rule.name == rule.name and alert.slice is not None]
-        new = [part for part in parts_of(rule, facts) if part is not None and part not in known]
+        slices = [alert.slice for alert in alerts if alert.rule.name == rule.name and alert.slice is not None]
+        new = [part for part in parts_of(rule, facts) if part is not None and part not in slices]
         others = rule.slice.partition("=")[0] + _OTHERS
-        room = max(MOST_SLICES - sum(part != others for part in known), 0)
-        found += [Alert(rule, part) for part in new[:room]]
-        if len(new) > room and others not in known:
-            found.append(Alert(rule, others))
-    return found
+        room = max(MOST_SLICES - sum(part != others for part in slices), 0)
+        extended += [Alert(rule, part) for part in new[:room]]
+        if len(new) > room and others not in slices:
+            extended.append(Alert(rule, others))
+    return extended
 
 
 def begin(rules: Sequence[Rule]) -> list[Alert]:

@@ -68,7 +68,7 @@ def check_host(host: str, port: int = 0) -> None:
 
 def opener(*, allow_link_local: bool = False) -> OpenerDirector:
     """Opens http and https, nothing else; an answer that redirects is an error, as `HTTPError`."""
-    found = OpenerDirector()  # without urllib's own: they follow redirects, and open files
+    director = OpenerDirector()  # without urllib's own: they follow redirects, and open files
     for handler in (
         ProxyHandler(),
         UnknownHandler(),
@@ -77,8 +77,8 @@ def opener(*, allow_link_local: bool = False) -> OpenerDirector:
         HTTPDefaultErrorHandler(),
         HTTPErrorProcessor(),
     ):
-        found.add_handler(handler)
-    return found
+        director.add_handler(handler)
+    return director
 
 
 class _Http(HTTPHandler):

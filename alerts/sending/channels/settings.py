@@ -169,7 +169,7 @@ def routes_of(
 ) -> list[Route]:
     """The channels of `settings`, by name. Raises `ConfigurationError` or `MissingExtraError`."""
     build = _Builder(home.path, environment, stopping, clock)
-    return [build.route(name, each) for name, each in settings.items()]
+    return [build.route(name, channel) for name, channel in settings.items()]
 
 
 @dataclass(frozen=True, slots=True)

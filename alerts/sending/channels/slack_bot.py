@@ -78,11 +78,11 @@ class SlackBot:
             if self._edit(outgoing.thread, outgoing.notification):
                 return outgoing.thread
             outgoing = replace(outgoing, thread=None)  # somebody has deleted the first message
-        found = self._find(outgoing) if outgoing.uncertain_since else None
+        posted = self._find(outgoing) if outgoing.uncertain_since else None
         if outgoing.thread is None:
-            return self._first(outgoing, found)
+            return self._first(outgoing, posted)
         try:
-            if found is None:
+            if posted is None:
                 self._post(outgoing, slack_message.reply(outgoing.notification))
         except ChannelError as error:
             if "thread_not_found" not in str(error):
@@ -105,10 +105,10 @@ class SlackBot:
             )
         return missing
 
-    def _first(self, outgoing: Outgoing, found: Receipt | None) -> Receipt:
-        receipt = found or self._post(outgoing, slack_message.message(outgoing.notification))
+    def _first(self, outgoing: Outgoing, posted: Receipt | None) -> Receipt:
+        receipt = posted or self._post(outgoing, slack_message.message(outgoing.notification))
         if self._pictures:
-            self._picture(receipt, outgoing.notification, again=found is not None)
+            self._picture(receipt, outgoing.notification, again=posted is not None)
         return receipt
 
     def _post(self, outgoing: Outgoing, content: dict[str, Any]) -> Receipt:

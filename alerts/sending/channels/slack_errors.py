@@ -37,8 +37,10 @@ class CarefulWebhookClient(WebhookClient):
         self._through = through
 
     def _perform_http_request_internal(self, url: str, req: Request) -> WebhookResponse:
-        found = _answer(self._through, req, self.timeout)
-        return WebhookResponse(url=url, status_code=found["status"], body=found["body"], headers=dict(found["headers"]))
+        answer = _answer(self._through, req, self.timeout)
+        return WebhookResponse(
+            url=url, status_code=answer["status"], body=answer["body"], headers=dict(answer["headers"])
+        )
 
 
 class CarefulWebClient(WebClient):
@@ -53,8 +55,8 @@ class CarefulWebClient(WebClient):
         return _answer(self._through, req, self.timeout)
 
     def _upload_file(self, *, url: str, data: bytes, timeout: int, **_: Any) -> FileUploadV2Result:
-        found = _answer(self._through, Request(url, data, method="POST"), timeout)  # noqa: S310 - the opener knows http alone
-        return FileUploadV2Result(status=found["status"], body=found["body"])
+        answer = _answer(self._through, Request(url, data, method="POST"), timeout)  # noqa: S310 - the opener knows http alone
+        return FileUploadV2Result(status=answer["status"], body=answer["body"])
 
 
 def _answer(through: OpenerDirector, request: Request, timeout: int) -> dict[str, Any]:
@@ -152,12 +154,12 @@ def api_error(error: SlackApiError) -> ChannelError:
 
 def answered(code: str, status: int, wait: float | None, details: str = "") -> ChannelError:
     """Of an error code and an HTTP status."""
-    known = _CODE.fullmatch(code) is not None
-    words = f"Slack answered {code if known else 'an unknown response'}" + (f" ({details})" if details else "")
+    recognised = _CODE.fullmatch(code) is not None
+    message = f"Slack answered {code if recognised else 'an unknown response'}" + (f" ({details})" if details else "")
     if status == _TOO_MANY or code in _BUSY:
-        return ChannelError("busy", words, retry_after=wait)
+        return ChannelError("busy", message, retry_after=wait)
     if code in _SETUP:
-        return ChannelError("setup", f"{words}: {_SETUP[code]}")
-    if status >= _SERVER or code in _UNCERTAIN or not known:  # not known: a proxy's page, say
-        return ChannelError("uncertain", f"{words}, HTTP status {status}")
-    return ChannelError("refused", f"{words}, HTTP status {status}")
+        return ChannelError("setup", f"{message}: {_SETUP[code]}")
+    if status >= _SERVER or code in _UNCERTAIN or not recognised:  # not known: a proxy's page, say
+        return ChannelError("uncertain", f"{message}, HTTP status {status}")
+    return ChannelError("refused", f"{message}, HTTP status {status}")
