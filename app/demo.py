@@ -109,18 +109,18 @@ def _lay_down(runs: Sequence[RecordedRun], home: Home, began: datetime) -> None:
 def find_runs(folder: Path, names: Sequence[str] | None) -> list[RecordedRun]:
     """The recorded runs in `folder`: those in `names`, else `SHOWN`, else all. Raises `ConfigurationError` when there
     are none."""
-    known = {manifest.parent.name: manifest.parent for manifest in sorted(folder.glob(f"*/{MANIFEST}"))}
-    if not known:
+    folders = {manifest.parent.name: manifest.parent for manifest in sorted(folder.glob(f"*/{MANIFEST}"))}
+    if not folders:
         raise ConfigurationError(
             f"no recorded runs in {folder}; they come with a checkout of the source: start the demo there, or pass --data DIR"
         )
-    missing = [name for name in names or () if name not in known]
+    missing = [name for name in names or () if name not in folders]
     if missing:
-        raise ConfigurationError(f"no recorded run {missing[0]!r}; there are {', '.join(known)}")
+        raise ConfigurationError(f"no recorded run {missing[0]!r}; there are {', '.join(folders)}")
     if names:
-        return [RecordedRun(known[name]) for name in names]
-    shown = [name for name in SHOWN if name in known]
-    return [RecordedRun(known[name]) for name in shown or known]
+        return [RecordedRun(folders[name]) for name in names]
+    shown = [name for name in SHOWN if name in folders]
+    return [RecordedRun(folders[name]) for name in shown or folders]
 
 
 def first_live_step(recorded: RecordedRun) -> int:

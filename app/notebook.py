@@ -41,8 +41,8 @@ def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Fig
     if snapshot.away_since is not None:
         raise ServiceUnavailableError(f"the service of {home} stopped responding; try again, or start it: logprobe up")
     if snapshot.view is None:
-        known = ", ".join(each.name for each in snapshot.runs or ()) or "none"
-        raise StoreError(snapshot.problem or f"there is no run {run!r} in {home}; there are: {known}")
+        names = ", ".join(entry.name for entry in snapshot.runs or ()) or "none"
+        raise StoreError(snapshot.problem or f"there is no run {run!r} in {home}; there are: {names}")
     return _figure(snapshot.view, DARK if dark else LIGHT)
 
 
@@ -58,8 +58,8 @@ def _figure(view: RunView, theme: Theme) -> go.Figure:
     shown = [panel for panel in OVERVIEW if any(line.measured(runs) for line in panel.lines)]
     drawn = steps_figure(runs, shown, events, theme, trend=trend_of(view))
     layout, rows = drawn["layout"], list(rows_of(runs, shown))
-    words = (sentence(view), absent(OVERVIEW, shown))
-    title = [f"<b>{_text(view.series.run)}</b>", *(_text(line) for each in words for line in wrap(each, _LONGEST))]
+    texts = (sentence(view), absent(OVERVIEW, shown))
+    title = [f"<b>{_text(view.series.run)}</b>", *(_text(line) for text in texts for line in wrap(text, _LONGEST))]
     head = _LINE * (len(title) + 1)
     layout |= {
         "title": {"text": "<br>".join(title), "font": {"size": 13, "color": theme.text}, "y": 1, "yanchor": "top", "pad": {"t": _LINE}},

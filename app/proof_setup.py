@@ -68,18 +68,18 @@ def _of_run(arguments: argparse.Namespace, setup: Setup, step: int | None) -> Ta
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, queries.app_runs(reader)["run"].to_pylist())
         models = checked({**recorded_checkpoints(reader, arguments.name), **setup.models})
-        found = recorded_sample(reader, arguments.name, versions=set(models), most=arguments.sequences, step=step)
-    return Task(found.sequences, replace(setup, models=models).recorded_as(found))
+        sample = recorded_sample(reader, arguments.name, versions=set(models), most=arguments.sequences, step=step)
+    return Task(sample.sequences, replace(setup, models=models).recorded_as(sample))
 
 
 def _models(given: Sequence[str]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for text in given:
         version, equals, path = text.partition("=")
         # A path may hold "=" too; a version never holds a slash.
         named = bool(equals) and "/" not in version
-        found[version if named else ""] = Path(path if named else text).expanduser()
-    return found
+        paths[version if named else ""] = Path(path if named else text).expanduser()
+    return paths
 
 
 def _check_versions(task: Task) -> None:

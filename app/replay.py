@@ -278,8 +278,8 @@ def _documents(frame: Frame) -> dict[str, Any]:
 def _alike(table: pa.Table, keys: list[str], columns: dict[str, str]) -> Iterator[pa.Table]:
     """`table` in parts whose rows share the values of `keys` and know the same columns: one call of the Recorder
     each."""
-    known = [table[name].is_valid() for name in columns.values()]
-    rows = zip(*(column.to_pylist() for column in (*(table[key] for key in keys), *known)), strict=True)
+    present = [table[name].is_valid() for name in columns.values()]
+    rows = zip(*(column.to_pylist() for column in (*(table[key] for key in keys), *present)), strict=True)
     parts: dict[tuple[Any, ...], list[int]] = {}
     for index, row in enumerate(rows):
         parts.setdefault(row, []).append(index)

@@ -86,8 +86,8 @@ def _tried(name: str, arguments: argparse.Namespace, book: RuleBook) -> backtest
 def _source(name: str, arguments: argparse.Namespace) -> Iterator[tuple[Source, str]]:
     """Where the steps of a run are read from: a folder of a recorded run, or the home."""
     if backtest.is_recorded(name):
-        with backtest.opened(Path(name)) as found:
-            yield found
+        with backtest.opened(Path(name)) as source:
+            yield source
         return
     with open_reader(home_path(arguments)) as reader:
         require_run(name, [row["run"] for row in queries.app_runs(reader).to_pylist()])

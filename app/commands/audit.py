@@ -27,15 +27,15 @@ def run(arguments: argparse.Namespace) -> int:
     read, which is a row."""
     _, places = places_of(arguments)
     with ThreadPoolExecutor(len(places)) as pool:
-        found = list(pool.map(lambda where: _rows(where, arguments.ca, arguments.count), places))
-    away = [row for _, rows in found for row in rows if row["time"] is None]
-    done = sorted((row for _, rows in found for row in rows if row["time"] is not None), key=lambda row: row["time"])
+        answers = list(pool.map(lambda where: _rows(where, arguments.ca, arguments.count), places))
+    away = [row for _, rows in answers for row in rows if row["time"] is None]
+    done = sorted((row for _, rows in answers for row in rows if row["time"] is not None), key=lambda row: row["time"])
     newest = done[::-1][: arguments.count]
     if arguments.json:
         print(tables.dump_lines([*away, *newest]))
     elif away or newest:
         print(tables.aligned(list(_COLUMNS), [[row[name] for name in _COLUMNS] for row in [*away, *newest]]))
-    if (older := sum(total for total, _ in found) - len(newest)) > 0:
+    if (older := sum(total for total, _ in answers) - len(newest)) > 0:
         complain(f"{older:,} older ones are not shown: --count")
     return int(bool(away))
 

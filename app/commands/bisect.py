@@ -111,27 +111,27 @@ def cache_folder(arguments: argparse.Namespace) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "logprobe" / "proof"
 
 
-def text(found: Bisection) -> str:
+def text(bisection: Bisection) -> str:
     """The result for people: the verdict, the smallest set, and the table."""
-    k3 = tables.cell(None if found.whole is None else found.whole.k3)
+    k3 = tables.cell(None if bisection.whole is None else bisection.whole.k3)
     lines = [
-        f"departs   {', '.join(found.decision.departs_all) or found.decision.departs}: {found.decision.why}",
-        f"baseline  K3 {k3} between r and t, noise floor {tables.cell(found.noise_floor)}",
+        f"departs   {', '.join(bisection.decision.departs_all) or bisection.decision.departs}: {bisection.decision.why}",
+        f"baseline  K3 {k3} between r and t, noise floor {tables.cell(bisection.noise_floor)}",
     ]
-    legs = [f"{side} {tables.cell(leg.k3)}" for side, leg in found.legs.items() if leg is not None]
+    legs = [f"{side} {tables.cell(leg.k3)}" for side, leg in bisection.legs.items() if leg is not None]
     lines += [f"made of   {', '.join(legs)}"] if legs else []
-    if found.smallest_set:
-        parity = "restores parity" if found.parity else "lowers K3, but not to agreement"
-        lines.append(f"change    {', '.join(found.smallest_set)}: {parity}")
-        lines += _recommended(found)
-    elif found.arms:
+    if bisection.smallest_set:
+        parity = "restores parity" if bisection.parity else "lowers K3, but not to agreement"
+        lines.append(f"change    {', '.join(bisection.smallest_set)}: {parity}")
+        lines += _recommended(bisection)
+    elif bisection.arms:
         lines.append("change    no setting that was tried removes the mismatch")
-    lines += [f"left      {side}: {words}" for side, words in found.residual.items()]
-    for side, layers in found.layers.items():
+    lines += [f"left      {side}: {residual}" for side, residual in bisection.residual.items()]
+    for side, layers in bisection.layers.items():
         at = [f"{name} (relative error {dict(layers)[name]:.2g})" for name in jumps(layers)]
         words = f"drift at {', then at '.join(at)}" if at else "drift at no layer"
         lines.append(f"layers    hidden states of the {side} {words}")
-    if found.arms:
+    if bisection.arms:
         header = [
             "knob",
             "setting",
@@ -145,15 +145,15 @@ def text(found: Bisection) -> str:
             "note",
             "leaves open",
         ]
-        lines += ["", tables.aligned(header, [_row(arm, found.cost) for arm in found.arms], widest=160)]
-    lines += [f"not measured: {harmless(words)}" for words in found.not_measured]
+        lines += ["", tables.aligned(header, [_row(arm, bisection.cost) for arm in bisection.arms], widest=160)]
+    lines += [f"not measured: {harmless(reason)}" for reason in bisection.not_measured]
     return "\n".join(lines) + "\n"
 
 
-def _recommended(found: Bisection) -> list[str]:
+def _recommended(bisection: Bisection) -> list[str]:
     """The cheapest setting that is enough in the engine, or that none has to change."""
-    limit, cheapest = found.enough, found.cheapest
-    if found.within:
+    limit, cheapest = bisection.enough, bisection.cheapest
+    if bisection.within:
         return [
             f"cheapest  none: the engine's part is within what such a set-up is reported to have (K3 up to {limit:g})"
         ]

@@ -16,17 +16,17 @@ from logprobe.monitor.recovery.checking import Checked, check
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks, also while the service runs."""
-    found = check(Home(home_path(arguments)))
-    tables.show(found, lambda: _words(found), as_json=arguments.json)
-    return 2 if found["problems"] else 0
+    checked = check(Home(home_path(arguments)))
+    tables.show(checked, lambda: _words(checked), as_json=arguments.json)
+    return 2 if checked["problems"] else 0
 
 
-def _words(found: Checked) -> Iterator[str]:
-    yield f"checked  {found['tables']:,} tables, {found['raw_files']:,} raw files"
-    if found["not_compared"]:
+def _words(checked: Checked) -> Iterator[str]:
+    yield f"checked  {checked['tables']:,} tables, {checked['raw_files']:,} raw files"
+    if checked["not_compared"]:
         yield (
-            f"unknown  whether {found['not_compared']:,} of the raw files hold the bytes that were written: they are in an object "
+            f"unknown  whether {checked['not_compared']:,} of the raw files hold the bytes that were written: they are in an object "
             "store, or of an earlier logprobe, which noted no checksum"
         )
-    yield from (f"problem  {problem}" for problem in found["problems"])
-    yield "no problems" if not found["problems"] else "what to do: docs/operating.md"
+    yield from (f"problem  {problem}" for problem in checked["problems"])
+    yield "no problems" if not checked["problems"] else "what to do: docs/operating.md"

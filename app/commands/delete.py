@@ -62,8 +62,8 @@ def words(done: part.Deleted) -> Iterator[str]:
 
 
 def _list(home: Home, *, json: bool) -> int:
-    found = sorted(Tombstones(home).all().values(), key=lambda each: each.deleted_at)
-    rows = [{name: getattr(each, name) for name in _LISTED} for each in found]
+    tombstones = sorted(Tombstones(home).all().values(), key=lambda tombstone: tombstone.deleted_at)
+    rows = [{name: getattr(tombstone, name) for name in _LISTED} for tombstone in tombstones]
     if json:
         print(tables.dump(rows))
     elif rows:
@@ -88,11 +88,11 @@ def _delete(home: Home, document: Mapping[str, Any]) -> part.Deleted:
     try:
         return part.delete(home, document)
     except ServiceUnavailableError as error:
-        found = Tombstones(home).find(str(document["run"]))
-        begun = found is not None and found.released_at is None
+        tombstone = Tombstones(home).find(str(document["run"]))
+        begun = tombstone is not None and tombstone.released_at is None
         outcome = (
-            f"{document['run']} is being deleted, as {found.author} asked at {found.deleted_at}, and the service finishes it"
-            if begun and found is not None
+            f"{document['run']} is being deleted, as {tombstone.author} asked at {tombstone.deleted_at}, and the service finishes it"
+            if begun and tombstone is not None
             else f"{document['run']} is not deleted yet, and the service may still do it"
         )
         raise ServiceUnavailableError(

@@ -41,35 +41,35 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the diagnosis of one run."""
     with open_reader(home_path(arguments)) as reader:
         as_a_whole = run_of(reader, arguments.name, datetime.now(UTC)).judgement
-        found = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
+        diagnosed = diagnose(reader, arguments.name, steps=arguments.steps, accepted=accepted(reader, arguments.name))
         standing = Standing.read(reader, arguments.name)
     judgement = as_a_whole if arguments.steps == (None, None) else None
-    diagnosis = found.document()
+    diagnosis = diagnosed.document()
     document = diagnosis | {
         "judgement": None if judgement is None else as_document(judgement),
         "correction": in_force(diagnosis, standing),
     }
-    tables.show(document, lambda: text(found, standing, judgement), as_json=arguments.json)
+    tables.show(document, lambda: text(diagnosed, standing, judgement), as_json=arguments.json)
     return 0
 
 
-def text(found: Diagnosis, standing: Standing = OFF, judgement: Judgement | None = None) -> str:
+def text(diagnosis: Diagnosis, standing: Standing = OFF, judgement: Judgement | None = None) -> str:
     """The diagnosis for people: the verdict first, then the remedies, the cause that leads first, then what they stand
     on."""
     lines = [
-        verdict_line(found.document()),
+        verdict_line(diagnosis.document()),
         *_judged(judgement),
-        *(f"{name:<11} {words}" for name, words in _facts(found, standing) if words),
+        *(f"{name:<11} {fact}" for name, fact in _facts(diagnosis, standing) if fact),
     ]
-    document = found.document()
+    document = diagnosis.document()
     for number, finding in enumerate(in_reading_order(document), 1):
         lines += ["", *_finding(number, finding, document, standing)]
-    if found.findings:
+    if diagnosis.findings:
         rows = [row for finding in in_reading_order(document) for row in _evidence(finding)]
         lines += ["", tables.aligned(["cause", "evidence", "value"], rows, widest=_WIDEST)]
-    if found.not_measured:
+    if diagnosis.not_measured:
         lines += ["", "not measured"]
-        lines += [f"  - {item.what}: {item.why}; to measure it, {item.how}" for item in found.not_measured]
+        lines += [f"  - {item.what}: {item.why}; to measure it, {item.how}" for item in diagnosis.not_measured]
     return "\n".join(lines) + "\n"
 
 
@@ -80,16 +80,16 @@ def _judged(judgement: Judgement | None) -> list[str]:
     return [f"{'severity':<11} {judgement.severity}: {harmless(line(judgement))}"]
 
 
-def _facts(found: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
-    document, advice = found.document(), found.correction
-    yield "layer", LAYERS[found.layer]
-    yield "K3", extent(document, found.growth)
+def _facts(diagnosis: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]]:
+    document, advice = diagnosis.document(), diagnosis.correction
+    yield "layer", LAYERS[diagnosis.layer]
+    yield "K3", extent(document, diagnosis.growth)
     yield "setup", harmless(remembered(document))
-    yield "why", "" if found.why_it_grew is None else found.why_it_grew.words
+    yield "why", "" if diagnosis.why_it_grew is None else diagnosis.why_it_grew.words
     said = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
     yield "correction", said
     if standing.on:
-        yield "", f"`logprobe mis {harmless(found.run)}` shows what it did"
+        yield "", f"`logprobe mis {harmless(diagnosis.run)}` shows what it did"
 
 
 def _finding(number: int, finding: FindingDocument, document: DiagnosisDocument, standing: Standing) -> Iterator[str]:
@@ -107,6 +107,6 @@ def _finding(number: int, finding: FindingDocument, document: DiagnosisDocument,
 
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
-    known = {name: value for name, value in finding["evidence"].items() if value is not None}
-    for number, (name, value) in enumerate(known.items()):
+    measured = {name: value for name, value in finding["evidence"].items() if value is not None}
+    for number, (name, value) in enumerate(measured.items()):
         yield ("" if number else finding["cause"], evidence_name(name), value)

@@ -38,44 +38,44 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(fleet: Fleet, arguments: argparse.Namespace) -> int:
-    services = [_row(fleet, name, each) for name, each in fleet.standings(_live).items()]
+    services = [_row(fleet, name, standing) for name, standing in fleet.standings(_live).items()]
     moves = [{"run": name, "from": row.service, "to": row.to} for name, row in sorted(fleet.rows().items()) if row.to]
     tables.show({"services": services, "moves": moves}, lambda: _words(services, moves), as_json=arguments.json)
-    return int(any(each["state"] == "away" for each in services))
+    return int(any(service["state"] == "away" for service in services))
 
 
 def _words(services: list[dict[str, Any]], moves: list[dict[str, Any]]) -> Iterator[str]:
-    yield tables.aligned(list(_COLUMNS), [[each[name] for name in _COLUMNS] for each in services]).rstrip("\n")
-    for each in moves:
-        name = harmless(each["run"])
-        yield f"{name} is on its way from {each['from']} to {each['to']}: logprobe fleet move {name} {each['to']}, or: logprobe fleet undo {name}"
+    yield tables.aligned(list(_COLUMNS), [[service[name] for name in _COLUMNS] for service in services]).rstrip("\n")
+    for move in moves:
+        name = harmless(move["run"])
+        yield f"{name} is on its way from {move['from']} to {move['to']}: logprobe fleet move {name} {move['to']}, or: logprobe fleet undo {name}"
 
 
 def _row(fleet: Fleet, name: str, standing: Standing) -> dict[str, Any]:
     """A row of the list: of a service that is away, too."""
-    known = standing.runs is not None
+    answers = standing.runs is not None
     return {
         "service": name,
         "home": fleet.services[name].home,
-        "state": "away" if not known else "stopped" if standing.problem else "running",
+        "state": "away" if not answers else "stopped" if standing.problem else "running",
         "runs": len(standing.runs) if standing.runs is not None else None,
-        "live": standing.live if known else None,
-        "waiting": standing.waiting if known else None,
+        "live": standing.live if answers else None,
+        "waiting": standing.waiting if answers else None,
         "problem": standing.problem,
     }
 
 
 def _live(rows: pa.Table) -> int:
-    return sum(not each.liveness.state.over for each in runs_of(rows, datetime.now(UTC)))
+    return sum(not entry.liveness.state.over for entry in runs_of(rows, datetime.now(UTC)))
 
 
 def _standings(fleet: Fleet, *, without: str | None = None) -> dict[str, Standing]:
     """Every service; stderr names those that get no run."""
-    found = fleet.standings(_live)
-    for name, each in found.items():
-        if each.problem is not None and name != without:
-            complain(f"service {name} gets no run: {each.problem}")
-    return found
+    standings = fleet.standings(_live)
+    for name, standing in standings.items():
+        if standing.problem is not None and name != without:
+            complain(f"service {name} gets no run: {standing.problem}")
+    return standings
 
 
 def _assign(fleet: Fleet, arguments: argparse.Namespace) -> int:
@@ -87,8 +87,8 @@ def _assign(fleet: Fleet, arguments: argparse.Namespace) -> int:
             f"run {name!r} belongs to service {service!r}, which fleet.yaml does not have any more"
         )
     address = fleet.services[service].address
-    found = {"run": name, "service": service, "address": address}
-    tables.show(found, lambda: f"{address or fleet.services[service].home}\n", as_json=arguments.json)
+    document = {"run": name, "service": service, "address": address}
+    tables.show(document, lambda: f"{address or fleet.services[service].home}\n", as_json=arguments.json)
     return 0
 
 
@@ -121,9 +121,9 @@ def _takeover(fleet: Fleet, arguments: argparse.Namespace) -> int:
     if arguments.lost:
         return _lost(fleet, arguments)
     done = []
-    for each in fleet.takeover(arguments.service, _standings(fleet, without=arguments.service), arguments.author):
-        done.append(each)
-        print(harmless(_moved(each)), end="", file=sys.stderr if arguments.json else sys.stdout)
+    for moved in fleet.takeover(arguments.service, _standings(fleet, without=arguments.service), arguments.author):
+        done.append(moved)
+        print(harmless(_moved(moved)), end="", file=sys.stderr if arguments.json else sys.stdout)
     if arguments.json:
         print(tables.dump(done))
     else:
@@ -137,13 +137,13 @@ def _takeover(fleet: Fleet, arguments: argparse.Namespace) -> int:
 def _lost(fleet: Fleet, arguments: argparse.Namespace) -> int:
     standings = _standings(fleet, without=arguments.service)
     done = []
-    for each in lost.take_over(fleet, arguments.service, standings, arguments.author):
-        done.append(each)
-        if each["problem"] is not None:
-            complain(each["problem"])
+    for taken in lost.take_over(fleet, arguments.service, standings, arguments.author):
+        done.append(taken)
+        if taken["problem"] is not None:
+            complain(taken["problem"])
         elif not arguments.json:
-            print(_words_of_lost(each))
-    failed = sum(each["problem"] is not None for each in done)
+            print(_words_of_lost(taken))
+    failed = sum(taken["problem"] is not None for taken in done)
     if arguments.json:
         print(tables.dump(done))
     else:

@@ -56,43 +56,43 @@ def _list(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     with open_reader(home_path(arguments)) as reader:
         opened = find(reader, arguments.incident, by_id=arguments.id)
-        found = read(Place(opened["run"], opened["run"], reader), opened)
+        incident = read(Place(opened["run"], opened["run"], reader), opened)
     if arguments.html:
-        write_report(Path(arguments.html), report(found))
+        write_report(Path(arguments.html), report(incident))
     else:
-        tables.show(_document(found), lambda: "\n".join(_text(found)) + "\n", as_json=arguments.json)
+        tables.show(_document(incident), lambda: "\n".join(_text(incident)) + "\n", as_json=arguments.json)
     return 0
 
 
-def _document(found: Incident) -> dict[str, object]:
-    opened = found.opened or {}
+def _document(incident: Incident) -> dict[str, object]:
+    opened = incident.opened or {}
     keys = ("time", "step", "what", "words")
     return {
         "incident": {name: value for name, value in opened.items() if name not in _HELD},
-        "facts": dict(facts(found)),
-        "happened": [dict(zip(keys, row, strict=True)) for row in happened(found)],
-        "changes": [dict(zip(keys, row, strict=True)) for row in changes(found)],
-        "comments": list(found.comments),
-        "similar": list(found.similar),
-        "last_good_step": last_good(found),
-        "checkpoint": found.saved and found.saved["step"],
-        "checkpoint_folder": found.saved and found.saved["folder"],
-        "diagnosis": found.document,
+        "facts": dict(facts(incident)),
+        "happened": [dict(zip(keys, row, strict=True)) for row in happened(incident)],
+        "changes": [dict(zip(keys, row, strict=True)) for row in changes(incident)],
+        "comments": list(incident.comments),
+        "similar": list(incident.similar),
+        "last_good_step": last_good(incident),
+        "checkpoint": incident.saved and incident.saved["step"],
+        "checkpoint_folder": incident.saved and incident.saved["folder"],
+        "diagnosis": incident.document,
     }
 
 
-def _text(found: Incident) -> Iterator[str]:
-    opened = found.opened or {}
-    yield harmless(f"incident {opened.get('id')}: {found.headline}")
-    named = facts(found)
+def _text(incident: Incident) -> Iterator[str]:
+    opened = incident.opened or {}
+    yield harmless(f"incident {opened.get('id')}: {incident.headline}")
+    named = facts(incident)
     widest = max(len(name) for name, _ in named)
-    yield from (f"{name:<{widest}}  {harmless(words)}" for name, words in named)
-    said = [(when(row["time"]), row["author"], row["words"]) for row in found.comments]
+    yield from (f"{name:<{widest}}  {harmless(value)}" for name, value in named)
+    comments = [(when(row["time"]), row["author"], row["words"]) for row in incident.comments]
     parts: Sequence[tuple[str, Sequence[str], Sequence[Sequence[Any]]]] = (
-        ("what happened", ("UTC", "step", "what", "words"), happened(found)),
-        ("what changed before", ("UTC", "step", "what", "change"), changes(found)),
-        ("comments", ("UTC", "who", "words"), said),
-        ("similar incidents", ("incident", "opened", "since step", "resolution"), similar(found)),
+        ("what happened", ("UTC", "step", "what", "words"), happened(incident)),
+        ("what changed before", ("UTC", "step", "what", "change"), changes(incident)),
+        ("comments", ("UTC", "who", "words"), comments),
+        ("similar incidents", ("incident", "opened", "since step", "resolution"), similar(incident)),
     )
     for title, head, rows in parts:
         yield ""

@@ -100,11 +100,11 @@ def _by_step(arguments: argparse.Namespace) -> None:
 
 def documents(summaries: pa.Table, values: pa.Table, keys: Sequence[str]) -> list[dict[str, Any]]:
     """One document per step from `cli_steps` (step, tokens, sequences) and `cli_metrics` (step, metric, value)."""
-    known: dict[int, dict[str, float]] = {}
+    by_step: dict[int, dict[str, float]] = {}
     for step, key, value in zip(*(values[name].to_pylist() for name in ("step", "metric", "value")), strict=True):
-        known.setdefault(step, {})[key] = value
+        by_step.setdefault(step, {})[key] = value
     return [
-        {**row, "metrics": {key: known.get(row["step"], {}).get(key) for key in keys}}
+        {**row, "metrics": {key: by_step.get(row["step"], {}).get(key) for key in keys}}
         for row in summaries.select(["step", "tokens", "sequences"]).to_pylist()
     ]
 

@@ -135,20 +135,20 @@ def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
         steps = {row["run"]: row["step"] for row in queries.controller_runs(reader).to_pylist()}
         require_run(run, list(steps))
         rows = queries.controller_read(reader, runs=[run]).to_pylist()
-        known = Control.parse(json.loads(rows[0]["control"])) if rows else Control()
-        control = replace(known, phase=Phase.IDLE, impossible=())  # as if it were off
+        stored = Control.parse(json.loads(rows[0]["control"])) if rows else Control()
+        control = replace(stored, phase=Phase.IDLE, impossible=())  # as if it were off
         stopped = DirectiveFile(home.path, run).stop_path.exists()
         situation = gather(reader, run, steps[run], control, policy, stopped=stopped, previewing=True)
     against = refusal(situation, control, policy)
     first, chosen = situation.trials[0], refusals.chosen(situation, policy)
-    own = refusals.objection(first, policy) if against is None else against
+    veto = refusals.objection(first, policy) if against is None else against
     return {
         "run": run,
         "step": steps[run],
         "config": first.config.to_dict(),
         "fingerprint": first.config.fingerprint(),
         "preview": None if first.preview is None else asdict(first.preview),
-        "refusal": None if own is None else {"reason": own.reason, "words": own.words, "about": own.about},
+        "refusal": None if veto is None else {"reason": veto.reason, "words": veto.words, "about": veto.about},
         "instead": None if against is not None or chosen in {None, first} else chosen.config.to_dict(),
     }
 

@@ -47,13 +47,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(reader: Reader, name: str, reference: str | None) -> Parity:
-    known = queries.app_runs(reader)["run"].to_pylist()
-    require_run(name, known)
+    runs = queries.app_runs(reader)["run"].to_pylist()
+    require_run(name, runs)
     if reference is None:
         return compare(reader, name, name=_SHIPPED)
-    if reference not in known and reference.endswith(_RECIPE):
+    if reference not in runs and reference.endswith(_RECIPE):
         return compare(reader, name, recipe=parity_recipe.read(Path(reference)), name=reference)
-    require_run(reference, known)
+    require_run(reference, runs)
     return compare(reader, name, reference=reference)
 
 

@@ -95,14 +95,14 @@ def judged(trial: Trial, diagnosis: Diagnosis, parity: Parity, *, strict: bool =
     the recipe decides."""
     stand_in = trial["sampler"].startswith("transformers")
     yield Check("engine", "unknown" if stand_in else "fine", trial["sampler"])
-    for each in parity.checks:
-        if each.verdict == "at_parity":
+    for check in parity.checks:
+        if check.verdict == "at_parity":
             continue
-        decides = strict or each.layer == "semantic"
-        settings = ", ".join(f"{item.fact} = {item.words}" for item in each.settings[:3])
-        words = f"{each.name}: {settings}; {each.fix}"
-        outcome: Outcome = "wrong" if each.verdict == "not_at_parity" and decides else "note"
-        yield Check("configuration", "unknown" if strict and each.verdict == "unknown" else outcome, words)
+        decides = strict or check.layer == "semantic"
+        settings = ", ".join(f"{item.fact} = {item.words}" for item in check.settings[:3])
+        message = f"{check.name}: {settings}; {check.fix}"
+        outcome: Outcome = "wrong" if check.verdict == "not_at_parity" and decides else "note"
+        yield Check("configuration", "unknown" if strict and check.verdict == "unknown" else outcome, message)
     for finding in diagnosis.findings:
         if finding.urgency != "informational":
             acts = finding.urgency == "act" or finding.vetoes

@@ -39,24 +39,24 @@ def run(arguments: argparse.Namespace) -> int:
     (settings,) = probe_part.checked("logprobe probe", [{**given, **options}])
     home = Home(home_path(arguments))
     with run_reader(arguments) as reader:
-        found = look(reader, home, arguments.name, probe_part.engine(settings), settings)
-    if found.gap is not None:
+        seen = look(reader, home, arguments.name, probe_part.engine(settings), settings)
+    if seen.gap is not None:
         time.sleep(SETTLE.total_seconds())
         with open_reader(home.path) as reader:
-            found = confirmed(found, reader, home, settings.replica)
-    tables.show(found.document(), lambda: text(found), as_json=arguments.json)
-    return 0 if found.gap is not None else _NOT_MEASURED
+            seen = confirmed(seen, reader, home, settings.replica)
+    tables.show(seen.document(), lambda: text(seen), as_json=arguments.json)
+    return 0 if seen.gap is not None else _NOT_MEASURED
 
 
-def text(found: Look) -> str:
+def text(seen: Look) -> str:
     """The look for people."""
-    if found.gap is None:
-        return f"not measured: {harmless(found.why)}\n"
+    if seen.gap is None:
+        return f"not measured: {harmless(seen.why)}\n"
     rows = [
         [name, gap.k3, interval(gap.interval), gap.abs_diff_mean, gap.tokens, gap.broken or None]
-        for name, gap in (("all", found.gap), ("with cached prompt tokens", found.cached), ("without", found.uncached))
+        for name, gap in (("all", seen.gap), ("with cached prompt tokens", seen.cached), ("without", seen.uncached))
         if gap is not None
     ]
     header = ["sequences", "K3", "95 %", "mean |d|", "tokens", "broken"]
-    words = f"{found.sequences} sequences of weight version {found.version}, {found.scored} tokens scored"
-    return f"{tables.aligned(header, rows)}\n\n{harmless(words)}\n"
+    summary = f"{seen.sequences} sequences of weight version {seen.version}, {seen.scored} tokens scored"
+    return f"{tables.aligned(header, rows)}\n\n{harmless(summary)}\n"

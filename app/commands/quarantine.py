@@ -108,9 +108,9 @@ def _change(arguments: argparse.Namespace, action: str) -> int:
     """Does it for each file; what fails for one is said and does not keep the others from it."""
     home = Home(home_path(arguments))
     done = [_outcome(home, action, file, arguments.author) for file in _files(home, arguments)]
-    lines = [f"{each['file']}: {each['error'] or each['status']}" for each in done]
+    lines = [f"{outcome['file']}: {outcome['error'] or outcome['status']}" for outcome in done]
     tables.show(done, lambda: lines, as_json=arguments.json)
-    return 1 if any(each["error"] for each in done) else 0
+    return 1 if any(outcome["error"] for outcome in done) else 0
 
 
 def _outcome(home: Home, action: str, file: str, author: str) -> Outcome:

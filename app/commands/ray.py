@@ -21,12 +21,12 @@ _HEADER = ["node", "home", "relay", "segments waiting", "problem"]
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 when a node has no relay, or segments were left behind."""
-    with contextlib.redirect_stdout(sys.stderr), relays(arguments.ray) as found:  # Ray's threads print
+    with contextlib.redirect_stdout(sys.stderr), relays(arguments.ray) as nodes:  # Ray's threads print
         if arguments.action == "up":
-            states = found.up(settings(arguments))
+            states = nodes.up(settings(arguments))
             well = all(state.problem is None for state in states)
         else:
-            states = found.down(arguments.seconds)
+            states = nodes.down(arguments.seconds)
             well = all(state.segments == 0 for state in states)
     _print(states, arguments)
     return 0 if well else 1

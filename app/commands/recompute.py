@@ -90,13 +90,13 @@ def _ranges(kept: dict[int, str]) -> list[Kept]:
     >>> _ranges({1: "gone", 2: "gone", 7: "folded"})
     [{'first': 1, 'last': 2, 'why': 'gone'}, {'first': 7, 'last': 7, 'why': 'folded'}]
     """
-    found: list[Kept] = []
+    ranges: list[Kept] = []
     for step, why in sorted(kept.items()):
-        if found and found[-1]["why"] == why and found[-1]["last"] == step - 1:
-            found[-1]["last"] = step
+        if ranges and ranges[-1]["why"] == why and ranges[-1]["last"] == step - 1:
+            ranges[-1]["last"] = step
         else:
-            found.append({"first": step, "last": step, "why": why})
-    return found
+            ranges.append({"first": step, "last": step, "why": why})
+    return ranges
 
 
 def _words(document: Document) -> Iterator[str]:

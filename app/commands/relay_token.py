@@ -28,15 +28,15 @@ def run(arguments: argparse.Namespace) -> int:
 def change(arguments: argparse.Namespace, file: Callable[[RelayFiles], Path]) -> int:
     """The same of the tokens in a file of each home."""
     places = [file(RelayFiles.of(home.create()).create()) for home in _homes(arguments)]
-    known, now, name = {place: tokens.load(place) for place in places}, datetime.now(UTC), arguments.name
+    by_place, now, name = {place: tokens.load(place) for place in places}, datetime.now(UTC), arguments.name
     of_name = {
-        place: Writers({name: writers.by_name[name]}) for place, writers in known.items() if name in writers.by_name
+        place: Writers({name: writers.by_name[name]}) for place, writers in by_place.items() if name in writers.by_name
     }
     if name is None:
-        _list(known, now, arguments)
+        _list(by_place, now, arguments)
     elif arguments.revoke:
         for place in of_name or places:
-            tokens.save(place, known[place].revoke(name))
+            tokens.save(place, by_place[place].revoke(name))
     elif of_name and not (arguments.run or arguments.rotate):
         _list(of_name, now, arguments)
         complain(f"{name} has a token; --rotate makes another one")
@@ -44,7 +44,7 @@ def change(arguments: argparse.Namespace, file: Callable[[RelayFiles], Path]) ->
         overlap, secret = timedelta(hours=arguments.overlap), tokens.new_secret()
         runs = arguments.run or [run for writers in of_name.values() for run in writers.by_name[name].runs]
         changed = {
-            place: writers.grant(name, runs, now, overlap=overlap, secret=secret) for place, writers in known.items()
+            place: writers.grant(name, runs, now, overlap=overlap, secret=secret) for place, writers in by_place.items()
         }
         for place, (writers, _) in changed.items():
             tokens.save(place, writers)
@@ -59,16 +59,16 @@ def _homes(arguments: argparse.Namespace) -> list[Home]:
     return [fleet.home(name) for name in fleet.services]
 
 
-def _list(known: Mapping[Path, Writers], now: datetime, arguments: argparse.Namespace) -> None:
+def _list(by_place: Mapping[Path, Writers], now: datetime, arguments: argparse.Namespace) -> None:
     rows = [
         {
-            **({"home": str(place.parent.parent)} if len(known) > 1 else {}),
+            **({"home": str(place.parent.parent)} if len(by_place) > 1 else {}),
             "name": writer.name,
             "runs": ", ".join(writer.runs),
             "tokens": sum(secret.counts(now) for secret in writer.secrets),
             "newest": max((secret.created for secret in writer.secrets), default=None),
         }
-        for place, writers in known.items()
+        for place, writers in by_place.items()
         for writer in writers.by_name.values()
     ]
     if arguments.json:

@@ -34,9 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _unlike(taken: set[str], name: str) -> str:
     """`name`, or with a number where another run has it; adds it to `taken`."""
-    found = next(each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if each not in taken)
-    taken.add(found)
-    return found
+    free = next(label for label in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if label not in taken)
+    taken.add(free)
+    return free
 
 
 def _from_files(path: str) -> tuple[str, str]:

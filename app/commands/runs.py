@@ -56,10 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     lines: list[dict[str, Any]] = []
     failed = 0
     with ThreadPoolExecutor(len(places)) as pool:
-        found = {where: pool.submit(lines_of, Briefly(where, arguments.ca)) for where in places}
-        for where, asked in found.items():
+        pending = {where: pool.submit(lines_of, Briefly(where, arguments.ca)) for where in places}
+        for where, asked in pending.items():
             try:
-                lines += [known | {"where": where} if also else known for known in asked.result()]
+                lines += [row | {"where": where} if also else row for row in asked.result()]
             except LogprobeError as error:
                 if home is not None and where == str(home.path):
                     raise
@@ -87,9 +87,9 @@ def lines_of(source: Source) -> list[dict[str, Any]]:
     """What is said of each run, the worst first. Raises `QueryError` and `ServiceUnavailableError` as the source
     does."""
     runs = worst_first(runs_of(queries.app_runs(source), datetime.now(UTC)))
-    names = [known.name for known in runs]
+    names = [of_run.name for of_run in runs]
     glances = {row["run"]: row for row in queries.app_runs_glance(source, runs=names).to_pylist()} if names else {}
-    return [line(known, glances.get(known.name)) for known in runs]
+    return [line(of_run, glances.get(of_run.name)) for of_run in runs]
 
 
 def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
@@ -97,20 +97,20 @@ def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print(tables.dump_lines(lines))
     elif lines:
-        shown = [_shown(known) for known in lines]
-        print(tables.aligned(list(shown[0]), [list(each.values()) for each in shown]))
+        shown = [_shown(row) for row in lines]
+        print(tables.aligned(list(shown[0]), [list(row.values()) for row in shown]))
     else:
         print("no runs yet", file=sys.stderr)
 
 
-def _shown(known: Mapping[str, Any]) -> dict[str, Any]:
-    alerts = ", ".join(known["alerts"]) + (f" ({known['acknowledged_by']})" if known["acknowledged_by"] else "")
-    plain = {name: known[name] for name in (*_COLUMNS, *(("where",) if "where" in known else ()))}
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    alerts = ", ".join(row["alerts"]) + (f" ({row['acknowledged_by']})" if row["acknowledged_by"] else "")
+    plain = {name: row[name] for name in (*_COLUMNS, *(("where",) if "where" in row else ()))}
     return plain | {
-        "tags": ", ".join(known["tags"]) or None,
+        "tags": ", ".join(row["tags"]) or None,
         "alerts": alerts or None,
-        "k3": number(known["k3"]),
-        "lag": number(known["lag"]),
+        "k3": number(row["k3"]),
+        "lag": number(row["lag"]),
     }
 
 
@@ -128,14 +128,14 @@ def _say_moved(home: Home) -> None:
     """Runs that were here: someone may wonder where they are."""
     moved = MovedRuns(home).all()
     if moved:
-        to = ", ".join(sorted({each.to for each in moved.values()}))
+        to = ", ".join(sorted({moved_run.to for moved_run in moved.values()}))
         print(harmless(f"{len(moved):,} more belong to other services ({to}): logprobe fleet"), file=sys.stderr)
 
 
 def _say_deleted(home: Home) -> None:
     """Runs that are still recorded, though they were deleted: someone may wonder where they are."""
-    for each in Tombstones(home).all().values():
-        if each.late and each.released_at is None:
-            words = f"{each.run} was deleted at {each.deleted_at}; {each.late:,} segments that came since were removed"
-            hint = f"to use the name again: logprobe delete {each.run} --release"
-            print(harmless(f"{words}; {hint}"), file=sys.stderr)
+    for tombstone in Tombstones(home).all().values():
+        if tombstone.late and tombstone.released_at is None:
+            message = f"{tombstone.run} was deleted at {tombstone.deleted_at}; {tombstone.late:,} segments that came since were removed"
+            hint = f"to use the name again: logprobe delete {tombstone.run} --release"
+            print(harmless(f"{message}; {hint}"), file=sys.stderr)

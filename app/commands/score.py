@@ -52,14 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
     task = task_of(arguments)
     grid: tuple[DtypePair, ...] = ()
     with Nursery() as executor:
-        found = score(task.sequences, task.setup, floor=arguments.floor, exact=arguments.exact, run=executor)
+        scored = score(task.sequences, task.setup, floor=arguments.floor, exact=arguments.exact, run=executor)
         if arguments.dtypes:
             grid, problems = dtype_grid(task.sequences, task.setup, arguments.dtypes, run=executor)
-            found = replace(found, not_measured=(*found.not_measured, *problems))
-    document = {**found.document(), "dtypes": [pair.document() for pair in grid]}
+            scored = replace(scored, not_measured=(*scored.not_measured, *problems))
+    document = {**scored.document(), "dtypes": [pair.document() for pair in grid]}
     keep(arguments, "score", document)
-    tables.show(document, lambda: text(found, exact=arguments.exact) + dtypes_text(grid), as_json=arguments.json)
-    return int(arguments.exact and not found.exact)
+    tables.show(document, lambda: text(scored, exact=arguments.exact) + dtypes_text(grid), as_json=arguments.json)
+    return int(arguments.exact and not scored.exact)
 
 
 def dtypes_text(grid: Sequence[DtypePair]) -> str:
@@ -74,10 +74,10 @@ def dtypes_text(grid: Sequence[DtypePair]) -> str:
     return f"\n{tables.aligned(header, rows)}\n"
 
 
-def text(found: Score, *, exact: bool = False) -> str:
+def text(scored: Score, *, exact: bool = False) -> str:
     """The scores for people: the verdict first, then the gaps it rests on; with `exact` the tokens that break bit
     equality."""
-    lines = [f"departs  {', '.join(found.decision.departs_all) or found.decision.departs}: {found.decision.why}"]
+    lines = [f"departs  {', '.join(scored.decision.departs_all) or scored.decision.departs}: {scored.decision.why}"]
     rows = [
         [
             NAMES[pair.a],
@@ -92,53 +92,53 @@ def text(found: Score, *, exact: bool = False) -> str:
             pair.tokens,
             pair.broken or None,
         ]
-        for pair in found.pairs
+        for pair in scored.pairs
     ]
     header = ["a", "b", "K3", "95 %", "mean |d|", "p99", "max", "ρ off 10 %", "above 1e-3", "tokens", "broken"]
-    lines += ["", tables.aligned(header, rows), "", f"K3 up to {found.floor:g} counts as agreement (--floor)"]
-    lines += _bits(found) if exact else []
-    lines += _sequences(found)
-    lines += [f"not measured: {harmless(words)}" for words in found.not_measured]
+    lines += ["", tables.aligned(header, rows), "", f"K3 up to {scored.floor:g} counts as agreement (--floor)"]
+    lines += _bits(scored) if exact else []
+    lines += _sequences(scored)
+    lines += [f"not measured: {harmless(reason)}" for reason in scored.not_measured]
     return "\n".join(lines) + "\n"
 
 
-def _bits(found: Score) -> list[str]:
+def _bits(scored: Score) -> list[str]:
     """Whether r and t are the same numbers, and the first token of each gap that is not."""
     lines = [
-        f"exact    {'r and t are equal in every bit' if found.exact else 'r and t are not equal in every bit, or were not compared'}"
+        f"exact    {'r and t are equal in every bit' if scored.exact else 'r and t are not equal in every bit, or were not compared'}"
     ]
-    for pair in found.pairs:
+    for pair in scored.pairs:
         if pair.first_unequal is None:
             lines.append(f"  {NAMES[pair.a]}, {NAMES[pair.b]}: equal, {pair.tokens} tokens")
             continue
         at, token = pair.first_unequal
-        name = harmless(found.names[at])
-        values = " and ".join(f"{found.scores[side][at][token]:.9g}" for side in (pair.a, pair.b))  # type: ignore[index]
+        name = harmless(scored.names[at])
+        values = " and ".join(f"{scored.scores[side][at][token]:.9g}" for side in (pair.a, pair.b))  # type: ignore[index]
         lines.append(
             f"  {NAMES[pair.a]}, {NAMES[pair.b]}: {pair.unequal} unequal, first in {name}, token {token}: {values}"
         )
-    return lines + _operation(found)
+    return lines + _operation(scored)
 
 
-def _operation(found: Score) -> list[str]:
+def _operation(scored: Score) -> list[str]:
     """Where a fresh engine and the trainer stop to compute the same numbers."""
-    if found.breaks is None:
+    if scored.breaks is None:
         return []
-    at = found.breaks
-    who = f"  {NAMES[at['a']]}, {NAMES[at['b']]}, in {harmless(found.names[at['sequence']])}"
+    at = scored.breaks
+    where = f"  {NAMES[at['a']]}, {NAMES[at['b']]}, in {harmless(scored.names[at['sequence']])}"
     if at["operation"] is None:
         rest = "what differs is the head, the temperature or log-softmax, or comes of other requests beside it"
-        return [f"{who}: {at['equal']} operations are equal in every bit; {rest}"]
+        return [f"{where}: {at['equal']} operations are equal in every bit; {rest}"]
     before = f"equal in every bit until {at['after']}" if at["after"] else "nothing before it was compared"
-    return [f"{who}: differ from {at['operation']} on, first at token {at['token']} of prompt and response; {before}"]
+    return [f"{where}: differ from {at['operation']} on, first at token {at['token']} of prompt and response; {before}"]
 
 
-def _sequences(found: Score) -> list[str]:
+def _sequences(scored: Score) -> list[str]:
     """Which sequences hold tokens that are off, and how many of each engine; nothing where that is most of them."""
-    off, of = found.sequences, len(found.scores["r"])
+    off, of = scored.sequences, len(scored.scores["r"])
     if not 0 < len(off) <= of / 2:
         return []
-    replicas = Counter(str(one["replica"]) for one in off if one["replica"] is not None)
+    replicas = Counter(str(sequence["replica"]) for sequence in off if sequence["replica"] is not None)
     where = f" (engines: {', '.join(f'{name} {count}' for name, count in replicas.most_common())})" if replicas else ""
-    names = ", ".join(str(one["sample_id"]) for one in off[:_SHOWN]) + (", …" if len(off) > _SHOWN else "")
+    names = ", ".join(str(sequence["sample_id"]) for sequence in off[:_SHOWN]) + (", …" if len(off) > _SHOWN else "")
     return [f"off: {len(off)} of {of} sequences{harmless(where)}: {harmless(names)}"]

@@ -13,11 +13,11 @@ from logprobe.monitor.reader import open_reader
 def run(arguments: argparse.Namespace) -> int:
     """Prints the rows of the answer."""
     with open_reader(home_path(arguments)) as reader:
-        found = reader.query(arguments.query)
+        answer = reader.query(arguments.query)
     if arguments.json:
-        tables.write_json(found, sys.stdout)
+        tables.write_json(answer, sys.stdout)
     elif arguments.csv:
-        tables.write_csv(found, sys.stdout, raw=arguments.raw)
+        tables.write_csv(answer, sys.stdout, raw=arguments.raw)
     else:
-        tables.write_table(found, sys.stdout)
+        tables.write_table(answer, sys.stdout)
     return 0

@@ -159,7 +159,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
         "nodes": queries.relay_nodes(reader, run=run, now=now).to_pylist(),
         "stuck": _stuck(service, run),
         "raw": {**queries.cli_raw(reader, run=run).to_pylist()[0], "object_store": _progress(service, "object_store")},
-        "imports": [each for each in imports_of(service) if each["run"] == run],
+        "imports": [entry for entry in imports_of(service) if entry["run"] == run],
         "store": _progress(service, "store_budget"),
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
@@ -234,7 +234,7 @@ def words(document: StatusDocument) -> str:
         facts += [("attempts", text) for say in (attempts, attempts_aside) if (text := say(document["attempts"]))]
     if document["measured"] and (words_on_raw := raw_sampled(document["measured"])):
         facts.append(("sampling", words_on_raw))
-    facts += [("import", following(each)) for each in document["imports"]]
+    facts += [("import", following(entry)) for entry in document["imports"]]
     if document["measured"] and (by_tokens := joined_by_tokens(document["measured"])):
         facts.append(("joined", by_tokens))
     if document["measured"] and document["measured"]["ambiguous"]:

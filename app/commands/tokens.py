@@ -53,22 +53,22 @@ def describe(
     steps = read_steps(reader, run, pair)
     number_of = steps.suggested() if step is None else step
     if number_of is None or number_of not in steps.step:
-        known = f"steps {steps.step[0]} to {steps.step[-1]} are recorded" if len(steps.step) else "none is recorded"
-        raise ConfigurationError(f"run {run!r} has no step {number_of}; {known}")
-    found = read_step(reader, run, number_of, pair, sample)
-    chosen = found.chosen
-    if chosen is None or found.asked is not None:
-        what = "sequences" if found.asked is None else f"sequence {found.asked!r}"
+        recorded = f"steps {steps.step[0]} to {steps.step[-1]} are recorded" if len(steps.step) else "none is recorded"
+        raise ConfigurationError(f"run {run!r} has no step {number_of}; {recorded}")
+    step_tokens = read_step(reader, run, number_of, pair, sample)
+    chosen = step_tokens.chosen
+    if chosen is None or step_tokens.asked is not None:
+        wanted = "sequences" if step_tokens.asked is None else f"sequence {step_tokens.asked!r}"
         raise ConfigurationError(
-            f"step {number_of} of {run!r} has no {what}; `logprobe tokens {run}` shows the worst step"
+            f"step {number_of} of {run!r} has no {wanted}; `logprobe tokens {run}` shows the worst step"
         )
     return {
         "run": run,
         "step": number_of,
         "pair": pair,
-        "sequences": [{"sample_id": each["sample_id"], "share": each.get("share")} for each in found.sequences],
+        "sequences": [{"sample_id": row["sample_id"], "share": row.get("share")} for row in step_tokens.sequences],
         "sample_id": chosen["sample_id"],
-        "tokens": _tokens(reader, home, run, found, chosen),
+        "tokens": _tokens(reader, home, run, step_tokens, chosen),
     }
 
 
@@ -78,8 +78,8 @@ def _tokens(reader: Reader, home: Path, run: str, step: StepTokens, chosen: Mapp
         raise ConfigurationError(
             f"the raw tokens of step {step.step} are not kept any more; docs/raw-tokens.md says for how long they are"
         )
-    known = vocabulary(home, run)
-    texts = {} if known is None else known.texts(set(tokens.token_id_N.tolist()))
+    tokenizer = vocabulary(home, run)
+    texts = {} if tokenizer is None else tokenizer.texts(set(tokens.token_id_N.tolist()))
     pair = pair_tokens(tokens, step.pair)
     behaviour, policy = (tokens.sides[name].values_N for name in SIDES[step.pair])
     return [
@@ -98,9 +98,7 @@ def _tokens(reader: Reader, home: Path, run: str, step: StepTokens, chosen: Mapp
 
 
 def _show(document: Mapping[str, Any]) -> None:
-    shares = [
-        f"{each['sample_id']} ({each['share']:.0%})" for each in document["sequences"] if each["share"] is not None
-    ]
+    shares = [f"{row['sample_id']} ({row['share']:.0%})" for row in document["sequences"] if row["share"] is not None]
     sides = SIDES[document["pair"]]
     print(harmless(f"run       {document['run']}, step {document['step']}"))
     print(
@@ -114,7 +112,7 @@ def _show(document: Mapping[str, Any]) -> None:
     painted(_pieces(document["tokens"]))
     worst = sorted(document["tokens"], key=rank)[:_WORST]
     head = ("position", "token", "state", sides[0], sides[1], "ρ", "K3")
-    print("\n" + tables.aligned(head, [_cells(each) for each in worst]))
+    print("\n" + tables.aligned(head, [_cells(token) for token in worst]))
 
 
 def rank(token: Mapping[str, Any]) -> tuple[bool, float]:

@@ -45,7 +45,7 @@ _FOLDER: Final = files("logprobe.app.dashboard").joinpath("browser")
 _VENDOR: Final = files("logprobe.app.dashboard").joinpath("vendor")
 _INLINED: Final = "loader.js"  # comes with the page, and finds the others
 _MODULES: Final = tuple(
-    sorted(each.name for each in _FOLDER.iterdir() if each.name.endswith(".js") and each.name != _INLINED)
+    sorted(file.name for file in _FOLDER.iterdir() if file.name.endswith(".js") and file.name != _INLINED)
 )
 _FOREVER: Final = "public, max-age=31536000, immutable"
 

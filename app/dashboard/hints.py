@@ -70,17 +70,17 @@ def late_chunks() -> list[str]:
     such files."""
     page, folder = _STREAMLIT / "index.html", _STREAMLIT / "static" / "js"
     named = page.read_text(encoding="utf-8") if page.is_file() else ""
-    found: dict[str, None] = {}
+    chunks: dict[str, None] = {}
     left = [file.name for name in _LATE for file in folder.glob(f"{name}.*.js")]
     while left:
         name = left.pop()
-        if name not in named and name not in found and (folder / name).is_file():
-            found[name] = None
+        if name not in named and name not in chunks and (folder / name).is_file():
+            chunks[name] = None
             left += _CHUNK.findall((folder / name).read_text(encoding="utf-8"))
-    return sorted(found)
+    return sorted(chunks)
 
 
 def _needed(names: Iterable[str]) -> Iterator[str]:
     for name in names:
         yield name
-        yield from _needed(each.decode() for each in _IMPORT.findall(content(name)))
+        yield from _needed(chunk.decode() for chunk in _IMPORT.findall(content(name)))

@@ -109,16 +109,16 @@ def dtype_list(text: str) -> list[str]:
     return list(dict.fromkeys(dtypes))
 
 
-def require_run(run: str, known: Sequence[str]) -> None:
-    """Raises `ConfigurationError`, with near matches, when `run` is not among `known`."""
-    if run in known:
+def require_run(run: str, runs: Sequence[str]) -> None:
+    """Raises `ConfigurationError`, with near matches, when `run` is not among `runs`."""
+    if run in runs:
         return
-    near = difflib.get_close_matches(run, known, n=3, cutoff=0.5) or [
-        name for name in known if run.lower() in name.lower()
+    near = difflib.get_close_matches(run, runs, n=3, cutoff=0.5) or [
+        name for name in runs if run.lower() in name.lower()
     ]
     if near:
         raise ConfigurationError(f"no run {run!r}; did you mean {', '.join(map(repr, near[:3]))}?")
-    hint = "`logprobe runs` lists them" if known else "nothing was ingested yet"
+    hint = "`logprobe runs` lists them" if runs else "nothing was ingested yet"
     raise ConfigurationError(f"no run {run!r}; {hint}")
 
 

@@ -189,7 +189,7 @@ class _Processes:
         for entry in entries:
             self._running.setdefault(entry, _Process(self._home, entry)).keep_running()
         imports = [process.document() for process in self._running.values()]
-        problems = [problem for each in imports if (problem := problem_of(each))]
+        problems = [problem for document in imports if (problem := problem_of(document))]
         return {"imports": imports, **({"problems": problems} if problems else {})}
 
     def close(self) -> None:
@@ -200,11 +200,11 @@ class _Processes:
             process.stop()
 
 
-def problem_of(each: Mapping[str, Any]) -> str | None:
+def problem_of(entry: Mapping[str, Any]) -> str | None:
     """What is wrong with an import; None: nothing."""
-    if each["state"] not in {"starting", "following"}:
-        return f"{each['path']}: {each['state']}"
-    return f"{each['path']}: {each['broken']:,} broken: {each['shown'][0]}" if each.get("broken") else None
+    if entry["state"] not in {"starting", "following"}:
+        return f"{entry['path']}: {entry['state']}"
+    return f"{entry['path']}: {entry['broken']:,} broken: {entry['shown'][0]}" if entry.get("broken") else None
 
 
 def _each(pipe: IO[str], hear: Any) -> None:

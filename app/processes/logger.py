@@ -100,11 +100,11 @@ class Following:
 
     def _say(self, run: Run) -> None:
         """How the run stands, if that has changed; nothing before its first diagnosis."""
-        found = standing(run.judgement, run.name, self._page)
-        known = found.verdict is not None or found.severity != "unknown"
-        if known and self._standing.get(run.name) != found.essence:
-            self._targets[run.name].stand(found)
-            self._standing[run.name] = found.essence
+        stands = standing(run.judgement, run.name, self._page)
+        diagnosed = stands.verdict is not None or stands.severity != "unknown"
+        if diagnosed and self._standing.get(run.name) != stands.essence:
+            self._targets[run.name].stand(stands)
+            self._standing[run.name] = stands.essence
 
     def close(self) -> None:
         """Ends all targets."""

@@ -144,22 +144,22 @@ class Relays:
 
     def up(self, settings: Settings) -> list[NodeState]:
         """Places a relay on every node without one, and replaces those with other settings; → all of them."""
-        found = {node: self._placed(settings, node) for node in self._nodes()}
-        return [self._answer(node, actor.state.remote()) for node, actor in found.items()]
+        actors = {node: self._placed(settings, node) for node in self._nodes()}
+        return [self._answer(node, actor.state.remote()) for node, actor in actors.items()]
 
     def down(self, seconds: float) -> list[NodeState]:
         """Ends all relays, each once all is acknowledged or after `seconds`, and their actors."""
-        alive, found = set(self._nodes()), []
+        alive, states = set(self._nodes()), []
         actors = {node: self._actor(node) for node in self._known()}
         ending = {
             node: actor.end.remote(seconds) for node, actor in actors.items() if actor is not None and node in alive
         }
         for node, actor in actors.items():
             if node in ending:
-                found.append(self._answer(node, ending[node], seconds + 2 * _END_SECONDS))
+                states.append(self._answer(node, ending[node], seconds + 2 * _END_SECONDS))
             if actor is not None:
                 self._ray.kill(actor)
-        return found
+        return states
 
     def _placed(self, settings: Settings, node: str) -> Any:
         actor = self._actor(node)

@@ -51,10 +51,10 @@ def require_extras(*, app: bool = True) -> None:
     """Raises `MissingExtraError` when the service, or with `app` the dashboard, could not run here."""
     for package in ("duckdb", "apscheduler", *(["streamlit", "plotly"] if app else [])):
         try:
-            found = importlib.util.find_spec(package)
+            spec = importlib.util.find_spec(package)
         except ModuleNotFoundError:
-            found = None
-        if found is None:
+            spec = None
+        if spec is None:
             raise MissingExtraError(f"the package {package!r} is not installed; pip install 'logprobe[serve]'")
 
 

@@ -64,11 +64,11 @@ def came_and_went(parts: Sequence[Row], onset: int) -> list[tuple[int, str, str]
         onset: first bad step.
     """
     begins = min((row["first"] for row in parts), default=0)
-    found = []
+    events = []
     for row in parts:
         name = row["what"] if row["what"] == "replica" else f"tag {row['what']}"
         if begins < row["first"] <= onset:
-            found.append((row["first"], name, f"{row['value']} comes up"))
+            events.append((row["first"], name, f"{row['value']} comes up"))
         if row["last"] < onset:
-            found.append((row["last"] + 1, name, f"{row['value']} is gone"))
-    return sorted(found)
+            events.append((row["last"] + 1, name, f"{row['value']} is gone"))
+    return sorted(events)

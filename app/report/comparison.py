@@ -48,7 +48,8 @@ def _overlays(comparison: Comparison, colours: dict[str, int]) -> Iterator[Marku
         overlay = comparison.overlay(metric)
         lines = [Line(label, points, colours[label], gaps=False) for label, points in overlay.items()]
         alt = alt_of(
-            comparison, [found for each in comparison.pairings for found in each.metrics if found.metric == metric]
+            comparison,
+            [verdict for pair in comparison.pairings for verdict in pair.metrics if verdict.metric == metric],
         )
         title = item.label.partition(", distance")[0]
         yield figure(Chart(title, alt, lines, x_label=AXES[comparison.axis], unit=item.unit))
@@ -68,16 +69,16 @@ def _ratios(comparison: Comparison, colours: dict[str, int]) -> Iterator[Markup]
 
 
 def _ratio(run: str, item: MetricVerdict, colour: int, width: float, comparison: Comparison) -> Chart | None:
-    found = ratios(item.trajectory, width)
-    if not found:
+    points = ratios(item.trajectory, width)
+    if not points:
         return None
     alt = f"{item.label} of {run} over that of {comparison.baseline}: {item.verdict}. {item.reason}"
     return Chart(
         item.label.partition(", distance")[0],
         alt,
-        [Line(run, [(ratio.at, ratio.value) for ratio in found], colour)],
+        [Line(run, [(ratio.at, ratio.value) for ratio in points], colour)],
         x_label=AXES[comparison.axis],
-        band=[(ratio.at, ratio.low, ratio.high) for ratio in found],
+        band=[(ratio.at, ratio.low, ratio.high) for ratio in points],
     )
 
 

@@ -42,11 +42,11 @@ def element(tag: str, *content: Any, **attributes: str) -> Markup:
     >>> element("p", "a < b", class_="x"), element("td", "see `<x>`")
     ('<p class="x">a &lt; b</p>', '<td>see <code>&lt;x&gt;</code></td>')
     """
-    words = "".join(
+    markup = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for name, value in attributes.items()
     )
-    inside = "".join(_prose(each) if tag in _PROSE else escaped(each) for each in content)
-    return Markup(f"<{tag}{words}>{inside}</{tag}>")
+    inside = "".join(_prose(part) if tag in _PROSE else escaped(part) for part in content)
+    return Markup(f"<{tag}{markup}>{inside}</{tag}>")
 
 
 def _prose(value: Any) -> str:

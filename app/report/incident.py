@@ -51,21 +51,21 @@ Rows = Sequence[Mapping[str, Any]]
 
 def facts(incident: Incident) -> list[tuple[str, str]]:
     """What people read first, as names and values."""
-    found, history, standing = incident.document, incident.history, incident.standing
+    document, history, standing = incident.document, incident.history, incident.standing
     pairs = [
         *_opened(incident.opened),
         ("since", _since(incident.since, history)),
         ("last good step", _good(incident)),
-        ("how much", _extent(found, history)),
-        ("layer", LAYERS[found["layer"]]),
+        ("how much", _extent(document, history)),
+        ("layer", LAYERS[document["layer"]]),
         ("what to do", _remedy(incident)),
-        ("setting", _setting(found, standing)),
-        ("correction", _correction(found, standing)),
+        ("setting", _setting(document, standing)),
+        ("correction", _correction(document, standing)),
         ("done about it", _done(incident.actions)),
         ("alerts", _alerts(incident.current)),
         ("stands on", _span(history)),
     ]
-    return [(name, words) for name, words in pairs if words]
+    return [(name, value) for name, value in pairs if value]
 
 
 def summary(incident: Incident) -> Markup:
@@ -127,27 +127,27 @@ def _since(since: int | None, history: History) -> str:
     return f"step {since:,}{first}{after}{'' if at is None else f', {when(at)} UTC'}"
 
 
-def _extent(found: DiagnosisDocument, history: History) -> str:
-    words = extent(found, history.growth)
+def _extent(document: DiagnosisDocument, history: History) -> str:
+    size = extent(document, history.growth)
     doubling = history.growth.doubling_steps
     pace = "" if doubling is None else f"; it doubles every {doubling:.0f} steps"
-    return words and f"K3 is {words}{pace}"
+    return size and f"K3 is {size}{pace}"
 
 
-def _correction(found: DiagnosisDocument, standing: Standing) -> str:
-    correction = found["correction"]
-    return advised(found, standing) or f"{ADVICE[correction['advice']]}: {correction['why']}"
+def _correction(document: DiagnosisDocument, standing: Standing) -> str:
+    correction = document["correction"]
+    return advised(document, standing) or f"{ADVICE[correction['advice']]}: {correction['why']}"
 
 
 def alert_line(incident: Incident) -> str:
     """What made a run critical whose diagnosis does not call it so, in one line."""
-    found = incident.document
+    document = incident.document
     first, *others = [row["rule"] for row in incident.critical] or [None]
     by = "" if first is None else f" by alert {first}{f' and {len(others)} more' if others else ''}"
     since = "" if incident.since is None else f", since step {incident.since}"
-    says = f"the diagnosis says: {VERDICTS[found['verdict']][1].lower()}"
+    says = f"the diagnosis says: {VERDICTS[document['verdict']][1].lower()}"
     was = "is" if incident.fires else "was"
-    return harmless(f"{found['run']} {was} critical{by}{since}; {UNDIAGNOSED if incident.undiagnosed else says}")
+    return harmless(f"{document['run']} {was} critical{by}{since}; {UNDIAGNOSED if incident.undiagnosed else says}")
 
 
 def alert_remedies(incident: Incident) -> list[tuple[str, str]]:
@@ -158,8 +158,8 @@ def alert_remedies(incident: Incident) -> list[tuple[str, str]]:
 
 
 def _remedy(incident: Incident) -> str:
-    found, standing = incident.document, incident.standing
-    first, parts = leading(found), [": ".join(each) for each in alert_remedies(incident)]
+    document, standing = incident.document, incident.standing
+    first, parts = leading(document), [": ".join(pair) for pair in alert_remedies(incident)]
     if first is not None:
         part = share(first)
         parts.append(f"{first['cause'].replace('_', ' ')}{part and f' ({part})'}: {remedy(first, standing)}")
@@ -167,17 +167,17 @@ def _remedy(incident: Incident) -> str:
         return " ".join(parts)
     if incident.by_alert:
         return "see what happened: the diagnosis does not say"
-    if found["verdict"] in {"growing", "critical"}:
+    if document["verdict"] in {"growing", "critical"}:
         return "no credible cause found: see what is not measured"
-    return "nothing" if found["verdict"] == "healthy" else ""
+    return "nothing" if document["verdict"] == "healthy" else ""
 
 
-def _setting(found: DiagnosisDocument, standing: Standing) -> str:
+def _setting(document: DiagnosisDocument, standing: Standing) -> str:
     """What the remedy is called in the run's framework."""
-    first = leading(found)
+    first = leading(document)
     if first is None:
         return ""
-    return "; ".join(in_words(setting) for setting in settings(first, standing)) or unnamed(first, found)
+    return "; ".join(in_words(setting) for setting in settings(first, standing)) or unnamed(first, document)
 
 
 def _done(actions: Rows) -> str:
@@ -482,14 +482,14 @@ def _worst(step: int | None) -> str:
     )
 
 
-def _findings(found: DiagnosisDocument, standing: Standing) -> Iterator[Markup]:
+def _findings(document: DiagnosisDocument, standing: Standing) -> Iterator[Markup]:
     """The leading one first."""
-    if not found["findings"]:
+    if not document["findings"]:
         yield element("p", "No cause was found.")
-    for finding in in_reading_order(found):
+    for finding in in_reading_order(document):
         since = "" if finding["since_step"] is None else f", since step {finding['since_step']}"
         name, layer = finding["cause"].replace("_", " "), finding["layer"].replace("_", " ")
-        stated = "".join(f"; {words}" for words in qualities(finding, found))
+        stated = "".join(f"; {quality}" for quality in qualities(finding, document))
         yield element("h3", f"{name} ({layer}, {finding['confidence']:.0%} sure{since}{stated})")
         yield element("p", finding["explanation"])
         yield element("p", element("strong", "Fix: "), remedy(finding, standing))
@@ -532,11 +532,11 @@ def _experiment(document: Mapping[str, Any] | None) -> Iterator[Markup]:
         yield section("Proof by experiment", element("p", headline(document)), *arms)
 
 
-def _not_measured(found: DiagnosisDocument) -> Iterator[Markup]:
-    if not found["not_measured"]:
+def _not_measured(document: DiagnosisDocument) -> Iterator[Markup]:
+    if not document["not_measured"]:
         yield element("p", "All inputs of the diagnosis were measured.")
         return
-    yield listing(f"{item['what']}: {item['why']}; to measure it, {item['how']}" for item in found["not_measured"])
+    yield listing(f"{item['what']}: {item['why']}; to measure it, {item['how']}" for item in document["not_measured"])
 
 
 def _charts(incident: Incident) -> Iterator[Markup]:

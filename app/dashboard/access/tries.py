@@ -33,8 +33,8 @@ class Tries:
     def wait(self, address: str, now: float) -> float:
         """Seconds before `address` may try again; 0: now."""
         with self._lock:
-            known = self._addresses.get(address)
-        return 0.0 if known is None else max(0.0, known.until - now)
+            tried = self._addresses.get(address)
+        return 0.0 if tried is None else max(0.0, tried.until - now)
 
     def failed(self, address: str, now: float) -> int:
         """Counts a wrong try; returns how many there were from `address`."""
@@ -50,5 +50,5 @@ class Tries:
     def passed(self, address: str) -> int:
         """Forgets `address`; returns how many wrong tries came before."""
         with self._lock:
-            known = self._addresses.pop(address, None)
-        return known.wrong if known else 0
+            tried = self._addresses.pop(address, None)
+        return tried.wrong if tried else 0

@@ -52,7 +52,7 @@ def _heard(sent: Mapping[str, Any] | None) -> Any:
 
 def stylesheet() -> str:
     """All of our CSS, for one ``st.html``."""
-    sheets = sorted((each for each in _FOLDER.iterdir() if each.name.endswith(".css")), key=lambda each: each.name)
+    sheets = sorted((file for file in _FOLDER.iterdir() if file.name.endswith(".css")), key=lambda file: file.name)
     return "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
 
 

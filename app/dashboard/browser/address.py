@@ -19,7 +19,7 @@ _UNTOLD: Final = "address, not told yet"
 _COUNT: Final = "address, times told"
 
 
-def known() -> dict[str, str]:
+def current() -> dict[str, str]:
     """What the address says, name by name."""
     loaded = st.query_params.to_dict()
     if st.session_state.get(_LOADED) != loaded:
@@ -30,13 +30,13 @@ def known() -> dict[str, str]:
 
 def heard(address: str) -> None:
     """The browser's address, as it is: ``?page=tokens&step=12``."""
-    known()
+    current()
     st.session_state[_KNOWN] = dict(parse_qsl(address.removeprefix("?")))
 
 
 def put(state: Mapping[str, Any]) -> None:
     """Puts names and values into the address; None or "" takes a name out."""
-    address = known()
+    address = current()
     texts = {name: "" if value is None else str(value) for name, value in state.items()}
     changed = {name: text for name, text in texts.items() if address.get(name, "") != text}
     if changed:

@@ -150,10 +150,10 @@ def _note(density: Density) -> str:
 
 def _alt(density: Density, pair: str) -> str:
     lines, edges = density.quantiles(QUANTILES), density.edges()
-    known = np.flatnonzero(np.isfinite(lines[:, 1]))
+    measured = np.flatnonzero(np.isfinite(lines[:, 1]))
     head = f"Density of the log-ratio of the pair {pair}, steps {density.columns.first:,} to {density.columns.last:,}."
-    if not len(known):
+    if not len(measured):
         return f"{head} Nothing to draw."
-    last = lines[known[-1]]
+    last = lines[measured[-1]]
     values = [number(float(edges[min(int(place), len(edges) - 1)])) for place in last]
     return f"{head} In the newest column 98 % of the tokens lie between {values[0]} and {values[2]}, the median is near {values[1]}."

@@ -98,10 +98,10 @@ def _y_axis(row: Row, height: int, theme: Theme) -> dict[str, object]:
 
 def _x_range(runs: Sequence[RunSeries]) -> list[float]:
     """A little wider than the runs, so that their ends can be seen."""
-    known = [run.steps for run in runs if len(run.steps)]
-    if not known:
+    with_steps = [run.steps for run in runs if len(run.steps)]
+    if not with_steps:
         return [0.0, 1.0]
-    first, last = float(min(steps[0] for steps in known)), float(max(steps[-1] for steps in known))
+    first, last = float(min(steps[0] for steps in with_steps)), float(max(steps[-1] for steps in with_steps))
     room = max(0.5, 0.005 * (last - first))
     return [first - room, last + room]
 

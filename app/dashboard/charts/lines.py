@@ -32,11 +32,11 @@ def centred_median(y: Floats, steps: int) -> Floats:
     """
     import polars as pl  # noqa: PLC0415 - takes longer to load than all else that a first chart needs
 
-    known = np.isfinite(y)
-    frame = pl.DataFrame({"y": y, "stretch": np.cumsum(~known)}).filter(known)
+    finite = np.isfinite(y)
+    frame = pl.DataFrame({"y": y, "stretch": np.cumsum(~finite)}).filter(finite)
     smoothed = pl.col("y").rolling_median(steps | 1, min_samples=1, center=True).over("stretch")
     result = np.full(len(y), np.nan)
-    result[known] = frame.select(smoothed)["y"].to_numpy()
+    result[finite] = frame.select(smoothed)["y"].to_numpy()
     return result
 
 
@@ -113,5 +113,5 @@ def _band(band: Envelope | None, base: Trace, color: str) -> Iterator[Trace]:
 
 def _stretches(values: Floats) -> list[Indices]:
     """Positions of the values, split where there are none."""
-    known = np.flatnonzero(np.isfinite(values))
-    return np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)
+    finite = np.flatnonzero(np.isfinite(values))
+    return np.split(finite, np.flatnonzero(np.diff(finite) > 1) + 1)

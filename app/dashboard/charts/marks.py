@@ -86,9 +86,9 @@ def event_color(kind: str, theme: Theme) -> str:
 def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]:
     """Short upright ticks as one line with gaps, thinned to what a screen can tell apart; where they touch, low ones: a
     thin line."""
-    known = np.unique(np.array(steps, dtype=np.int64))
-    low, high = (0.15, 0.85) if len(known) <= _MOST_TICKS else (0.42, 0.58)
-    shown = _spread(known, MAX_POINTS // 3).tolist()
+    ticks = np.unique(np.array(steps, dtype=np.int64))
+    low, high = (0.15, 0.85) if len(ticks) <= _MOST_TICKS else (0.42, 0.58)
+    shown = _spread(ticks, MAX_POINTS // 3).tolist()
     return [x for step in shown for x in (float(step), float(step), None)], [low, high, None] * len(shown)
 
 

@@ -71,7 +71,7 @@ def wants_log(values: Floats) -> bool:
     return bool((values > 0).all() and np.log10(values.max() / values.min()) >= _AUTO_DECADES)
 
 
-def floor_of(known: Sequence[float], limits: Sequence[float]) -> float:
+def floor_of(values: Sequence[float], limits: Sequence[float]) -> float:
     """Where a logarithmic axis begins: a few tiny values must not press all others against its upper end."""
-    usual = float(np.quantile(known, _LOW_QUANTILE)) / DECADES if known else 0.0
-    return min([max(min(known), usual), *limits]) if known else min(limits)
+    usual = float(np.quantile(values, _LOW_QUANTILE)) / DECADES if values else 0.0
+    return min([max(min(values), usual), *limits]) if values else min(limits)

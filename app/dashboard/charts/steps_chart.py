@@ -62,11 +62,11 @@ def chart_of(
 ) -> dict[str, object]:
     """Data of `browser/chart.js`. Panels without any value are named below the figure instead of drawn empty."""
     views = [view, *beside]
-    runs, events = [each.series for each in views], view.marked
+    runs, events = [drawn.series for drawn in views], view.marked
     shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
     long = any(too_long(run) for run in runs)
     figure = steps_figure(runs, shown, events, theme, trend=trend_of(view), detail=detail if long else WHOLE)
-    places = [_places(each, at, figure, detail) for at, each in enumerate(views)]
+    places = [_places(drawn, at, figure, detail) for at, drawn in enumerate(views)]
     return {
         "run": view.series.run,
         "figure": figure | {"data": [_without_steps(trace, runs) for trace in figure["data"]]},
@@ -169,7 +169,7 @@ def _incomplete(view: RunView, panels: Sequence[Panel]) -> str:
     run = view.series
     drawn = {line.metric.partition(".")[0] for panel in panels for line in panel.lines}
     short = {pair: run.column(f"{pair}.coverage") < 1 for pair in SIDES if pair in drawn}
-    partial = {pair: int(np.count_nonzero(_settled(each) if view.awaited else each)) for pair, each in short.items()}
+    partial = {pair: int(np.count_nonzero(_settled(below) if view.awaited else below)) for pair, below in short.items()}
     return " · ".join(f"{pair}: incomplete at {_steps(count)}" for pair, count in partial.items() if count)
 
 

@@ -69,8 +69,8 @@ def _tile(view: RunView, panel: Panel, theme: Theme, seen: Visible | None) -> di
 
 def _multiple(view: RunView, line: Line) -> str:
     """Of K3 what the banner says: one number for one thing; "": the banner has none."""
-    known = view.diagnosis
-    return "" if known is None or line.metric != K3 else multiple(known.document, known.growth)
+    diagnosis = view.diagnosis
+    return "" if diagnosis is None or line.metric != K3 else multiple(diagnosis.document, diagnosis.growth)
 
 
 def unit_beside_label(key: str) -> str:
@@ -145,9 +145,9 @@ def thinned(values: Floats) -> Floats:
 def spark(column: Floats, *, log: bool) -> list[float | None]:
     """Values scaled to 0…1 for drawing; None is a gap."""
     values = np.log(np.where(column > 0, column, np.nan)) if log else column
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return []
-    low, span = known.min(), known.max() - known.min()
+    low, span = finite.min(), finite.max() - finite.min()
     scaled = np.where(span > 0, (values - low) / (span or 1.0), np.where(np.isfinite(values), 0.5, np.nan))
     return [round(float(value), 3) if np.isfinite(value) else None for value in scaled]

@@ -223,5 +223,5 @@ def _awaits(reader: Reader, series: RunSeries) -> bool:
 
 def usual(series: RunSeries) -> dict[str, float]:
     """What is usual for a run so far, by metric: the median over all steps but the newest one that has a value."""
-    known = {metric: column[np.isfinite(column)] for metric, column in series.values.items()}
-    return {metric: float(np.median(values[:-1])) for metric, values in known.items() if len(values) > 1}
+    measured = {metric: column[np.isfinite(column)] for metric, column in series.values.items()}
+    return {metric: float(np.median(values[:-1])) for metric, values in measured.items() if len(values) > 1}

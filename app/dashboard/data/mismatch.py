@@ -98,14 +98,14 @@ class MismatchData:
     def side(self, run: RunSeries, pair: str, name: str, seen: Visible, profiled: Hashable) -> Cached[Side]:
         """Profiles of one range of steps. `profiled`: as the method of that name gave it."""
         key = (run.run, pair, seen.key)
-        found = self._cache.get(
+        cached = self._cache.get(
             ("profiles", *key), (profiled, seen), lambda: (seen, self._buckets(run.run, pair, seen))
         )
         loaded = self._loaded(run, seen)
         lags = self._cache.get(("lag", *key, loaded.state), None, lambda: _by_lag(loaded.value.sequences, pair))
-        shown, buckets = found.value
+        shown, buckets = cached.value
         side = Side(name, shown, {**buckets, LAG: lags.value}, loaded.value.steps)
-        return Cached(side, (found.state, loaded.state), found.old or loaded.old)
+        return Cached(side, (cached.state, loaded.state), cached.old or loaded.old)
 
     def sliced(self, run: RunSeries, pair: str, asked: str | None, seen: Visible) -> Cached[Sliced]:
         """Slices by the dimension that was asked for, or by weight lag where there is no such."""
@@ -117,7 +117,7 @@ class MismatchData:
 
     def _buckets(self, run: str, pair: str, seen: Visible) -> dict[str, pa.Table]:
         steps = (seen.first, seen.last)
-        return {each: profiles.of(self._source, run, each, pair=pair, steps=steps) for each in _PROFILES}
+        return {profile: profiles.of(self._source, run, profile, pair=pair, steps=steps) for profile in _PROFILES}
 
     def _loaded(self, run: RunSeries, seen: Visible) -> Cached[_Loaded]:
         return self._loads.get((run.run, seen.key), (run.revision, seen), lambda: self._load(run.run, seen))
@@ -136,8 +136,8 @@ class MismatchData:
 
 def dimension_of(asked: str | None, tags: Sequence[str]) -> str:
     """The dimension that was asked for; the weight lag for what there is not."""
-    known = {*slices.DIMENSIONS, *(f"{slices.TAG}{name}" for name in tags)}
-    return asked if asked in known else LAG
+    dimensions = {*slices.DIMENSIONS, *(f"{slices.TAG}{name}" for name in tags)}
+    return asked if asked in dimensions else LAG
 
 
 def _split(loaded: _Loaded, pair: str, dimension: str) -> Sliced:

@@ -31,7 +31,7 @@ MOST: Final = 50  # runs of a place, the worst first, that are looked at more cl
 Known = tuple[pa.Table, Mapping[str, Glance]]  # rows of `app_runs`; rows of `app_runs_glance` by run
 
 
-def known(where: str) -> Known:
+def read_place(where: str) -> Known:
     """Reads a place. Raises `LogprobeError`."""
     source = _source(where)
     rows = queries.app_runs(source)
@@ -65,7 +65,7 @@ class OtherPlaces:
     def __init__(self, places: Sequence[str], *, read: Callable[[str], Known] | None = None) -> None:
         """`read`: a place."""
         self._places = tuple(places)
-        self._read = read or known
+        self._read = read or read_place
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max(1, len(places)), thread_name_prefix="elsewhere")
         self._looks: dict[str, tuple[float, Future[Known]]] = {}  # under way, or the last

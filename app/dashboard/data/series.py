@@ -54,8 +54,8 @@ class RunSeries:
     @property
     def elapsed(self) -> Floats:
         """Seconds since the first step whose time is known; NaN where a step's is not."""
-        known = self.times[np.isfinite(self.times)]
-        return self.times - known[0] if len(known) else np.full(len(self.steps), np.nan)
+        timed = self.times[np.isfinite(self.times)]
+        return self.times - timed[0] if len(timed) else np.full(len(self.steps), np.nan)
 
     @property
     def checksum(self) -> int:
@@ -74,8 +74,8 @@ class RunSeries:
             raise LookupError(
                 f"{metric} was not read of run {self.run}: a page reads what the feed does not by `CatalogSeries`."
             )
-        known = self.values.get(metric)
-        return np.full(len(self.steps), np.nan) if known is None else known
+        values = self.values.get(metric)
+        return np.full(len(self.steps), np.nan) if values is None else values
 
     def measured(self, metric: str) -> bool:
         """Whether any step has a value."""
@@ -84,8 +84,8 @@ class RunSeries:
     def latest(self, metric: str) -> tuple[int, float] | None:
         """Newest step with a value, and that value; None: never measured."""
         column = self.column(metric)
-        known = np.flatnonzero(np.isfinite(column))
-        return (int(self.steps[known[-1]]), float(column[known[-1]])) if len(known) else None
+        measured = np.flatnonzero(np.isfinite(column))
+        return (int(self.steps[measured[-1]]), float(column[measured[-1]])) if len(measured) else None
 
 
 def merge(series: RunSeries, summaries: pa.Table, points: pa.Table) -> RunSeries:
@@ -107,8 +107,8 @@ def merge(series: RunSeries, summaries: pa.Table, points: pa.Table) -> RunSeries
         column = np.full(len(steps), np.nan)
         column[old] = series.column(metric)
         column[new] = np.nan  # a recomputed step that lost a value loses it here too
-        at, known = places.get(metric, _NOTHING)
-        column[at] = known
+        at, fresh = places.get(metric, _NOTHING)
+        column[at] = fresh
         values[metric] = column
     revision = max(series.revision, int(_numbers(summaries, "revision").max()))
     return RunSeries(series.run, revision, steps, tokens, values, times, series.read)
@@ -121,11 +121,11 @@ def _by_metric(points: pa.Table, steps: Steps) -> Iterator[tuple[str, tuple[Step
     """Per metric: positions in `steps`, and values there. Steps that `steps` does not have are left out."""
     step, value = _numbers(points, "step").astype(np.int64), _numbers(points, "value")
     at = np.searchsorted(steps, step)
-    known = np.isin(step, steps)
+    listed = np.isin(step, steps)
     encoded = points["metric"].combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code, metric in enumerate(encoded.dictionary.to_pylist()):
-        rows = known & (codes == code)
+        rows = listed & (codes == code)
         yield metric, (at[rows], value[rows])
 
 
@@ -162,20 +162,20 @@ class CatalogSeries:
             QueryError: see `Reader.read`.
         """
         with self._lock:
-            known = self._known.get(run)
-            if known is None or known.revision > revision:  # the store was recreated
-                known = RunSeries(run, read=self._read)
-            if known.revision != revision:
-                known = self._grown(known)
-            self._known[run] = known
+            series = self._known.get(run)
+            if series is None or series.revision > revision:  # the store was recreated
+                series = RunSeries(run, read=self._read)
+            if series.revision != revision:
+                series = self._grown(series)
+            self._known[run] = series
             self._known.move_to_end(run)
             while len(self._known) > _RUNS:
                 self._known.popitem(last=False)
-            return known
+            return series
 
-    def _grown(self, known: RunSeries) -> RunSeries:
+    def _grown(self, series: RunSeries) -> RunSeries:
         # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read
         # again.
-        changed = {"run": known.run, "since": known.revision}
+        changed = {"run": series.run, "since": series.revision}
         summaries = queries.app_steps(self._source, **changed)
-        return merge(known, summaries, queries.app_points(self._source, **changed, metrics=self._metrics))
+        return merge(series, summaries, queries.app_points(self._source, **changed, metrics=self._metrics))

@@ -67,8 +67,8 @@ class Vocabulary:
     def texts(self, ids: Collection[int]) -> dict[int, str]:
         """Text of each id that the vocabulary has; bytes that are no character by themselves as Python's surrogate
         escapes."""
-        known = {token: self._text(self._pieces[token]) for token in ids if token in self._pieces}
-        return known | {token: self._added[token] for token in ids if token in self._added}  # written as they are
+        texts = {token: self._text(self._pieces[token]) for token in ids if token in self._pieces}
+        return texts | {token: self._added[token] for token in ids if token in self._added}  # written as they are
 
     def _text(self, piece: str) -> str:
         if byte := _FALLBACK.fullmatch(piece):

@@ -40,8 +40,8 @@ class StepList:
             return None
         with_tokens = np.flatnonzero(self.kept > 0)
         chosen = (with_tokens if len(with_tokens) else np.arange(len(self.step)))[-_RECENT:]
-        known = [np.nan_to_num(column[chosen], nan=-1.0) for column in (self.k3, self.broken)]
-        return int(self.step[chosen[np.lexsort((self.step[chosen], *known))[-1]]])
+        columns = [np.nan_to_num(column[chosen], nan=-1.0) for column in (self.k3, self.broken)]
+        return int(self.step[chosen[np.lexsort((self.step[chosen], *columns))[-1]]])
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class StepTokens:
 
     def showing(self, sample: str) -> StepTokens | None:
         """The same step with the sequence called `sample` chosen; None when it is not among those that are listed."""
-        named = next((each for each in self.sequences if each["sample_id"] == sample), None)
+        named = next((sequence for sequence in self.sequences if sequence["sample_id"] == sample), None)
         return None if named is None else replace(self, chosen=named, asked=None)
 
 
@@ -91,7 +91,7 @@ def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | Non
     others = queries.app_tokens_unmeasured(source, run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
     sequences = [*ranked, *others.to_pylist()]
     documents = queries.app_tokens_corrections(source, run=run, step=step)["correction"].to_pylist()
-    found = StepTokens(
+    step_tokens = StepTokens(
         step=step,
         pair=pair,
         sides=queries.app_tokens_sides(source, run=run, step=step).to_pylist(),
@@ -101,4 +101,4 @@ def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | Non
         says_correction=bool(documents),
         correction=stated(documents),
     )
-    return found if sample is None else found.showing(sample) or found
+    return step_tokens if sample is None else step_tokens.showing(sample) or step_tokens

@@ -35,7 +35,9 @@ def bar_of(
     away = None if snapshot.away_since is None else _age(now, snapshot.away_since)
     chosen = None if run is None else run.name
     return {
-        "runs": [_run(each) | (_facts(each, now) if each.name == chosen else {}) for each in snapshot.runs or ()],
+        "runs": [
+            _run(listed) | (_facts(listed, now) if listed.name == chosen else {}) for listed in snapshot.runs or ()
+        ],
         "selected": chosen,
         "severity": _severity(snapshot, run),
         "verdict": None if run is None else word(run.judgement),
@@ -43,7 +45,7 @@ def bar_of(
         "away": away,
         "notices": [*_away(snapshot, away), *_problem(snapshot), *_unknown(run, asked)],
         "interval": interval,
-        "pages": [_tab(each, run, open=each.path == page) for each in pages],
+        "pages": [_tab(tab, run, open=tab.path == page) for tab in pages],
     }
 
 
@@ -51,8 +53,8 @@ def _severity(snapshot: Snapshot, run: Run | None) -> str | None:
     """Of the run; without one of the worst that still runs, which is what the tab of all runs says."""
     if run is not None:
         return run.judgement.severity
-    found = {each.judgement.severity for each in snapshot.runs or () if not each.liveness.state.over}
-    return next((severity for severity in SEVERITIES if severity in found), None)
+    severities = {other.judgement.severity for other in snapshot.runs or () if not other.liveness.state.over}
+    return next((severity for severity in SEVERITIES if severity in severities), None)
 
 
 def _tab(page: Page, run: Run | None, *, open: bool) -> dict[str, object]:  # noqa: A002 -- of a tab

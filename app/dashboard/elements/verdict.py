@@ -57,10 +57,10 @@ def _words(shown: Headline, view: RunView, document: DiagnosisDocument) -> str:
     if first is not None and kind_of(first["cause"]) != "growth":
         also = "Too few steps for a baseline, but the following finding does not need one. "
         return (also if shown.tone == "calibrating" else "") + _sentence(first["explanation"])
-    known = remembered(document)
+    context = remembered(document)
     if view.judgement.ended_after is not None and document["verdict"] == "calibrating":
-        known = known or level_words(document)
-    return " ".join(filter(None, (shown.words, known)))
+        context = context or level_words(document)
+    return " ".join(filter(None, (shown.words, context)))
 
 
 def _sentence(words: str) -> str:
@@ -150,19 +150,19 @@ def _named(finding: FindingDocument | None) -> str:
 def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
     """What else is credible, in words: why it is harmless, accepted, or worth a look; none of it decides anything
     here."""
-    said: dict[str, list[str]] = {"normal for this set-up": [], "accepted": [], "also found": []}  # in this order
+    notes: dict[str, list[str]] = {"normal for this set-up": [], "accepted": [], "also found": []}  # in this order
     first = leading(document)
-    for each in document["findings"]:
-        name = _named(each)
-        if each["confidence"] < CREDIBLE or (first is not None and each["cause"] == first["cause"]):
+    for finding in document["findings"]:
+        name = _named(finding)
+        if finding["confidence"] < CREDIBLE or (first is not None and finding["cause"] == first["cause"]):
             continue
-        if (accepted := each.get("accepted")) is not None:
-            said["accepted"].append(f"{name} ({accepted['because']})")
+        if (accepted := finding.get("accepted")) is not None:
+            notes["accepted"].append(f"{name} ({accepted['because']})")
         else:
-            normal, part = each.get("urgency") == "informational", share(each)
-            word = informational(each, document) if normal else "also found"
-            said.setdefault(word, []).append(name if normal or not part else f"{name} ({part})")
-    return said
+            normal, part = finding.get("urgency") == "informational", share(finding)
+            word = informational(finding, document) if normal else "also found"
+            notes.setdefault(word, []).append(name if normal or not part else f"{name} ({part})")
+    return notes
 
 
 def setting_lines(finding: FindingDocument, standing: Standing) -> list[list[str]]:

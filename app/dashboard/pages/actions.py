@@ -56,7 +56,7 @@ def trend_data(trend: pa.Table, document: Mapping[str, Any]) -> dict[str, object
         "first": steps[0],
         "last": steps[-1],
         "spans": spans,
-        "marks": [_mark(each) for each in document["actions"] if each["step"] is not None],
+        "marks": [_mark(deed) for deed in document["actions"] if deed["step"] is not None],
         "alt": _in_words(spans, document),
     }
 
@@ -67,20 +67,20 @@ def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int)
     `since`: first step of the newest correction, for an audit that does not say it. It is on from the step that the
     directive names, until one that takes it back begins; announced from the decision up to then.
     """
-    found: list[dict[str, object]] = []
+    spans: list[dict[str, object]] = []
     begun: int | None = None
-    for each in actions:
-        if each["name"] == "switched_on":
-            before, begun = begun, (each["details"] or {}).get("from_step") or since or each["step"]
+    for deed in actions:
+        if deed["name"] == "switched_on":
+            before, begun = begun, (deed["details"] or {}).get("from_step") or since or deed["step"]
             if before is not None:  # another correction takes over
-                found.append({"phase": "on", "first": before, "last": begun})
-            found.append({"phase": "announced", "first": each["step"], "last": begun})
-        elif each["name"] in _OVER and begun is not None:
-            found.append({"phase": "on", "first": begun, "last": each["step"]})
+                spans.append({"phase": "on", "first": before, "last": begun})
+            spans.append({"phase": "announced", "first": deed["step"], "last": begun})
+        elif deed["name"] in _OVER and begun is not None:
+            spans.append({"phase": "on", "first": begun, "last": deed["step"]})
             begun = None
     if begun is not None:
-        found.append({"phase": "on", "first": begun, "last": max(begun, last)})
-    return [span for span in found if span["last"] is not None and span["first"] is not None]
+        spans.append({"phase": "on", "first": begun, "last": max(begun, last)})
+    return [span for span in spans if span["last"] is not None and span["first"] is not None]
 
 
 def _row(trend: pa.Table, row: tuple[str, str, str, bool]) -> dict[str, object] | None:
@@ -92,9 +92,9 @@ def _row(trend: pa.Table, row: tuple[str, str, str, bool]) -> dict[str, object] 
         return None
     x, y = thin(steps, values, max_points=_POINTS)
     points = [[int(step), None if np.isnan(value) else float(value)] for step, value in zip(x, y, strict=True)]
-    known = [value for _, value in points if value is not None]
-    floor = floor_of(known, []) if log else None
-    below = 0 if floor is None else sum(value < floor for value in known)
+    measured = [value for _, value in points if value is not None]
+    floor = floor_of(measured, []) if log else None
+    below = 0 if floor is None else sum(value < floor for value in measured)
     return {"name": name, "title": title, "unit": unit, "log": log, "floor": floor, "below": below, "points": points}
 
 
@@ -155,7 +155,7 @@ def outcome_blocks(document: Mapping[str, Any]) -> list[Block]:
     """What came of it, below the trend: effect, what the trainer said, everything that was decided. `document`: see
     `actions_blocks`."""
     run = document["run"]
-    told = [each for each in document["actions"] if each["name"] in _ACKNOWLEDGED]
+    told = [deed for deed in document["actions"] if deed["name"] in _ACKNOWLEDGED]
     return [
         *_effect(document),
         heading("Acknowledged", "acknowledged by the trainer, with its report"),
@@ -204,11 +204,11 @@ def _changed(figure: Mapping[str, Any]) -> Block:
     return row([figure["words"], before, _estimate(figure["name"], figure["after"], unit), change])
 
 
-def _estimate(name: str, found: Mapping[str, Any] | None, unit: str) -> str:
-    if found is None:
+def _estimate(name: str, estimate: Mapping[str, Any] | None, unit: str) -> str:
+    if estimate is None:
         return "–"
-    low, high = (_possible(name, found[end]) for end in ("low", "high"))
-    return f"{quantity(found['value'], unit)} ({number(low)} to {number(high)})"
+    low, high = (_possible(name, estimate[end]) for end in ("low", "high"))
+    return f"{quantity(estimate['value'], unit)} ({number(low)} to {number(high)})"
 
 
 def _possible(name: str, end: float) -> float:
@@ -309,15 +309,15 @@ def _audit(name: str, actions: Sequence[Mapping[str, Any]], empty: str, run: str
     rows = [
         row(
             [
-                each["name"].replace("_", " "),
-                f"{each['time']:%Y-%m-%d %H:%M} UTC",
-                _step(each["step"], run),
-                (each["details"] or {}).get("by") or _BY_ITSELF.get(each["name"], "the controller"),
-                each["words"],
+                deed["name"].replace("_", " "),
+                f"{deed['time']:%Y-%m-%d %H:%M} UTC",
+                _step(deed["step"], run),
+                (deed["details"] or {}).get("by") or _BY_ITSELF.get(deed["name"], "the controller"),
+                deed["words"],
             ],
-            tone=each["severity"] if each["severity"] != "info" else "",
+            tone=deed["severity"] if deed["severity"] != "info" else "",
         )
-        for each in reversed(actions)
+        for deed in reversed(actions)
     ]
     return table(name, ("action", "when", "step", "who", "why"), rows, empty=empty, fold=True)
 

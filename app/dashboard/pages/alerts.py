@@ -90,14 +90,14 @@ def _runbook(rule: str, run: str) -> str:
 
 def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
     """Blocks of `browser/report.js`. `blocked`: why nothing can be done from this page; "": it can."""
-    firing = [each for each in alerts.current if each["phase"] in FIRING]
-    pending = [each for each in alerts.current if each["phase"] == "pending"]
-    recent = [each for each in reversed(alerts.history) if _tells(each)][:RECENT]
+    firing = [alert for alert in alerts.current if alert["phase"] in FIRING]
+    pending = [alert for alert in alerts.current if alert["phase"] == "pending"]
+    recent = [transition for transition in reversed(alerts.history) if _tells(transition)][:RECENT]
     return [
         heading("Firing", _count(firing, channels=alerts.channels)),
-        table("firing", _HEAD, [_alert(each, run, blocked) for each in firing], empty="No alerts firing."),
+        table("firing", _HEAD, [_alert(alert, run, blocked) for alert in firing], empty="No alerts firing."),
         heading("Pending", "condition met, but not yet for long enough"),
-        table("pending", _HEAD, [_alert(each, run, blocked) for each in pending], empty="None."),
+        table("pending", _HEAD, [_alert(alert, run, blocked) for alert in pending], empty="None."),
         heading("Silenced", "matching alerts send no notifications, in any run of this home"),
         table("silences", ("what", "until", "by", "reason"), _silences(alerts.silences, blocked), empty="Nothing."),
         {"type": "actions", "actions": [_new_silence(run, blocked)]},
@@ -119,7 +119,7 @@ def matchers_of(given: Mapping[str, Any]) -> dict[str, str]:
     {'rule': 'gap-*', 'team': 'rl', 'gpu': 'h200'}
     """
     fields = {name: str(given.get(name) or "").strip() for name in FIELDS}
-    pairs = (each.partition("=") for each in str(given.get("labels") or "").split(","))
+    pairs = (pair.partition("=") for pair in str(given.get("labels") or "").split(","))
     labels = {name.strip(): pattern.strip() for name, _, pattern in pairs if name.strip()}
     return {name: pattern for name, pattern in fields.items() if pattern} | labels
 
@@ -132,21 +132,21 @@ def snooze(choice: str, now: datetime) -> str:
     return f"{(morning - now).total_seconds():.0f}s"
 
 
-def _tells(each: Row) -> bool:
+def _tells(transition: Row) -> bool:
     """Whether a transition is of interest: that a rule has data for the first time, or again, is not."""
-    before, after = each["before"], each["after"]
+    before, after = transition["before"], transition["after"]
     return before != after and not {before, after} <= _CALM
 
 
 def _count(rows: Sequence[Row], *, channels: bool) -> str:
     if not channels:
         return f"{len(rows)}; no channel is configured, so no notifications are sent" if rows else "0"
-    unsent = sum(each["muted"] is not None for each in rows)
+    unsent = sum(alert["muted"] is not None for alert in rows)
     return f"{len(rows)}, {unsent} of them without notification" if unsent else str(len(rows))
 
 
-def _name(each: Row) -> str:
-    return " ".join(filter(None, [each["rule"], each["slice"]]))
+def _name(alert: Row) -> str:
+    return " ".join(filter(None, [alert["rule"], alert["slice"]]))
 
 
 def _step(step: int | None, steps: str, run: str) -> str | Block:
@@ -158,30 +158,30 @@ def _step(step: int | None, steps: str, run: str) -> str | Block:
     return place(f"step {step:,}", href=f"./?{query}", path=f"?steps={steps}", help=words)
 
 
-def _alert(each: Row, run: str, blocked: str) -> Block:
-    began = each["started_step"]
-    newest = began if each["step"] is None else each["step"]
+def _alert(alert: Row, run: str, blocked: str) -> Block:
+    began = alert["started_step"]
+    newest = began if alert["step"] is None else alert["step"]
     cells = [
-        _name(each),
-        each["severity"],
+        _name(alert),
+        alert["severity"],
         _step(began, steps_around(newest or 0, began), run),
-        number(each["value"]),
-        each["words"] or "–",
-        _who(each),
+        number(alert["value"]),
+        alert["words"] or "–",
+        _who(alert),
     ]
     runbook: Block = {
         "label": "Runbook",
-        "href": _runbook(each["rule"], run),
-        "path": f"alerts?{urlencode({'runbook': each['rule']})}",
+        "href": _runbook(alert["rule"], run),
+        "path": f"alerts?{urlencode({'runbook': alert['rule']})}",
     }
-    return row(cells, tone=each["severity"], actions=[_why(run), runbook, *_remedies(each, run, blocked)])
+    return row(cells, tone=alert["severity"], actions=[_why(run), runbook, *_remedies(alert, run, blocked)])
 
 
-def _who(each: Row) -> str:
-    if each["acknowledged_by"]:
-        until = each["acknowledged_until"]
-        return f"{each['acknowledged_by']}, until {_when(until)}" if until else str(each["acknowledged_by"])
-    return (each["muted"] and f"not notified: {each['muted']}") or "nobody"
+def _who(alert: Row) -> str:
+    if alert["acknowledged_by"]:
+        until = alert["acknowledged_until"]
+        return f"{alert['acknowledged_by']}, until {_when(until)}" if until else str(alert["acknowledged_by"])
+    return (alert["muted"] and f"not notified: {alert['muted']}") or "nobody"
 
 
 def _why(run: str) -> Block:
@@ -189,16 +189,16 @@ def _why(run: str) -> Block:
     return {"label": "Diagnosis", "href": f"./?{query}", "path": "diagnosis"}
 
 
-def _remedies(each: Row, run: str, blocked: str) -> Iterable[Block]:
-    if each["episode"] and each["phase"] in FIRING and (not each["acknowledged_by"] or each["acknowledged_until"]):
-        args = {"episode": each["episode"]}
-        words = f"Acknowledge `{_name(each)}`: no more notifications during this episode."
+def _remedies(alert: Row, run: str, blocked: str) -> Iterable[Block]:
+    if alert["episode"] and alert["phase"] in FIRING and (not alert["acknowledged_by"] or alert["acknowledged_until"]):
+        args = {"episode": alert["episode"]}
+        words = f"Acknowledge `{_name(alert)}`: no more notifications during this episode."
         yield action("ack", "Acknowledge", words, blocked, args=args, fields=[BY, _REASON])
-        words = f"Snooze `{_name(each)}`: notify again if it is still firing."
+        words = f"Snooze `{_name(alert)}`: notify again if it is still firing."
         choices = [{"label": label, "args": {"for": lasting}} for label, lasting in _SNOOZES]
         yield action("snooze", "Snooze", words, blocked, args=args, choices=choices)
-    words = f"Silence `{each['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
-    args = {"rule": each["rule"], "run": run}
+    words = f"Silence `{alert['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
+    args = {"rule": alert["rule"], "run": run}
     yield action("silence", "Silence", words, blocked, args=args, fields=[BY, _REASON, _FOR])
 
 
@@ -218,16 +218,16 @@ def _new_silence(run: str, blocked: str) -> Block:
 
 
 def _silences(rows: Sequence[Row], blocked: str) -> list[Block]:
-    def end(each: Row) -> Block:
+    def end(silence: Row) -> Block:
         words = "Matching alerts send notifications again."
-        return action("unsilence", "End", words, blocked, args={"silence": each["id"]})
+        return action("unsilence", "End", words, blocked, args={"silence": silence["id"]})
 
     return [
         row(
-            [_matching(each["matchers"]), _when(each["expires_at"]), each["author"], each["reason"]],
-            actions=[end(each)],
+            [_matching(silence["matchers"]), _when(silence["expires_at"]), silence["author"], silence["reason"]],
+            actions=[end(silence)],
         )
-        for each in rows
+        for silence in rows
     ]
 
 
@@ -239,15 +239,15 @@ def _history(rows: Sequence[Row], run: str) -> list[Block]:
     return [
         row(
             [
-                _name(each),
-                _step(each["step"], steps_around(each["step"] or 0), run),
-                f"{each['before']} → {each['after']}".replace("_", " "),
-                number(each["value"]),
-                each["words"] or "–",
+                _name(transition),
+                _step(transition["step"], steps_around(transition["step"] or 0), run),
+                f"{transition['before']} → {transition['after']}".replace("_", " "),
+                number(transition["value"]),
+                transition["words"] or "–",
             ],
-            tone=each["severity"] if each["after"] == "firing" else "",
+            tone=transition["severity"] if transition["after"] == "firing" else "",
         )
-        for each in rows
+        for transition in rows
     ]
 
 
@@ -272,15 +272,15 @@ def draw(run: Run, _: RunView) -> None:
 def _explain(wanted: str, run: str) -> None:
     listed = rules_of(run)
     if listed is not None:
-        rule = next((each for each in listed["rules"] if each["name"] == wanted), None)
+        rule = next((candidate for candidate in listed["rules"] if candidate["name"] == wanted), None)
         report("runbook", "runbook", runbook_blocks(rule, wanted, run))
 
 
 def _current(run: str) -> None:
     place = f"{_KEY} {run}"
-    known = kept(place, lambda: _read(run))
-    if known is not None:
-        blocks: list[Block] = [*said(place), *alerts_blocks(known, run=run, blocked=blocked(run))]
+    alerts = kept(place, lambda: _read(run))
+    if alerts is not None:
+        blocks: list[Block] = [*said(place), *alerts_blocks(alerts, run=run, blocked=blocked(run))]
         wanted = report(_KEY, "alerts", blocks)
         attempt(place, wanted, _take_care)
 
@@ -290,7 +290,7 @@ def _read(run: str) -> Alerts:
     return Alerts(
         current=queries.alert_list(feed(), run=run).to_pylist(),
         history=queries.alert_history(feed(), run=run).to_pylist(),
-        silences=[{**each, "matchers": json.loads(each["matchers"])} for each in silences],
+        silences=[{**silence, "matchers": json.loads(silence["matchers"])} for silence in silences],
         channels=bool(consult(CHANNELS, {})["channels"]),
     )
 
@@ -323,9 +323,9 @@ def _their_time() -> datetime:
 
 
 def _telling(run: str) -> None:
-    known = kept(_CHANNELS, _read_channels)
-    if known is not None:
-        blocks = [*said(_CHANNELS), *channels_blocks(*known, blocked=blocked(run))]
+    channels = kept(_CHANNELS, _read_channels)
+    if channels is not None:
+        blocks = [*said(_CHANNELS), *channels_blocks(*channels, blocked=blocked(run))]
         wanted = report(_CHANNELS, "channels", blocks)
         attempt(_CHANNELS, wanted, _handle)
 
@@ -371,14 +371,14 @@ def channels_blocks(
     return [
         heading("Channels", "`logprobe.yaml` in the home is reloaded when it changes; secrets are never shown"),
         *([text(document["problem"], "warning")] if document["problem"] else []),
-        table("channels", _CHANNEL_COLUMNS, [_channel(each, blocked) for each in channels], empty=_NONE),
+        table("channels", _CHANNEL_COLUMNS, [_channel(channel, blocked) for channel in channels], empty=_NONE),
         heading("Not delivered", "messages that a channel rejected, or did not accept for a day"),
-        table("undelivered", _LOST, [_letter(each, blocked) for each in lost], empty="None."),
+        table("undelivered", _LOST, [_letter(letter, blocked) for letter in lost], empty="None."),
         heading("Audit", "newest first" + _beyond(done)),
         table(
             "audit",
             ("when", "who", "what", "about", "words"),
-            [_done(each) for each in done],
+            [_done(entry) for entry in done],
             empty="Nothing yet.",
             fold=True,
         ),
@@ -396,31 +396,31 @@ def tested(outcome: Mapping[str, Any], channel: str) -> str:
     return f"{channel}: {'; '.join(outcome['lines'])}"
 
 
-def _channel(each: Row, blocked: str) -> Block:
-    state, tone = _state(each)
+def _channel(channel: Row, blocked: str) -> Block:
+    state, tone = _state(channel)
     cells = [
-        each["name"],
-        (each["kind"] or "not configured any more").replace("_", " "),
-        ", ".join(each["severities"]) or "–",
+        channel["name"],
+        (channel["kind"] or "not configured any more").replace("_", " "),
+        ", ".join(channel["severities"]) or "–",
         state,
-        _when(each["last_sent_at"]),
-        f"{each['sent']:,}",
-        f"{each['waiting']:,}",
-        f"{each['dead']:,}",
+        _when(channel["last_sent_at"]),
+        f"{channel['sent']:,}",
+        f"{channel['waiting']:,}",
+        f"{channel['dead']:,}",
     ]
-    return row(cells, tone=tone, actions=[_test(each["name"], blocked)] if each["kind"] else [])
+    return row(cells, tone=tone, actions=[_test(channel["name"], blocked)] if channel["kind"] else [])
 
 
-def _state(each: Row) -> tuple[str, str]:
+def _state(channel: Row) -> tuple[str, str]:
     """In words, and a tone where someone should look."""
-    paced = f"; asked for fewer messages {each['limited']}×" if each["limited"] else ""
-    if each["kind"] is None:
-        return ("messages are waiting for it to recover" if each["waiting"] else "–"), ""
-    if each["waits_until"]:
-        return f"paused until {_clock(each['waits_until'])}: {each['why']}{paced}", "warning"
-    if each["last_error"]:
-        return f"tries again: {each['last_error']}{paced}", "warning"
-    return ("works" if each["sent"] else "not used yet") + paced, ""
+    paced = f"; asked for fewer messages {channel['limited']}×" if channel["limited"] else ""
+    if channel["kind"] is None:
+        return ("messages are waiting for it to recover" if channel["waiting"] else "–"), ""
+    if channel["waits_until"]:
+        return f"paused until {_clock(channel['waits_until'])}: {channel['why']}{paced}", "warning"
+    if channel["last_error"]:
+        return f"tries again: {channel['last_error']}{paced}", "warning"
+    return ("works" if channel["sent"] else "not used yet") + paced, ""
 
 
 def _test(name: str, blocked: str) -> Block:
@@ -428,30 +428,30 @@ def _test(name: str, blocked: str) -> Block:
     return action("test", "Send a test", words, blocked, args={"channel": name})
 
 
-def _letter(each: Row, blocked: str) -> Block:
-    args = {"key": each["key"], "channel": each["channel"]}
-    again = f"`{each['channel']}` gets one more attempt; if the channel can tell, it first checks whether the message has arrived."
+def _letter(letter: Row, blocked: str) -> Block:
+    args = {"key": letter["key"], "channel": letter["channel"]}
+    again = f"`{letter['channel']}` gets one more attempt; if the channel can tell, it first checks whether the message has arrived."
     drop = "The message is not sent; the alert itself does not change."
     actions = [
         action("again", "Send again", again, blocked, args=args),
         action("drop", "Drop", drop, blocked, args=args, danger=True),
     ]
-    alert = f"{each['rule']} of {each['run']}, {each['state'].replace('_', ' ')}"
-    cells = [alert, each["channel"], _when(each["time"]), str(each["attempts"]), each["last_error"] or "–"]
+    alert = f"{letter['rule']} of {letter['run']}, {letter['state'].replace('_', ' ')}"
+    cells = [alert, letter["channel"], _when(letter["time"]), str(letter["attempts"]), letter["last_error"] or "–"]
     return row(cells, actions=actions)
 
 
-def _done(each: Row) -> Block:
-    return row([_when(each["time"]), each["author"], each["action"], each["subject"], each["words"]])
+def _done(entry: Row) -> Block:
+    return row([_when(entry["time"]), entry["author"], entry["action"], entry["subject"], entry["words"]])
 
 
 def _when(time: datetime | str | None) -> str:
     if time is None:
         return "never"
-    known = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return f"{known:%Y-%m-%d %H:%M} UTC"
+    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _clock(time: datetime | str) -> str:
-    known = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return f"{known:%H:%M:%S} UTC"
+    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return f"{moment:%H:%M:%S} UTC"

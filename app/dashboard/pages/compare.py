@@ -39,18 +39,18 @@ from logprobe.monitor.metrics.catalog import metric as declared
 _MOST_POINTS: Final = 800  # of a line on a small chart
 
 
-def run_looks(found: Comparison, theme: Theme) -> list[dict[str, str]]:
+def run_looks(comparison: Comparison, theme: Theme) -> list[dict[str, str]]:
     """Name, colour and dash of each line: the baseline's first, in the neutral colour."""
     colors = (theme.neutral, *theme.runs)
     return [
         {"name": run.label, "color": colors[at % len(colors)], "dash": RUN_DASHES[at % len(RUN_DASHES)]}
-        for at, run in enumerate(found.histories)
+        for at, run in enumerate(comparison.histories)
     ]
 
 
-def charts_of(found: Comparison, metrics: Sequence[str]) -> list[dict[str, object]]:
+def charts_of(comparison: Comparison, metrics: Sequence[str]) -> list[dict[str, object]]:
     """One chart per metric; a line's `run` is its place in `run_looks`."""
-    return [_chart(found, key) for key in metrics]
+    return [_chart(comparison, key) for key in metrics]
 
 
 def help_of(key: str) -> str:
@@ -59,9 +59,9 @@ def help_of(key: str) -> str:
     return f"{metric.words} {metric.formula}"
 
 
-def _chart(found: Comparison, key: str) -> dict[str, object]:
-    items = [next(item for item in pairing.metrics if item.metric == key) for pairing in found.pairings]
-    lines = list(_chart_lines(found, key))
+def _chart(comparison: Comparison, key: str) -> dict[str, object]:
+    items = [next(item for item in pairing.metrics if item.metric == key) for pairing in comparison.pairings]
+    lines = list(_chart_lines(comparison, key))
     values = np.concatenate([y for _, _, y in lines]) if lines else np.empty(0)
     return {
         "key": key,
@@ -69,16 +69,16 @@ def _chart(found: Comparison, key: str) -> dict[str, object]:
         "help": help_of(key),
         "unit": declared(key).unit,
         "log": wants_log(values[np.isfinite(values)]) if len(values) else False,
-        "alt": alt_of(found, items),
+        "alt": alt_of(comparison, items),
         "missing": "" if lines else f"not measured, {why_missing(key)}",
         "lines": [{"run": run, "x": packed(x, "f4"), "y": packed(y, "f4")} for run, x, y in lines],
-        "ratio": _ratio(items, found.widths),
+        "ratio": _ratio(items, comparison.widths),
     }
 
 
-def _chart_lines(found: Comparison, key: str) -> Iterator[tuple[int, Any, Any]]:
-    overlay = found.overlay(key)
-    for run, history in enumerate(found.histories):
+def _chart_lines(comparison: Comparison, key: str) -> Iterator[tuple[int, Any, Any]]:
+    overlay = comparison.overlay(key)
+    for run, history in enumerate(comparison.histories):
         if history.label in overlay:
             x, y = (np.array(column, np.float64) for column in zip(*overlay[history.label], strict=True))
             yield run, *thin(x, y, max_points=_MOST_POINTS)
@@ -86,12 +86,12 @@ def _chart_lines(found: Comparison, key: str) -> Iterator[tuple[int, Any, Any]]:
 
 def _ratio(items: Sequence[MetricVerdict], widths: Sequence[float]) -> dict[str, object]:
     """Per run, blocks as [x, ratio, low, high]; logarithmic where they span decades."""
-    found = [ratios(item.trajectory, width) for item, width in zip(items, widths, strict=True)]
-    values = np.array([number for line in found for each in line for number in (each.value, each.low, each.high)])
+    lines = [ratios(item.trajectory, width) for item, width in zip(items, widths, strict=True)]
+    values = np.array([number for line in lines for ratio in line for number in (ratio.value, ratio.low, ratio.high)])
     return {
         "lines": [
-            {"run": run, "blocks": [[each.at, each.value, each.low, each.high] for each in line]}
-            for run, line in enumerate(found, start=1)
+            {"run": run, "blocks": [[block.at, block.value, block.low, block.high] for block in line]}
+            for run, line in enumerate(lines, start=1)
         ],
         "log": wants_log(values) if len(values) else False,
         "of": "distances" if ", distance" in items[0].label else "values",
@@ -137,28 +137,28 @@ class Choice:
         return tuple(dict.fromkeys([*METRICS, *self.shown]))
 
 
-def choice_of(known: Sequence[str], opened: str, address: Mapping[str, str | None]) -> Choice:
+def choice_of(runs: Sequence[str], opened: str, address: Mapping[str, str | None]) -> Choice:
     """What is compared.
 
     Args:
-        known: runs of the home.
+        runs: runs of the home.
         opened: the run that the bar shows; compared unless the address names others.
         address: `baseline`, `runs`, `align` and `metric`, as far as it has them.
     """
     asked = from_address(address.get("runs")) or (opened,)
     baseline = address.get("baseline")
-    if baseline is None and len(known) == 2:  # noqa: PLR2004 -- two runs: there is nothing to choose
-        baseline = next(name for name in known if name not in asked[:1])
-    found = [name for name in dict.fromkeys(asked) if name in known and name != baseline]
+    if baseline is None and len(runs) == 2:  # noqa: PLR2004 -- two runs: there is nothing to choose
+        baseline = next(name for name in runs if name not in asked[:1])
+    chosen = [name for name in dict.fromkeys(asked) if name in runs and name != baseline]
     shown = tuple(dict.fromkeys(map(_whole, from_address(address.get("metric"))))) or SHOWN
     axis = address.get("align") or "step"
-    missing = [name for name in dict.fromkeys((*asked, baseline or opened)) if name not in known]
+    missing = [name for name in dict.fromkeys((*asked, baseline or opened)) if name not in runs]
     return Choice(
-        baseline=baseline if baseline in known else None,
-        runs=tuple(found[:MOST]),
+        baseline=baseline if baseline in runs else None,
+        runs=tuple(chosen[:MOST]),
         axis=cast("Axis", axis) if axis in AXES else "step",
         shown=tuple(key for key in shown if key in KEYS)[:_MOST_CHARTS] or SHOWN,
-        notes=tuple(_notes(missing, found[MOST:], shown, axis)),
+        notes=tuple(_notes(missing, chosen[MOST:], shown, axis)),
     )
 
 
@@ -202,27 +202,27 @@ def _missing(choice: Choice, runs: Sequence[Run]) -> str:
     return "" if choice.runs else "Choose at least one run to compare with the baseline."
 
 
-def compare_data(found: Comparison, choice: Choice, theme: Theme) -> dict[str, object]:
+def compare_data(comparison: Comparison, choice: Choice, theme: Theme) -> dict[str, object]:
     """What `browser/compare.js` draws of a comparison."""
     return {
-        "looks": run_looks(found, theme),
-        "verdicts": [_verdict(pairing, found) for pairing in found.pairings],
-        "matrix": _matrix(found, choice),
-        "tables": {"head": list(COLUMNS), "runs": [_table(pairing) for pairing in found.pairings]},
-        "onsets": {"head": list(ONSETS), "rows": onset_rows(found)},
-        "charts": charts_of(found, choice.shown),
-        "axis": {"key": found.axis, "words": AXES[found.axis], "cell": max(found.widths)},
-        "settings": _settings(found),
+        "looks": run_looks(comparison, theme),
+        "verdicts": [_verdict(pairing, comparison) for pairing in comparison.pairings],
+        "matrix": _matrix(comparison, choice),
+        "tables": {"head": list(COLUMNS), "runs": [_table(pairing) for pairing in comparison.pairings]},
+        "onsets": {"head": list(ONSETS), "rows": onset_rows(comparison)},
+        "charts": charts_of(comparison, choice.shown),
+        "axis": {"key": comparison.axis, "words": AXES[comparison.axis], "cell": max(comparison.widths)},
+        "settings": _settings(comparison),
     }
 
 
-def values_of(found: Comparison, metrics: Sequence[str]) -> pa.Table:
+def values_of(comparison: Comparison, metrics: Sequence[str]) -> pa.Table:
     """What the charts are drawn from: run, step, its place on another axis, a column per metric; null where there is no
     value."""
-    axis = [] if found.axis == "step" else [AXES[found.axis]]
+    axis = [] if comparison.axis == "step" else [AXES[comparison.axis]]
     rows: list[dict[str, object]] = []
-    for run in found.histories:
-        trends, places = {key: run.trend(key) for key in metrics}, positions(run, found.axis)
+    for run in comparison.histories:
+        trends, places = {key: run.trend(key) for key in metrics}, positions(run, comparison.axis)
         for step in sorted({step for trend in trends.values() for step in trend}):
             values = {key: trend.get(step) for key, trend in trends.items()}
             rows.append({"run": run.label, "step": step, **{name: places.get(step) for name in axis}, **values})
@@ -230,13 +230,13 @@ def values_of(found: Comparison, metrics: Sequence[str]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
-def _verdict(pairing: Pairing, found: Comparison) -> dict[str, object]:
+def _verdict(pairing: Pairing, comparison: Comparison) -> dict[str, object]:
     tone = next((TONES[word] for word in ("worse", "better") if pairing.of(word)), _quiet(pairing))
-    common = f"{pairing.common:,} of {pairing.steps:,} steps in common with {found.baseline}"
+    common = f"{pairing.common:,} of {pairing.steps:,} steps in common with {comparison.baseline}"
     note = " · ".join(filter(None, [_final_reward(pairing), common]))
     return {
         "run": pairing.run,
-        "words": outcome(pairing, found.axis),
+        "words": outcome(pairing, comparison.axis),
         "tone": "bad" if goes_bad(pairing) else tone,
         "note": note,
     }
@@ -255,9 +255,9 @@ def _quiet(pairing: Pairing) -> str:
     return "good" if pairing.of("same") else "unsure"
 
 
-def _matrix(found: Comparison, choice: Choice) -> list[dict[str, object]]:
+def _matrix(comparison: Comparison, choice: Choice) -> list[dict[str, object]]:
     """A line per metric, a cell per run."""
-    of_metric = zip(*(pairing.metrics for pairing in found.pairings), strict=True)
+    of_metric = zip(*(pairing.metrics for pairing in comparison.pairings), strict=True)
     return [
         {"key": items[0].metric, "label": items[0].label, "help": help_of(items[0].metric), "shown": items[0].metric in choice.shown, "cells": list(map(_cell, items))}
         for items in of_metric
@@ -286,21 +286,21 @@ def _table(pairing: Pairing) -> dict[str, object]:
     return {"run": pairing.run, "rows": rows}
 
 
-def _settings(found: Comparison) -> dict[str, object]:
+def _settings(comparison: Comparison) -> dict[str, object]:
     """What differs between any run and the baseline: a line per setting, a cell per run; "" where it is as the
     baseline's."""
-    relevant = [{item.fact: item for item in pairing.relevant} for pairing in found.pairings]
-    others = [{item.fact: item for item in pairing.differences} for pairing in found.pairings]
+    relevant = [{item.fact: item for item in pairing.relevant} for pairing in comparison.pairings]
+    others = [{item.fact: item for item in pairing.differences} for pairing in comparison.pairings]
     rows = [*_lines(relevant, "yes"), *_lines(others, "")]
-    head = ["setting", found.baseline, *(pairing.run for pairing in found.pairings), "required for parity"]
+    head = ["setting", comparison.baseline, *(pairing.run for pairing in comparison.pairings), "required for parity"]
     return {"head": head, "rows": rows}
 
 
 def _lines(of_runs: Sequence[Mapping[str, Setting]], depends: str) -> Iterator[list[str]]:
     for fact in dict.fromkeys(fact for settings in of_runs for fact in settings):
-        known = [settings.get(fact) for settings in of_runs]
-        reference = next(item.reference_words for item in known if item is not None)
-        yield [fact, reference, *("" if item is None else item.words for item in known), depends]
+        items = [settings.get(fact) for settings in of_runs]
+        reference = next(item.reference_words for item in items if item is not None)
+        yield [fact, reference, *("" if item is None else item.words for item in items), depends]
 
 
 _KEY: Final = "compare"
@@ -323,15 +323,15 @@ def draw(run: Run, _: RunView) -> None:
     """Draws the page."""
     with guarded("comparison"):
         others = other_places().look()
-        runs = {each.name: each for each in feed().snapshot(run.name).runs or ()} | dict(others.runs)
+        runs = {listed.name: listed for listed in feed().snapshot(run.name).runs or ()} | dict(others.runs)
         choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
-        found, problem = _found(choice, runs)
+        cached, problem = _found(choice, runs)
         data = {
             "choice": chooser(choice, list(runs.values()), [*others.problems, problem]),
             "file": st.session_state.pop(_FILE, None),
         }
-        wanted = show(_KEY, _KEY, data | ({} if found is None else _drawing(found, choice)))
-        _give(wanted, None if found is None else found.value, choice)
+        wanted = show(_KEY, _KEY, data | ({} if cached is None else _drawing(cached, choice)))
+        _give(wanted, None if cached is None else cached.value, choice)
 
 
 def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Cached[Comparison] | None, str]:
@@ -349,28 +349,27 @@ def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Cached[Comparison] 
         return None, str(error).replace("use --align step", "align by step")
 
 
-def _drawing(found: Cached[Comparison], choice: Choice) -> dict[str, object]:
+def _drawing(cached: Cached[Comparison], choice: Choice) -> dict[str, object]:
     """Data of the comparison, with a version that is another whenever it is; made once for all sessions that look at
     the same."""
     colors = theme()
-    key = (str(home()), choice, found.state, colors.mode)
-    drawn: dict[str, object] = (
-        _drawn().get(key, None, lambda: compare_data(found.value, choice, colors) | {"version": f"{hash(key):x}"}).value
-    )
-    return drawn
+    key = (str(home()), choice, cached.state, colors.mode)
+    drawn = _drawn().get(key, None, lambda: compare_data(cached.value, choice, colors) | {"version": f"{hash(key):x}"})
+    data: dict[str, object] = drawn.value
+    return data
 
 
-def _give(wanted: Mapping[str, Any] | None, found: Comparison | None, choice: Choice) -> None:
+def _give(wanted: Mapping[str, Any] | None, comparison: Comparison | None, choice: Choice) -> None:
     """Makes the file that was asked for, and redraws the page with it."""
-    if found is None or not is_new(wanted, _GIVEN):
+    if comparison is None or not is_new(wanted, _GIVEN):
         return
-    name = f"comparison-with-{found.baseline}"
+    name = f"comparison-with-{comparison.baseline}"
     kind = wanted.get("id")
     if kind == "json":
-        file = {"type": "application/json", "text": tables.dump(found.document())}
+        file = {"type": "application/json", "text": tables.dump(comparison.document())}
     elif kind == "csv":
-        file = {"type": "text/csv;charset=utf-8", "text": tables.csv_text(values_of(found, choice.shown))}
+        file = {"type": "text/csv;charset=utf-8", "text": tables.csv_text(values_of(comparison, choice.shown))}
     else:
-        file = {"type": "text/html", "text": html.report(found)}
+        file = {"type": "text/html", "text": html.report(comparison)}
     st.session_state[_FILE] = file | {"name": f"{name}.{kind}", "at": wanted.get("at")}
     st.rerun(scope="fragment")

@@ -71,7 +71,7 @@ def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list
         stated = [("measured", measured(account.gaps)), *([("sampling", sampled)] if sampled else []), *stated]
     if account.sent is not None and (words_on_sent := sent(account.sent)):
         stated = [("sent", words_on_sent), *stated]
-    problems = [_problem(each) for each in account.problems]
+    problems = [_problem(problem) for problem in account.problems]
     return [
         heading(f"Missing inputs of {harmless(run)}", "and the metrics they affect"),
         facts(stated),
@@ -90,47 +90,47 @@ def _lacks(account: Account) -> list[Block]:
     return [*twice, *faults, *(row([words, remedy], tone="warning") for words, remedy in gaps_of(gaps))]
 
 
-def _problem(each: queries.CliProblems) -> Block:
+def _problem(problem: queries.CliProblems) -> Block:
     lost = [
-        f"{each['sequences_lost']:,} sequences" if each["sequences_lost"] else "",
-        f"{each['tokens_lost']:,} tokens" if each["tokens_lost"] else "",
+        f"{problem['sequences_lost']:,} sequences" if problem["sequences_lost"] else "",
+        f"{problem['tokens_lost']:,} tokens" if problem["tokens_lost"] else "",
     ]
     cells = [
-        f"{each['event'].replace('_', ' ')} ({harmless(each['component'] or '–')})",
-        f"{each['times']:,}",
+        f"{problem['event'].replace('_', ' ')} ({harmless(problem['component'] or '–')})",
+        f"{problem['times']:,}",
         ", ".join(filter(None, lost)) or "nothing",
-        when(each["last_at"]),
-        harmless(each["message"] or "–"),
-        about_event(each["event"]) or "–",
+        when(problem["last_at"]),
+        harmless(problem["message"] or "–"),
+        about_event(problem["event"]) or "–",
     ]
-    return row(cells, tone="critical" if each["severity"] == "error" else "warning")
+    return row(cells, tone="critical" if problem["severity"] == "error" else "warning")
 
 
 def collectors_blocks(run: str, collectors: Sequence[queries.AppDataCollectors]) -> list[Block]:
     """Who records a run, and how each of them is."""
-    rows = [_collector(each) for each in collectors]
+    rows = [_collector(collector) for collector in collectors]
     empty = "No collector has reported."
     note = "most recent first; engines with the plugin have a self-test"
     return [heading(f"Collectors of {harmless(run)}", note), table("collectors", _COLLECTORS, rows, empty=empty)]
 
 
-def nodes_blocks(run: str, found: Sequence[queries.RelayNodes]) -> list[Block]:
+def nodes_blocks(run: str, sending: Sequence[queries.RelayNodes]) -> list[Block]:
     """How far the nodes that send through a relay are behind; nothing where none does."""
-    if not found:
+    if not sending:
         return []
     rows = [
         row(
             [
-                harmless(each["node"]),
-                nodes.behind(each),
-                nodes.clock(each) or "right",
-                harmless(each["version"] or "–"),
-                harmless(each["writer"]),
-                harmless(each["problem"] or "none"),
+                harmless(node["node"]),
+                nodes.behind(node),
+                nodes.clock(node) or "right",
+                harmless(node["version"] or "–"),
+                harmless(node["writer"]),
+                harmless(node["problem"] or "none"),
             ],
-            tone="warning" if nodes.is_late(each) else "",
+            tone="warning" if nodes.is_late(node) else "",
         )
-        for each in found
+        for node in sending
     ]
     return [
         heading(f"Nodes of {harmless(run)}", "that send through a relay; the one furthest behind first"),
@@ -138,17 +138,17 @@ def nodes_blocks(run: str, found: Sequence[queries.RelayNodes]) -> list[Block]:
     ]
 
 
-def _collector(each: queries.AppDataCollectors) -> Block:
-    started, counters = _document(each["started"]), _document(each["counters"])
+def _collector(collector: queries.AppDataCollectors) -> Block:
+    started, counters = _document(collector["started"]), _document(collector["counters"])
     dropped = counters.get("dropped") or {}
-    failed = each["failed"] or (each["self_test"] if each["self_test_severity"] == "error" else None)
+    failed = collector["failed"] or (collector["self_test"] if collector["self_test_severity"] == "error" else None)
     return row(
         [
-            f"{each['component'] or '–'} {harmless(each['writer'])}",
+            f"{collector['component'] or '–'} {harmless(collector['writer'])}",
             _process(started),
-            _heard(each),
-            harmless(each["self_test"] or "none"),
-            _recorded(each, counters),
+            _heard(collector),
+            harmless(collector["self_test"] or "none"),
+            _recorded(collector, counters),
             _dropped(dropped, counters),
             _load(counters),
         ],
@@ -159,42 +159,42 @@ def _collector(each: queries.AppDataCollectors) -> Block:
 def _document(content: str | None) -> Mapping[str, Any]:
     """What a collector says of itself; it comes from outside, and may be anything."""
     try:
-        found = json.loads(content or "{}")
+        parsed = json.loads(content or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _process(started: Row) -> str:
     if not started:
         return "–"
     versions = started.get("versions")
-    known = versions.items() if isinstance(versions, dict) else ()
+    pairs = versions.items() if isinstance(versions, dict) else ()
     parts = [
         f"pid {started.get('pid', '–')} on {started.get('host', '–')}",
         "" if started.get("rank") is None else f"rank {started['rank']}",
         "" if started.get("replica") is None else f"replica {started['replica']}",
-        ", ".join(f"{name} {version}" for name, version in known if version and name in {"logprobe", "torch", "vllm"}),
+        ", ".join(f"{name} {version}" for name, version in pairs if version and name in {"logprobe", "torch", "vllm"}),
     ]
     return harmless("; ".join(filter(None, parts)))
 
 
-def _heard(each: queries.AppDataCollectors) -> str:
-    if each["failed"]:
-        return harmless(each["failed"])
-    word = "closed cleanly" if each["closed"] else "last heard"
-    return f"{word} {when(each['last_sign'] or each['last_segment'])}"
+def _heard(collector: queries.AppDataCollectors) -> str:
+    if collector["failed"]:
+        return harmless(collector["failed"])
+    word = "closed cleanly" if collector["closed"] else "last heard"
+    return f"{word} {when(collector['last_sign'] or collector['last_segment'])}"
 
 
-def _recorded(each: queries.AppDataCollectors, counters: Row) -> str:
+def _recorded(collector: queries.AppDataCollectors, counters: Row) -> str:
     written = counters.get("written") or {}
-    if not written and each["segments"] is None:
+    if not written and collector["segments"] is None:
         return "–"
-    said = (
+    amounts = (
         [f"{_whole(written.get('tokens'))} tokens in {_whole(written.get('sequences'))} sequences"] if written else []
     )
-    arrived = [] if each["segments"] is None else [f"{counted(each['segments'], 'file')} arrived"]
-    return "; ".join([*said, *arrived])
+    arrived = [] if collector["segments"] is None else [f"{counted(collector['segments'], 'file')} arrived"]
+    return "; ".join([*amounts, *arrived])
 
 
 def _whole(value: object) -> str:
@@ -289,7 +289,7 @@ def _about(run: Run) -> None:
         at = (run.revision, run.news, _tick(_RUN_SECONDS))
         account = kept(f"data {run.name}", lambda: _account(run.name, at))
         if account is not None:
-            firing = None if run.judgement.verdict is None else tuple(each.rule for each in run.judgement.alerts)
+            firing = None if run.judgement.verdict is None else tuple(alert.rule for alert in run.judgement.alerts)
             _blocks("run", run_blocks(run.name, account, firing))
             nodes = nodes_blocks(run.name, account.nodes)
             _blocks("collectors", [*collectors_blocks(run.name, account.collectors), *nodes])
@@ -352,7 +352,7 @@ def _room(_: int) -> str:
 def _installed() -> tuple[tuple[str, str, str], ...]:
     """Packages and hooks; they do not change while this process runs."""
     sections = {"installed", "hooks"}
-    return tuple((each.level, each.text, each.remedy) for each in doctor.examine(None) if each.section in sections)
+    return tuple((line.level, line.text, line.remedy) for line in doctor.examine(None) if line.section in sections)
 
 
 @lru_cache(maxsize=2)

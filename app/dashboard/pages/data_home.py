@@ -52,7 +52,7 @@ class Stored:
 
 def ingest_blocks(status: Row, stored: Stored, room: str) -> list[Block]:
     """How far the store is behind what was recorded. `status`: of the service; `room`: what there is on the disk."""
-    dirty = sum(each["dirty_steps"] for each in stored.runs)
+    dirty = sum(of_run["dirty_steps"] for of_run in stored.runs)
     service = (
         "not running" if not status.get("running") else f"process {status['pid']}, since {when(status['started'])}"
     )
@@ -87,28 +87,29 @@ def runs_blocks(stored: Stored, runs: Sequence[Run], shown: str | None) -> list[
     states = {run.name: run for run in runs}
     whole = _store_bytes(stored.store["database_size"])
     rows = [
-        _run(each, states.get(each["run"]), whole, tone="info" if each["run"] == shown else "") for each in stored.runs
+        _run(of_run, states.get(of_run["run"]), whole, tone="info" if of_run["run"] == shown else "")
+        for of_run in stored.runs
     ]
     empty = "Nothing has been recorded here yet; see the Overview to get started."
     return [heading("Runs", "newest first; times are UTC"), table("runs", _RUNS, rows, empty=empty)]
 
 
-def _run(each: Row, run: Run | None, whole: float | None, *, tone: str) -> Block:
+def _run(of_run: Row, run: Run | None, whole: float | None, *, tone: str) -> Block:
     state = "no data" if run is None else f"{run.liveness.state.value.replace('_', ' ')}: {run.liveness.reason}"
-    first, last = each["first_step"], each["last_step"]
-    steps = "–" if first is None else f"{each['steps']:,} ({first:,} to {last:,})"
-    share = each["store_share"]
+    first, last = of_run["first_step"], of_run["last_step"]
+    steps = "–" if first is None else f"{of_run['steps']:,} ({first:,} to {last:,})"
+    share = of_run["store_share"]
     statistics = "–" if whole is None or share is None else f"about {data_size(whole * share)}"
     cells = [
-        f"{harmless(each['run'])}{', imported' if each['imported'] else ''}",
+        f"{harmless(of_run['run'])}{', imported' if of_run['imported'] else ''}",
         state,
         steps,
-        f"{each['tokens']:,} tokens in {each['sequences']:,} sequences; {each['rollouts']:,} rollouts",
-        _span(each["first_time"], each["last_time"]),
-        f"raw {data_size(each['raw_bytes'])} in {counted(each['raw_files'], 'file')}; statistics {statistics}",
-        _losses(each) or "nothing",
+        f"{of_run['tokens']:,} tokens in {of_run['sequences']:,} sequences; {of_run['rollouts']:,} rollouts",
+        _span(of_run["first_time"], of_run["last_time"]),
+        f"raw {data_size(of_run['raw_bytes'])} in {counted(of_run['raw_files'], 'file')}; statistics {statistics}",
+        _losses(of_run) or "nothing",
     ]
-    return row(cells, tone="warning" if _losses(each) else tone)
+    return row(cells, tone="warning" if _losses(of_run) else tone)
 
 
 def _span(first: datetime | None, last: datetime | None) -> str:
@@ -119,13 +120,13 @@ def _span(first: datetime | None, last: datetime | None) -> str:
     return f"{when(first)} to {last.strftime('%H:%M:%S') if same else when(last)}"
 
 
-def _losses(each: Row) -> str:
-    said = [
-        f"{each['lost_tokens']:,} tokens" if each["lost_tokens"] else "",
-        f"{each['lost_sequences']:,} sequences" if each["lost_sequences"] else "",
-        counted(each["quarantined"], "file") + " quarantined" if each["quarantined"] else "",
+def _losses(of_run: Row) -> str:
+    losses = [
+        f"{of_run['lost_tokens']:,} tokens" if of_run["lost_tokens"] else "",
+        f"{of_run['lost_sequences']:,} sequences" if of_run["lost_sequences"] else "",
+        counted(of_run["quarantined"], "file") + " quarantined" if of_run["quarantined"] else "",
     ]
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, losses))
 
 
 _UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -157,10 +158,10 @@ def files_blocks(stored: Stored, status: Row, *, blocked: str) -> list[Block]:
     return [
         heading("Quarantine", f"files that cannot be trusted; their rows are not counted{more}"),
         table(
-            "quarantine", _FILES, [_file(each, blocked) for each in stored.quarantine], empty="No files in quarantine."
+            "quarantine", _FILES, [_file(file, blocked) for file in stored.quarantine], empty="No files in quarantine."
         ),
         heading("Cannot be read now", "files and folders waiting in spool; each is retried, and nothing is lost"),
-        table("stuck", _STUCK, [_stuck(each) for each in _waiting_files(status)], empty="None."),
+        table("stuck", _STUCK, [_stuck(file) for file in _waiting_files(status)], empty="None."),
     ]
 
 
@@ -168,21 +169,21 @@ def _waiting_files(status: Row) -> Sequence[Row]:
     return (status.get("stuck") or {}).get("files") or ()
 
 
-def _stuck(each: Row) -> Block:
-    since = datetime.fromtimestamp(each["since"], UTC)
+def _stuck(file: Row) -> Block:
+    since = datetime.fromtimestamp(file["since"], UTC)
     cells = [
-        f"`{harmless(each['path'])}`",
-        harmless(each["run"] or "–"),
-        harmless(each["error"]),
+        f"`{harmless(file['path'])}`",
+        harmless(file["run"] or "–"),
+        harmless(file["error"]),
         when(since),
-        f"{each['attempts']:,}; the next in {duration(each['retry_seconds'])}",
+        f"{file['attempts']:,}; the next in {duration(file['retry_seconds'])}",
     ]
     return row(cells, tone="warning")
 
 
-def quarantine_actions(each: Row, blocked: str) -> list[Block]:
+def quarantine_actions(file: Row, blocked: str) -> list[Block]:
     """What can be done about a file in quarantine."""
-    args = {"file": each["path"]}
+    args = {"file": file["path"]}
     retry = "The file moves back to the spool and is read again. If it still cannot be trusted, it returns here."
     drop = "The file and its rows are deleted. This cannot be undone."
     return [
@@ -191,22 +192,22 @@ def quarantine_actions(each: Row, blocked: str) -> list[Block]:
     ]
 
 
-def _file(each: Row, blocked: str) -> Block:
-    happened, remedy = about_file(each["reason"])
+def _file(file: Row, blocked: str) -> Block:
+    happened, remedy = about_file(file["reason"])
     cells = [
-        f"`{harmless(each['path'])}`, {data_size(each['bytes'])}",
-        harmless(each["run"] or "–"),
-        f"{each['reason'].replace('_', ' ')}: {happened}",
+        f"`{harmless(file['path'])}`, {data_size(file['bytes'])}",
+        harmless(file["run"] or "–"),
+        f"{file['reason'].replace('_', ' ')}: {happened}",
         remedy,
-        when(each["moved_at"]),
+        when(file["moved_at"]),
     ]
-    tone = "critical" if each["reason"] != "foreign" else "warning"
-    return row(cells, tone=tone, actions=quarantine_actions(each, blocked))
+    tone = "critical" if file["reason"] != "foreign" else "warning"
+    return row(cells, tone=tone, actions=quarantine_actions(file, blocked))
 
 
 def imports_blocks(status: Row) -> list[Block]:
     """The folders that `imports` has followed."""
-    rows = [_import(each) for each in imports_of(status)]
+    rows = [_import(imported) for imported in imports_of(status)]
     empty = "None. List folders that other programs write as `imports` in `logprobe.yaml` (`docs/importing.md`)."
     return [
         heading("Imports", "folders followed while this home is served"),
@@ -214,16 +215,16 @@ def imports_blocks(status: Row) -> list[Block]:
     ]
 
 
-def _import(each: Row) -> Block:
+def _import(imported: Row) -> Block:
     cells = [
-        f"`{harmless(each['path'])}`, {each['format']}",
-        harmless(each["run"]),
-        harmless(each["state"]),
-        harmless(amounts(each).removeprefix(", ") or "–"),
-        harmless(delays(each).removeprefix("; ") or "nothing"),
-        when(each.get("last")),
+        f"`{harmless(imported['path'])}`, {imported['format']}",
+        harmless(imported["run"]),
+        harmless(imported["state"]),
+        harmless(amounts(imported).removeprefix(", ") or "–"),
+        harmless(delays(imported).removeprefix("; ") or "nothing"),
+        when(imported.get("last")),
     ]
-    healthy = each["state"] in {"starting", "following"} and not each.get("broken")
+    healthy = imported["state"] in {"starting", "following"} and not imported.get("broken")
     return row(cells, tone="" if healthy else "warning")
 
 
@@ -231,9 +232,9 @@ def kept_blocks(stored: Stored, status: Row) -> list[Block]:
     """Until when raw tokens are kept, and of which steps there are any."""
     done = (_jobs(status).get("retention") or {}).get("progress") or {}
     moving = (_jobs(status).get("object_store") or {}).get("progress") or {}
-    rows = [_kept(each) for each in stored.kept]
+    rows = [_kept(kept) for kept in stored.kept]
     folding = (_jobs(status).get("store_budget") or {}).get("progress") or {}
-    folded = [_folded(each) for each in stored.kept if each["folded"]]
+    folded = [_folded(kept) for kept in stored.kept if kept["folded"]]
     return [
         heading("Retention", "of single tokens and of sequences; metrics and events are never removed"),
         facts(
@@ -250,9 +251,9 @@ def kept_blocks(stored: Stored, status: Row) -> list[Block]:
     ]
 
 
-def _folded(each: Row) -> Block:
-    sample = f"{each['sampled']:,}, from step {each['sampled_from']:,}" if each["sampled"] else "none"
-    cells = [harmless(each["run"]), f"{each['folded']:,} of {each['steps']:,}", f"{each['last_folded']:,}", sample]
+def _folded(kept: Row) -> Block:
+    sample = f"{kept['sampled']:,}, from step {kept['sampled_from']:,}" if kept["sampled"] else "none"
+    cells = [harmless(kept["run"]), f"{kept['folded']:,} of {kept['steps']:,}", f"{kept['last_folded']:,}", sample]
     return row([*cells, "metrics, lag, joins: exact; profiles: by windows; slices: null"])
 
 
@@ -288,29 +289,29 @@ def _removed(done: Row) -> str:
     return f"{gone}, {done['merged_files']:,} merged into {done['merged_into']:,}{missing}"
 
 
-def _kept(each: Row) -> Block:
-    sequences, with_raw = each["sequences"], each["with_raw"]
+def _kept(kept: Row) -> Block:
+    sequences, with_raw = kept["sequences"], kept["with_raw"]
     if sequences is None:
-        return row([harmless(each["run"]), "of rollouts only", "–", data_size(each["bytes"]), when(each["oldest_at"])])
+        return row([harmless(kept["run"]), "of rollouts only", "–", data_size(kept["bytes"]), when(kept["oldest_at"])])
     share = (
         f"all {sequences:,} sequences"
         if with_raw == sequences
-        else f"{with_raw:,} of {sequences:,} sequences{_gone(each)}"
+        else f"{with_raw:,} of {sequences:,} sequences{_gone(kept)}"
     )
-    first, last = each["first_step"], each["last_step"]
-    span = "none" if first is None else f"{first:,} to {last:,}, {each['steps_with_raw']:,} of {each['steps']:,}"
-    size = f"{data_size(each['training_bytes'] or 0)} trainer, {data_size(each['rollout_bytes'] or 0)} engine"
-    merged = f"; {counted(each['merged'], 'merged file')}" if each["merged"] else ""
-    cells = [harmless(each["run"]), share, span, size + merged, when(each["oldest_at"])]
+    first, last = kept["first_step"], kept["last_step"]
+    span = "none" if first is None else f"{first:,} to {last:,}, {kept['steps_with_raw']:,} of {kept['steps']:,}"
+    size = f"{data_size(kept['training_bytes'] or 0)} trainer, {data_size(kept['rollout_bytes'] or 0)} engine"
+    merged = f"; {counted(kept['merged'], 'merged file')}" if kept["merged"] else ""
+    cells = [harmless(kept["run"]), share, span, size + merged, when(kept["oldest_at"])]
     return row(cells, tone="" if with_raw == sequences else "warning")
 
 
-def _gone(each: Row) -> str:
+def _gone(kept: Row) -> str:
     """Why tokens cannot be read any more, or never could be."""
-    removed = each["sequences"] - each["with_raw"] - each["reduced"] - each["summed"]
+    removed = kept["sequences"] - kept["with_raw"] - kept["reduced"] - kept["summed"]
     reasons = [
-        f"{each['summed']:,} in folded steps" if each["summed"] else "",
-        f"{each['reduced']:,} recorded as statistics only" if each["reduced"] else "",
+        f"{kept['summed']:,} in folded steps" if kept["summed"] else "",
+        f"{kept['reduced']:,} recorded as statistics only" if kept["reduced"] else "",
         f"{removed:,} removed by the limits" if removed > 0 else "",
     ]
     return f"; {', '.join(filter(None, reasons))}"

@@ -92,32 +92,35 @@ _MOST: Final = 4  # settings of a check that are shown
 
 
 def parity_data(
-    found: Parity, *, reference: str | None, others: Sequence[str], notes: Sequence[str] = ()
+    parity: Parity, *, reference: str | None, others: Sequence[str], notes: Sequence[str] = ()
 ) -> dict[str, object]:
     """What `browser/parity.js` draws.
 
     Args:
-        found: of the run, with `reference` or with the recipe alone.
+        parity: of the run, with `reference` or with the recipe alone.
         reference: the run that was chosen; None: none.
         others: runs that can be chosen.
         notes: what of the address could not be had.
     """
-    tone, word, rest = _SENTENCES[found.verdict]
-    checks = sorted(found.checks, key=lambda check: ["not_at_parity", "unknown", "at_parity"].index(check.verdict))
+    tone, word, rest = _SENTENCES[parity.verdict]
+    checks = sorted(parity.checks, key=lambda check: ["not_at_parity", "unknown", "at_parity"].index(check.verdict))
     return {
         "reference": reference,
         "others": list(others),
         "notes": list(notes),
         "tone": tone,
         "word": word,
-        "words": rest.format(reference=found.reference),
+        "words": rest.format(reference=parity.reference),
         "checks": [_check(check, compared=reference is not None) for check in checks],
         "trends": [
-            {"tone": _TRENDS[each.verdict], "cells": [each.label, each.verdict, _step(each.leaves_step), each.reason]}
-            for each in found.trajectories
+            {
+                "tone": _TRENDS[trend.verdict],
+                "cells": [trend.label, trend.verdict, _step(trend.leaves_step), trend.reason],
+            }
+            for trend in parity.trajectories
         ],
-        "settings": _settings(found),
-        "compare": "" if reference is None else _link(found.run, reference),
+        "settings": _settings(parity),
+        "compare": "" if reference is None else _link(parity.run, reference),
     }
 
 
@@ -151,12 +154,12 @@ def _found(item: Setting, *, compared: bool) -> list[str]:
     return [item.fact, item.words, item.provenance or "", other]
 
 
-def _settings(found: Parity) -> list[list[str]]:
+def _settings(parity: Parity) -> list[list[str]]:
     """What differs from the reference: what parity depends on first."""
-    looked_at = {item.fact: item for check in found.checks for item in check.settings}
-    relevant = [item for item in looked_at.values() if found.trajectories and item.words != item.reference_words]
+    looked_at = {item.fact: item for check in parity.checks for item in check.settings}
+    relevant = [item for item in looked_at.values() if parity.trajectories and item.words != item.reference_words]
     rows = [[item.fact, item.words, item.reference_words, "yes"] for item in relevant]
-    return rows + [[item.fact, item.words, item.reference_words, ""] for item in found.differences]
+    return rows + [[item.fact, item.words, item.reference_words, ""] for item in parity.differences]
 
 
 _HEAD: Final = ("test", "value", "expected", "verdict", "fix")
@@ -190,15 +193,15 @@ def diagnosis_blocks(
     """
     if view.diagnosis is None:
         return [banner(view)]
-    document, known = view.diagnosis.document, acceptances or Acceptances()
+    document, accepting = view.diagnosis.document, acceptances or Acceptances()
     return [
         banner(view) | {"links": list(onward)},
         *([] if proof is None else [picture(proof)]),
         *_trend(view),
-        *_layers(view.diagnosis, known),
-        *_accepted(document, known),
+        *_layers(view.diagnosis, accepting),
+        *_accepted(document, accepting),
         *_correction(view.diagnosis),
-        *_ruled_out(view.diagnosis, known),
+        *_ruled_out(view.diagnosis, accepting),
         *_not_measured(document),
     ]
 
@@ -210,7 +213,7 @@ def _trend(view: RunView) -> Iterator[Block]:
         yield from (text(f"{reason[:1].upper()}{reason[1:]}.") for reason in reasons)
 
 
-def _layers(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
+def _layers(diagnosis: LatestDiagnosis, acceptances: Acceptances) -> Iterator[Block]:
     """What alarms, layer by layer, in the order in which they are ruled out."""
     document = diagnosis.document
     alarming = [finding for finding in in_reading_order(document) if not _quiet(finding)]
@@ -221,17 +224,17 @@ def _layers(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
         if findings := [finding for finding in alarming if finding["layer"] == layer]:
             name, _, question = LAYERS[layer].partition(": ")
             yield heading(f"{name[:1].upper()}{name[1:]}", question)
-            yield from _findings(name, findings, diagnosis, known)
+            yield from _findings(name, findings, diagnosis, acceptances)
 
 
 def _findings(
-    name: str, findings: Sequence[FindingDocument], diagnosis: LatestDiagnosis, known: Acceptances
+    name: str, findings: Sequence[FindingDocument], diagnosis: LatestDiagnosis, acceptances: Acceptances
 ) -> Iterator[Block]:
     document = diagnosis.document
     rows = [
         line
         for finding in findings
-        for line in _finding(finding, document, diagnosis.standing, _offer(document, finding, known))
+        for line in _finding(finding, document, diagnosis.standing, _offer(document, finding, acceptances))
     ]
     yield table(name, _HEAD, rows, empty="")
     yield from (text(finding["explanation"]) for finding in findings)
@@ -248,15 +251,15 @@ def _nothing(document: DiagnosisDocument) -> str:
     return "No findings in what was measured." if document["not_measured"] else "No findings."
 
 
-def _ruled_out(diagnosis: LatestDiagnosis, known: Acceptances) -> Iterator[Block]:
+def _ruled_out(diagnosis: LatestDiagnosis, acceptances: Acceptances) -> Iterator[Block]:
     """Folded: what was found and needs no action, and what was looked for as well."""
     document = diagnosis.document
     quiet = [finding for finding in in_reading_order(document) if _quiet(finding)]
     if quiet:
-        words = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
-        yield details("quiet", words, list(_findings("needs no action", quiet, diagnosis, known)))
-    found = {finding["cause"] for finding in document["findings"]}
-    absent = {layer: [c.name for c in CAUSES if c.layer == layer and c.name not in found] for layer in ORDER}
+        summary = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
+        yield details("quiet", summary, list(_findings("needs no action", quiet, diagnosis, acceptances)))
+    causes = {finding["cause"] for finding in document["findings"]}
+    absent = {layer: [c.name for c in CAUSES if c.layer == layer and c.name not in causes] for layer in ORDER}
     if document["verdict"] != "no_data":
         lines = [
             text(f"{LAYERS[layer].partition(':')[0]}: {', '.join(names)}".replace("_", " "))
@@ -293,56 +296,65 @@ def _tone(finding: FindingDocument) -> str:
     return "critical" if alarms(finding) else "warning"
 
 
-def _offer(document: DiagnosisDocument, finding: FindingDocument, known: Acceptances) -> list[Block]:
+def _offer(document: DiagnosisDocument, finding: FindingDocument, acceptances: Acceptances) -> list[Block]:
     """A button to accept it, with the limit that another run or its own size suggests; none where it is accepted."""
     if finding.get("accepted") is not None:
         return []
     cause, now = finding["cause"], explained(document, finding["cause"])
-    suggested = MARGIN * known.expected.k3 if known.expected is not None else None if now is None else MARGIN * now
-    why = "" if known.expected is None else f" The limit is {MARGIN:g} times what was expected: {known.expected.words}."
+    suggested = (
+        MARGIN * acceptances.expected.k3 if acceptances.expected is not None else None if now is None else MARGIN * now
+    )
+    why = (
+        ""
+        if acceptances.expected is None
+        else f" The limit is {MARGIN:g} times what was expected: {acceptances.expected.words}."
+    )
     vetoes = (
         " It still vetoes a correction: importance weights of a wrong distribution are wrong."
         if finding["layer"] == "semantic"
         else ""
     )
-    words = f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit.{why}{vetoes}"
+    explanation = f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit.{why}{vetoes}"
     limit = {"value": "" if suggested is None else f"{suggested:.2g}", "required": suggested is None}
     fields = [
         {"name": "because", "label": "because", "required": True},
         {"name": "up_to", "label": "up to a K3 of", **limit},
         BY,
     ]
-    return [action("accept", "Accept", words, known.blocked, args={"cause": cause}, fields=fields)]
+    return [action("accept", "Accept", explanation, acceptances.blocked, args={"cause": cause}, fields=fields)]
 
 
-def _accepted(document: DiagnosisDocument, known: Acceptances) -> Iterator[Block]:
+def _accepted(document: DiagnosisDocument, acceptances: Acceptances) -> Iterator[Block]:
     """What people live with, also what is not found now or has grown beyond its limit; nothing where nothing is
     accepted or expected."""
-    if known.expected is not None:
-        yield text(f"Expected: {known.expected.words}.")
-    if not known.accepted:
+    if acceptances.expected is not None:
+        yield text(f"Expected: {acceptances.expected.words}.")
+    if not acceptances.accepted:
         return
-    found = {each["cause"]: each for each in document["findings"]}
+    by_cause = {finding["cause"]: finding for finding in document["findings"]}
     yield heading("Accepted", "neither alerts nor vetoes a correction, up to the limit")
-    rows = [_acceptance(each, found.get(each["cause"]), document, known.blocked) for each in known.accepted]
+    rows = [
+        _acceptance(entry, by_cause.get(entry["cause"]), document, acceptances.blocked)
+        for entry in acceptances.accepted
+    ]
     yield table("accepted", ("finding", "K3 now", "up to", "because", "by"), rows, empty="Nothing.")
 
 
 def _acceptance(
-    each: Mapping[str, Any], finding: FindingDocument | None, document: DiagnosisDocument, blocked: str
+    entry: Mapping[str, Any], finding: FindingDocument | None, document: DiagnosisDocument, blocked: str
 ) -> Block:
     back = finding is not None and finding.get("accepted") is None
-    limit = each["up_to"] if each["up_to"] is not None or each["was"] is None else MARGIN * each["was"]
+    limit = entry["up_to"] if entry["up_to"] is not None or entry["was"] is None else MARGIN * entry["was"]
     cells = [
-        each["cause"].replace("_", " ") + (": beyond what was accepted" if back else ""),
-        "not found" if finding is None else number(explained(document, each["cause"])),
+        entry["cause"].replace("_", " ") + (": beyond what was accepted" if back else ""),
+        "not found" if finding is None else number(explained(document, entry["cause"])),
         f"{MARGIN:g} × its first steps" if limit is None else number(limit),
-        each["because"],
-        f"{each['author'] or '–'}, {each['accepted_at']:%Y-%m-%d %H:%M} UTC",
+        entry["because"],
+        f"{entry['author'] or '–'}, {entry['accepted_at']:%Y-%m-%d %H:%M} UTC",
     ]
-    words = f"`{each['cause']}` alerts and vetoes a correction again."
-    blocked = blocked or ("it is accepted in the home's logprobe.yaml" if each["source"] == "policy" else "")
-    withdraw = action("withdraw", "Withdraw", words, blocked, args={"cause": each["cause"]})
+    words = f"`{entry['cause']}` alerts and vetoes a correction again."
+    blocked = blocked or ("it is accepted in the home's logprobe.yaml" if entry["source"] == "policy" else "")
+    withdraw = action("withdraw", "Withdraw", words, blocked, args={"cause": entry["cause"]})
     return row(cells, tone="warning" if back else "", actions=[withdraw])
 
 
@@ -384,8 +396,8 @@ def experiment_blocks(document: Mapping[str, Any] | None, run: str) -> Iterator[
         f"K3 between r and t {number(baseline['k3'])}, noise floor {number(baseline['noise_floor'])}; "
         f"by {document['author'] or 'unknown'}, {document['at'][:16].replace('T', ' ')}."
     )
-    found = {"this is it": "critical", "contributes": "warning"}
-    rows = [row(arm_cells(arm), tone=found.get(arm["verdict"], "")) for arm in document["arms"]]
+    tones = {"this is it": "critical", "contributes": "warning"}
+    rows = [row(arm_cells(arm), tone=tones.get(arm["verdict"], "")) for arm in document["arms"]]
     yield table("experiment", HEAD, rows, empty="No side departs, so no setting was tried.")
 
 
@@ -397,10 +409,10 @@ def _acceptances(run: Run, view: RunView) -> Acceptances:
     """Read again whenever the run has something new: accepting makes it diagnosed again, and something was just
     done."""
     version = f"{view.version} {st.session_state.get(_DONE)} {asked('reference')}"
-    found = read_once(f"acceptances {run.name}", version, lambda: _read_acceptances(run.name))
-    if found is None:
+    acceptances = read_once(f"acceptances {run.name}", version, lambda: _read_acceptances(run.name))
+    if acceptances is None:
         return Acceptances(blocked=blocked(run.name) or "accepted findings could not be read")
-    return replace(found, blocked=blocked(run.name))
+    return replace(acceptances, blocked=blocked(run.name))
 
 
 def _experiment(run: Run, view: RunView) -> Mapping[str, Any] | None:
@@ -458,16 +470,16 @@ def draw(run: Run, view: RunView) -> None:
 
 
 def _parity(run: Run) -> None:
-    runs = {each.name: each for each in feed().snapshot(run.name).runs or ()}
+    runs = {listed.name: listed for listed in feed().snapshot(run.name).runs or ()}
     name = asked("reference")
     reference = runs.get(name or "") if name != run.name else None
-    found = kept(f"parity {run.name} {reference and reference.name}", lambda: _read(run, reference))
-    if found is None:
+    parity = kept(f"parity {run.name} {reference and reference.name}", lambda: _read(run, reference))
+    if parity is None:
         return
     data = parity_data(
-        found,
+        parity,
         reference=None if reference is None else reference.name,
-        others=[each for each in runs if each != run.name],
+        others=[other for other in runs if other != run.name],
         notes=_notes(name, run, runs),
     )
     show("parity", "parity", data)

@@ -40,49 +40,49 @@ def all_blocks(rows: Sequence[Row]) -> list[Block]:
     going_on = sum(row["closed_at"] is None for row in rows)
     return [
         heading("Incidents", f"{going_on} open, {len(rows) - going_on} closed" if rows else ""),
-        table(_PLACE, _HEAD, [_line(each) for each in rows], empty="No run has been critical.", fold=True),
+        table(_PLACE, _HEAD, [_line(incident) for incident in rows], empty="No run has been critical.", fold=True),
     ]
 
 
-def _line(each: Row) -> Block:
-    opened = each["closed_at"] is None
+def _line(incident: Row) -> Block:
+    opened = incident["closed_at"] is None
     cells = [
-        place(each["id"], href=_link(each), path=f"incidents?{_query(each)}"),
-        when(each["opened_at"]),
-        "–" if each["since_step"] is None else f"{each['since_step']:,}",
-        (each["cause"] or "–").replace("_", " "),
-        f"{each['comments']:,}",
-        "open" if opened else when(each["closed_at"]),
-        "–" if opened else f"{each['closed_by']}: {each['resolution']}",
+        place(incident["id"], href=_link(incident), path=f"incidents?{_query(incident)}"),
+        when(incident["opened_at"]),
+        "–" if incident["since_step"] is None else f"{incident['since_step']:,}",
+        (incident["cause"] or "–").replace("_", " "),
+        f"{incident['comments']:,}",
+        "open" if opened else when(incident["closed_at"]),
+        "–" if opened else f"{incident['closed_by']}: {incident['resolution']}",
     ]
     return row(cells, tone="critical" if opened else "")
 
 
-def _query(each: Row) -> str:
-    return urlencode({"run": each["run"], "incident": each["id"]}, quote_via=quote)
+def _query(incident: Row) -> str:
+    return urlencode({"run": incident["run"], "incident": incident["id"]}, quote_via=quote)
 
 
-def _link(each: Row) -> str:
-    return f"./?page=incidents&{_query(each)}"
+def _link(incident: Row) -> str:
+    return f"./?page=incidents&{_query(incident)}"
 
 
-def one_blocks(found: Incident, run: Run | None, blocked: str) -> list[Block]:
+def one_blocks(incident: Incident, run: Run | None, blocked: str) -> list[Block]:
     """Blocks above the document of an incident: how it stands, what to do, where to go on. `blocked`: why nothing can
     be done; "": it can."""
-    opened = found.opened or {}
-    first = leading(found.document)
+    opened = incident.opened or {}
+    first = leading(incident.document)
     icon, _ = SIGNS["critical" if opened["closed_at"] is None else "unknown"]
     state = "Open" if opened["closed_at"] is None else "Closed"
     ended = "" if opened["closed_at"] is None else f" {_who(opened)}: {opened['resolution']}"
-    lines = [list(each) for each in alert_remedies(found)]
-    lines += [] if first is None else [[first["cause"].replace("_", " "), remedy(first, found.standing)]]
-    lines += [] if first is None else setting_lines(first, found.standing)
+    lines = [list(pair) for pair in alert_remedies(incident)]
+    lines += [] if first is None else [[first["cause"].replace("_", " "), remedy(first, incident.standing)]]
+    lines += [] if first is None else setting_lines(first, incident.standing)
     verdict: Block = {
         "type": "verdict",
         "tone": "critical" if opened["closed_at"] is None else "unknown",
         "icon": icon,
         "word": f"{state}: incident {opened['id']}",
-        "words": f"{found.headline}.{ended}",
+        "words": f"{incident.headline}.{ended}",
         "facts": [],
         "do": lines,
         "links": [
@@ -108,7 +108,7 @@ def one_blocks(found: Incident, run: Run | None, blocked: str) -> list[Block]:
     if opened["closed_at"] is None:
         words = "Ends the incident. The next critical severity of the run, once it was better, opens another."
         acts.append(action("close", "Close", words, blocked, args=args, fields=[_RESOLUTION, BY]))
-    elsewhere = [_other(each) for each in found.similar]
+    elsewhere = [_other(other) for other in incident.similar]
     also = [table("similar", ("similar incident", "resolution"), elsewhere, empty="")] if elsewhere else []
     return [verdict, {"type": "actions", "actions": acts}, *also]
 
@@ -117,9 +117,9 @@ def _who(opened: Row) -> str:
     return "by itself" if opened["closed_by"] == ITSELF else f"by {opened['closed_by']}"
 
 
-def _other(each: Row) -> Block:
-    ended = "open" if each["closed_at"] is None else f"{each['closed_by']}: {each['resolution']}"
-    return row([place(each["id"], href=_link(each), path=f"incidents?{_query(each)}"), ended])
+def _other(other: Row) -> Block:
+    ended = "open" if other["closed_at"] is None else f"{other['closed_by']}: {other['resolution']}"
+    return row([place(other["id"], href=_link(other), path=f"incidents?{_query(other)}"), ended])
 
 
 def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- the address names the incident
@@ -144,11 +144,11 @@ def _draw_one(snapshot: Snapshot, opened: Row) -> None:
         len(comments),
         run and (run.revision, run.news),
     )
-    found = read_once("incident", version, lambda: read(Place(opened["run"], opened["run"], feed()), opened))
-    if found is None:
+    incident = read_once("incident", version, lambda: read(Place(opened["run"], opened["run"], feed()), opened))
+    if incident is None:
         return
-    wanted = report("incident", "incident", [*said(_PLACE), *one_blocks(found, run, blocked(opened["run"]))])
-    markup = joined([*story(found), *annex(found)])
+    wanted = report("incident", "incident", [*said(_PLACE), *one_blocks(incident, run, blocked(opened["run"]))])
+    markup = joined([*story(incident), *annex(incident)])
     data = {"label": "postmortem", "markup": markup, "style": style(), "theme": theme().mode}
     show("document", "document", data | {"version": f"{hash((version, theme().mode)):x}"})
     attempt(_PLACE, wanted, _do)

@@ -284,8 +284,8 @@ def why_unmeasured(run: RunSeries, pair: str) -> str:
     measured = measured_pairs(run)
     if pair in measured:
         return ""
-    known = {side for each in measured for side in SIDES[each]}
-    return _needs([side for side in SIDES[pair] if side not in known])
+    recorded = {side for name in measured for side in SIDES[name]}
+    return _needs([side for side in SIDES[pair] if side not in recorded])
 
 
 def measured_pairs(run: RunSeries) -> list[str]:
@@ -305,10 +305,10 @@ def _cell(run: RunSeries, key: str, metric: Metric, seen: Visible) -> dict[str, 
     if not np.isfinite(column).any():
         return None
     inside = np.flatnonzero((run.steps >= seen.first) & (run.steps <= seen.last))
-    known = inside[np.isfinite(column[inside])]
-    if not len(known):
+    with_value = inside[np.isfinite(column[inside])]
+    if not len(with_value):
         return {"value": "–", "missing": f"no value at {seen.words}"}
-    at = known[-1]
+    at = with_value[-1]
     before = column[:at][np.isfinite(column[:at])]
     usual = float(np.median(before)) if len(before) else None
     return {
@@ -381,7 +381,7 @@ def _looking(run: Run, view: RunView) -> _Looking:
         run=run,
         view=view,
         seen=visible(asked("steps"), view.series.steps),
-        pairs=[{"name": each, "help": PAIR_WORDS[each]} for each in pairs],
+        pairs=[{"name": name, "help": PAIR_WORDS[name]} for name in pairs],
         pair=pair,
         absent=why_unmeasured(view.series, pair),
         metric=chosen(asked("metric"), CATALOG),
@@ -413,19 +413,19 @@ def _grid(at: _Looking) -> _Panel:
 
 def _density(at: _Looking) -> _Panel:
     data = _data(str(home()))
-    found = data.density(at.view.series, at.pair, at.seen, data.profiled(at.run.name))
-    age = as_of(found.value.columns.last) if found.old else ""
+    cached = data.density(at.view.series, at.pair, at.seen, data.profiled(at.run.name))
+    age = as_of(cached.value.columns.last) if cached.old else ""
     judged = at.view.diagnosis
     since = None if judged is None else judged.document["since_step"]
 
     def draw() -> dict[str, object]:
-        columns = found.value.columns
+        columns = cached.value.columns
         begins = np.arange(columns.first, columns.last + 2, columns.width, dtype=np.float64)
         places = places_of(at.view.series, since, [begins, begins - 1])
-        drawn = density_of(found.value, at.pair, at.colors, at.absent)
+        drawn = density_of(cached.value, at.pair, at.colors, at.absent)
         return {"old": age, "whole": at.seen.whole, "places": places, **drawn}
 
-    return _Panel(f"{at.about} {found.state} {age} {since}", draw)
+    return _Panel(f"{at.about} {cached.state} {age} {since}", draw)
 
 
 def _profiles(at: _Looking) -> _Panel:
@@ -441,13 +441,13 @@ def _profiles(at: _Looking) -> _Panel:
 
 
 def _slices(at: _Looking) -> _Panel:
-    found = _data(str(home())).sliced(at.view.series, at.pair, asked("mismatch.by"), at.seen)
+    cached = _data(str(home())).sliced(at.view.series, at.pair, asked("mismatch.by"), at.seen)
     columns = columns_of(asked("mismatch.columns"), at.metric, CATALOG)
-    age = as_of(found.value.steps.last) if found.old else ""
+    age = as_of(cached.value.steps.last) if cached.old else ""
 
     def draw() -> dict[str, object]:
         drawn = slices_of(
-            found.value,
+            cached.value,
             pair=at.pair,
             columns=columns,
             catalog=CATALOG,
@@ -458,4 +458,4 @@ def _slices(at: _Looking) -> _Panel:
         return {"old": age, **drawn}
 
     shown = ",".join(metric.key for metric in columns)
-    return _Panel(f"{at.about} {found.value.dimension} {found.state} {shown} {age}", draw)
+    return _Panel(f"{at.about} {cached.value.dimension} {cached.state} {shown} {age}", draw)

@@ -66,7 +66,7 @@ def slices_of(
     rows = sliced.table.slice(0, MOST_SLICES).to_pylist()
     gaps = sliced.gaps.slice(0, MOST_SLICES).to_pylist()
     trends = _trends(sliced.trend)
-    known = any(row["slice"] is not None for row in rows)
+    named = any(row["slice"] is not None for row in rows)
     return {
         "pair": pair,
         "color": theme.color(pair),
@@ -76,7 +76,7 @@ def slices_of(
         "choices": [{"key": metric.key, "label": metric.label} for metric in catalog if key_of(metric, pair)],
         "rows": [_row(row, gap, columns, pair, trends) for row, gap in zip(rows, gaps, strict=True)],
         "note": _note(sliced, seen),
-        "missing": " · ".join(filter(None, [why_absent, "" if known else _unrecorded(sliced.dimension)])),
+        "missing": " · ".join(filter(None, [why_absent, "" if named else _unrecorded(sliced.dimension)])),
     }
 
 
@@ -147,9 +147,9 @@ def _trends(trend: pa.Table) -> dict[str | None, Floats]:
     values: dict[str | None, list[float]] = {}
     for name, value in zip(trend["slice"].to_pylist(), trend.columns[-1].to_pylist(), strict=True):
         values.setdefault(name, []).append(math.nan if value is None else value)
-    return {name: np.array(each) for name, each in values.items()}
+    return {name: np.array(column) for name, column in values.items()}
 
 
 def _positive(values: Floats) -> bool:
-    known = values[np.isfinite(values)]
-    return bool(len(known) and (known > 0).all())
+    finite = values[np.isfinite(values)]
+    return bool(len(finite) and (finite > 0).all())

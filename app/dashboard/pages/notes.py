@@ -29,16 +29,16 @@ def notes_blocks(rows: Sequence[Mapping[str, Any]], blocked: str) -> list[Block]
     "": it can."""
     return [
         heading("Notes", "tags, owner and notes, also by `logprobe note`; the audit has each change"),
-        table("notes", _HEAD, [_line(each, blocked) for each in rows], empty="Nothing is noted.", fold=True),
+        table("notes", _HEAD, [_line(note, blocked) for note in rows], empty="Nothing is noted.", fold=True),
         {"type": "actions", "actions": [_add(kind, blocked) for kind in _WORDS]},
     ]
 
 
-def _line(each: Mapping[str, Any], blocked: str) -> Block:
-    step = "–" if each["step"] is None else f"{each['step']:,}"
-    args = {name: each[name] for name in ("kind", "words", "step")}
-    remove = action("remove", "Remove", f"Takes the {each['kind']} back; the audit keeps it.", blocked, args=args)
-    return row([each["kind"], step, each["words"], each["author"], when(each["time"])], actions=[remove])
+def _line(note: Mapping[str, Any], blocked: str) -> Block:
+    step = "–" if note["step"] is None else f"{note['step']:,}"
+    args = {name: note[name] for name in ("kind", "words", "step")}
+    remove = action("remove", "Remove", f"Takes the {note['kind']} back; the audit keeps it.", blocked, args=args)
+    return row([note["kind"], step, note["words"], note["author"], when(note["time"])], actions=[remove])
 
 
 def _add(kind: str, blocked: str) -> Block:

@@ -43,9 +43,9 @@ def _with(view: RunView, panels: Sequence[Panel]) -> RunView:
     keys = metrics_of(tuple(panels))
     if set(keys) <= set(metrics_of(OVERVIEW)):
         return view
-    known = catalog_of(view.series.run, view.series.revision)
-    if known is None:
+    whole = catalog_of(view.series.run, view.series.revision)
+    if whole is None:
         return view
-    values = {key: known.column(key) for key in keys}
-    series = replace(known, values=values, read=frozenset(keys))
+    values = {key: whole.column(key) for key in keys}
+    series = replace(whole, values=values, read=frozenset(keys))
     return replace(view, series=series, medians=usual(series))

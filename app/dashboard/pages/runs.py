@@ -55,11 +55,11 @@ class Listed:
 
 def listed(runs: Sequence[Run], asked: Asked) -> Listed:
     """The runs that are asked for, the worst first; grouped: the group with the worst run first."""
-    found = worst_first(matching(runs, asked.words, asked.severity, asked.state))
+    matched = worst_first(matching(runs, asked.words, asked.severity, asked.state))
     if asked.group:
-        first = {name: at for at, name in reversed(list(enumerate(group_of(run, asked.group) for run in found)))}
-        found.sort(key=lambda run: first[group_of(run, asked.group)])
-    return Listed(found, len(runs), asked)
+        first = {name: at for at, name in reversed(list(enumerate(group_of(run, asked.group) for run in matched)))}
+        matched.sort(key=lambda run: first[group_of(run, asked.group)])
+    return Listed(matched, len(runs), asked)
 
 
 def group_of(run: Run, by: str) -> str:
@@ -69,21 +69,21 @@ def group_of(run: Run, by: str) -> str:
     return prefix(run.name) if by == "prefix" else ""
 
 
-def table_of(found: Listed, glances: Mapping[str, Glance], elsewhere: Elsewhere = _NOWHERE) -> dict[str, Any]:
+def table_of(listing: Listed, glances: Mapping[str, Glance], elsewhere: Elsewhere = _NOWHERE) -> dict[str, Any]:
     """Data of `browser/runs.js`. `glances`: rows of `app_runs_glance` by run, of those that are shown; `elsewhere`:
     which are of other places."""
-    counts = Counter(run.judgement.severity for run in found.runs)
-    by = found.asked.group
-    groups = Counter(group_of(run, by) for run in found.runs)
-    parts = groupby(found.shown, key=lambda run: group_of(run, by))
+    counts = Counter(run.judgement.severity for run in listing.runs)
+    by = listing.asked.group
+    groups = Counter(group_of(run, by) for run in listing.runs)
+    parts = groupby(listing.shown, key=lambda run: group_of(run, by))
     return {
-        "asked": {name: getattr(found.asked, name) for name in ("words", "severity", "state", "group")},
+        "asked": {name: getattr(listing.asked, name) for name in ("words", "severity", "state", "group")},
         "severities": list(SEVERITIES),
         "summary": ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity]),
-        "found": len(found.runs),
-        "of": found.of,
-        "more": max(0, len(found.runs) - len(found.shown)),
-        "next": found.asked.most + MOST,
+        "found": len(listing.runs),
+        "of": listing.of,
+        "more": max(0, len(listing.runs) - len(listing.shown)),
+        "next": listing.asked.most + MOST,
         "groups": [
             {
                 "name": name,
@@ -97,29 +97,29 @@ def table_of(found: Listed, glances: Mapping[str, Glance], elsewhere: Elsewhere 
 
 
 def _row(run: Run, glance: Glance | None, *, elsewhere: bool) -> dict[str, Any]:
-    known, shown = line(run, glance), headline(run.judgement)
+    facts, shown = line(run, glance), headline(run.judgement)
     return {
         "run": run.name,
         "href": f"{link('compare', None)}&runs={quote(in_address([run.name]), safe='')}"
         if elsewhere
         else link("", run),
         "elsewhere": elsewhere,
-        "severity": known["severity"],
+        "severity": facts["severity"],
         "word": shown.word,
         "words": " ".join(part for part in (shown.words, lateness(run.judgement)) if part),
-        "since": "–" if known["since"] is None else f"{known['since']:,}",
-        "cause": (known["cause"] or "") + (f"; {late.lower()}" if (late := lateness(run.judgement)) else ""),
-        "alerts": ", ".join(known["alerts"]),
-        "acknowledged": known["acknowledged_by"],
-        "k3": number(known["k3"]),
+        "since": "–" if facts["since"] is None else f"{facts['since']:,}",
+        "cause": (facts["cause"] or "") + (f"; {late.lower()}" if (late := lateness(run.judgement)) else ""),
+        "alerts": ", ".join(facts["alerts"]),
+        "acknowledged": facts["acknowledged_by"],
+        "k3": number(facts["k3"]),
         "line": list((glance or {}).get("k3") or []),
-        "lag": number(known["lag"]),
-        "correction": "–" if glance is None else known["correction"],
-        "owner": known["owner"],
-        "tags": known["tags"],
-        "state": known["state"],
+        "lag": number(facts["lag"]),
+        "correction": "–" if glance is None else facts["correction"],
+        "owner": facts["owner"],
+        "tags": facts["tags"],
+        "state": facts["state"],
         "reason": run.liveness.reason,
-        "step": "–" if known["last_step"] is None else f"{known['last_step']:,}",
+        "step": "–" if facts["last_step"] is None else f"{facts['last_step']:,}",
     }
 
 
@@ -130,20 +130,20 @@ def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- it is 
         (no_service if snapshot.runs is None else recording_snippet)(home())
         return
     with guarded("table of runs"):
-        found = listed([*(snapshot.runs or ()), *elsewhere.runs.values()], _asked())
-        own = [each for each in found.shown if each.name not in elsewhere.runs]
-        names = [each.name for each in own]
+        listing = listed([*(snapshot.runs or ()), *elsewhere.runs.values()], _asked())
+        local = [entry for entry in listing.shown if entry.name not in elsewhere.runs]
+        names = [entry.name for entry in local]
         glances = (
             read_once(
                 "glances",
-                tuple((each.name, each.revision, each.news) for each in own),
+                tuple((entry.name, entry.revision, entry.news) for entry in local),
                 lambda: queries.app_runs_glance(feed(), runs=names).to_pylist(),
             )
             if names
             else None
         )
         rows = {row["run"]: row for row in glances or ()} | dict(elsewhere.glances)
-        show("runs", "runs", table_of(found, rows, elsewhere))
+        show("runs", "runs", table_of(listing, rows, elsewhere))
 
 
 def _asked() -> Asked:

@@ -94,11 +94,11 @@ def _example(name: str) -> tuple[str, str]:
 
 def schema_of(rows: Sequence[queries.AppDataSchema]) -> list[Block]:
     """Rows of `app_data_schema` by view or table."""
-    found: dict[str, Block] = {}
-    for each in rows:
-        place = found.setdefault(each["name"], {"name": each["name"], "view": each["is_view"], "columns": []})
-        place["columns"].append([each["column"], _short(each["type"])])
-    return list(found.values())
+    by_name: dict[str, Block] = {}
+    for column in rows:
+        view = by_name.setdefault(column["name"], {"name": column["name"], "view": column["is_view"], "columns": []})
+        view["columns"].append([column["column"], _short(column["type"])])
+    return list(by_name.values())
 
 
 def _short(kind: str) -> str:

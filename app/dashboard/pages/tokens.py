@@ -82,7 +82,7 @@ def page_of(
         "chooser": chooser_of(steps, step),
         "note": words.sides_words(step.sides),
         "notes": _notes(step, strip),
-        "sequences": [_listed(each, chosen=each is step.chosen) for each in step.sequences],
+        "sequences": [_listed(sequence, chosen=sequence is step.chosen) for sequence in step.sequences],
         "facts": [] if step.chosen is None else facts_of(step.chosen, strip),
     }
 
@@ -118,7 +118,7 @@ def _notes(step: StepTokens, strip: Strip | None) -> list[str]:
             if any(side.get("folded") for side in step.sides)
             else "No sequences were recorded in this step."
         )
-    elif all(each.get("share") is None and each.get("broken") is None for each in step.sequences):
+    elif all(sequence.get("share") is None and sequence.get("broken") is None for sequence in step.sequences):
         notes.append(f"The pair {step.pair} was not measured in this step; {_needed(step.pair)}.")
     if step.chosen is not None and strip is None:
         notes.append(_gone(step.chosen))
@@ -230,7 +230,7 @@ def strip_of(strip: Strip, step: StepTokens) -> dict[str, Any]:
         "states": words.states(step.pair),
         "first_broken": FIRST_BROKEN,
         "masked": MASKED,
-        "corrections": [_correction(each) for each in strip.corrections],
+        "corrections": [_correction(correction) for correction in strip.corrections],
         "alt": alt_text(strip, step),
     }
 
@@ -246,16 +246,16 @@ def _columns(strip: Strip) -> dict[str, dict[str, str]]:
         "entropy": tokens.entropy_N,
         "advantage": tokens.advantage_N,
     }
-    effects = [each.effect for each in strip.corrections]
-    floats |= {f"weight{place}": effect.weight_N for place, effect in enumerate(effects) if effect}
-    codes = {"state": pair.state_N} | {f"rule{place}": effect.rule_N for place, effect in enumerate(effects) if effect}
-    known = {name: side.known_N for name, side in tokens.sides.items() if not side.known_N.all()}
+    effects = [correction.effect for correction in strip.corrections]
+    floats |= {f"weight{at}": effect.weight_N for at, effect in enumerate(effects) if effect}
+    codes = {"state": pair.state_N} | {f"rule{at}": effect.rule_N for at, effect in enumerate(effects) if effect}
+    masks = {name: side.known_N for name, side in tokens.sides.items() if not side.known_N.all()}
     return {
         "id": packed(tokens.token_id_N, "i4"),
         "version": packed(tokens.version_N, "i4"),
         **{name: _float(values) for name, values in floats.items() if not _empty(name, values)},
         **{name: packed(values, "i1") for name, values in codes.items()},
-        **{f"{name}_known": packed(flags, "i1") for name, flags in known.items()},
+        **{f"{name}_known": packed(flags, "i1") for name, flags in masks.items()},
     }
 
 
@@ -376,13 +376,13 @@ def _strip(run: Run, step: StepTokens) -> Strip | None:
         return None
     key = {"segment": sequence["segment_id"], "row": sequence["row"]}
     records = (run.name, *key.values(), sequence["rollout_source"], sequence["alignment"])
-    found = _remembered("tokens", records, lambda: read_tokens(feed(), run.name, step.step, **key))
-    return None if found is None else _remembered("strip", _key(run, step), lambda: _made(run, step, found))
+    tokens = _remembered("tokens", records, lambda: read_tokens(feed(), run.name, step.step, **key))
+    return None if tokens is None else _remembered("strip", _key(run, step), lambda: _made(run, step, tokens))
 
 
-def _made(run: Run, step: StepTokens, found: Tokens) -> Strip:
-    texts, problem = _texts(run.name, np.unique(found.token_id_N).tolist())
-    return Strip(found, pair_tokens(found, step.pair), _corrections(step, found), texts, problem)
+def _made(run: Run, step: StepTokens, tokens: Tokens) -> Strip:
+    texts, problem = _texts(run.name, np.unique(tokens.token_id_N).tolist())
+    return Strip(tokens, pair_tokens(tokens, step.pair), _corrections(step, tokens), texts, problem)
 
 
 def _key(run: Run, step: StepTokens) -> tuple[Hashable, ...]:
@@ -395,28 +395,28 @@ def _key(run: Run, step: StepTokens) -> tuple[Hashable, ...]:
 def _texts(run: str, ids: Collection[int]) -> tuple[dict[int, str], str]:
     """Text by token id, and why there is none although a tokenizer was named."""
     try:
-        found = vocabulary(home(), run)
-        return ({} if found is None else found.texts(ids)), ""
+        tokenizer = vocabulary(home(), run)
+        return ({} if tokenizer is None else tokenizer.texts(ids)), ""
     except LogprobeError as error:
         return {}, str(error).partition("\n")[0]
 
 
-def _corrections(step: StepTokens, found: Tokens) -> list[Corrected]:
+def _corrections(step: StepTokens, tokens: Tokens) -> list[Corrected]:
     """The correction that the trainer says it applied, if there is one, and masked importance sampling as its preset
     has it."""
-    applied = [] if step.correction is None else [_applied(step.correction, found)]
+    applied = [] if step.correction is None else [_applied(step.correction, tokens)]
     config = preset("mis")
-    done = effect(config, found)
+    done = effect(config, tokens)
     return [*applied, Corrected("MIS (preset mis: 0.5 to 2)", config, done, _unknown(done))]
 
 
-def _applied(known: Stated, found: Tokens) -> Corrected:
-    done = effect(known.config, found, known.normalizer)
-    whole_batch = known.config.normalize and known.normalizer is None
+def _applied(stated: Stated, tokens: Tokens) -> Corrected:
+    done = effect(stated.config, tokens, stated.normalizer)
+    whole_batch = stated.config.normalize and stated.normalizer is None
     note = (
         "weights before normalisation: the batch mean is unknown from one sequence" if whole_batch else _unknown(done)
     )
-    return Corrected("applied in this step", known.config, done, note)
+    return Corrected("applied in this step", stated.config, done, note)
 
 
 def _unknown(done: object) -> str:
@@ -429,15 +429,15 @@ def _remembered(name: str, about: Hashable, read: Callable[[], T | None], *, ver
     While the service does not answer, what was read last about the same; never what was read about something else.
     """
     place = f"tokens {name}"
-    known: tuple[Hashable, str, T] | None = st.session_state.get(place)
-    if known is not None and known[:2] == (about, version):
-        return known[2]
+    remembered: tuple[Hashable, str, T] | None = st.session_state.get(place)
+    if remembered is not None and remembered[:2] == (about, version):
+        return remembered[2]
     with suppress(ServiceUnavailableError):  # the bar says so
         value = read()
         if value is not None:
             st.session_state[place] = (about, version, value)
         return value
-    return known[2] if known is not None and known[0] == about else None
+    return remembered[2] if remembered is not None and remembered[0] == about else None
 
 
 def _digest(*parts: object) -> str:

@@ -56,24 +56,24 @@ def with_replicas(
     if len(lags) < 2:  # noqa: PLR2004 -- one replica is the run itself
         return PANELS, [], []
     worst = sorted(lags, key=_mean_lag, reverse=True)[:_REPLICAS]
-    beside = [_beside(series, each) for each in worst]
-    lines = tuple(Line("weight_lag_mean", f"run {at}", name_of(each), run=at) for at, each in enumerate(worst, start=1))
-    keys = [Key(name_of(each), f"run {at}", help="mean lag of its tokens") for at, each in enumerate(worst, start=1)]
+    beside = [_beside(series, lag) for lag in worst]
+    lines = tuple(Line("weight_lag_mean", f"run {at}", name_of(lag), run=at) for at, lag in enumerate(worst, start=1))
+    keys = [Key(name_of(lag), f"run {at}", help="mean lag of its tokens") for at, lag in enumerate(worst, start=1)]
     first = replace(PANELS[0], lines=PANELS[0].lines + lines, height=110)
     return (first, *PANELS[1:]), beside, keys
 
 
 def _mean_lag(lag: ReplicaLag) -> float:
     """Over its steps; a lag that is unknown is none to stand out."""
-    known = lag.mean[np.isfinite(lag.mean)]
-    return float(known.mean()) if len(known) else 0.0
+    measured = lag.mean[np.isfinite(lag.mean)]
+    return float(measured.mean()) if len(measured) else 0.0
 
 
 def _beside(series: RunSeries, lag: ReplicaLag) -> RunSeries:
     """The lag of a replica at the steps of the run."""
     column = np.full(len(series.steps), np.nan)
-    known = np.isin(lag.steps, series.steps)
-    column[np.searchsorted(series.steps, lag.steps[known])] = lag.mean[known]
+    shared = np.isin(lag.steps, series.steps)
+    column[np.searchsorted(series.steps, lag.steps[shared])] = lag.mean[shared]
     return replace(series, run=name_of(lag), values={"weight_lag_mean": column})
 
 
@@ -116,8 +116,8 @@ class Age:
 def age_of(series: RunSeries) -> Age | None:
     """As of the newest steps; None: no step has a lag."""
     columns = [series.column(f"weight_lag_{name}") for name in ("max", "mean")]
-    known = np.isfinite(columns[0]) & np.isfinite(columns[1])
-    largest, mean = (column[known] for column in columns)
+    usable = np.isfinite(columns[0]) & np.isfinite(columns[1])
+    largest, mean = (column[usable] for column in columns)
     if not largest.size:
         return None
     now, before = largest[-_NEWEST:], largest[:-_NEWEST]
@@ -211,7 +211,7 @@ def _drawn(lane: Lane) -> dict[str, object]:
         "tone": _TONES[lane.state] if lane.source == "engine" else "",
         "note": _note(lane) if late and lane.source == "engine" else "",
         "gone": lane.state in {"behind", "stopped"} and lane.source == "engine",
-        "arrivals": [_arrival(each) for each in lane.arrivals if each.arrived_at is not None],
+        "arrivals": [_arrival(arrival) for arrival in lane.arrivals if arrival.arrived_at is not None],
     }
 
 
@@ -219,22 +219,22 @@ def _note(lane: Lane) -> str:
     return "version unknown" if lane.behind is None else f"{lane.behind:,} behind"
 
 
-def _arrival(each: Arrival) -> dict[str, object]:
+def _arrival(arrival: Arrival) -> dict[str, object]:
     """Only what there is: most of it is null for most records."""
-    known = {
-        "at": None if each.arrived_at is None else round(each.arrived_at.timestamp(), 6),
-        "version": harmless(each.version),
-        "step": each.step,
-        "delay": each.delay,
-        "pause": each.pause,
-        "mode": each.pause_mode,
-        "kept": None if each.cache_cleared is None else not each.cache_cleared,
-        "loaded": each.loaded or None,
-        "skipped": each.skipped or None,
-        "backwards": each.backwards or None,
-        "reloads": each.reloads or None,
+    values = {
+        "at": None if arrival.arrived_at is None else round(arrival.arrived_at.timestamp(), 6),
+        "version": harmless(arrival.version),
+        "step": arrival.step,
+        "delay": arrival.delay,
+        "pause": arrival.pause,
+        "mode": arrival.pause_mode,
+        "kept": None if arrival.cache_cleared is None else not arrival.cache_cleared,
+        "loaded": arrival.loaded or None,
+        "skipped": arrival.skipped or None,
+        "backwards": arrival.backwards or None,
+        "reloads": arrival.reloads or None,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _in_words(lane: Lane) -> str:
@@ -298,13 +298,13 @@ def _odd(lane: Lane) -> Iterator[str]:
 
 def versions_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     """The sequences that no single version sampled, in words, shown next to the points."""
-    parts = [_rest(each) for each in rows if each["version"] is None and each["sequences"]]
+    parts = [_rest(group) for group in rows if group["version"] is None and group["sequences"]]
     return [text("; ".join(parts) + ".")] if parts else []
 
 
-def _rest(each: Mapping[str, Any]) -> str:
-    what = "of several versions" if each["mixed"] else "of unknown version"
-    return f"{counted(each['sequences'], 'sequence')} {what}: K3 {number(each['k3_kl'])}"
+def _rest(group: Mapping[str, Any]) -> str:
+    sampled = "of several versions" if group["mixed"] else "of unknown version"
+    return f"{counted(group['sequences'], 'sequence')} {sampled}: K3 {number(group['k3_kl'])}"
 
 
 def title(words: str, note: str) -> list[Block]:
@@ -388,10 +388,10 @@ def _draw_panel(kind: str, key: str, run: Run, data: Mapping[str, Any]) -> None:
 def _timeline(at: _Looking) -> None:
     newest = _VERSIONS if at.seen.whole else None
     steps = (None, None) if at.seen.whole else (at.seen.first, at.seen.last)
-    found: tuple[Lane, ...] | None = at.once(
+    replica_lanes: tuple[Lane, ...] | None = at.once(
         "lanes", at.seen, lambda: lanes(feed(), at.run.name, steps=steps, newest=newest)
     )
-    if found is None:
+    if replica_lanes is None:
         return
     shown = (
         f"the newest {_VERSIONS} versions; zoom into the chart for others"
@@ -400,10 +400,10 @@ def _timeline(at: _Looking) -> None:
     )
     series = _with_lag(at)
     age = None if series is None else age_of(series)
-    _blocks("status", status_lines(found, age))
-    if found:
-        _draw_panel("weights", "timeline", at.run, timeline(found, shown))
-        _blocks("lanes", lanes_blocks(found, age))
+    _blocks("status", status_lines(replica_lanes, age))
+    if replica_lanes:
+        _draw_panel("weights", "timeline", at.run, timeline(replica_lanes, shown))
+        _blocks("lanes", lanes_blocks(replica_lanes, age))
 
 
 def _with_lag(at: _Looking) -> RunSeries | None:
@@ -421,13 +421,13 @@ def _lag(at: _Looking) -> None:
     panels, beside, keys = with_replicas(series, lags or ())
     _blocks("lag title", title("Lag and delay", _lag_note(at, len(beside), len(lags or ()))))
     steps_chart(
-        "weights", replace(at.view, series=series), panels, beside=[RunView(each) for each in beside], legend=keys
+        "weights", replace(at.view, series=series), panels, beside=[RunView(replica) for replica in beside], legend=keys
     )
 
 
-def _lag_note(at: _Looking, engines: int, known: int) -> str:
+def _lag_note(at: _Looking, engines: int, replicas: int) -> str:
     note = "age of the weights that sampled, and how long new ones took to arrive"
-    note += f"; the {engines} of {known:,} replicas that lag most" if engines < known > 1 else ""
+    note += f"; the {engines} of {replicas:,} replicas that lag most" if engines < replicas > 1 else ""
     return f"{note}; engines apart: {at.sequences.words}" if engines and at.sequences != at.seen else note
 
 

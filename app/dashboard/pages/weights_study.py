@@ -44,9 +44,11 @@ _UNKNOWN: Final[Mapping[Question, str]] = {
 def switch_points(rows: Sequence[Row], where: str) -> dict[str, object]:
     """Data of `browser/points.js`: mean |d| by distance to a switch. `where`: of which steps."""
     points = [
-        _distance(each) for each in rows if each["distance"] is not None and each["logprob_abs_diff_mean"] is not None
+        _distance(group)
+        for group in rows
+        if group["distance"] is not None and group["logprob_abs_diff_mean"] is not None
     ]
-    reference = next((each for each in rows if each["distance"] is None), None)
+    reference = next((group for group in rows if group["distance"] is None), None)
     return {
         "title": "Around a weight switch",
         "hint": f"mean |d| of the log-ratio by distance to the switch, ± 2 standard errors; {where}",
@@ -65,88 +67,88 @@ def _no_switch(rows: Sequence[Row]) -> str:
     return "No sequence of these steps was sampled by more than one version: no in-flight updates."
 
 
-def _distance(each: Row) -> dict[str, object]:
-    place = (
+def _distance(group: Row) -> dict[str, object]:
+    where = (
         "first token of the new weights"
-        if each["distance"] == 0
-        else f"{abs(each['distance'])} {'after' if each['distance'] > 0 else 'before'}"
+        if group["distance"] == 0
+        else f"{abs(group['distance'])} {'after' if group['distance'] > 0 else 'before'}"
     )
     return {
-        "x": each["distance"],
-        "y": each["logprob_abs_diff_mean"],
-        "error": each["logprob_abs_diff_error"],
-        "words": f"{place}: {_size(each)}, K3 {number(each['k3_kl'])}, {each['tokens']:,} tokens{_broken(each)}",
+        "x": group["distance"],
+        "y": group["logprob_abs_diff_mean"],
+        "error": group["logprob_abs_diff_error"],
+        "words": f"{where}: {_size(group)}, K3 {number(group['k3_kl'])}, {group['tokens']:,} tokens{_broken(group)}",
     }
 
 
-def _reference(each: Row) -> dict[str, object]:
-    words = f"sequences without a switch: {_size(each)}, {each['sequences']:,} sequences{_broken(each)}"
-    return {"y": each["logprob_abs_diff_mean"], "error": each["logprob_abs_diff_error"], "words": words}
+def _reference(group: Row) -> dict[str, object]:
+    words = f"sequences without a switch: {_size(group)}, {group['sequences']:,} sequences{_broken(group)}"
+    return {"y": group["logprob_abs_diff_mean"], "error": group["logprob_abs_diff_error"], "words": words}
 
 
-def _size(each: Row) -> str:
-    error = each["logprob_abs_diff_error"]
-    return number(each["logprob_abs_diff_mean"]) + ("" if error is None else f" ± {number(error)}")
+def _size(group: Row) -> str:
+    error = group["logprob_abs_diff_error"]
+    return number(group["logprob_abs_diff_mean"]) + ("" if error is None else f" ± {number(error)}")
 
 
-def _broken(each: Row) -> str:
-    return f", {each['broken']:,} broken left out" if each["broken"] else ""
+def _broken(group: Row) -> str:
+    return f", {group['broken']:,} broken left out" if group["broken"] else ""
 
 
 def version_points(rows: Sequence[Row], where: str) -> dict[str, object]:
     """K3 by the version that sampled a sequence, oldest first; non-numeric versions keep their order."""
-    own = [each for each in reversed(rows) if each["version"] is not None and each["k3_kl"] is not None]
-    numbered = all(each["version"].lstrip("+-").isdecimal() for each in own)
+    single = [group for group in reversed(rows) if group["version"] is not None and group["k3_kl"] is not None]
+    numbered = all(group["version"].lstrip("+-").isdecimal() for group in single)
     return {
         "title": "K3 by weight version",
         "hint": f"of sequences sampled by one version; {where}",
         "x": "weight version" if numbered else "weight versions, in order",
-        "log": bool(own) and all(each["k3_kl"] > 0 for each in own),
+        "log": bool(single) and all(group["k3_kl"] > 0 for group in single),
         "split": None,
-        "points": [_version(each, int(each["version"]) if numbered else at) for at, each in enumerate(own)],
+        "points": [_version(group, int(group["version"]) if numbered else at) for at, group in enumerate(single)],
         "reference": None,
         "empty": "No sequence of these steps is known to come from a single version.",
     }
 
 
-def _version(each: Row, x: int) -> dict[str, object]:
+def _version(group: Row, x: int) -> dict[str, object]:
     steps = (
-        f"step {each['first_step']:,}"
-        if each["first_step"] == each["last_step"]
-        else f"steps {each['first_step']:,} to {each['last_step']:,}"
+        f"step {group['first_step']:,}"
+        if group["first_step"] == group["last_step"]
+        else f"steps {group['first_step']:,} to {group['last_step']:,}"
     )
-    words = f"version {harmless(each['version'])}: K3 {number(each['k3_kl'])}, {each['sequences']:,} sequences, {steps}{_broken(each)}"
-    return {"x": x, "y": each["k3_kl"], "error": None, "words": words}
+    words = f"version {harmless(group['version'])}: K3 {number(group['k3_kl'])}, {group['sequences']:,} sequences, {steps}{_broken(group)}"
+    return {"x": x, "y": group["k3_kl"], "error": None, "words": words}
 
 
-def contrasts_blocks(found: Sequence[Contrast]) -> list[Block]:
+def contrasts_blocks(contrasts: Sequence[Contrast]) -> list[Block]:
     """The questions and their answers in words."""
     return [
         table(
             "patterns",
             ("tokens or requests", "mean |d|", "against", "verdict", "what it means"),
-            [_contrast(each) for each in found],
+            [_contrast(contrast) for contrast in contrasts],
             empty="",
         )
     ]
 
 
-def _contrast(each: Contrast) -> Block:
-    group, others = _QUESTIONS[each.question]
-    verdict = each.verdict
-    meaning = _MEANING.get((each.question, verdict)) or _UNKNOWN[each.question]
-    words = {"worse": "larger", "better": "smaller", "same": "no significant difference", "unknown": "not measured"}[
+def _contrast(contrast: Contrast) -> Block:
+    group, others = _QUESTIONS[contrast.question]
+    verdict = contrast.verdict
+    meaning = _MEANING.get((contrast.question, verdict)) or _UNKNOWN[contrast.question]
+    answer = {"worse": "larger", "better": "smaller", "same": "no significant difference", "unknown": "not measured"}[
         verdict
     ]
-    harmful = verdict == "worse" and each.question in {"after_switch", "cached"}
-    cells = [group, number(each.gap), f"{others}: {number(each.other)}", _verdict(each, words), meaning]
+    harmful = verdict == "worse" and contrast.question in {"after_switch", "cached"}
+    cells = [group, number(contrast.gap), f"{others}: {number(contrast.other)}", _verdict(contrast, answer), meaning]
     return row(cells, tone="critical" if harmful else "warning" if verdict == "worse" else "")
 
 
-def _verdict(each: Contrast, words: str) -> str:
-    if each.gap is None or each.other is None or each.error is None:
-        return words
-    return f"{words}: {number(each.gap - each.other)} ± {number(each.error)}"
+def _verdict(contrast: Contrast, answer: str) -> str:
+    if contrast.gap is None or contrast.other is None or contrast.error is None:
+        return answer
+    return f"{answer}: {number(contrast.gap - contrast.other)} ± {number(contrast.error)}"
 
 
 def cached_blocks(rows: Sequence[Row]) -> list[Block]:
@@ -156,22 +158,22 @@ def cached_blocks(rows: Sequence[Row]) -> list[Block]:
         table(
             "cached",
             head,
-            [_cached(each) for each in rows],
+            [_cached(group) for group in rows],
             empty="No sequence of these steps has statistics of both sides.",
         )
     ]
 
 
-def _cached(each: Row) -> Block:
-    known = {True: "yes", False: "no", None: "unknown"}
-    tokens = f"{each['tokens']:,}{_broken(each)}"
+def _cached(group: Row) -> Block:
+    answers = {True: "yes", False: "no", None: "unknown"}
+    tokens = f"{group['tokens']:,}{_broken(group)}"
     return row(
         [
-            known[each["cached"]],
-            known[each["in_flight"]],
-            _size(each),
-            number(each["k3_kl"]),
-            f"{each['sequences']:,}",
+            answers[group["cached"]],
+            answers[group["in_flight"]],
+            _size(group),
+            number(group["k3_kl"]),
+            f"{group['sequences']:,}",
             tokens,
         ]
     )

@@ -67,13 +67,13 @@ def steps_chart(
     export = st.session_state.pop(f"{key} export", None)
     sent = show("chart", key, drawn if export is None else drawn | {"export": export})
     if sent is not None:
-        st.session_state[f"{key} export"] = columns_of([each.series for each in views], panels, sent)
+        st.session_state[f"{key} export"] = columns_of([shown.series for shown in views], panels, sent)
         st.rerun(scope="fragment")
 
 
 def _detail(views: Sequence[RunView]) -> Detail:
     """What a reader wants to see of runs that are too long to be sent whole."""
-    if not any(too_long(each.series) for each in views):
+    if not any(too_long(drawn.series) for drawn in views):
         return WHOLE
     seen, smooth = visible(asked("steps"), views[0].series.steps), asked("smooth") or ""
     window = None if seen.whole else (float(seen.first), float(seen.last))

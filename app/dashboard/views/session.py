@@ -70,7 +70,7 @@ def theme() -> Theme:
 
 def asked(name: str) -> str | None:
     """What the address says of `name`; None: nothing."""
-    return address.known().get(name)
+    return address.current().get(name)
 
 
 def put(state: Mapping[str, Any]) -> None:
@@ -105,10 +105,10 @@ def kept(key: str, read: Callable[[], T]) -> T | None:
 
 def made(place: str, version: Hashable, make: Callable[[], T]) -> T:
     """What `make` returned for this `version`, made again for another one."""
-    known: tuple[Hashable, T] | None = st.session_state.get(place)
-    if known is None or known[0] != version:
-        known = st.session_state[place] = (version, make())
-    return known[1]
+    remembered: tuple[Hashable, T] | None = st.session_state.get(place)
+    if remembered is None or remembered[0] != version:
+        remembered = st.session_state[place] = (version, make())
+    return remembered[1]
 
 
 def read_once(place: str, version: Hashable, read: Callable[[], T]) -> T | None:

@@ -36,18 +36,18 @@ def answers(app: AppTest, *calls: tuple[str, tuple[object, ...]]) -> list[object
 def test_what_the_browser_says_replaces_what_was_loaded() -> None:
     app = AppTest.from_function(_session)
     app.query_params["run"] = "a"
-    assert answers(app, ("known", ())) == [{"run": "a"}]
-    said = answers(app, ("heard", ("?run=a&steps=3%3A5&x=",)), ("known", ()))
+    assert answers(app, ("current", ())) == [{"run": "a"}]
+    said = answers(app, ("heard", ("?run=a&steps=3%3A5&x=",)), ("current", ()))
     assert said[1] == {"run": "a", "steps": "3:5"}
-    assert answers(app, ("known", ()))[0] == said[1]  # Streamlit still has the address as it was loaded
+    assert answers(app, ("current", ()))[0] == said[1]  # Streamlit still has the address as it was loaded
     app.query_params["run"] = "b"  # reloaded
-    assert answers(app, ("known", ())) == [{"run": "b"}]
+    assert answers(app, ("current", ())) == [{"run": "b"}]
 
 
 def test_what_the_server_puts_is_told_once() -> None:
     app = AppTest.from_function(_session)
     app.query_params["run"] = "a"
-    put = answers(app, ("put", ({"step": 12, "run": None, "pair": ""},)), ("known", ()), ("unsent", ()), ("unsent", ()))
+    put = answers(app, ("put", ({"step": 12, "run": None, "pair": ""},)), ("current", ()), ("unsent", ()), ("unsent", ()))
     assert put[1:] == [{"step": "12"}, {"number": 1, "state": {"step": "12", "run": ""}}, None]
     again = answers(app, ("put", ({"step": 12},)), ("unsent", ()), ("put", ({"step": 13},)), ("unsent", ()))
     assert again == [None, None, None, {"number": 2, "state": {"step": "13"}}]
