@@ -131,9 +131,9 @@ class Diagnosed(OnPresent):
         return f"the diagnosis names {named}, at least {self.confidence:.0%} sure"
 
     def observe(self, present: RunStatus, now: datetime) -> Observation:
-        return self._verdict(present) if self.verdicts else self._found(present)
+        return self._verdict(present) if self.verdicts else self._finding(present)
 
-    def _found(self, present: RunStatus) -> Observation:
+    def _finding(self, present: RunStatus) -> Observation:
         if present.findings is None:
             return Observation("missing", "the run has not been diagnosed yet")
         meant = [

@@ -145,7 +145,7 @@ class _Process:
             start_new_session=True,
         )
         sources = ((self._process.stdout, self._on_status_line), (self._process.stderr, self._on_error_line))
-        self._readers = [threading.Thread(target=_each, args=source, daemon=True) for source in sources]
+        self._readers = [threading.Thread(target=_hear_lines, args=source, daemon=True) for source in sources]
         for reader in self._readers:
             reader.start()
 
@@ -207,7 +207,7 @@ def problem_of(entry: Mapping[str, Any]) -> str | None:
     return f"{entry['path']}: {entry['broken']:,} broken: {entry['shown'][0]}" if entry.get("broken") else None
 
 
-def _each(pipe: IO[str], hear: Any) -> None:
+def _hear_lines(pipe: IO[str], hear: Any) -> None:
     try:
         for line in pipe:
             hear(line)

@@ -150,7 +150,7 @@ class Relays:
     def down(self, seconds: float) -> list[NodeState]:
         """Ends all relays, each once all is acknowledged or after `seconds`, and their actors."""
         alive, states = set(self._nodes()), []
-        actors = {node: self._actor(node) for node in self._known()}
+        actors = {node: self._actor(node) for node in self._nodes_with_actor()}
         ending = {
             node: actor.end.remote(seconds) for node, actor in actors.items() if actor is not None and node in alive
         }
@@ -195,7 +195,7 @@ class Relays:
     def _nodes(self) -> list[str]:
         return sorted(node["NodeID"] for node in self._ray.nodes() if node["Alive"])
 
-    def _known(self) -> Iterator[str]:
+    def _nodes_with_actor(self) -> Iterator[str]:
         """Nodes that have, or had, an actor."""
         listed: Sequence[Mapping[str, str]] = self._ray.util.list_named_actors(all_namespaces=True)
         for actor in listed:

@@ -111,7 +111,7 @@ class _Watch:
     def v0(self, module: ModuleType) -> None:
         """Wraps `RayPPOTrainer`, and with it every subclass that calls its methods."""
         trainer = module.RayPPOTrainer
-        if self._known(trainer, V0_METHODS):
+        if self._recognises(trainer, V0_METHODS):
             self._wrapper.before(trainer, "fit", self._begin)
             self._wrapper.after(trainer, "fit", self._ended)
             self._wrapper.after(trainer, "_compute_old_log_prob", self._computed_v0)
@@ -121,17 +121,17 @@ class _Watch:
         """Wraps `PPOTrainer` of v1."""
         self._tq = module.tq
         trainer = module.PPOTrainer
-        if self._known(trainer, V1_METHODS):
+        if self._recognises(trainer, V1_METHODS):
             self._wrapper.after(trainer, "_setup", lambda _, host: self._begin(host))
             self._wrapper.around(trainer, "_compute_advantage", self._fetch_v1, self._advantages_v1)
             self._wrapper.after(trainer, "fit", self._ended)
 
     def tracking(self, module: ModuleType) -> None:
         """Wraps what both trainers log with."""
-        if self._known(module.Tracking, {"log": ("data", "step")}):
+        if self._recognises(module.Tracking, {"log": ("data", "step")}):
             self._wrapper.after(module.Tracking, "log", self._logged)
 
-    def _known(self, owner: Any, methods: Mapping[str, tuple[str, ...]]) -> bool:
+    def _recognises(self, owner: Any, methods: Mapping[str, tuple[str, ...]]) -> bool:
         problems = unknown_methods(owner, methods)
         recorder = self._process.start(run="verl") if problems else None
         if recorder is not None:

@@ -172,7 +172,7 @@ class Ingester:
         ids = {path: f"{place.parent.parent.name}/{place.parent.name}/{place.name}" for path, place in places.items()}
         if not places:
             return
-        in_ledger = self._known(list(ids.values()))
+        in_ledger = self._in_ledger(list(ids.values()))
         self._store.retire([self._store.home.relative(path) for path in places if ids[path] in in_ledger], read=False)
         for path, place in places.items():
             if ids[path] not in in_ledger:
@@ -228,7 +228,7 @@ class Ingester:
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Sets segments aside that are in the ledger already, and returns the others."""
-        in_ledger = self._known([item.where.segment_id for item in waiting])
+        in_ledger = self._in_ledger([item.where.segment_id for item in waiting])
         report.remaining -= len(in_ledger)
         report.duplicates += self._put_aside(
             {item.where.path: item.nbytes for item in waiting if item.where.segment_id in in_ledger}, report
@@ -242,7 +242,7 @@ class Ingester:
         `unseen`: what is known not to be in the ledger; the parts' are taken out of it.
         """
         ids = {part.segment.segment_id for part in parts}
-        in_ledger = self._known(list(ids - unseen))
+        in_ledger = self._in_ledger(list(ids - unseen))
         unseen -= ids
         new: list[Part] = []
         for part in parts:
@@ -257,7 +257,7 @@ class Ingester:
                 new.append(part)
         return new
 
-    def _known(self, segment_ids: list[str]) -> set[str]:
+    def _in_ledger(self, segment_ids: list[str]) -> set[str]:
         if not segment_ids:
             return set()
         return set(queries.known_segments(self._store, segment_ids=segment_ids)["segment_id"].to_pylist())

@@ -62,11 +62,11 @@ class Versions:
         names: list[str] = labels.to_pylist()
         ours, theirs = (_codes(column, labels) for column in (trainer, token))
         by_number = _difference([float(name) if _WHOLE.fullmatch(name) else np.nan for name in names], ours, theirs)
-        by_order = _difference(_known(self.order, names), ours, theirs)
+        by_order = _difference(_values_of(self.order, names), ours, theirs)
         return {
             "versions": np.where(np.isnan(by_number), by_order, by_number),
-            "steps": _difference(_known(self.steps, names), ours, theirs),
-            "seconds": _difference(_known(self.seconds, names), ours, theirs),
+            "steps": _difference(_values_of(self.steps, names), ours, theirs),
+            "seconds": _difference(_values_of(self.seconds, names), ours, theirs),
         }
 
 
@@ -85,7 +85,7 @@ def is_number(label: str) -> bool:
     return _WHOLE.fullmatch(label) is not None
 
 
-def _known(values: Mapping[str, Any], names: list[str]) -> list[float]:
+def _values_of(values: Mapping[str, Any], names: list[str]) -> list[float]:
     return [float(values.get(name, np.nan)) for name in names]
 
 

@@ -103,7 +103,7 @@ def _where_countable(function: Callable[[Lag, str], Floats], lag: Lag, unit: str
     return np.where(lag.groups.sum(uncounted) > 0, np.nan, function(lag, unit))
 
 
-def _known(lag: Lag, unit: str) -> tuple[Groups, Floats, Floats]:
+def _measured_lags(lag: Lag, unit: str) -> tuple[Groups, Floats, Floats]:
     """Rows whose lag is known: their groups, lags and tokens."""
     values: Floats = getattr(lag, unit)
     countable = ~np.isnan(values) & (lag.tokens > 0)
@@ -111,17 +111,17 @@ def _known(lag: Lag, unit: str) -> tuple[Groups, Floats, Floats]:
 
 
 def _lag_mean(lag: Lag, unit: str) -> Floats:
-    groups, values, tokens = _known(lag, unit)
+    groups, values, tokens = _measured_lags(lag, unit)
     return divide(groups.sum(values * tokens), groups.sum(tokens))
 
 
 def _lag_max(lag: Lag, unit: str) -> Floats:
-    groups, values, _ = _known(lag, unit)
+    groups, values, _ = _measured_lags(lag, unit)
     return groups.max(values)
 
 
 def _lag_min(lag: Lag, unit: str) -> Floats:
-    groups, values, _ = _known(lag, unit)
+    groups, values, _ = _measured_lags(lag, unit)
     return groups.min(values)
 
 

@@ -63,10 +63,10 @@ class StaleCache:
             compute: called under a limit, and may not ask for another value. What it raises is raised, and the value
                 that there was is kept.
         """
-        entry = self._known(key)
+        entry = self._entry(key)
         if entry is None:
             with self._computing:
-                entry = self._known(key) or self._computed(key, state, compute)
+                entry = self._entry(key) or self._computed(key, state, compute)
         elif self._due(entry, state) and self._computing.acquire(blocking=False):
             try:
                 entry = self._computed(key, state, compute)
@@ -74,7 +74,7 @@ class StaleCache:
                 self._computing.release()
         return replace(entry.cached, old=entry.cached.state != state)
 
-    def _known(self, key: Hashable) -> _Entry | None:
+    def _entry(self, key: Hashable) -> _Entry | None:
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:

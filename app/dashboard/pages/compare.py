@@ -325,7 +325,7 @@ def draw(run: Run, _: RunView) -> None:
         others = other_places().look()
         runs = {listed.name: listed for listed in feed().snapshot(run.name).runs or ()} | dict(others.runs)
         choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
-        cached, problem = _found(choice, runs)
+        cached, problem = _compared(choice, runs)
         data = {
             "choice": chooser(choice, list(runs.values()), [*others.problems, problem]),
             "file": st.session_state.pop(_FILE, None),
@@ -334,7 +334,7 @@ def draw(run: Run, _: RunView) -> None:
         _give(wanted, None if cached is None else cached.value, choice)
 
 
-def _found(choice: Choice, runs: Mapping[str, Run]) -> tuple[Cached[Comparison] | None, str]:
+def _compared(choice: Choice, runs: Mapping[str, Run]) -> tuple[Cached[Comparison] | None, str]:
     """The comparison, or why there is none."""
     if choice.baseline is None or not choice.runs:
         return None, ""

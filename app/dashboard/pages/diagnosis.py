@@ -138,7 +138,7 @@ def _check(check: Check, *, compared: bool) -> dict[str, object]:
     return {
         "name": check.name,
         "layer": (check.layer or "").replace("_", " "),
-        "found": [_found(item, compared=compared) for item in check.settings[:_MOST]],
+        "found": [_setting_cells(item, compared=compared) for item in check.settings[:_MOST]],
         "more": max(0, len(check.settings) - _MOST),
         "expected": check.expected,
         "tone": tone,
@@ -148,7 +148,7 @@ def _check(check: Check, *, compared: bool) -> dict[str, object]:
     }
 
 
-def _found(item: Setting, *, compared: bool) -> list[str]:
+def _setting_cells(item: Setting, *, compared: bool) -> list[str]:
     """Name, value, who set it, and the reference's value where it is another."""
     other = item.reference_words if compared and item.words != item.reference_words else ""
     return [item.fact, item.words, item.provenance or "", other]
