@@ -84,7 +84,9 @@ def _models(given: Sequence[str]) -> dict[str, Path]:
 
 def _check_versions(task: Task) -> None:
     """One unnamed checkpoint cannot serve for several versions."""
-    stated = {one.rollout_version for one in task.sequences} | {one.trainer_version for one in task.sequences}
+    stated = {sequence.rollout_version for sequence in task.sequences} | {
+        sequence.trainer_version for sequence in task.sequences
+    }
     stated.discard(None)
     if len(stated) > 1 and set(task.setup.models) == {""}:
         names = ", ".join(sorted(str(version) for version in stated)[:_NAMED])
@@ -95,7 +97,7 @@ def _check_versions(task: Task) -> None:
 def _check_vocabulary(task: Task) -> None:
     """Ids of another tokenizer would be scored without a complaint where they exist, and crash an engine where they do
     not."""
-    largest = max(max((*one.prompt_ids, *one.response_ids)) for one in task.sequences)
+    largest = max(max((*sequence.prompt_ids, *sequence.response_ids)) for sequence in task.sequences)
     for path in task.setup.models.values():
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
         size = config.get("vocab_size", config.get("text_config", {}).get("vocab_size"))

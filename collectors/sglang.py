@@ -117,13 +117,13 @@ def _write(
     recorder: Recorder, finished: Sequence[Finished], names: Sequence[str] | None = None, prompt_ids: Sequence[str] | None = None
 ) -> bool:  # fmt: skip
     return recorder.rollout(
-        sample_ids=[one.name for one in finished] if names is None else list(names),
-        token_ids=[list(one.token_ids) for one in finished],
-        logprobs=[list(one.logprobs) for one in finished],
-        weight_version=[one.spans for one in finished],
-        finish_reasons=[one.finish_reason for one in finished],
-        prompt_lengths=[one.prompt_length for one in finished],
-        cached_prefix_tokens=[one.cached_tokens for one in finished],
+        sample_ids=[sequence.name for sequence in finished] if names is None else list(names),
+        token_ids=[list(sequence.token_ids) for sequence in finished],
+        logprobs=[list(sequence.logprobs) for sequence in finished],
+        weight_version=[sequence.spans for sequence in finished],
+        finish_reasons=[sequence.finish_reason for sequence in finished],
+        prompt_lengths=[sequence.prompt_length for sequence in finished],
+        cached_prefix_tokens=[sequence.cached_tokens for sequence in finished],
         prompt_ids=prompt_ids,
     )
 

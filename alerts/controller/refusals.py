@@ -188,11 +188,11 @@ def _tried(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
 
 
 def _masks(preview: Preview, policy: Policy) -> Refusal | None:
-    for share, what in _shares(preview):
+    for share, part in _shares(preview):
         if share is not None and share > policy.max_masked_share:
             return Refusal(
                 "masks_too_much",
-                f"it would mask {share:.0%} of {what} (steps {preview.steps[0]} to {preview.steps[1]}), "
+                f"it would mask {share:.0%} of {part} (steps {preview.steps[0]} to {preview.steps[1]}), "
                 f"more than {policy.max_masked_share:.0%}",
             )
     return None

@@ -71,7 +71,7 @@ def build(run: str, message: Message, around: Surroundings) -> Notification:
         layer=seen.layer or rule.layer,
         cause=seen.cause,
         fix=None if message.word == "resolved" else seen.fix or rule.annotations.fix,
-        changes=tuple(f"{what}, {at:%Y-%m-%d %H:%M:%S} UTC" for what, at in around.changes),
+        changes=tuple(f"{change}, {at:%Y-%m-%d %H:%M:%S} UTC" for change, at in around.changes),
         labels=rule.labels,
         link=_link(around, run, step, since),
         runbook=None if message.word == "resolved" else runbook_link(around.page, run, rule.name),
@@ -93,10 +93,10 @@ def _description(rule: Rule, run: str, message: Message) -> str:
 
 def _summary(rule: Rule, seen: Observation, message: Message) -> str:
     if message.acknowledgement is not None:
-        said = message.acknowledgement
-        if said.until is not None:
-            return f"{said.author} snoozed it until {said.until:%Y-%m-%d %H:%M} UTC: {said.reason}"
-        return f"{said.author} acknowledged it: {said.reason}"
+        acknowledgement = message.acknowledgement
+        if acknowledgement.until is not None:
+            return f"{acknowledgement.author} snoozed it until {acknowledgement.until:%Y-%m-%d %H:%M} UTC: {acknowledgement.reason}"
+        return f"{acknowledgement.author} acknowledged it: {acknowledgement.reason}"
     if message.word == REMINDER:
         return " ".join(filter(None, ("The snooze ended, and it is still firing.", _sentence(seen.words))))
     if message.word == "resolved":

@@ -109,5 +109,5 @@ def lived_with(present: RunStatus) -> dict[str, str]:
 
 def _because(findings: Sequence[FindingDocument]) -> str:
     accepted = ((finding["cause"], finding.get("accepted")) for finding in findings)
-    said = (f"{cause}: {acceptance.get('because') or 'accepted'}" for cause, acceptance in accepted if acceptance)
-    return f"accepted: {'; '.join(said)}"
+    reasons = (f"{cause}: {acceptance.get('because') or 'accepted'}" for cause, acceptance in accepted if acceptance)
+    return f"accepted: {'; '.join(reasons)}"

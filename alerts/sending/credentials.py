@@ -43,7 +43,7 @@ def redacted(text: str, secrets: Iterable[Secret]) -> str:
     return text
 
 
-def read_secret(what: str, *, variable: str, file: Path | None, environment: Mapping[str, str]) -> Secret:
+def read_secret(label: str, *, variable: str, file: Path | None, environment: Mapping[str, str]) -> Secret:
     """The secret in `file` if one is named, else in the environment's `variable`, else in the file that
     ``<variable>_FILE`` names.
 
@@ -53,10 +53,10 @@ def read_secret(what: str, *, variable: str, file: Path | None, environment: Map
     if file is None and variable not in environment and f"{variable}_FILE" in environment:
         file = Path(environment[f"{variable}_FILE"])
     if file is not None:
-        return Secret(_checked(_read_private(file), f"{what}: the file {file}"))
+        return Secret(_checked(_read_private(file), f"{label}: the file {file}"))
     if variable not in environment:
-        raise ConfigurationError(f"{what}: set the environment variable {variable}, or name a file that holds it")
-    return Secret(_checked(environment[variable], f"{what}: the environment variable {variable}"))
+        raise ConfigurationError(f"{label}: set the environment variable {variable}, or name a file that holds it")
+    return Secret(_checked(environment[variable], f"{label}: the environment variable {variable}"))
 
 
 def _read_private(file: Path) -> str:

@@ -86,8 +86,8 @@ def _facts(diagnosis: Diagnosis, standing: Standing) -> Iterator[tuple[str, str]
     yield "K3", extent(document, diagnosis.growth)
     yield "setup", harmless(remembered(document))
     yield "why", "" if diagnosis.why_it_grew is None else diagnosis.why_it_grew.words
-    said = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
-    yield "correction", said
+    sentence = advised(document, standing) or f"{ADVICE[advice.advice]}: {advice.why}"
+    yield "correction", sentence
     if standing.on:
         yield "", f"`logprobe mis {harmless(diagnosis.run)}` shows what it did"
 

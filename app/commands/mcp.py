@@ -30,5 +30,5 @@ def _require_token(home: Home) -> None:
     """Anyone who may act knows the home's token. Raises `ConfigurationError`."""
     given = os.environ.get(TOKEN, "")
     if not given or not hmac.compare_digest(given.encode(), token.read(home).encode()):
-        what = "is not the token of" if given else "is not set; --act needs the token of"
-        raise ConfigurationError(f"{TOKEN} {what} {home.path}, which `logprobe token` shows")
+        problem = "is not the token of" if given else "is not set; --act needs the token of"
+        raise ConfigurationError(f"{TOKEN} {problem} {home.path}, which `logprobe token` shows")

@@ -216,14 +216,14 @@ def _effect(
     was none."""
     if control.get("from_step") is None:
         return None, []
-    said = judgement(actions, control["from_step"])
-    if said is not None and "figures" in (stored := json.loads(said["details"])):
-        return {"judgement": stored["judgement"], "words": said["words"], "step": said["step"]}, stored["figures"]
+    verdict = judgement(actions, control["from_step"])
+    if verdict is not None and "figures" in (stored := json.loads(verdict["details"])):
+        return {"judgement": stored["judgement"], "words": verdict["words"], "step": verdict["step"]}, stored["figures"]
     so_far = judged(reader, run, Control.parse(control), window, ())
-    if said is not None:  # of an earlier version
-        return {"judgement": said["reason"], "words": said["words"], "step": said["step"]}, so_far["figures"]
-    words = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"
-    return {"judgement": "too_early", "words": words, "step": None}, so_far["figures"]
+    if verdict is not None:  # of an earlier version
+        return {"judgement": verdict["reason"], "words": verdict["words"], "step": verdict["step"]}, so_far["figures"]
+    message = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"
+    return {"judgement": "too_early", "words": message, "step": None}, so_far["figures"]
 
 
 def words(document: MisDocument) -> str:

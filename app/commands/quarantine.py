@@ -90,10 +90,10 @@ def _content(path: Path) -> str:
         key.decode(errors="replace"): value.decode(errors="replace")
         for key, value in (table.schema.metadata or {}).items()
     }
-    said = ", ".join(
+    origin = ", ".join(
         f"{key.removeprefix('logprobe.')} {value}" for key, value in stated.items() if key.startswith("logprobe.")
     )
-    return f"an Arrow file with {table.num_rows:,} rows; {said or 'not written by logprobe'}"
+    return f"an Arrow file with {table.num_rows:,} rows; {origin or 'not written by logprobe'}"
 
 
 def _retry(arguments: argparse.Namespace) -> int:

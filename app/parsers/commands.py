@@ -220,11 +220,11 @@ FLEET: Final[Commands] = {
 }
 
 
-def _tokens(what: str) -> tuple[Declare, ...]:
-    """Of a command that gives them to those who may `what` some runs."""
+def _tokens(verb: str) -> tuple[Declare, ...]:
+    """Of a command that gives them to those who may `verb` some runs."""
     return (
         arg("name NAME", "whose it is, e.g. a team's (default: list them)", nargs="?"),
-        arg("--run PATTERN", f"run it may {what}, with * and ? (may be repeated)", action="append"),
+        arg("--run PATTERN", f"run it may {verb}, with * and ? (may be repeated)", action="append"),
         arg("--overlap HOURS", "how long earlier tokens stay valid (default: %(default)g)", type=float, default=24.0),
         arg("--rotate", "make another token for a name that has one"),
         arg("--revoke", "remove the name and all its tokens"),

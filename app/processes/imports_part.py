@@ -116,8 +116,8 @@ class _Process:
     def document(self) -> dict[str, object]:
         """The entry and what its process said last."""
         entry = self._entry
-        said = {**self._status, **({} if self._ended is None else {"state": self._ended})}
-        return {"format": entry.format, "path": str(entry.path), "run": entry.run, **said}
+        status = {**self._status, **({} if self._ended is None else {"state": self._ended})}
+        return {"format": entry.format, "path": str(entry.path), "run": entry.run, **status}
 
     def ask_to_stop(self) -> None:
         """SIGTERM."""

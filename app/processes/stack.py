@@ -171,12 +171,12 @@ class Stack:
         return [
             Child(
                 name,
-                self._program("receiver", "--address", at[0], "--port", str(at[1]), *which),
+                self._program("receiver", "--address", at[0], "--port", str(at[1]), *options),
                 ready=lambda: True,
                 environment=SERVICE_ENVIRONMENT,
                 chatty=True,
             )
-            for name, at, which in listeners
+            for name, at, options in listeners
             if at is not None
         ]
 

@@ -257,7 +257,7 @@ def changes(incident: Incident) -> list[tuple[Any, ...]]:
         if row["kind"] != "weights"
     ]
     parts = changed.came_and_went(incident.parts, since)
-    rows += [(incident.history.at(step), step, what, words) for step, what, words in parts]
+    rows += [(incident.history.at(step), step, setting, change) for step, setting, change in parts]
     return [(when(time), *rest) for time, *rest in sorted(rows, key=lambda row: row[1] or 0)]
 
 
@@ -415,8 +415,8 @@ def story(incident: Incident) -> Iterator[Markup]:
     )
     yield section(f"What changed in the {BEFORE} steps before", *_changes(incident))
     if incident.opened is not None:
-        said = [(when(row["time"]), row["author"], row["words"]) for row in incident.comments]
-        yield section("Comments", listed_rows(said, ["UTC", "who", "words"], "What people said", "None yet."))
+        comments = [(when(row["time"]), row["author"], row["words"]) for row in incident.comments]
+        yield section("Comments", listed_rows(comments, ["UTC", "who", "words"], "What people said", "None yet."))
         head, caption = (
             ["incident", "opened, UTC", "since step", "resolution"],
             "With the same leading cause, in other runs",

@@ -23,11 +23,11 @@ def advised(document: DiagnosisDocument, standing: Standing = OFF) -> str:
     """Advice about the correction of a run, given its diagnosis and where its correction stands; "": nothing to say."""
     if not standing.on:
         return _off(document, standing)
-    said = _on(standing)
+    state = _on(standing)
     if any(finding.get("vetoes") for finding in document["findings"]):
-        return f"{said}, but it hides a fault: {document['correction']['why']}"
+        return f"{state}, but it hides a fault: {document['correction']['why']}"
     outcome = _outcome(standing) if standing.applied else ""
-    return f"{said}{outcome and f'; {outcome}'}"
+    return f"{state}{outcome and f'; {outcome}'}"
 
 
 def in_force(document: DiagnosisDocument, standing: Standing = OFF) -> CorrectionDocument:

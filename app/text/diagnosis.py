@@ -173,14 +173,14 @@ def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
 def qualities(finding: FindingDocument, document: DiagnosisDocument) -> list[str]:
     """How much of K3 a finding of `document` explains, and whether it is accepted, informational, or forbids a
     correction."""
-    said = [share(finding)]
+    parts = [share(finding)]
     if (accepted := finding.get("accepted")) is not None:
-        said.append(f"accepted: {accepted['because']}")
+        parts.append(f"accepted: {accepted['because']}")
     elif finding.get("urgency") == "informational":
-        said.append(informational(finding, document))
+        parts.append(informational(finding, document))
     if finding.get("vetoes"):
-        said.append("vetoes a correction")
-    return [words for words in said if words]
+        parts.append("vetoes a correction")
+    return [part for part in parts if part]
 
 
 def headline(document: Mapping[str, Any]) -> str:

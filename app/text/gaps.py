@@ -224,17 +224,17 @@ def attempts(row: queries.CliAttempts) -> str | None:
     aside."""
     if not row["steps"]:
         return None
-    which = _these_steps(row["steps"], row["first_step"], row["last_step"])
-    return f"{which} trained again by a later session; {row['older']:,} sequences of earlier ones are in their metrics, too"
+    steps = _these_steps(row["steps"], row["first_step"], row["last_step"])
+    return f"{steps} trained again by a later session; {row['older']:,} sequences of earlier ones are in their metrics, too"
 
 
 def attempts_aside(row: queries.CliAttempts) -> str | None:
     """Steps of which the newest attempt alone counts; a row of `cli_attempts`."""
     if not row["aside_steps"]:
         return None
-    which = _these_steps(row["aside_steps"], row["aside_first"], row["aside_last"])
+    steps = _these_steps(row["aside_steps"], row["aside_first"], row["aside_last"])
     return (
-        f"{which} trained again, and the newest attempt counts; {row['aside']:,} sequences of older ones are set aside"
+        f"{steps} trained again, and the newest attempt counts; {row['aside']:,} sequences of older ones are set aside"
     )
 
 
@@ -245,12 +245,12 @@ def _these_steps(steps: int, first: int, last: int) -> str:
 def doubled(row: queries.CliDoubled) -> str:
     """Sequences that are in the store more than once; a row of `cli_doubled`."""
     sides = {"sequences": row["sequences"], "rollouts": row["rollouts"]}
-    what = " and ".join(f"{count:,} {noun}" for noun, count in sides.items() if count)
+    counts = " and ".join(f"{count:,} {noun}" for noun, count in sides.items() if count)
     first, last = row["first_step"], row["last_step"]
     steps = "" if first is None else f" of step {first}" if first == last else f" of steps {first} to {last}"
     tokens = f" ({row['tokens']:,} tokens)" if row["sequences"] else ""
-    place = f"first {row['example']} in {row['segment_id']}, which is in {row['first_in']} as well"
-    return f"{what}{steps}{tokens} are in the store twice and count twice; {place}"
+    example = f"first {row['example']} in {row['segment_id']}, which is in {row['first_in']} as well"
+    return f"{counts}{steps}{tokens} are in the store twice and count twice; {example}"
 
 
 def sent(row: queries.CliSent) -> str | None:
@@ -259,14 +259,14 @@ def sent(row: queries.CliSent) -> str | None:
     if not row["collectors"]:
         return None
     by = "1 collector" if row["collectors"] == 1 else f"{row['collectors']:,} collectors"
-    said = f"{row['sent']:,} sequence records of engine and trainer together, as reported by {by}"
+    records = f"{row['sent']:,} sequence records of engine and trainer together, as reported by {by}"
     faults = [
         f"{row['missing']:,} of them are not stored: quarantined, lost, or still in the spool"
         if row["missing"]
         else "",
         f"{row['surplus']:,} more than that are stored" if row["surplus"] else "",
     ]
-    return f"{said}; {' and '.join(filter(None, faults)) or 'all stored, each once'}"
+    return f"{records}; {' and '.join(filter(None, faults)) or 'all stored, each once'}"
 
 
 def _blank(row: queries.CliGaps) -> bool:

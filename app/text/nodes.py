@@ -24,9 +24,9 @@ def behind(row: queries.RelayNodes) -> str:
         return "unknown"
     if not row["segments"]:
         return f"up to date {duration(row['silent_seconds'])} ago, not heard since" if silent else "up to date"
-    what = f"{row['segments']:,} segments, {data_size(row['bytes'])}" if row["bytes"] is not None else "segments"
+    amount = f"{row['segments']:,} segments, {data_size(row['bytes'])}" if row["bytes"] is not None else "segments"
     seen = f" when last heard, {duration(row['silent_seconds'])} ago" if silent else ""
-    return f"{duration(row['behind_seconds'])} behind: {what}{seen}"
+    return f"{duration(row['behind_seconds'])} behind: {amount}{seen}"
 
 
 def clock(row: queries.RelayNodes) -> str:

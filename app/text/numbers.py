@@ -46,13 +46,13 @@ def data_size(size: float) -> str:
     return f"{int(size)} B"
 
 
-def counted(number_of: int, what: str) -> str:
+def counted(number_of: int, noun: str) -> str:
     """A number of things.
 
     >>> counted(1, "file"), counted(1200, "file")
     ('1 file', '1,200 files')
     """
-    return f"{number_of:,} {what}{'' if number_of == 1 else 's'}"
+    return f"{number_of:,} {noun}{'' if number_of == 1 else 's'}"
 
 
 def when(moment: datetime | str | None) -> str:

@@ -113,20 +113,20 @@ def _openrlhf_batches(experiences: Sequence[Any], *_: Any, **__: Any) -> None:
     if step is None:
         return
     start = 0
-    for one in experiences:
+    for experience in experiences:
         needed = ("sequences", "action_mask", "action_log_probs", "rollout_log_probs", "advantages")
-        if not _OPENRLHF.has(one, needed, step):
+        if not _OPENRLHF.has(experience, needed, step):
             continue
-        count = len(one.sequences)
+        count = len(experience.sequences)
         rows = {
             "sample_ids": _named("openrlhf", step, count, start),
-            "token_ids": one.sequences[:, -one.action_mask.shape[1] :],
-            "mask": one.action_mask,
-            "trainer_logprobs": one.action_log_probs,
-            "rollout_logprobs": one.rollout_log_probs,
-            "reference_logprobs": one.base_action_log_probs,
-            "advantages": one.advantages,
-            "rewards": one.rewards,
+            "token_ids": experience.sequences[:, -experience.action_mask.shape[1] :],
+            "mask": experience.action_mask,
+            "trainer_logprobs": experience.action_log_probs,
+            "rollout_logprobs": experience.rollout_log_probs,
+            "reference_logprobs": experience.base_action_log_probs,
+            "advantages": experience.advantages,
+            "rewards": experience.rewards,
         }
         _OPENRLHF.record(step, step - 1, rows)
         start += count
@@ -177,20 +177,20 @@ def _areal_batch(actor: Any, data: Sequence[Mapping[str, Any]]) -> None:
         return
     version = int(actor.engine.get_version())
     rank, start = int(getattr(actor.engine, "data_parallel_rank", 0)), 0
-    for group, one in enumerate(data):
-        if not _AREAL.has(one, ("input_ids", "loss_mask", "logprobs"), version):
+    for group, trajectory in enumerate(data):
+        if not _AREAL.has(trajectory, ("input_ids", "loss_mask", "logprobs"), version):
             continue
-        count, mask, prox = len(one["input_ids"]), one["loss_mask"], one.get("prox_logp")
+        count, mask, prox = len(trajectory["input_ids"]), trajectory["loss_mask"], trajectory.get("prox_logp")
         rows = {
             "sample_ids": _named(f"areal-{rank}", version, count, start),
             "prompt_ids": [f"{version}-{rank}-{group}"] * count,
-            "token_ids": one["input_ids"],
+            "token_ids": trajectory["input_ids"],
             "mask": mask,
             "trainer_logprobs": None if prox is None else prox.roll(1, -1),
-            "rollout_logprobs": one["logprobs"],
-            "rewards": one.get("rewards"),
+            "rollout_logprobs": trajectory["logprobs"],
+            "rewards": trajectory.get("rewards"),
         }
-        _AREAL.record(version, version, rows, one.get("versions"))
+        _AREAL.record(version, version, rows, trajectory.get("versions"))
         start += count
 
 

@@ -53,8 +53,8 @@ class Routes:
                 document = {"own": self.own, "services": self._services, "runs": self._said}
                 replace_file(self._file, json.dumps(document).encode())
 
-    def _keep(self, said: object, address: str) -> None:
-        services, runs = fleet_of({"fleet": said}, address)
+    def _keep(self, fleet: object, address: str) -> None:
+        services, runs = fleet_of({"fleet": fleet}, address)
         self._services = services or self._services
         for run, at in runs.items():
             self._said.pop(run, None)

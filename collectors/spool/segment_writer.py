@@ -103,6 +103,6 @@ class SegmentWriter:
         self.refusal = f"{type(error).__name__}: {error}"
         self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
         self._retry_at = time.monotonic() + self._pause
-        what = "the disk is full" if error.errno in _FULL else "the home cannot be written"
-        message = f"{what}: {self.refusal}; raw tokens are dropped, and statistics kept in memory until it can be"
+        problem = "the disk is full" if error.errno in _FULL else "the home cannot be written"
+        message = f"{problem}: {self.refusal}; raw tokens are dropped, and statistics kept in memory until it can be"
         self._health.report("disk_refused", message, severity="error")

@@ -397,8 +397,8 @@ class Emitter:
         timeline = self._observed.timeline
         version = timeline.at(update.closed_at)
         if not update.touched_weights and version == timeline.at(update.after):
-            what = "generation was paused" if update.pause_mode else "the prefix cache was reset"
-            self._health.report("no_update", f"{what} without new weights", severity="info")
+            event = "generation was paused" if update.pause_mode else "the prefix cache was reset"
+            self._health.report("no_update", f"{event} without new weights", severity="info")
             return
         if version is None and update.calls:
             self._report_unknown(update)

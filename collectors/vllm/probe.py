@@ -94,11 +94,11 @@ class Probe:
     def _affordable(self, answers: Iterator[_Answer]) -> list[_Answer]:
         chosen: list[_Answer] = []
         longest = self._llm.llm_engine.vllm_config.model_config.max_model_len
-        for one in answers:
-            fits = self._scored + one.price <= self._share * self._sampled and one.price <= longest
+        for answer in answers:
+            fits = self._scored + answer.price <= self._share * self._sampled and answer.price <= longest
             if fits and len(chosen) < self._sequences:
-                chosen.append(one)
-                self._scored += one.price
+                chosen.append(answer)
+                self._scored += answer.price
         return chosen
 
     def _score(self, chosen: Sequence[_Answer]) -> list[NDArray[np.float64]]:
@@ -106,38 +106,39 @@ class Probe:
 
         params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False, extra_args={PROBE: 1})
         prompts = [
-            {"prompt_token_ids": [*one.prompt, *one.tokens], "cache_salt": secrets.token_hex(8)} for one in chosen
+            {"prompt_token_ids": [*answer.prompt, *answer.tokens], "cache_salt": secrets.token_hex(8)}
+            for answer in chosen
         ]
         outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        return [_of_prompt(output, one) for output, one in zip(outputs, chosen, strict=True)]
+        return [_of_prompt(output, answer) for output, answer in zip(outputs, chosen, strict=True)]
 
 
 def _answers(outputs: Sequence[Any]) -> Iterator[_Answer]:
     """Completions with a log-prob for every token."""
     for output in outputs:
-        for one in output.outputs:
-            tokens = list(one.token_ids)
-            if tokens and one.logprobs is not None and len(one.logprobs) == len(tokens):
-                r = [row[token].logprob for row, token in zip(one.logprobs, tokens, strict=True)]
+        for completion in output.outputs:
+            tokens = list(completion.token_ids)
+            if tokens and completion.logprobs is not None and len(completion.logprobs) == len(tokens):
+                r = [row[token].logprob for row, token in zip(completion.logprobs, tokens, strict=True)]
                 cached = bool(output.num_cached_tokens)
                 yield _Answer(list(output.prompt_token_ids), tokens, np.array(r, np.float64), cached)
 
 
-def _of_prompt(output: Any, one: _Answer) -> NDArray[np.float64]:
-    rows = output.prompt_logprobs[len(one.prompt) :]
-    return np.array([row[token].logprob for row, token in zip(rows, one.tokens, strict=True)], np.float64)
+def _of_prompt(output: Any, answer: _Answer) -> NDArray[np.float64]:
+    rows = output.prompt_logprobs[len(answer.prompt) :]
+    return np.array([row[token].logprob for row, token in zip(rows, answer.tokens, strict=True)], np.float64)
 
 
 def _measured(chosen: Sequence[_Answer], scores: Sequence[NDArray[np.float64]]) -> dict[str, float]:
     """The scalars that the service's probe records, too."""
-    d = [again - one.logprobs for one, again in zip(chosen, scores, strict=True)]
+    d = [again - answer.logprobs for answer, again in zip(chosen, scores, strict=True)]
     values = {
-        "probe/scored_tokens": float(sum(one.price for one in chosen)),
+        "probe/scored_tokens": float(sum(answer.price for answer in chosen)),
         "probe/tokens": float(sum(np.isfinite(x).sum() for x in d)),
         "probe/k3": _k3(d),
         "probe/abs_diff_mean": _mean([np.abs(x) for x in d]),
-        "probe/cached_k3": _k3([x for x, one in zip(d, chosen, strict=True) if one.cached]),
-        "probe/uncached_k3": _k3([x for x, one in zip(d, chosen, strict=True) if not one.cached]),
+        "probe/cached_k3": _k3([x for x, answer in zip(d, chosen, strict=True) if answer.cached]),
+        "probe/uncached_k3": _k3([x for x, answer in zip(d, chosen, strict=True) if not answer.cached]),
     }
     return {name: value for name, value in values.items() if math.isfinite(value)}
 

@@ -186,13 +186,13 @@ def stage(home: Home, package: Path, folder: Path) -> dict[str, Any]:
     manifest = read_manifest(package)
     try:
         shutil.rmtree(folder, ignore_errors=True)
-        for name, said in manifest["files"].items():
+        for name, stated in manifest["files"].items():
             target = folder / _FILES / name
             if not (home.path / name).resolve().is_relative_to(home.path) or ".." in Path(name).parts:
                 raise StoreError(f"{package}: {name!r} is no file of a home")
             target.parent.mkdir(parents=True, exist_ok=True)
             copy_durably(package / _FILES / name, target)
-            if _sums(target) != said:
+            if _sums(target) != stated:
                 raise StoreError(f"{package / _FILES / name} is not what its manifest says; nothing was changed")
         make_durable(folder / _TABLES)
         for table in manifest["tables"]:
@@ -213,7 +213,7 @@ def bring_in(store: Store, cursor: Any, folder: Path, manifest: Mapping[str, Any
         _place(store.home, name, folder / _FILES / name)
     for table in (name for name in tables_of(store) if name in manifest["tables"]):
         _insert(cursor, table, folder / _TABLES / f"{table}.arrows")
-    different = [table for table, said in manifest["tables"].items() if digest(cursor, table, run) != said]
+    different = [table for table, stated in manifest["tables"].items() if digest(cursor, table, run) != stated]
     if different:
         raise StoreError(
             f"what was stored of {run!r} differs from what was sent, in {', '.join(different)}; nothing was changed"

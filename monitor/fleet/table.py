@@ -108,8 +108,8 @@ class Fleet:
         """By run. Raises `ConfigurationError` when the table cannot be read: nothing is assigned or moved then."""
         file = self.folder / TABLE
         try:
-            said = json.loads(file.read_bytes())
-            return {str(run): Row(**row) for run, row in said["runs"].items()}
+            document = json.loads(file.read_bytes())
+            return {str(run): Row(**row) for run, row in document["runs"].items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

@@ -161,9 +161,9 @@ class WorkerProcess:
                 yield bool(json.loads(payload)["more"])
                 return
             elif kind is Kind.ERROR:
-                said = json.loads(payload)
-                self._settled = not said.get("spent")  # what it has taken it would keep
-                raise AgainError(said["words"]) if said.get("again") else QueryError(said["words"])
+                problem = json.loads(payload)
+                self._settled = not problem.get("spent")  # what it has taken it would keep
+                raise AgainError(problem["words"]) if problem.get("again") else QueryError(problem["words"])
             else:
                 self._serve(kind, json.loads(payload), snapshot)
 

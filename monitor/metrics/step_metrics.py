@@ -154,7 +154,7 @@ def _unknown_frac(lag: Lag) -> Floats:
     return divide(lag.groups.sum(np.where(lag.known, 0.0, lag.tokens)), lag.groups.sum(lag.tokens))
 
 
-def _lag_metrics(unit: str, infix: str, what: str) -> tuple[StepMetric, ...]:
+def _lag_metrics(unit: str, infix: str, measure: str) -> tuple[StepMetric, ...]:
     def declare(suffix: str, words: str, formula: str, value: Callable[[Lag, str], Floats]) -> StepMetric:
         return StepMetric(
             key=f"weight_lag{infix}_{suffix}",
@@ -168,7 +168,7 @@ def _lag_metrics(unit: str, infix: str, what: str) -> tuple[StepMetric, ...]:
             value=_with_lag(lambda lag: _where_countable(value, lag, unit)),
         )
 
-    lag = f"lag = {what} of the trainer's weights − of the weights that sampled the token"
+    lag = f"lag = {measure} of the trainer's weights − of the weights that sampled the token"
     mean = declare("mean", "Age of the weights that sampled the step's tokens.", f"token mean; {lag}", _lag_mean)
     largest = declare("max", "The oldest weights that sampled any token of the step.", f"max; {lag}", _lag_max)
     smallest = declare("min", "The newest weights that sampled any token of the step.", f"min; {lag}", _lag_min)

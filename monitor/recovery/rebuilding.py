@@ -202,7 +202,7 @@ def _set_aside(home: Home) -> list[str]:
     return [str(_renamed(home.path / name, "replaced")) for name in _STORE if (home.path / name).exists()]
 
 
-def _renamed(file: Path, what: str) -> Path:
+def _renamed(file: Path, reason: str) -> Path:
     """Under a name that no earlier attempt gave: nothing that was set aside is replaced."""
-    aside = file.with_name(f"{file.name}.{what}-{time.time_ns()}")
+    aside = file.with_name(f"{file.name}.{reason}-{time.time_ns()}")
     return file.rename(aside)

@@ -335,6 +335,6 @@ def _number(value: Any, kind: type[int | float]) -> float | None:
     return kind(value) if usable else None
 
 
-def _ahead(said: Any, now: float) -> float | None:
-    usable = isinstance(said, int | float) and not isinstance(said, bool) and abs(said) < 1e12  # noqa: PLR2004
-    return round(float(said) - now, 3) if usable else None
+def _ahead(clock: Any, now: float) -> float | None:
+    usable = isinstance(clock, int | float) and not isinstance(clock, bool) and abs(clock) < 1e12  # noqa: PLR2004
+    return round(float(clock) - now, 3) if usable else None

@@ -112,8 +112,8 @@ def has_checksum(path: str) -> bool:
 
 def _stated(path: str) -> int | None:
     """CRC-32 of the bytes, by the file's name; None: it does not say."""
-    said = _CHECKSUM.search(path)
-    return None if said is None else int(said[1], 16)
+    match = _CHECKSUM.search(path)
+    return None if match is None else int(match[1], 16)
 
 
 def has_its_bytes(path: Path) -> bool:
@@ -312,17 +312,17 @@ class MovedFiles:
 
 def moved_files(home: Home, run: str) -> MovedFiles | None:
     """What is noted of a run; None: nothing is."""
-    said = _said(_file(home, run, MOVED))
+    note = _said(_file(home, run, MOVED))
     with suppress(ValueError, TypeError, LookupError):
-        return None if said is None else MovedFiles(_moved_paths(said["paths"]), _steps(said["without"]))
+        return None if note is None else MovedFiles(_moved_paths(note["paths"]), _steps(note["without"]))
     return None
 
 
-def _moved_paths(said: Any) -> dict[str, Steps | None]:
+def _moved_paths(paths: Any) -> dict[str, Steps | None]:
     """An earlier logprobe noted names only."""
-    if isinstance(said, list):
-        return dict.fromkeys(map(str, said))
-    return {str(path): _steps(steps) for path, steps in said.items()}
+    if isinstance(paths, list):
+        return dict.fromkeys(map(str, paths))
+    return {str(path): _steps(steps) for path, steps in paths.items()}
 
 
 def note_moved(home: Home, run: str, moved: MovedFiles, removed: Collection[str], incomplete: Steps) -> None:
@@ -381,9 +381,9 @@ def widened(one: Steps | None, other: Steps | None) -> Steps | None:
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _steps(said: Any) -> Steps | None:
+def _steps(bounds: Any) -> Steps | None:
     with suppress(ValueError, TypeError):
-        first, last = said
+        first, last = bounds
         return int(first), int(last)
     return None
 
@@ -394,9 +394,9 @@ def _said(note: Path) -> Any:
     return None
 
 
-def _write_note(note: Path, said: Any) -> None:
+def _write_note(note: Path, content: Any) -> None:
     try:
-        replace_file(note, json.dumps(said).encode())
+        replace_file(note, json.dumps(content).encode())
     except OSError as error:
         raise StoreError(
             f"{note} cannot be written ({error.strerror}); make room below {note.parent.parent}"

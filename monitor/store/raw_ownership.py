@@ -99,10 +99,10 @@ class RawOwnership:
     def store_named(self) -> str | None:
         """Which store wrote the files, as they say themselves; None: they do not. Raises `StoreError`."""
         try:
-            said = self._said()
+            mark = self._said()
         except OSError as error:
             raise StoreError(f"{self._mark} cannot be read ({error.strerror}): check its disk and its mode") from error
-        return None if said is None else said[0]
+        return None if mark is None else mark[0]
 
     @contextmanager
     def rebuilding(self) -> Iterator[None]:
@@ -121,8 +121,8 @@ class RawOwnership:
             ) from error
 
     def _take_over(self) -> str | None:
-        said = self._said()
-        return self._copied(said[1]) if said and self._is_used_from(said[1]) else self._claim()
+        mark = self._said()
+        return self._copied(mark[1]) if mark and self._is_used_from(mark[1]) else self._claim()
 
     def _or_unreadable(self, look: Callable[[], str | None]) -> str | None:
         try:
@@ -145,19 +145,19 @@ class RawOwnership:
                 f"{self._home.path} was renamed or removed while the service uses it: stop the service, then put the folder back or "
                 "start it where the folder is now"
             )
-        said = self._said()
+        mark = self._said()
         files = self._files()
         if files and all(is_gone(self._home.path / path) for path in files):
             return (
                 f"{self._home.raw} has none of the {len(files):,} raw files that the store lists: mount it, or put it back; if "
                 f"they are gone for good, run: logprobe rebuild --home {self._home.path}"
             )
-        if said is None and not files and has_files(self._home):
+        if mark is None and not files and has_files(self._home):
             return self._foreign("this store does not know")
-        if said is not None and said[0] != self._store_id():
+        if mark is not None and mark[0] != self._store_id():
             return self._foreign("another store wrote")
-        if said is not None and self._is_used_from(said[1]):
-            return self._copied(said[1])
+        if mark is not None and self._is_used_from(mark[1]):
+            return self._copied(mark[1])
         return self._claim()
 
     def _foreign(self, whose: str) -> str:
@@ -175,8 +175,8 @@ class RawOwnership:
     def _said(self) -> tuple[str, str] | None:
         """The store and the home that the mark names; None: there is none. Raises `OSError`: that is unknown."""
         try:
-            said = json.loads(self._mark.read_text(encoding="utf-8"))
-            return str(said["store"]), str(said["home"])
+            document = json.loads(self._mark.read_text(encoding="utf-8"))
+            return str(document["store"]), str(document["home"])
         except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError):
             return None
 
@@ -275,43 +275,43 @@ class ObjectOwnership:
         """Makes the objects this store's if it has written them, or `earlier`, in whose place it is; → why they are
         not. Raises `ObjectStoreError`."""
         with self._turn:
-            said = self._said(prefix)
-            if said is not None and said.store == earlier and not self._is_used_elsewhere(said):
+            mark = self._said(prefix)
+            if mark is not None and mark.store == earlier and not self._is_used_elsewhere(mark):
                 self._claim(prefix)
                 return None
-            return self._find_problem(prefix, said)
+            return self._find_problem(prefix, mark)
 
-    def _find_problem(self, prefix: str, said: _Mark | None) -> str | None:
-        if said is None:
+    def _find_problem(self, prefix: str, mark: _Mark | None) -> str | None:
+        if mark is None:
             ours = any(url.startswith(f"{prefix}/") for url in self._listed())
             if not ours and any(listed.url.endswith(".parquet") for listed in self._objects().listed(prefix)):
                 return self._foreign(prefix, "objects that this store does not know")
-        elif said.store != self._store_id():
-            return self._foreign(prefix, f"the objects of another store (home {said.home} on {said.host})")
-        elif self._is_used_elsewhere(said):
-            return self._copied(prefix, said)
-        if said != self._own():
+        elif mark.store != self._store_id():
+            return self._foreign(prefix, f"the objects of another store (home {mark.home} on {mark.host})")
+        elif self._is_used_elsewhere(mark):
+            return self._copied(prefix, mark)
+        if mark != self._own():
             self._claim(prefix)
             if self._said(prefix) != self._own():
                 return self._foreign(prefix, "another store that began at the same moment")
         return None
 
-    def _is_used_elsewhere(self, said: _Mark) -> bool:
+    def _is_used_elsewhere(self, mark: _Mark) -> bool:
         """Whether another home of the same store may still be in use: a copy. One that was moved leaves nothing
         behind."""
-        if said.home == str(self._home.path):
+        if mark.home == str(self._home.path):
             return False
-        return said.host != socket.gethostname() or (Path(said.home) / self._home.database.name).exists()
+        return mark.host != socket.gethostname() or (Path(mark.home) / self._home.database.name).exists()
 
-    def _foreign(self, prefix: str, what: str) -> str:
+    def _foreign(self, prefix: str, contents: str) -> str:
         return (
-            f"{prefix} has {what}: give this home a prefix of its own (`raw` of `storage` in logprobe.yaml); if the store that wrote "
+            f"{prefix} has {contents}: give this home a prefix of its own (`raw` of `storage` in logprobe.yaml); if the store that wrote "
             f"there is lost, run: logprobe rebuild --home {self._home.path}"
         )
 
-    def _copied(self, prefix: str, said: _Mark) -> str:
+    def _copied(self, prefix: str, mark: _Mark) -> str:
         return (
-            f"{prefix} belongs to the home {said.home} on {said.host}, of which {self._home.path} is a copy: give the copy a prefix "
+            f"{prefix} belongs to the home {mark.home} on {mark.host}, of which {self._home.path} is a copy: give the copy a prefix "
             f"of its own (`raw` of `storage` in logprobe.yaml); if the home was moved here, remove {prefix}/{OBJECTS_MARK}"
         )
 

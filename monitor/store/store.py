@@ -552,13 +552,13 @@ class Store:
                 write_empty_files(self.home)
             return self._once_unlocked()
         except (duckdb.Error, OSError) as error:
-            said = one_line(error)
-            if any(words in said for words in _DAMAGE):
+            message = one_line(error)
+            if any(phrase in message for phrase in _DAMAGE):
                 raise StoreDamagedError(
-                    f"{path} or its log is damaged ({said}); records since its last checkpoint are still in the spool: run: "
+                    f"{path} or its log is damaged ({message}); records since its last checkpoint are still in the spool: run: "
                     f"logprobe rebuild --home {self.home.path}"
                 ) from error
-            raise StoreError(f"cannot open {path}: {said}") from error
+            raise StoreError(f"cannot open {path}: {message}") from error
 
     def _once_unlocked(self) -> duckdb.DuckDBPyConnection:
         """The file, opened: its next owner waits for a command that reads it at this moment."""

@@ -261,8 +261,8 @@ def _due(alert: Alert, others: Sequence[AlertStatus], context: Context) -> str |
     if not alert.notified.open:
         worse_now = any(other.notified and alert.status.inhibits(other) for other in others)
         return "escalated" if worse_now else "firing"
-    said = context.acknowledgements.get(alert.notified.episode or "")
-    acknowledged = said is not None and said.in_force(context.now)
+    acknowledgement = context.acknowledgements.get(alert.notified.episode or "")
+    acknowledged = acknowledgement is not None and acknowledgement.in_force(context.now)
     if acknowledged and not alert.notified.acknowledged:
         return "acknowledged"
     if alert.notified.acknowledged and not acknowledged:

@@ -221,8 +221,8 @@ class _Builder:
 
     def _address(self, name: str, settings: SlackWebhookSettings | WebhookSettings) -> Secret:
         secret = self._secret(name, settings.url_env, settings.url_file)
-        what = f"channel {name}: what {settings.url_file or settings.url_env} holds"
-        return checked_address(secret, what, allow_link_local=settings.allow_link_local)
+        label = f"channel {name}: what {settings.url_file or settings.url_env} holds"
+        return checked_address(secret, label, allow_link_local=settings.allow_link_local)
 
     def _secret(self, name: str, variable: str, file: Path | None) -> Secret:
         return read_secret(f"channel {name}", variable=variable, file=file, environment=self.environment)

@@ -98,7 +98,9 @@ class SlackBot:
         granted = {scope.strip() for scope in _header(answer, "x-oauth-scopes").split(",")} - {""}
         if not granted:
             return []
-        missing = [f"the scope {name} is missing: {what}" for name, what in _SCOPES.items() if name not in granted]
+        missing = [
+            f"the scope {name} is missing: {purpose}" for name, purpose in _SCOPES.items() if name not in granted
+        ]
         if not granted & _HISTORY:
             missing.append(
                 "the scope channels:history (groups:history for a private channel) is missing: a message may be duplicated after a crash"

@@ -133,8 +133,8 @@ def verify(secret: Secret, headers: Mapping[str, str], body: bytes, *, now: date
     if not seconds.isascii() or not seconds.isdecimal() or abs(now.timestamp() - int(seconds)) > TOLERANCE:
         return False
     expected = sign(key_of(secret), headers.get(ID, ""), int(seconds), body).encode()
-    given = headers.get(SIGNATURE, "").encode().split()
-    return any(hmac.compare_digest(expected, one) for one in given)
+    signatures = headers.get(SIGNATURE, "").encode().split()
+    return any(hmac.compare_digest(expected, signature) for signature in signatures)
 
 
 def _answered(status: int, wait: float | None) -> ChannelError:

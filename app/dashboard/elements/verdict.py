@@ -181,9 +181,9 @@ def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
     lines = [] if first is None else [[_named(first), remedy(first, standing)], *setting_lines(first, standing)]
     if first is not None and (why := unnamed(first, document)):
         lines.append(["setting", why])
-    said = advised(document, standing)
-    if said and (document["verdict"] != "healthy" or standing.on):
-        lines.append(["correction", said])
+    advice = advised(document, standing)
+    if advice and (document["verdict"] != "healthy" or standing.on):
+        lines.append(["correction", advice])
     return lines
 
 

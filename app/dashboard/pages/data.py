@@ -214,8 +214,8 @@ def _loss(loss: object) -> str:
         return str(loss)
     return (
         ", ".join(
-            counted(count, str(what).removesuffix("s"))
-            for what, count in loss.items()
+            counted(count, str(noun).removesuffix("s"))
+            for noun, count in loss.items()
             if isinstance(count, int) and count
         )
         or "0"

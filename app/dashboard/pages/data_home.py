@@ -132,13 +132,13 @@ def _losses(of_run: Row) -> str:
 _UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
-def _store_bytes(said: str) -> float | None:
+def _store_bytes(size: str) -> float | None:
     """DuckDB's words for a size, as bytes.
 
     >>> _store_bytes("45.5 KiB"), _store_bytes("many")
     (46592.0, None)
     """
-    value, _, unit = said.partition(" ")
+    value, _, unit = size.partition(" ")
     try:
         return float(value) * _UNITS[unit]
     except (ValueError, KeyError):
@@ -335,7 +335,7 @@ def _job(name: str, job: Row) -> Block:
     progress = job.get("progress") or {}
     seconds = progress.get("seconds")
     problems = progress.get("problems") or []
-    said = [
+    figures = [
         f"{key.replace('_', ' ')} {_value(value)}" for key, value in progress.items() if key not in _QUIET and value
     ]
     cells = [
@@ -343,7 +343,7 @@ def _job(name: str, job: Row) -> Block:
         when(job["finished_at"]) + ("" if seconds is None else f", took {number(seconds)} s"),
         f"{job['runs']:,}, {job['failures']:,} failed"
         + (f": {harmless(job['last_error'])}" if job["last_error"] else ""),
-        harmless(", ".join([*said, *map(str, problems)])) or "nothing to do",
+        harmless(", ".join([*figures, *map(str, problems)])) or "nothing to do",
     ]
     return row(cells, tone="critical" if job["last_error"] else "warning" if problems else "")
 

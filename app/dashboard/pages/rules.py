@@ -119,12 +119,12 @@ def _elsewhere(others: Sequence[OtherTrial]) -> list[str]:
         return []
     total = sum(other["fired"] for other in others)
     often = _times(total) if total else "never"
-    which = "the other run" if len(others) == 1 else f"the {len(others)} other newest runs"
+    where = "the other run" if len(others) == 1 else f"the {len(others)} other newest runs"
     named = ", ".join(f"`{other['run']}` {other['fired']:,}{_cut(other)}" for other in others)
     return [
-        f"Fired {often} in {which}: {named}."
+        f"Fired {often} in {where}: {named}."
         if total or any(other["cut"] for other in others)
-        else f"Never fired in {which}."
+        else f"Never fired in {where}."
     ]
 
 

@@ -126,12 +126,14 @@ def rules(config: CorrectionConfig) -> list[str]:
 
 
 def _measure(config: CorrectionConfig) -> str:
-    what = {"ratio": "ρ", "k2": "k2", "k3": "K3", "binary_kl": "binary KL", "prob_diff": "e^t − e^r"}[config.rs_measure]
+    measure = {"ratio": "ρ", "k2": "k2", "k3": "K3", "binary_kl": "binary KL", "prob_diff": "e^t − e^r"}[
+        config.rs_measure
+    ]
     of = {
-        "token": what,
-        "sequence": f"{what} of the sequence",
-        "geometric": f"mean {what} of the sequence",
-        "max": f"the most extreme {what} of the sequence",
+        "token": measure,
+        "sequence": f"{measure} of the sequence",
+        "geometric": f"mean {measure} of the sequence",
+        "max": f"the most extreme {measure} of the sequence",
     }
     if config.rs_measure == "ratio" and config.rs_level == "geometric":
         return "geometric ρ of the sequence"

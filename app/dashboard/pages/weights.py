@@ -133,9 +133,9 @@ def status_lines(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:
 
 def _aged(age: Age) -> Block:
     steps = f"the newest {age.steps:,} steps" if age.steps > 1 else "the newest step"
-    said = f"The tokens trained on in {steps} were sampled by {f'weights {age.words}' if age.oldest else 'the newest weights'}."
+    sentence = f"The tokens trained on in {steps} were sampled by {f'weights {age.words}' if age.oldest else 'the newest weights'}."
     waits = " The lag grew: batches wait between engine and trainer; bound how many." if age.grew else ""
-    return text(f"{said}{waits}", "warning" if age.grew else "")
+    return text(f"{sentence}{waits}", "warning" if age.grew else "")
 
 
 def _arriving(lanes: Sequence[Lane]) -> list[Block]:
@@ -173,10 +173,8 @@ def _newest(lanes: Sequence[Lane]) -> str:
 def _late(lane: Lane) -> str:
     if lane.behind is None or lane.newest_version is None:
         return f"{name_of(lane)} never reported its weight version: call `logprobe.collectors.weights.mark(version)` after the load"
-    what = "stopped updating" if lane.state == "stopped" else "lags behind"
-    return (
-        f"{name_of(lane)} {what} at version `{harmless(lane.newest_version)}`, {counted(lane.behind, 'version')} behind"
-    )
+    state = "stopped updating" if lane.state == "stopped" else "lags behind"
+    return f"{name_of(lane)} {state} at version `{harmless(lane.newest_version)}`, {counted(lane.behind, 'version')} behind"
 
 
 def _worst(lanes: Sequence[Lane]) -> str:
@@ -277,8 +275,8 @@ def _pause(lane: Lane) -> str:
 
 
 def _cache(lane: Lane) -> str:
-    said = [f"kept {lane.kept:,}×" if lane.kept else "", f"cleared {lane.cleared:,}×" if lane.cleared else ""]
-    return ", ".join(filter(None, said)) or "unknown"
+    counts = [f"kept {lane.kept:,}×" if lane.kept else "", f"cleared {lane.cleared:,}×" if lane.cleared else ""]
+    return ", ".join(filter(None, counts)) or "unknown"
 
 
 def _odd(lane: Lane) -> Iterator[str]:
@@ -330,12 +328,12 @@ class _Looking:
     sequences: Visible
     tokens: Visible
 
-    def once(self, what: str, steps: Visible, read: Callable[[], T]) -> T | None:
+    def once(self, name: str, steps: Visible, read: Callable[[], T]) -> T | None:
         """What `read` returns for these steps, as it was last worth computing; the last that is known while the service
         is away."""
         key: Hashable = (
             self.run.name,
-            what,
+            name,
             steps.first if not self.seen.whole else None,
             steps.last if not self.seen.whole else None,
         )

@@ -128,16 +128,16 @@ def is_new(wanted: Mapping[str, Any] | None, place: str) -> TypeGuard[Mapping[st
 
 
 @contextmanager
-def guarded(what: str) -> Iterator[None]:
+def guarded(panel: str) -> Iterator[None]:
     """The boundary of one panel: an unexpected error is logged, and one line here instead of a page that is gone."""
     try:
         yield
     except LogprobeError as error:
         st.error(str(error).partition("\n")[0])
     except Exception as error:
-        _LOGGER.exception("%s could not be drawn", what)
+        _LOGGER.exception("%s could not be drawn", panel)
         st.error(
-            f"The {what} could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details."
+            f"The {panel} could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details."
         )
 
 
