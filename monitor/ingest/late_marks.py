@@ -122,8 +122,8 @@ def resolve(
     unknown version.
 
     >>> spans, decisions = [{"start": 0, "end": 3, "version": "1"}], [{"end": 3, "at": 10, "last": 30}]
-    >>> found = resolve(spans, decisions, [{"moment": 15, "version": "2"}], np.array([12, 20, 30]))
-    >>> [(span["end"], span["version"]) for span in found["spans"]]
+    >>> resolved = resolve(spans, decisions, [{"moment": 15, "version": "2"}], np.array([12, 20, 30]))
+    >>> [(span["end"], span["version"]) for span in resolved["spans"]]
     [(1, '1'), (3, '2')]
     """
     count = decisions[-1]["end"]
