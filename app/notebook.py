@@ -41,7 +41,7 @@ def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Fig
     if snapshot.away_since is not None:
         raise ServiceUnavailableError(f"the service of {home} stopped responding; try again, or start it: logprobe up")
     if snapshot.view is None:
-        names = ", ".join(entry.name for entry in snapshot.runs or ()) or "none"
+        names = ", ".join(of_run.name for of_run in snapshot.runs or ()) or "none"
         raise StoreError(snapshot.problem or f"there is no run {run!r} in {home}; there are: {names}")
     return _figure(snapshot.view, DARK if dark else LIGHT)
 

@@ -66,7 +66,7 @@ def _row(fleet: Fleet, name: str, standing: Standing) -> dict[str, Any]:
 
 
 def _live(rows: pa.Table) -> int:
-    return sum(not entry.liveness.state.over for entry in runs_of(rows, datetime.now(UTC)))
+    return sum(not of_run.liveness.state.over for of_run in runs_of(rows, datetime.now(UTC)))
 
 
 def _standings(fleet: Fleet, *, without: str | None = None) -> dict[str, Standing]:

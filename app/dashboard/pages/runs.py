@@ -131,12 +131,12 @@ def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- it is 
         return
     with guarded("table of runs"):
         listing = listed([*(snapshot.runs or ()), *elsewhere.runs.values()], _asked())
-        local = [entry for entry in listing.shown if entry.name not in elsewhere.runs]
-        names = [entry.name for entry in local]
+        local = [of_run for of_run in listing.shown if of_run.name not in elsewhere.runs]
+        names = [of_run.name for of_run in local]
         glances = (
             read_once(
                 "glances",
-                tuple((entry.name, entry.revision, entry.news) for entry in local),
+                tuple((of_run.name, of_run.revision, of_run.news) for of_run in local),
                 lambda: queries.app_runs_glance(feed(), runs=names).to_pylist(),
             )
             if names
