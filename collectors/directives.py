@@ -89,8 +89,8 @@ class Directives:
         """
         if self.stopped:
             return None
-        place = bisect_right(self.entries, step, key=lambda entry: entry.from_step)
-        return self.entries[place - 1] if place else None
+        index = bisect_right(self.entries, step, key=lambda entry: entry.from_step)
+        return self.entries[index - 1] if index else None
 
     def issue(self, from_step: int, config: CorrectionConfig | None, reason: str) -> Self:
         """With one entry more. Entries that were to begin at `from_step` or later, and have not, are superseded."""

@@ -170,7 +170,7 @@ class _Watch:
         manager._handle_batch_output = watched  # noqa: SLF001 - SGLang's hooks do the same, and cannot await
 
     def _record(self, states: Sequence[tuple[int, Any]], batch: Any) -> None:
-        finished = [_of_batch(place, state, batch) for place, state in states]
+        finished = [_of_batch(index, state, batch) for index, state in states]
         recorder = self._started() if finished else None
         if recorder is not None:
             _write(recorder, finished)
@@ -189,30 +189,30 @@ class _Watch:
 
 
 def _ending(manager: Any, batch: Any) -> list[tuple[int, Any]]:
-    """(place, state) of the requests of a batch that end in it and asked for log-probs."""
+    """(index, state) of the requests of a batch that end in it and asked for log-probs."""
     reasons = getattr(batch, "finished_reasons", None) or []
     if getattr(batch, "output_token_logprobs_val", None) is None:
         return []
     states = [
-        (place, manager.rid_to_state.get(rid))
-        for place, (rid, why) in enumerate(zip(batch.rids, reasons, strict=True))
+        (index, manager.rid_to_state.get(rid))
+        for index, (rid, why) in enumerate(zip(batch.rids, reasons, strict=True))
         if why is not None
     ]
     return [
-        (place, state) for place, state in states if state is not None and getattr(state.obj, "return_logprob", False)
+        (index, state) for index, state in states if state is not None and getattr(state.obj, "return_logprob", False)
     ]
 
 
-def _of_batch(place: int, state: Any, batch: Any) -> Finished:
+def _of_batch(index: int, state: Any, batch: Any) -> Finished:
     """From the log-probs that the state has gathered over the whole request."""
     tokens = [int(token) for token in state.output_token_logprobs_idx]
     versions = getattr(batch, "weight_versions", None)
     return Finished(
-        name=str(batch.rids[place]),
+        name=str(batch.rids[index]),
         token_ids=tokens,
         logprobs=list(state.output_token_logprobs_val),
-        spans=_spans(None if versions is None else versions[place], len(tokens)),
-        finish_reason=_reason(batch.finished_reasons[place]),
-        prompt_length=int(batch.prompt_tokens[place]),
-        cached_tokens=int(batch.cached_tokens[place]),
+        spans=_spans(None if versions is None else versions[index], len(tokens)),
+        finish_reason=_reason(batch.finished_reasons[index]),
+        prompt_length=int(batch.prompt_tokens[index]),
+        cached_tokens=int(batch.cached_tokens[index]),
     )

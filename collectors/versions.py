@@ -115,17 +115,17 @@ class Timeline:
     def set(self, time: float, version: str | None) -> None:
         """From `time` (seconds since the epoch) on, until the next change, the weights are `version`."""
         with self._lock:
-            place = bisect_right(self._times, time)
-            self._times.insert(place, time)
-            self._versions.insert(place, version)
+            index = bisect_right(self._times, time)
+            self._times.insert(index, time)
+            self._versions.insert(index, version)
             if len(self._times) > _MOST_CHANGES:
                 del self._times[0], self._versions[0]
 
     def at(self, time: float) -> str | None:
         """The version at `time`, None where it is unknown."""
         with self._lock:
-            place = bisect_right(self._times, time)
-            return self._versions[place - 1] if place else None
+            index = bisect_right(self._times, time)
+            return self._versions[index - 1] if index else None
 
     def decisions(self, times: Sequence[float]) -> list[Decision]:
         """Which change decided the version of which tokens, steps as in `spans`; a change that is known later belongs

@@ -144,7 +144,7 @@ def ticks(low: float, high: float, *, least: float = 0.0) -> list[float]:
     rough = max((high - low) / _TICKS, least)
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
-    return [float(f"{step * place:.12g}") for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return [float(f"{step * index:.12g}") for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _path(line: Line, frame: _Frame) -> Markup:

@@ -169,7 +169,7 @@ class _Watch:
         self._generations += 1
         met = bool(os.environ.get("LOGPROBE_HOME")) and [len(names) for names in requests] == [len(samples)]
         unique = f"{os.getpid()}-{self._generations}-{self._trainer.accelerator.process_index}"
-        names = requests[0] if met else [f"ms-swift-{unique}-{place}" for place in range(len(samples))]
+        names = requests[0] if met else [f"ms-swift-{unique}-{index}" for index in range(len(samples))]
         groups = [f"{self._step}-{self._generations}-{sample.prompt_id}" for sample in samples]
         rewards = self._rewards(len(samples))
         start = 0

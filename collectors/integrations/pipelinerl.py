@@ -60,7 +60,7 @@ class _Progress:
     def names(self, count: int) -> list[str]:
         """Names for the next `count` sequences."""
         start, self.recorded = self.recorded, self.recorded + count
-        return [f"pipelinerl-{_rank()}-{self.step}-{place}" for place in range(start, start + count)]
+        return [f"pipelinerl-{_rank()}-{self.step}-{index}" for index in range(start, start + count)]
 
 
 _NOW: Final = _Progress()
@@ -192,7 +192,7 @@ def _trained(mask: list[bool], starts: list[int]) -> list[slice]:
     """
     slices = []
     for start, end in itertools.pairwise(starts):
-        places = [place for place in range(start, end) if mask[place]] or [start, start - 1]
+        places = [index for index in range(start, end) if mask[index]] or [start, start - 1]
         slices.append(slice(places[0], places[-1] + 1))
     return slices
 

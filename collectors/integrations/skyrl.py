@@ -158,7 +158,7 @@ def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) ->
     """A name per row: SkyRL drops the prompts' ids before its callback, and keeps where each prompt's rows begin and
     end."""
     names = [
-        f"{step}-{place}" for place, (start, end) in enumerate(boundaries or []) for _ in range(int(start), int(end))
+        f"{step}-{index}" for index, (start, end) in enumerate(boundaries or []) for _ in range(int(start), int(end))
     ]
     return names if len(names) == rows else None
 

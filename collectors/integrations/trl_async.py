@@ -126,11 +126,11 @@ class AsyncWatch:
         columns = {name: torch.full((len(rows), longest), _UNKNOWN) for name in _OURS[:-1]}
         columns[_REWARD] = torch.full((len(rows), longest), float("nan"))
         for rank, row in enumerate(rows):
-            for place, sample in enumerate(row.samples):
-                columns[_NAME][rank, place] = self._samples
-                columns[_GROUP][rank, place] = int(sample["group_id"])
-                *_, columns[_VERSION][rank, place] = self._sampled.pop(id(sample["input_ids"]), (_UNKNOWN,))
-                columns[_REWARD][rank, place] = float(sample["metrics"].get("reward", "nan"))
+            for index, sample in enumerate(row.samples):
+                columns[_NAME][rank, index] = self._samples
+                columns[_GROUP][rank, index] = int(sample["group_id"])
+                *_, columns[_VERSION][rank, index] = self._sampled.pop(id(sample["input_ids"]), (_UNKNOWN,))
+                columns[_REWARD][rank, index] = float(sample["metrics"].get("reward", "nan"))
                 self._samples += 1
         return batch | columns
 

@@ -249,7 +249,7 @@ class _Watch:
         before, self._before[trainer] = self._before.get(trainer, ()), ()
         if not before:
             return
-        keep = [place for place, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        keep = [index for index, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
         expected = _NEEDED[:-1] if _bypassed(trainer) else _NEEDED
         if self._lacks(before[0], expected, trainer, lost=len(keep)):
             return
@@ -265,8 +265,8 @@ class _Watch:
         }
         scores = _rows(data, "rm_scores", keep)
         rows["rewards"] = None if scores is None else [float(row.sum()) for row in scores]
-        step, tags = int(trainer.global_steps), [batch.tags[place] for place in keep]
-        rows["sample_ids"] = [str(batch.keys[place]) for place in keep]
+        step, tags = int(trainer.global_steps), [batch.tags[index] for index in keep]
+        rows["sample_ids"] = [str(batch.keys[index]) for index in keep]
         rows["prompt_ids"] = [name.rsplit("_", 2)[0] for name in rows["sample_ids"]]
         first, last = ([tag.get(name) for tag in tags] for name in ("min_global_steps", "max_global_steps"))
         self._record(trainer, step, _spans(first, last, len(keep)), rows)
@@ -398,7 +398,7 @@ def _rows(data: Any, name: str, keep: Sequence[int] | None = None) -> list[Any] 
     if name not in data.keys():  # noqa: SIM118 - a TensorDict is no dictionary
         return None
     rows = list(data[name].unbind())
-    return rows if keep is None else [rows[place] for place in keep]
+    return rows if keep is None else [rows[index] for index in keep]
 
 
 def _bypassed(trainer: Any) -> bool:

@@ -76,7 +76,7 @@ class Watch:
 
 
 def _named(framework: str, step: int, count: int, start: int = 0) -> list[str]:
-    return [f"{framework}-{step}-{place}" for place in range(start, start + count)]
+    return [f"{framework}-{step}-{index}" for index in range(start, start + count)]
 
 
 # --- OpenRLHF: one driver, a list of micro-batches; log-probs [batch, time - 1], of the token one further on ---
@@ -224,13 +224,13 @@ def rllm(module: ModuleType) -> None:
 def _rllm_batch(state: Any) -> None:
     batch, step = state.backend_batch, int(state.global_step)
     columns, padded = batch.batch, batch.non_tensor_batch.get("is_pad_step")
-    keep = [place for place in range(rows_of(columns)) if padded is None or not padded[place]]
+    keep = [index for index in range(rows_of(columns)) if padded is None or not padded[index]]
     if not _RLLM.has(columns, ("responses", "response_mask", "old_log_probs"), step, len(keep)):
         return
     rows: dict[str, Any] = {
         "token_ids": columns["responses"][keep],
         "mask": columns["response_mask"][keep],
-        "sample_ids": [f"rllm-{step}-{place}" for place in keep],
+        "sample_ids": [f"rllm-{step}-{index}" for index in keep],
     }
     names = {"trainer_logprobs": "old_log_probs", "rollout_logprobs": "rollout_log_probs", "advantages": "advantages"}
     for ours, theirs in names.items():

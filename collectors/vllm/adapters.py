@@ -158,7 +158,7 @@ class Adapters:
     @staticmethod
     def _end_of(adapter: _Adapter, identity: Identity) -> float:
         """When the newest load of `identity` was followed by another."""
-        places = [place for place, (_, asked) in enumerate(adapter.asked) if asked == identity]
+        places = [index for index, (_, asked) in enumerate(adapter.asked) if asked == identity]
         after = places[-1] + 1 if places else 0
         return adapter.asked[after][0] if after < len(adapter.asked) else _NEVER
 

@@ -159,7 +159,7 @@ class Adopter:
     def _read(self, table: pa.Table) -> Iterator[Read]:
         """The segments of a table in the order of its rows."""
         ids = table["segment_id"].to_pylist()
-        edges = [0, *(place for place in range(1, len(ids)) if ids[place] != ids[place - 1]), len(ids)]
+        edges = [0, *(index for index in range(1, len(ids)) if ids[index] != ids[index - 1]), len(ids)]
         for first, end in itertools.pairwise(edges):
             if end > first:
                 rows = table.slice(first, end - first)

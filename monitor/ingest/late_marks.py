@@ -155,7 +155,7 @@ def _as_recorded(
 
 
 def _runs(versions_N: NDArray[np.object_], count: int) -> list[dict[str, object]]:
-    starts = [place for place in range(count) if place == 0 or versions_N[place] != versions_N[place - 1]]
+    starts = [index for index in range(count) if index == 0 or versions_N[index] != versions_N[index - 1]]
     ends = [*starts[1:], count]
     return [{"start": start, "end": end, "version": versions_N[start]} for start, end in zip(starts, ends, strict=True)]
 

@@ -135,8 +135,8 @@ def fingerprint_of(model: Any) -> Fingerprint:
 def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
     for module, weights in sorted(model.loras.items()):
         for attribute, value in sorted(vars(weights).items()):
-            for place, tensor in enumerate(value if isinstance(value, list | tuple) else [value]):
-                name = f"{module}.{attribute}" + (f".{place}" if isinstance(value, list | tuple) else "")
+            for index, tensor in enumerate(value if isinstance(value, list | tuple) else [value]):
+                name = f"{module}.{attribute}" + (f".{index}" if isinstance(value, list | tuple) else "")
                 if torch_bridge.is_tensor(tensor):
                     dtype = str(tensor.dtype).removeprefix("torch.")
                     flat = np.ascontiguousarray(torch_bridge.view(tensor.cpu().contiguous()))
