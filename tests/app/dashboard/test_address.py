@@ -47,7 +47,9 @@ def test_what_the_browser_says_replaces_what_was_loaded() -> None:
 def test_what_the_server_puts_is_told_once() -> None:
     app = AppTest.from_function(_session)
     app.query_params["run"] = "a"
-    put = answers(app, ("put", ({"step": 12, "run": None, "pair": ""},)), ("current", ()), ("unsent", ()), ("unsent", ()))
+    put = answers(
+        app, ("put", ({"step": 12, "run": None, "pair": ""},)), ("current", ()), ("unsent", ()), ("unsent", ())
+    )
     assert put[1:] == [{"step": "12"}, {"number": 1, "state": {"step": "12", "run": ""}}, None]
     again = answers(app, ("put", ({"step": 12},)), ("unsent", ()), ("put", ({"step": 13},)), ("unsent", ()))
     assert again == [None, None, None, {"number": 2, "state": {"step": "13"}}]
