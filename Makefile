@@ -258,7 +258,7 @@ test-frameworks: $(FRAMEWORKS:%=test-%)
 $(FRAMEWORKS:%=test-%): test-%: .venv-%/.logprobe-ready
 	@.venv-$*/bin/python -m pytest --timeout=7200 tests/frameworks/$*_cases.py $(ARGS)
 
-# What each framework's tests have seen recorded (tests/frameworks/features.json, written by LOGPROBE_WRITE_TABLES=1), as the table of docs/frameworks.md.
+# What each framework's tests have seen recorded (tests/frameworks/features.json, written by LOGPROBE_WRITE_TABLES=1), as the table of tests/RESULTS.md.
 .PHONY: features
 features: dev
 	@PYTHONPATH=tests $(BIN)/python tests/frameworks/features.py

@@ -17,7 +17,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
 
 # Fault → what `/healthz` answers at once: 503 with these words, or 200 with none; or what a service says that does not start.
-# `make chaos` compares it with what is answered, and writes the table in docs/operating.md.
+# `make chaos` compares it with what is answered, and writes the table in tests/RESULTS.md.
 FAULTS = {
     "`logprobe.duckdb` removed or replaced by another one": "raw files that another store wrote",
     "An older `logprobe.duckdb` put back": "complete raw files that the store does not list",
@@ -64,7 +64,7 @@ def unwell(home: Path) -> str:
 
 
 def table() -> str:
-    """What ``/healthz`` answers to which fault, as docs/operating.md has it."""
+    """What ``/healthz`` answers to which fault, as tests/RESULTS.md has it."""
     rows = [f"| {fault} | {_status(fault)} | {f'… {words} …' if words else ''} |" for fault, words in FAULTS.items()]
     return "\n".join(["| fault | `/healthz` | sentence |", "|---|---|---|", *rows])
 

@@ -30,7 +30,7 @@ from logprobe.monitor.store.sql_files import migrations
 from logprobe.monitor.store.store import Store
 
 RELEASED: Final = Path(__file__).parents[1] / "data"
-PAGE: Final = Path(__file__).parents[2] / "docs" / "operating.md"
+PAGE: Final = Path(__file__).parents[1] / "RESULTS.md"
 _PRELOADED: Final = ("logprobe.app.processes.service", "logprobe.app.cli", "pyarrow.parquet", "chaos.operators")
 _WHOLE: Final = "SELECT sample_id FROM tokens WHERE run = ? GROUP BY ALL HAVING count(*) = 16"
 _SEQUENCES: Final = 4  # of a step: see `processes.record`
@@ -359,7 +359,7 @@ def one(name: str, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def write_table() -> None:
-    """Puts what ``/healthz`` answered into docs/operating.md."""
+    """Puts what ``/healthz`` answered into tests/RESULTS.md."""
     text = PAGE.read_text(encoding="utf-8")
     head = table().partition("\n")[0]
     before, _, rest = text.partition(head)

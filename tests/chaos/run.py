@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def _operators(names: list[str], number: int, seed: int) -> int:
-    """So many random scenarios of what operators do to a home, in turns; writes the table of docs/operating.md when all was as it says."""
+    """So many random scenarios of what operators do to a home, in turns; writes the table of tests/RESULTS.md when all was as it says."""
     print(f"operators: {number} scenarios from seed {seed}", flush=True)
     total: Counter[str] = Counter()
     for place in range(number):

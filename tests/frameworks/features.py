@@ -1,6 +1,6 @@
 """Which of a framework's data a test has seen recorded: counted in its home when it passed, and written down by `LOGPROBE_WRITE_TABLES=1`.
 
-`make features` makes the table in docs/frameworks.md of what was written down. A session in which every test of a file ran and passed
+`make features` makes the table in tests/RESULTS.md of what was written down. A session in which every test of a file ran and passed
 replaces what an earlier one has said of the framework; any other only adds to it.
 """
 
@@ -24,7 +24,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
 
 FILE: Final = Path(__file__).with_name("features.json")
-PAGE: Final = Path(__file__).parents[2] / "docs" / "frameworks.md"
+PAGE: Final = Path(__file__).parents[1] / "RESULTS.md"
 _BEGIN, _END = "<!-- features: made by the tests -->", "<!-- end of features -->"
 FEATURES: Final = {  # as SQL of the run's sequences
     "r": "bool_or(s.rollout_source IN ('received', 'joined'))",
