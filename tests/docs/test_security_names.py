@@ -1,17 +1,12 @@
-"""Every test that docs/security.md names as a proof exists, and every switch it names is one."""
+"""Every test that SECURITY.md names as a proof exists, and every switch that docs/security.md names is one."""
 
 import re
-from pathlib import Path
 
 from logprobe.app.parsers.command_line import build
 
 
-def page(repository: Path) -> str:
-    return (repository / "docs" / "security.md").read_text(encoding="utf-8")
-
-
 def test_every_boundary_names_a_test_that_exists(repository):
-    table = page(repository).partition("## Boundaries and their tests")[2]
+    table = (repository / "SECURITY.md").read_text(encoding="utf-8").partition("## Boundaries and their tests")[2]
     rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| boundary")]
     assert len(rows) >= 15
     for row in rows:
