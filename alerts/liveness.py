@@ -69,8 +69,8 @@ def judge(
         last_record: time of the newest step, training or rollout record; None when there is none yet.
         median_step_seconds: the usual time between steps of this run; None when fewer than two steps are known.
         writers: the run's collectors; a heartbeat counts as a sign that it is alive, though not as data.
-        spooled_at: when the newest of the records was written that wait in the spool, so that nobody knows what they
-            say; None: none has waited for long.
+        spooled_at: when the newest of the records was written that wait in the spool, so that what they say is
+            unknown; None: none has waited for long.
 
     Returns:
         ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every

@@ -155,14 +155,14 @@ def _recommended(bisection: Bisection) -> list[str]:
     limit, cheapest = bisection.enough, bisection.cheapest
     if bisection.within:
         return [
-            f"cheapest  none: the engine's part is within what such a set-up is reported to have (K3 up to {limit:g})"
+            f"cheapest  none: the engine's part is within what such a setup is reported to have (K3 up to {limit:g})"
         ]
     if cheapest is None:
         return []
     left = (
         ""
         if cheapest.verdict == "this is it"
-        else f"; leaves K3 {tables.cell(cheapest.k3)}, such a set-up has up to {limit:g}"
+        else f"; leaves K3 {tables.cell(cheapest.k3)}, such a setup has up to {limit:g}"
     )
     return [f"cheapest  {cheapest.knob} = {cheapest.setting}: {_price(cheapest)}{left}"]
 

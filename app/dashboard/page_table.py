@@ -81,16 +81,16 @@ PAGES: Final = (
         "",
         "o",
         "Overview",
-        "Do engine and trainer compute the same log-probability for the same token, and if not, since which step, "
-        "why, and what should you do? The banner is the verdict; tiles compare the latest values with what is usual "
-        "for this run.",
+        "Do engine and trainer compute the same log-probability for the same token, and if not, since which "
+        "step, why, and what should you do? The banner is the verdict; tiles compare the latest values with what "
+        "is usual for this run.",
         next={
             "diagnosis": "for evidence and fix",
             "actions": "for the effect of a correction",
         },
         parts={
             "Banner": "The latest diagnosis: since which step, K3 against the run's own baseline, the layer at fault, the cause "
-            "with its share of K3, and what to do. What is normal for this set-up needs no action.",
+            "with its share of K3, and what to do. What is normal for this setup needs no action.",
             "K3": "The size of the mismatch, mean(ρ − 1 − d) over the trained tokens: an estimate of the KL divergence "
             "between engine and trainer, in nats. 0 if they agree; about 1e-3 in dense bfloat16 models, 1e-2 in "
             "mixtures of experts.",
@@ -206,7 +206,7 @@ PAGES: Final = (
         "alerts",
         "a",
         "Alerts",
-        "Which rules fire now, who is handling them, and where did notifications go? Rules work without set-up; edit "
+        "Which rules fire now, who is handling them, and where did notifications go? Rules work without setup; edit "
         "one to see on which recorded steps it would have fired, before you save it.",
         next={
             "diagnosis": "for the cause",

@@ -36,8 +36,8 @@ _EVIDENCE: Final = {
 _LEAST: Final = 0.005  # of a share that is written as a whole per cent
 _UNCOUNTED: Final = ("nonfinite_logprobs", "missing_logprobs")  # tokens that are in no mean
 _INFORMATIONAL: Final = {
-    "as expected": "normal for this set-up",
-    "unknown set-up": "no set-up recorded to compare with",
+    "as expected": "normal for this setup",
+    "unknown set-up": "no setup recorded to compare with",
 }
 _WRONG: Final = ("growing", "critical")
 # Of a table of an experiment's arms.
@@ -111,8 +111,8 @@ def _beside_setup(k3: float, high: float | None) -> str:
     if high is None:
         return number(k3)
     if k3 <= high:
-        return f"{number(k3)}, normal for this set-up: at most {_limit(high)}"
-    return f"{number(k3)}, {number(k3 / high)}× the most that is normal for this set-up ({_limit(high)})"
+        return f"{number(k3)}, normal for this setup: at most {_limit(high)}"
+    return f"{number(k3)}, {number(k3 / high)}× the most that is normal for this setup ({_limit(high)})"
 
 
 def level_words(document: DiagnosisDocument) -> str:
@@ -161,8 +161,8 @@ def informational(finding: FindingDocument, document: DiagnosisDocument) -> str:
     """Why an informational finding asks for nothing: only noise whose level was compared with a recorded setup is
     normal for it.
 
-    >>> informational({"cause": "low_precision"}, {"level": {"status": "unknown set-up"}})
-    'no set-up recorded to compare with'
+    >>> informational({"cause": "low_precision"}, {"level": {"status": "as expected"}})
+    'normal for this setup'
     """
     if kind_of(finding["cause"]) != "noise":
         return "needs no action"

@@ -305,7 +305,7 @@ class Recorder:
 
         Args:
             step: optimizer step.
-            folder: where they are, absolute where it is read in another folder; None: nobody knows.
+            folder: where they are, absolute where it is read in another folder; None: unknown.
             deleted: this checkpoint is there no longer.
 
         Returns:

@@ -32,7 +32,7 @@ class Expectation:
     @property
     def words(self) -> str:
         """As it is proposed."""
-        of = " of the same set-up" if self.same_setup else ""
+        of = " of the same setup" if self.same_setup else ""
         return f"run {self.run}{of} had K3 {self.k3:.2g} (median of its first {self.steps} steps)"
 
 

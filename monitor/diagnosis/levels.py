@@ -16,9 +16,9 @@ from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, SLIGHT, Evide
 from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
 from logprobe.monitor.diagnosis.result import GROWS, REMEMBERED_RUNS, Level, LevelStatus, Remembered
 
-ABOVE: Final = 3.0  # times the upper end of what is expected: reports of one set-up differ by less
-FAR_ABOVE: Final = 10.0  # times: no set-up of this kind is reported there
-DENSE: Final = 2e-3  # K3: upper end of dense bf16, the most usual set-up
+ABOVE: Final = 3.0  # times the upper end of what is expected: reports of one setup differ by less
+FAR_ABOVE: Final = 10.0  # times: no setup of this kind is reported there
+DENSE: Final = 2e-3  # K3: upper end of dense bf16, the most usual setup
 _ON_GRID: Final = 0.9  # of the differences between tokens of one context; by chance 1 in 200 is
 _FEWEST: Final = 200  # tokens
 
@@ -287,11 +287,11 @@ def in_words(level: Level | None) -> str:
     if level.remembered is not None and level.source == level.remembered.words:
         return f"K3 of {k3} is {level.status}: {level.source}"
     if level.status == "unknown set-up":
-        return f"no set-up recorded: {k3} is {_among(level.numerics)}; record the configuration, or compare with a run"
+        return f"no setup recorded: {k3} is {_among(level.numerics)}; record the configuration, or compare with a run"
     low, high = (round_number(end) for end in (level.low or 0.0, level.high or 0.0))
     if level.status == "as expected":
-        return f"K3 is what this set-up has ({low} to {high})"
-    return f"K3 of {k3} is {level.status} what such a set-up is reported to have ({low} to {high})"
+        return f"K3 is what this setup has ({low} to {high})"
+    return f"K3 of {k3} is {level.status} what such a setup is reported to have ({low} to {high})"
 
 
 def _among(k3: float) -> str:
@@ -300,7 +300,7 @@ def _among(k3: float) -> str:
         return f"usual for dense bf16 (at most {round_number(DENSE)}), high for float32"
     if k3 * ABOVE <= BEYOND:
         return f"high for dense bf16 (at most {round_number(DENSE)}), usual for experts or fp8"
-    return f"more than is reported of any set-up (at most {round_number(BEYOND / ABOVE)})"
+    return f"more than is reported of any setup (at most {round_number(BEYOND / ABOVE)})"
 
 
 def round_number(value: float) -> str:

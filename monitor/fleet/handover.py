@@ -263,7 +263,7 @@ def _take_back(store: Store, document: Mapping[str, Any], now: datetime) -> dict
 
 
 def _forward(store: Store, _: Mapping[str, Any], __: datetime) -> dict[str, Any]:
-    """``{}`` → what `Forwarder.run_once` says: what waits goes on now, also where no service runs."""
+    """``{}`` → what `Forwarder.run_once` says: forwards now what waits, also where no service runs."""
     return Forwarder(store).run_once()
 
 

@@ -39,7 +39,7 @@ class TakenOver(TypedDict):
     """A run of a lost service. `segments`: put into the new one's spool, None: none were needed; `missing`: numbers
     between them without a copy.
 
-    `to` None: nobody has it now, for the reason that `problem` says.
+    `to` None: no service has it now, for the reason that `problem` says.
     """
 
     run: str

@@ -1,5 +1,5 @@
-"""Where runs of a fleet are, for relays: every service says it of every run, as the table says, so that nobody has to
-tell the nodes.
+"""Where runs of a fleet are, for relays: every service says it of every run, as the table says, so that nodes
+need no settings for it.
 
 A process that receives from relays knows its fleet by ``LOGPROBE_FLEET``.
 """

@@ -218,8 +218,7 @@ class _Reader(flight.ServerMiddleware):  # type: ignore[misc]
 
 
 class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets no call through without a token, and none but reads. Who called is known only to the audit's `nobody
-    known`."""
+    """Lets no call through without a token, and none but reads. The audit does not know who called."""
 
     def __init__(self, token: str | None, some: Callable[[], Writers], observations: Observations) -> None:
         super().__init__()

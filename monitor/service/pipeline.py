@@ -207,7 +207,7 @@ def backlog(home: Home) -> Backlog:
 
 
 def note_spooled(store: Store, waiting: Backlog, now: datetime) -> int:
-    """Keeps in the store of which runs records wait for too long, so that whoever reads a judgement knows; → how many.
+    """Keeps in the store of which runs records wait for too long, so that readers of a judgement know; → how many.
     Raises `StoreError`."""
     rows = [
         (run, now - timedelta(seconds=oldest), now - timedelta(seconds=waiting["newest_seconds"][run]))

@@ -140,10 +140,10 @@ def test_an_earlier_run_of_the_same_setup_is_proposed(home: Path) -> None:
     assert found is not None
     assert (found.run, found.steps, found.same_setup) == ("first", 6, True)
     assert found.k3 == pytest.approx(0.02**2 / 2, rel=0.3)
-    assert "run first of the same set-up had K3" in found.words
+    assert "run first of the same setup had K3" in found.words
     assert named is not None
     assert (named.run, named.same_setup) == ("other", False)
-    assert "run first of the same set-up had K3" in command(home, RUN)[1]
+    assert "run first of the same setup had K3" in command(home, RUN)[1]
     command(home, RUN, "low_precision", "--because", "as before", "--like", "first")
     (entry,) = json.loads(command(home, RUN, "--json")[1])["accepted"]
     assert entry["up_to"] == pytest.approx(2 * found.k3)

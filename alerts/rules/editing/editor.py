@@ -47,7 +47,7 @@ class Layer(NamedTuple):
 
 
 class ListedRule(TypedDict):
-    """A rule for a list. `special`: another one is in force for the run. `below`: what files say below the entry;
+    """A rule for a list. `special`: another one applies to the run. `below`: what files say below the entry;
     `own`: it is the editor's."""
 
     name: str

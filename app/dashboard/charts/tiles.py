@@ -22,7 +22,7 @@ _SPARK_STEPS: Final = 60  # points of a sparkline
 _USUAL_LATENESS: Final = 5  # steps
 _SAME = 0.005  # relative: smaller changes are not worth a number
 _DECADE = 10.0
-_MULTIPLE: Final = "as the verdict has it: by the run's own baseline, or by what is normal for its set-up"
+_MULTIPLE: Final = "as the verdict has it: by the run's own baseline, or by what is normal for its setup"
 
 
 def tiles_of(

@@ -150,7 +150,7 @@ def _named(finding: FindingDocument | None) -> str:
 def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
     """What else is credible, in words: why it is harmless, accepted, or worth a look; none of it decides anything
     here."""
-    notes: dict[str, list[str]] = {"normal for this set-up": [], "accepted": [], "also found": []}  # in this order
+    notes: dict[str, list[str]] = {"normal for this setup": [], "accepted": [], "also found": []}  # in this order
     first = leading(document)
     for finding in document["findings"]:
         name = _named(finding)

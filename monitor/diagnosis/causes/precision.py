@@ -108,10 +108,10 @@ def _declared_dtype(evidence: Evidence) -> Sign | None:
 def _range(evidence: Evidence, k3: float) -> str:
     traits = traits_of(evidence)
     if traits.nothing:
-        return "for which no set-up is recorded"
+        return "for which no setup is recorded"
     low, high, _ = expected(traits)
     usual = f"{round_number(low)} to {round_number(high)}"
-    return f"{'normal' if k3 <= high else 'above what is normal'} for this set-up: {usual}"
+    return f"{'normal' if k3 <= high else 'above what is normal'} for this setup: {usual}"
 
 
 def _engine_grid(evidence: Evidence) -> Sign | None:
@@ -215,7 +215,7 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
         return None
     return Sign(
         # A constant lag looks the same where versions are unknown; experts, another head or a trainer in train mode
-        # where the set-up is.
+        # where the setup is.
         LIKELY + _ELIMINATED if evidence.versions_known and wide else POSSIBLE,
         _share(k3, evidence),
         {
@@ -225,7 +225,7 @@ def _undeclared_quantization(evidence: Evidence, k3: float) -> Sign | None:
             "calibration_z": evidence.gap.ratio.z,
         },
         f"Noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow, and "
-        + ("neither side's logits are 16-bit numbers" if wide else "it is more than such a set-up makes")
+        + ("neither side's logits are 16-bit numbers" if wide else "it is more than such a setup makes")
         + ": weights or cache of the engine have fewer bits (inferred from the numbers).",
         since_step=evidence.start,
     )

@@ -104,7 +104,7 @@ class _Memory:
     growing: _Latch = field(default_factory=_Latch)
     critical: _Latch = field(default_factory=_Latch)
     since: int | None = None
-    band: float | None = None  # upper end, of the set-up
+    band: float | None = None  # upper end, of the setup
     configs: int = 0  # that the band is of
     setup: str | None = None  # of the engines
     baselines: dict[str, float] = field(default_factory=dict)  # of setups before this one

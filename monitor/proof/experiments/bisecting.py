@@ -133,7 +133,7 @@ class Bisection:
     smallest_set: tuple[str, ...]
     parity: bool
     floor: float = FLOOR
-    level: float | None = None  # K3 up to which other set-ups of this kind are reported; None: not known
+    level: float | None = None  # K3 up to which other setups of this kind are reported; None: not known
     cost: Cost = UNMEASURED
     residual: Mapping[Side, str] = field(default_factory=dict)
     layers: Mapping[Side, tuple[tuple[str, float], ...]] = field(default_factory=dict)

@@ -81,7 +81,7 @@ def test_a_finding_is_accepted_with_the_limit_that_another_run_suggests() -> Non
     earlier = Expectation("last-week", 1.1e-3, 200, same_setup=True)
     (line,) = lines(NOISY, "inference path", Acceptances(expected=earlier, blocked=""))
     assert line["actions"][0]["fields"][1]["value"] == "0.0022"
-    assert "run last-week of the same set-up had K3 0.0011" in line["actions"][0]["words"]
+    assert "run last-week of the same setup had K3 0.0011" in line["actions"][0]["words"]
     (line,) = lines(NOISY, "inference path", Acceptances(blocked="read only"))
     assert line["actions"][0]["disabled"] == "read only"
 

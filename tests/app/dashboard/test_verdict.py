@@ -72,8 +72,8 @@ def test_the_banner_answers_in_order() -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("as expected", "normal for this set-up"),
-        ("unknown set-up", "no set-up recorded to compare with"),
+        ("as expected", "normal for this setup"),
+        ("unknown set-up", "no setup recorded to compare with"),
         ("not measured", "not known whether normal"),
     ],
 )
@@ -140,14 +140,14 @@ def first(cause: str) -> dict[str, str]:
 # verdict, layer and findings of a diagnosis and its advice → cause, layer and advice in the banner; what is shown beside it.
 BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, str, str], dict[str, str]]] = [
     ("healthy", "none", [], NOT_NEEDED, ("", "", ""), {}),
-    ("healthy", "inference_path", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this set-up": "low precision"}),
+    ("healthy", "inference_path", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this setup": "low precision"}),
     ("healthy", "none", [LIVED_WITH], NOT_NEEDED, ("", "", ""), {"accepted": "low precision (bf16 by choice)"}),
     ("healthy", "inference_path", [LESSER], first("batch_variance"), ("", "", ""), {"also found": "batch variance"}),
     ("growing", "objective", [GREW], ENABLE, ("late growth", "objective", "switch one on"), {}),
     ("growing", "inference_path", [CACHE, GREW], first("stale_prefix_cache"), ("stale prefix cache", "inference path", "do not"), {"also found": "late growth"}),
     ("growing", "unknown", [], first("what is unknown"), ("", "unknown", "do not"), {}),
-    ("critical", "objective", [GREW, ROUNDING], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this set-up": "low precision"}),
-    ("critical", "inference_path", [ROUNDING, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this set-up": "low precision"}),
+    ("critical", "objective", [GREW, ROUNDING], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this setup": "low precision"}),
+    ("critical", "inference_path", [ROUNDING, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"normal for this setup": "low precision"}),
     ("critical", "inference_path", [LESSER, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "batch variance"}),
     ("critical", "inference_path", [LIVED_WITH, GREW], ENABLE, ("late growth", "objective", "switch one on"), {"accepted": "low precision (bf16 by choice)"}),
     ("critical", "semantic", [GREW, CACHE, RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth, stale prefix cache"}),
@@ -159,9 +159,9 @@ BANNERS: list[tuple[str, str, list[dict[str, Any]], dict[str, str], tuple[str, s
     ("growing", "objective", [SHAPE, SOME], ENABLE, ("late growth", "objective", "switch one on"), {"also found": "staleness (20% of K3)"}),
     ("growing", "objective", [SHAPE, {**LAG, "urgency": "informational"}], ENABLE, ("late growth", "objective", "switch one on"), {"needs no action": "staleness"}),
     ("critical", "semantic", [RAW, SHAPE, LAG], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {"also found": "late growth (0% of K3), staleness (100% of K3)"}),
-    ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"normal for this set-up": "low precision"}),
+    ("critical", "unknown", [ROUNDING], first("what is unknown"), ("", "unknown", "do not"), {"normal for this setup": "low precision"}),
     ("calibrating", "semantic", [RAW], first("raw_logprobs"), ("raw logprobs", "semantic", "do not"), {}),
-    ("calibrating", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this set-up": "low precision"}),
+    ("calibrating", "none", [ROUNDING], NOT_NEEDED, ("", "", ""), {"normal for this setup": "low precision"}),
     ("no_data", "semantic", [finding("missing_logprobs", "semantic", vetoes=True)], first("missing_logprobs"), ("missing logprobs", "semantic", "do not"), {}),
 ]  # fmt: skip
 
@@ -180,7 +180,7 @@ def test_the_banner_never_contradicts_itself(
     assert bool(remedies.get("correction")) == bool(expected[2])
     assert {
         name: facts[name]
-        for name in ("normal for this set-up", "needs no action", "accepted", "also found")
+        for name in ("normal for this setup", "needs no action", "accepted", "also found")
         if name in facts
     } == beside
     if "do not switch one on: fix" in remedies.get("correction", "") and cause:
@@ -224,12 +224,12 @@ def test_while_a_correction_is_on_the_banner_leads_to_its_effect() -> None:
     assert links(on, None)[3]["path"] == "actions"
 
 
-# What the verdict is about, what has grown, and the level of the set-up → how large K3 is said to be.
+# What the verdict is about, what has grown, and the level of the setup → how large K3 is said to be.
 EXTENTS: list[tuple[str, Growth, dict[str, Any] | None, str]] = [
     ("critical", Growth("critical", baseline=6.1e-4, ratio=238.0), {"k3": 0.145, "expected": {"high": 2e-3}}, "238× its baseline of 6.10e-4"),
-    ("critical", Growth("healthy", baseline=0.016, ratio=0.752), {"k3": 0.014, "expected": {"high": 1e-5}}, "0.014, 1,400× the most that is normal for this set-up (1e-5)"),
+    ("critical", Growth("healthy", baseline=0.016, ratio=0.752), {"k3": 0.014, "expected": {"high": 1e-5}}, "0.014, 1,400× the most that is normal for this setup (1e-5)"),
     ("critical", Growth("calibrating"), {"k3": 0.014, "expected": {"high": None}}, "0.014"),
-    ("critical", Growth("healthy", baseline=1e-3, ratio=1.0), {"k3": 1e-3, "expected": {"high": 2e-3}}, "0.001, normal for this set-up: at most 0.002"),
+    ("critical", Growth("healthy", baseline=1e-3, ratio=1.0), {"k3": 1e-3, "expected": {"high": 2e-3}}, "0.001, normal for this setup: at most 0.002"),
     ("critical", Growth("healthy", baseline=0.016, ratio=0.752), None, "0.752× its baseline of 0.016"),  # of an earlier version
     ("healthy", Growth("healthy", baseline=1e-5, ratio=1.0), {"k3": 8e-13, "expected": {"high": 1e-5}}, "below 1e-5, too small to matter"),
     ("healthy", Growth("healthy", baseline=1e-3, ratio=1.1), {"k3": 1e-3, "expected": {"high": 2e-3}}, "1.1× its baseline of 0.001"),

@@ -81,7 +81,7 @@ def test_too_few_tokens_are_unknown_and_not_normal() -> None:
     assert (
         several.level.status == "unknown set-up"
     )  # quarters of such a run are too short for a level, all of it is not
-    assert "no set-up recorded" in several.correction.why
+    assert "no setup recorded" in several.correction.why
 
 
 def test_only_old_tokens_are_no_level() -> None:
@@ -92,14 +92,14 @@ def test_only_old_tokens_are_no_level() -> None:
     assert found.level is not None
     assert found.level.status == "not measured"
     assert found.layer == "unknown"
-    assert "is what this set-up has" not in found.correction.why
+    assert "is what this setup has" not in found.correction.why
 
 
 @pytest.mark.parametrize(("level", "words"), [(1.2e-2, "high for dense bf16"), (8e-4, "usual for dense bf16")])
 def test_a_level_without_a_set_up_is_not_claimed_to_be_normal(level: float, words: str) -> None:
     found = conclude(rollouts(Run(steps=210, noise=Noise(level))).evidence())
     assert (found.verdict, found.correction.advice) == ("healthy", "not_needed")
-    assert "no set-up recorded" in found.correction.why
+    assert "no setup recorded" in found.correction.why
     assert words in found.correction.why
     assert "record the configuration, or compare with a run" in found.correction.why
     assert all("normal" not in finding.explanation for finding in found.findings)
@@ -128,7 +128,7 @@ def test_a_trainer_with_dropout_is_named_by_what_varies() -> None:
 
 
 def test_much_dropout_is_no_other_model() -> None:
-    """K3 is beyond every set-up, but a model computes one token the same each time."""
+    """K3 is beyond every setup, but a model computes one token the same each time."""
 
     def dropout(columns: Columns) -> None:
         columns.t[:] = columns.t + drift(1.2, columns.t.shape) * (columns.t < -0.1)

@@ -1,4 +1,4 @@
-"""Eight ordinary situations, each with and without what is known of the set-up and with and without raw tokens.
+"""Eight ordinary situations, each with and without what is known of the setup and with and without raw tokens.
 
 Noise on logits with E[ρ] = 1, so that certain tokens vary less; K3 is that of the whole run unless growth is said.
 """

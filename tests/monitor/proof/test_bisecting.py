@@ -199,7 +199,7 @@ def test_the_cheapest_of_the_settings_that_do_it_alone_is_recommended():
     ("level", "cheapest", "within"),
     [
         (None, "max_num_seqs = 1", False),  # the only one that is enough
-        (1e-3, "kv_cache_dtype = auto", False),  # leaves 2e-4, which such a set-up has, and costs less
+        (1e-3, "kv_cache_dtype = auto", False),  # leaves 2e-4, which such a setup has, and costs less
         (1e-5, "max_num_seqs = 1", False),
         (0.9, None, True),
     ],
@@ -220,7 +220,7 @@ def test_the_cheapest_setting_need_only_reach_what_such_a_set_up_is_reported_to_
     found = replace(found, level=level)
     assert (found.document()["cheapest"], found.document()["within_level"]) == (cheapest, within)
     line = next((line for line in text(found).splitlines() if line.startswith("cheapest")), "")
-    assert ("within what such a set-up" in line, "leaves K3 0.0002" in line) == (within, level == 1e-3)
+    assert ("within what such a setup" in line, "leaves K3 0.0002" in line) == (within, level == 1e-3)
 
 
 def test_several_steps_are_one_table_with_a_row_each():
