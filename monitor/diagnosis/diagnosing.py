@@ -13,7 +13,7 @@ from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.decomposition import Decomposition, decomposed
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.gather import gather
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, log_mean
 from logprobe.monitor.diagnosis.levels import in_words, level_of
 from logprobe.monitor.diagnosis.named import with_settings
 from logprobe.monitor.diagnosis.proven import latest, with_experiment
@@ -57,11 +57,15 @@ def diagnose(
 
 def conclude(evidence: Evidence, accepted: Sequence[Acceptance] = ()) -> Diagnosis:
     """The diagnosis that follows from evidence, and from what people have accepted. Pure."""
-    found = _explained(evidence)
-    semantic = {each.finding.cause: each.fraction for each in found if each.finding.layer == "semantic"}
-    shares, unexplained = shares_of(evidence, [each.finding for each in found], semantic)
+    explanations = _explained(evidence)
+    semantic = {
+        explanation.finding.cause: explanation.fraction
+        for explanation in explanations
+        if explanation.finding.layer == "semantic"
+    }
+    shares, unexplained = shares_of(evidence, [explanation.finding for explanation in explanations], semantic)
     level = level_of(evidence)
-    findings = weighed(_ordered(found), shares, level, accepted, trend=evidence.growth.verdict)
+    findings = weighed(_ordered(explanations), shares, level, accepted, trend=evidence.growth.verdict)
     findings = _qualified(_without_symptoms(sorted(findings, key=_rank)))
     why = decomposed(evidence)
     layer = _layer(evidence, findings, level)
@@ -132,17 +136,17 @@ class _Explained:
 
 def _explained(evidence: Evidence) -> list[_Explained]:
     """All findings in the order in which they are explained."""
-    found: list[_Explained] = []
+    explanations: list[_Explained] = []
     for layer in LAYERS:
         while not evidence.hidden and (best := _strongest(evidence, layer)) is not None:
             left = BY_NAME[best.cause].without(evidence, best)
-            found.append(_Explained(best, _fraction(evidence, left, best)))
+            explanations.append(_Explained(best, _fraction(evidence, left, best)))
             evidence = left
-    return found
+    return explanations
 
 
-def _ordered(found: Sequence[_Explained]) -> list[Finding]:
-    return sorted((each.finding for each in found), key=lambda finding: -finding.weight)
+def _ordered(explanations: Sequence[_Explained]) -> list[Finding]:
+    return sorted((explanation.finding for explanation in explanations), key=lambda finding: -finding.weight)
 
 
 def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
@@ -152,7 +156,7 @@ def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
         return 1.0
     if finding.cause == "miscalibrated_logprobs":
         deviation, k3 = finding.evidence["ratio_deviation"], finding.evidence["k3_kl"]
-        return float(min(max((deviation - math.log1p(max(deviation, -0.99))) / k3, 0.0), 1.0))
+        return float(min(max((deviation - log_mean(deviation)) / k3, 0.0), 1.0))
     if before.tokens is None or not len(before.tokens):
         return finding.effect if after.scaled and not before.scaled else 0.0
     if after.tokens is before.tokens or after.tokens is None:
@@ -166,9 +170,11 @@ def _fraction(before: Evidence, after: Evidence, finding: Finding) -> float:
 
 def _strongest(evidence: Evidence, layer: Layer) -> Finding | None:
     causes = (cause for cause in CAUSES if cause.layer == layer and cause.name not in evidence.explained)
-    found = [finding for finding in (cause.find(evidence) for cause in causes) if finding is not None]
+    findings = [finding for finding in (cause.find(evidence) for cause in causes) if finding is not None]
     # What differs between requests of one step is no matter of time: it comes before what changed from step to step.
-    return max(found, key=lambda finding: (BY_NAME[finding.cause].contrast is not None, finding.weight), default=None)
+    return max(
+        findings, key=lambda finding: (BY_NAME[finding.cause].contrast is not None, finding.weight), default=None
+    )
 
 
 def _deciding(findings: Sequence[Finding]) -> list[Finding]:
@@ -197,9 +203,9 @@ def _unexplained(evidence: Evidence, findings: Sequence[Finding], level: Level |
     """Whether there is too little to tell, or something is off that no rule has a name for."""
     gap = evidence.gap
     off = abs(gap.ratio.z) > SIGNIFICANT and abs(gap.ratio.value) > gap.k3 > SLIGHT
-    known = any((f.confidence >= CREDIBLE and f.layer != "objective") or f.accepted is not None for f in findings)
+    named = any((f.confidence >= CREDIBLE and f.layer != "objective") or f.accepted is not None for f in findings)
     status = "" if level is None else level.status
-    high = status == "not measured" or (status in {"above", "far above"} and not known)
+    high = status == "not measured" or (status in {"above", "far above"} and not named)
     return gap.n < _FEWEST or high or off or (evidence.growth.verdict in GROWS and not _lived_with(findings))
 
 

@@ -16,7 +16,7 @@ from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LI
 from logprobe.monitor.diagnosis.causes.scale import LEANING, gap_today, one_sign, scale_of
 from logprobe.monitor.diagnosis.evidence.change_points import shifted_since
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, off_one, residual
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, log_mean, off_one, residual
 from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of
 from logprobe.monitor.diagnosis.result import Finding
 
@@ -258,7 +258,7 @@ def _surely(lower: float, count: int) -> bool:
 
 def _shifted(tokens: Tokens) -> bool:
     """Whether the log-ratios as a whole are lower by what E[ρ] lacks, rather than a few of them by much."""
-    return float(np.median(tokens.d)) < math.log1p(max(tokens.ratio.value, -0.99)) / 2 < 0
+    return float(np.median(tokens.d)) < log_mean(tokens.ratio.value) / 2 < 0
 
 
 def _loses_mass(evidence: Evidence) -> bool:
@@ -312,7 +312,7 @@ def without_offset(evidence: Evidence, _finding: Finding) -> Evidence:
     tokens = evidence.tokens
     if tokens is None or not len(tokens):
         return evidence.left("miscalibrated_logprobs")
-    offset = math.log1p(max(tokens.ratio.value, -0.99))
+    offset = log_mean(tokens.ratio.value)
     return evidence.left("miscalibrated_logprobs", tokens=tokens.with_d(tokens.d - offset))
 
 

@@ -35,7 +35,8 @@ _SHARPER: Final = 0.95  # share of likely tokens that one side makes still likel
 _LIKELY_TOKEN: Final = 0.6  # probability from which one other token has nearly all the rest
 _FEWEST_LIKELY: Final = 50  # of those
 _LOWEST: Final = 0.02  # quantile of their ratios of logits, which keeps single odd tokens out
-_TINY: Final = 1e-5  # log-ratios below are float32 rounding
+_TINY: Final = 1e-5  # log-ratios and log-probs below are float32 rounding
+_TINIER: Final = _TINY / 10  # likewise, of the side that is nearer to 0
 _CONCERNED: Final = 0.1  # of the tokens: a renormalisation moves nearly all
 _FEWEST: Final = 200  # tokens of a slope
 _BENDS: Final = 1.5  # times Var(d)/Var(r): noise on r bends the slope by 1 of it
@@ -168,7 +169,7 @@ def _bounded_scale(tokens: Tokens) -> tuple[float, float] | None:
     the 2nd percentile keeps single odd tokens out.
     """
     for soft_N, sharp_N, inverse in ((tokens.r, tokens.t, False), (tokens.t, tokens.r, True)):
-        likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINY / 10)
+        likely = (np.exp(soft_N) > _LIKELY_TOKEN) & (soft_N < -_TINY) & (sharp_N < -_TINIER)
         soft, sharp = soft_N[likely], sharp_N[likely]
         if len(soft) >= _FEWEST_LIKELY and np.mean(sharp > soft) >= _SHARPER:
             beta = float(np.quantile(logit(sharp) / logit(soft), _LOWEST))

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, Evidence, Series
+from logprobe.monitor.diagnosis.evidence.evidence import LEAST, ROUNDING, Evidence, Series
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, from_sums
 from logprobe.monitor.diagnosis.evidence.once import once
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
@@ -21,17 +21,21 @@ _CLUSTERED: Final = (
     2 * _SIDE
 )  # steps from which on errors are clustered by step: what moves a whole step moves all of its sequences
 _CLEARER: Final = 1.3  # times the standard errors, before a rise that ended is preferred to one that lasts
-_WINDOWS: Final = 64
+_WINDOWS: Final = 64  # between whose ends a change is looked for: finer ones cost the square and tell no more
 _ABRUPT: Final = 3  # steps in which a jump is over
 _QUIET: Final = 20  # steps of normal before a late change
-_AFTER: Final = 5
-_POINTS: Final = 250
+_AFTER: Final = 5  # steps or blocks, of which there is a median and an error
+_POINTS: Final = 250  # of a curve that shapes are fitted to
 TOLD: Final = 1.0  # log-likelihood ratio from which one of two shapes is the better one
 _RISING: Final = 10  # steps of a rise from which its shape is told
 _STARTS: Final = 60  # tried
-_POWERS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
+_POWERS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)  # of the updates missed: K3 grows by at most their square
+_LEVELS_OFF: Final = (1.0, 0.75, 0.5)  # of what follows its start: where a drift ends
 _SIZES: Final = tuple(np.geomspace(3e-2, 1e3, 37).tolist())  # of what one missed update adds, over the noise
-_LENGTHS: Final = (0, 1, 2, 3, 6, 10, 16, 25, 40, 64, 100, 160)
+_LENGTHS: Final = (0, 1, 2, 3, 6, 10, 16, 25, 40, 64, 100, 160)  # points of a rise, each about 1.6 times the one before
+# Correlation from one value to the next, at most: nearer to 1 a short series would tell nothing.
+_MEMORY: Final = 0.9  # of what is new in a value
+_MEMORY_OF_ERROR: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +116,9 @@ def shifted_since(series: Series, sign: float) -> int | None:
     names = ("n", "ratio_m1", "c_nn", "c_qq", "c_qn", "compared")
     signs = np.array([1, sign, 1, 1, sign, 1])
     sums = np.nan_to_num(np.stack([series[name].astype(np.float64) for name in names], axis=1)) * signs
-    found = _split(series.step, sums)
-    if found is not None and found.until is None:
-        return found.step
+    split = _split(series.step, sums)
+    if split is not None and split.until is None:
+        return split.step
     return int(series.step[0]) if len(series) else None
 
 
@@ -196,10 +200,10 @@ def bend(series: Series) -> Bend | None:
 
 
 def _bend(steps: NDArray[np.int64], y: Floats) -> Bend | None:
-    found = [(*_best_start(y, length), length) for length in _LENGTHS if len(y) - length > _QUIET + _AFTER]
-    if not found:
+    starts = [(*_best_start(y, length), length) for length in _LENGTHS if len(y) - length > _QUIET + _AFTER]
+    if not starts:
         return None
-    _, start, length = min(found)
+    _, start, length = min(starts)
     rise, z = _rise(y[:start], y[start + length // 2 :])
     if z < SIGNIFICANT or rise < math.log(2):
         return None
@@ -211,10 +215,10 @@ def stays_level(evidence: Evidence) -> bool:
     """Whether K3 of tokens of one lag jumped once and has not moved since: what never arrives falls behind further with
     every update."""
     steps, y = _own_logs(evidence)
-    found = _bend(steps, y)
-    if found is None or not found.abrupt:
+    jump = _bend(steps, y)
+    if jump is None or not jump.abrupt:
         return False
-    after = y[steps >= found.step]
+    after = y[steps >= jump.step]
     half = len(after) // 2
     return half >= _AFTER and _rise(after[:half], after[half:])[1] < SIGNIFICANT / 2
 
@@ -244,14 +248,14 @@ def _own_logs(evidence: Evidence) -> tuple[NDArray[np.int64], Floats]:
     if own is None:
         return _logs(evidence.series)
     steps = np.unique(own.step[own.tokens > 0])
-    return steps, np.log(np.maximum(own.by_step(steps), ROUNDING / 100)) if len(steps) else np.zeros(0)
+    return steps, np.log(np.maximum(own.by_step(steps), LEAST)) if len(steps) else np.zeros(0)
 
 
 def _memory(y: Floats) -> float:
     """Correlation of a value with the one before."""
     left = y - y.mean()
     spread = float(left @ left)
-    return min(max(float(left[1:] @ left[:-1]) / spread, 0.0), 0.9) if spread > 0 else 0.0
+    return min(max(float(left[1:] @ left[:-1]) / spread, 0.0), _MEMORY) if spread > 0 else 0.0
 
 
 def _innovations(values: Floats, memory: float) -> Floats:
@@ -263,7 +267,7 @@ def _innovations(values: Floats, memory: float) -> Floats:
 def _misfit_of_drift(y: Floats, quiet: Floats, after: Floats, memory: float) -> float:
     """Least sum of squares of lines that start at a step and level off after a part of what follows."""
     best, rise = math.inf, _innovations(y - quiet[:, None], memory)
-    for part in (1.0, 0.75, 0.5):
+    for part in _LEVELS_OFF:
         x = _innovations(np.clip(after, 0, part * after.max(axis=1, keepdims=True)), memory)
         slope = np.maximum((x * rise).sum(axis=1) / (x * x).sum(axis=1), 0.0)
         best = min(best, float(((rise - slope[:, None] * x) ** 2).sum(axis=1).min()))
@@ -283,8 +287,8 @@ def _misfit_of_powers(y: Floats, quiet: Floats, after: Floats, memory: float) ->
 
 def _logs(series: Series) -> tuple[NDArray[np.int64], Floats]:
     """Steps with a value and log K3 there; of long runs medians of blocks, so that there are at most `_POINTS`."""
-    known = np.isfinite(series.k3)
-    steps, y = series.step[known], np.log(np.maximum(series.k3[known], ROUNDING / 100))
+    measured = np.isfinite(series.k3)
+    steps, y = series.step[measured], np.log(np.maximum(series.k3[measured], LEAST))
     block = -(-len(y) // _POINTS)
     if block <= 1:
         return steps, y
@@ -316,5 +320,5 @@ def _error(values: Floats) -> float:
     left = values - values.mean()
     spread = float(left @ left)
     memory = float(left[1:] @ left[:-1]) / spread if spread > 0 else 0.0
-    memory = min(max(memory, 0.0), 0.95)
+    memory = min(max(memory, 0.0), _MEMORY_OF_ERROR)
     return math.sqrt(spread / (len(values) - 1) / len(values) * (1 + memory) / (1 - memory))

@@ -24,13 +24,14 @@ from logprobe.monitor.diagnosis.evidence.weight_readings import Readings
 from logprobe.monitor.diagnosis.result import Growth, Remembered
 
 ROUNDING: Final = 1e-8  # K3 of two float32 computations of the same log-probs is below (recorded runs: 1e-12)
+LEAST: Final = ROUNDING / 100  # K3 that counts where a logarithm is taken of less
 SLIGHT: Final = 1e-5  # lower end of what is reported as healthy for dense models (slime)
 WINDOW: Final = 40  # steps of the run's beginning and of today that are compared
 _START_UP: Final = 20  # steps before the beginning, where there are enough
 _LONG: Final = 120  # steps from which on there are
-_QUARTER: Final = 4
+_QUARTER: Final = 4  # of a short run: its beginning and its end, with as much between them
 _TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))  # tried where unknown
-_MOST: Final = 0.5
+_MOST: Final = 0.5  # of the tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,14 +218,14 @@ def windows(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 def strata_of(series: Series) -> Strata:
     """Steps of which only their sums are known."""
-    known = series["n"] > 0
-    unknown = np.full(int(known.sum()), -1, np.int64)
+    measured = series["n"] > 0
+    unknown = np.full(int(measured.sum()), -1, np.int64)
 
     def column(name: str) -> Floats:
-        return np.nan_to_num(series[name][known].astype(np.float64))
+        return np.nan_to_num(series[name][measured].astype(np.float64))
 
     return Strata(
-        step=series.step[known],
+        step=series.step[measured],
         lag=np.full(len(unknown), np.nan),
         cached=unknown,
         in_flight=unknown,
@@ -402,8 +403,8 @@ class Evidence:
     @property
     def unknown_versions(self) -> float:
         """Share of the tokens whose weight lag is not known; 1 without any token."""
-        known = self.slices.where(lambda row: row.lag is not None).n
-        return 1 - known / self.slices.n if self.slices.n else 1.0
+        tokens_with_lag = self.slices.where(lambda row: row.lag is not None).n
+        return 1 - tokens_with_lag / self.slices.n if self.slices.n else 1.0
 
     @property
     def older(self) -> bool:

@@ -20,10 +20,10 @@ def once(function: Callable[[T], R]) -> Callable[[T], R]:
 
     @wraps(function)
     def kept(of: T) -> R:
-        known = vars(of)
-        if name not in known:
-            known[name] = function(of)
-        answer: R = known[name]
+        answers = vars(of)
+        if name not in answers:
+            answers[name] = function(of)
+        answer: R = answers[name]
         return answer
 
     return kept

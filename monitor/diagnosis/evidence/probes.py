@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-_RECENT: Final = 5
+_RECENT: Final = 5  # looks: how it is now
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class Probes:
         >>> [look.step for look in Probes((Probed(1, 0.2, 9), Probed(2, 0.0, 9), Probed(3, 0.2, 9))).bad(0.1)]
         [3]
         """
-        found: list[Probed] = []
+        looks: list[Probed] = []
         for look in reversed(self.looks[-_RECENT:]):
             if not look.k3 > limit:
                 break
-            found.insert(0, look)
-        return tuple(found)
+            looks.insert(0, look)
+        return tuple(looks)
 
 
 def middle(values: list[float | None]) -> float | None:
     """Median of what is known."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    measured = [value for value in values if value is not None]
+    return median(measured) if measured else None

@@ -28,7 +28,7 @@ _GAIN: Final = 0.2  # that a shift must bring
 _LOST: Final = 0.7  # below: not the route of this token under any rounding
 _FEWEST: Final = 200  # pairs that say anything
 _LONGEST: Final = 256  # tokens of a turn in which a shift is looked for
-_LAYERS: Final = 8
+_LAYERS: Final = 8  # in which a shift is looked for: all are shifted alike
 _OVERLAP: Final = 6  # tokens that a shift must leave
 _PADDED: Final = 4  # tokens
 _SOME: Final = 0.05  # of the pairs
@@ -186,8 +186,8 @@ class Replay:
 
     def _shift(self, ranks: Sequence[int | None] | None = None) -> int | None:
         """The shift that all turns with one have."""
-        found = {turn.shift for turn in self.turns if turn.shift and (ranks is None or turn.rank in ranks)}
-        return found.pop() if len(found) == 1 else None
+        shifts = {turn.shift for turn in self.turns if turn.shift and (ranks is None or turn.rank in ranks)}
+        return shifts.pop() if len(shifts) == 1 else None
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]]) -> Replay:
@@ -247,14 +247,14 @@ def turn_of(ours_PL: Marks, theirs_PL: Marks, *, rank: int | None, number: int) 
 
 def _shift(ours_PL: Marks, theirs_PL: Marks, aligned: float) -> int:
     ours, theirs = (marks[:_LONGEST, :_LAYERS] for marks in (ours_PL, theirs_PL))
-    count, best, found = len(ours), max(_FOUND, aligned + _GAIN), 0
+    count, best, best_shift = len(ours), max(_FOUND, aligned + _GAIN), 0
     for shift in sorted(range(_OVERLAP - count, count - _OVERLAP + 1), key=abs):
         first, second = ours[max(-shift, 0) : count - max(shift, 0)], theirs[max(shift, 0) : count - max(-shift, 0)]
-        known = (first != NO_ROUTE) & (second != NO_ROUTE)
-        share = float((known & (first == second)).sum()) / max(int(known.sum()), 1)
+        both_recorded = (first != NO_ROUTE) & (second != NO_ROUTE)
+        share = float((both_recorded & (first == second)).sum()) / max(int(both_recorded.sum()), 1)
         if share > best:  # the smallest shift of several
-            best, found = share, shift
-    return found
+            best, best_shift = share, shift
+    return best_shift
 
 
 def _ends_padded(ours_PL: Marks, theirs_PL: Marks) -> bool:

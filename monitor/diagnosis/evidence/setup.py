@@ -12,6 +12,7 @@ LOW_DTYPES: Final = ("bfloat16", "bf16", "float16", "fp16", "half")
 HALF_DTYPES: Final = ("float16", "fp16", "half")
 FULL_DTYPES: Final = ("float32", "fp32", "float", "32", "32-true")
 _TRAINER_DTYPE: Final = ("logprob_dtype", "compute_dtype", "dtype", "torch_dtype", "precision", "mixed_precision")
+# Values that penalise nothing.
 _PENALTIES: Final = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
 
 
@@ -60,20 +61,20 @@ class Setup:
 
     def _trainer_number(self, name: str) -> float | None:
         # Not any nested key of that name: `rollout.temperature` is the engine's.
-        found = [(self.trainer or {}).get(f"{part}{name}") for part in ("", "trainer.", "actor.", "logprobs.")]
-        return next((float(v) for v in found if isinstance(v, int | float) and not isinstance(v, bool)), None)
+        values = [(self.trainer or {}).get(f"{part}{name}") for part in ("", "trainer.", "actor.", "logprobs.")]
+        return next((float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)), None)
 
     @property
     def truncations(self) -> Mapping[str, float]:
         """Parameters that cut the tail off the sampling distribution, and their strongest value."""
-        found: dict[str, float] = {}
+        cuts: dict[str, float] = {}
         top_p = [float(v) for v in self.sampling("top_p") if v < 1]
         top_k = [float(v) for v in self.sampling("top_k") if v > 0]
         min_p = [float(v) for v in self.sampling("min_p") if v > 0]
         for name, values, strongest in (("top_p", top_p, min), ("top_k", top_k, min), ("min_p", min_p, max)):
             if values:
-                found[name] = strongest(values)
-        return found
+                cuts[name] = strongest(values)
+        return cuts
 
     @property
     def penalties(self) -> Mapping[str, float]:
@@ -117,9 +118,9 @@ class Setup:
     @property
     def quantizations(self) -> Mapping[str, str]:
         """Quantised parts of the engine: settings whose value is not the model's own dtype."""
-        found = {"quantization": [str(v) for v in self.engine("quantization")]}
-        found["kv_cache_dtype"] = [str(v) for v in self.engine("kv_cache_dtype") if _is_quantized(str(v))]
-        return {name: values[0] for name, values in found.items() if values}
+        quantized = {"quantization": [str(v) for v in self.engine("quantization")]}
+        quantized["kv_cache_dtype"] = [str(v) for v in self.engine("kv_cache_dtype") if _is_quantized(str(v))]
+        return {name: values[0] for name, values in quantized.items() if values}
 
     @property
     def mixture_of_experts(self) -> bool:

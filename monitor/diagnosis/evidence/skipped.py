@@ -16,7 +16,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, Evidence, strata_of
+from logprobe.monitor.diagnosis.evidence.evidence import LEAST, ROUNDING, Evidence, strata_of
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats
 from logprobe.monitor.diagnosis.evidence.strata import Strata
 
@@ -29,13 +29,14 @@ _SIDE: Final = 20  # steps on either side
 _AROUND: Final = 3  # steps before and after, that an odd one is compared with
 _RATIO: Final = 1.5  # of K3
 _OFTEN: Final = 0.85  # of the odd steps are each above those around them: a few large ones are no habit
-_PERIODS: Final = range(2, 31)
+_PERIODS: Final = range(2, 31)  # steps: longer ones would take a run of more than 600 steps to tell
 _BLOCKS: Final = 24  # of a period, the newest ones
 _THERE: Final = 0.75  # of the steps
 _SEARCHED: Final = 6.5  # standard errors: several hundred phases are looked at, at every diagnosis
 _ALONE: Final = 0.4  # of the odd phase's log ratio: as much as the next phase may have; a schedule moves several
 _ALIKE: Final = 4.0  # standard errors: from here on the tokens themselves are others
-_CLEAR: Final = 100 * ROUNDING
+_CLEAR: Final = 100 * ROUNDING  # K3 that is no rounding: between the two it may be either
+_EXACT: Final = 0.25  # of the steps, at which both sides compute the same
 _ENDED: Final = 4  # times the usual distance without an odd step
 
 
@@ -73,12 +74,12 @@ class Skipped:
 def skipped(evidence: Evidence) -> Skipped | None:
     """The best evidence that there is; None: there is none."""
     weights, strata = evidence.weights, _of_one_lag(evidence)
-    found = None if strata is None else (
+    by_label = None if strata is None else (
         _by_versions(strata, "fingerprints", weights.numbered(evidence.readings.recurring))
         or _by_versions(strata, "loads", weights.numbered(weights.without_load))
     )  # fmt: skip
     steps, y = _logs(*_every_step(evidence, strata))
-    return found or _by_rounding(steps, y) or _by_phase(evidence, steps, y)
+    return by_label or _by_rounding(steps, y) or _by_phase(evidence, steps, y)
 
 
 def _every_step(evidence: Evidence, strata: Strata | None) -> tuple[Strata, Integers]:
@@ -93,19 +94,27 @@ def _of_one_lag(evidence: Evidence) -> Strata | None:
     if evidence.strata is None or not evidence.strata.n:
         return None
     within = evidence.strata.within(evidence.series.step)
-    known = within.where(np.isfinite(within.lag))
-    if 2 * known.n < within.n:
+    of_known_lag = within.where(np.isfinite(within.lag))
+    if 2 * of_known_lag.n < within.n:
         return within.where(np.isnan(within.lag))
-    lags, index = np.unique(known.lag, return_inverse=True)
-    return known.where(known.lag == lags[np.bincount(index, known.tokens).argmax()]) if len(lags) else within
+    lags, index = np.unique(of_known_lag.lag, return_inverse=True)
+    return (
+        of_known_lag.where(of_known_lag.lag == lags[np.bincount(index, of_known_lag.tokens).argmax()])
+        if len(lags)
+        else within
+    )
 
 
 def _logs(strata: Strata, keys: Floats | Integers) -> tuple[Integers, Floats]:
     """Keys, ascending, and log K3 of each."""
-    known = np.isfinite(keys) & (strata.tokens > 0)
-    places, index = np.unique(keys[known].astype(np.int64), return_inverse=True)
-    k3 = np.bincount(index, strata.sum_k3[known]) / np.bincount(index, strata.tokens[known]) if len(places) else places
-    return places, np.log(np.maximum(k3, ROUNDING / 100))
+    measured = np.isfinite(keys) & (strata.tokens > 0)
+    places, index = np.unique(keys[measured].astype(np.int64), return_inverse=True)
+    k3 = (
+        np.bincount(index, strata.sum_k3[measured]) / np.bincount(index, strata.tokens[measured])
+        if len(places)
+        else places
+    )
+    return places, np.log(np.maximum(k3, LEAST))
 
 
 def _by_versions(strata: Strata, told_by: ToldBy, numbers: Iterable[int]) -> Skipped | None:
@@ -120,7 +129,7 @@ def _by_versions(strata: Strata, told_by: ToldBy, numbers: Iterable[int]) -> Ski
 def _by_rounding(steps: Integers, y: Floats) -> Skipped | None:
     """Both sides compute the same at most steps, so that their weights are the same; at others they do not."""
     odd, exact = y > math.log(_CLEAR), y < math.log(ROUNDING)
-    if not _enough(odd) or exact.sum() < max(_SIDE, len(y) / 4) or _ended(steps, odd) or not _returns(odd, exact):
+    if not _enough(odd) or exact.sum() < max(_SIDE, _EXACT * len(y)) or _ended(steps, odd) or not _returns(odd, exact):
         return None
     return _described("rounding", steps, y, odd, int(steps[odd][0]))
 

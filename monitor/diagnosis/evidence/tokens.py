@@ -46,7 +46,7 @@ _GRID: Final = (
 )  # bfloat16 numbers above 1/2 in size are multiples of it; logits of a vocabulary are mostly larger
 _NEAR: Final = 1e-5  # float32 rounding of a log-prob near −10, several times; of random numbers 2 · 1e-5 / 2^-8 = 0.5 % are as near
 _CERTAIN: Final = -1e-3  # tokens nearer to 0 vary too little to tell
-_OUTER: Final = 0.99
+_OUTER: Final = 0.99  # of the tokens; the worst of 1 % may be of a second fault
 VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
 _ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
 
@@ -376,14 +376,14 @@ def spread_of(tokens: Tokens) -> Spread | None:
 
 def _parting(parent: Codes, token_id: Codes) -> Bools:
     """Tokens whose context was followed by different tokens [N]."""
-    known = np.flatnonzero(parent >= 0)
+    with_parent = np.flatnonzero(parent >= 0)
     result = np.zeros(len(parent), np.bool_)
-    if len(known):
-        _, index = np.unique(parent[known], return_inverse=True)
+    if len(with_parent):
+        _, index = np.unique(parent[with_parent], return_inverse=True)
         low, high = np.full(index.max() + 1, np.iinfo(np.intp).max), np.full(index.max() + 1, -1)
-        np.minimum.at(low, index, token_id[known])
-        np.maximum.at(high, index, token_id[known])
-        result[known] = (high > low)[index]
+        np.minimum.at(low, index, token_id[with_parent])
+        np.maximum.at(high, index, token_id[with_parent])
+        result[with_parent] = (high > low)[index]
     return result
 
 

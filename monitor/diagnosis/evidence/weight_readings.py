@@ -108,13 +108,13 @@ class Readings:
     @cached_property
     def _engines(self) -> dict[str | None, dict[str | None, dict[str, Reading]]]:
         """Replica → worker → version → the last reading of it."""
-        found: dict[str | None, dict[str | None, dict[str, Reading]]] = {}
+        by_replica: dict[str | None, dict[str | None, dict[str, Reading]]] = {}
         for row in self._below:
             if row.source == "worker" and row.version is not None:
-                of_worker = found.setdefault(row.replica, {}).setdefault(row.worker, {})
+                of_worker = by_replica.setdefault(row.replica, {}).setdefault(row.worker, {})
                 of_worker.pop(row.version, None)  # the newest last
                 of_worker[row.version] = row
-        return found
+        return by_replica
 
     @cached_property
     def divergence(self) -> Divergence | None:
@@ -138,27 +138,27 @@ class Readings:
         for workers in self._engines.values():
             for readings in workers.values():
                 version = next(reversed(readings))
-                found = self._against_trainer(readings, version) or self._against_versions(readings, version)
-                if found is not None:
-                    return found
+                mismatch = self._against_trainer(readings, version) or self._against_versions(readings, version)
+                if mismatch is not None:
+                    return mismatch
         return None
 
     @cached_property
     def recurring(self) -> tuple[str, ...]:
         """Versions whose label an engine had and whose weights it had not, oldest first, where that comes again and
         again; else none."""
-        found: dict[str, None] = {}
+        versions: dict[str, None] = {}
         for workers in self._engines.values():
             for readings in workers.values():
-                found.update(dict.fromkeys(self._missed(readings)))
-        return tuple(found)
+                versions.update(dict.fromkeys(self._missed(readings)))
+        return tuple(versions)
 
     def _missed(self, readings: Mapping[str, Reading]) -> list[str]:
         versions = [version for version in readings if version in self._trainer][-_LOOKED_AT:]
         agreed = self._agreed(readings)
         judged = {version: self._against(readings[version], version, agreed) for version in versions}
-        missed = [version for version, found in judged.items() if found is not None and not found.partial]
-        fixed = [one for one, after in pairwise(versions) if one in missed and after not in missed]
+        missed = [version for version, mismatch in judged.items() if mismatch is not None and not mismatch.partial]
+        fixed = [version for version, after in pairwise(versions) if version in missed and after not in missed]
         if len(fixed) < _HABIT:
             return []
         since = len(versions) - 1 - versions.index(missed[-1])
@@ -171,27 +171,27 @@ class Readings:
         Ranks of a trainer that each have a part of the model under the same names give several fingerprints of every
         version.
         """
-        found: list[Reuse] = []
+        reuses: list[Reuse] = []
         for rows in self._by_owner.values():
             under: dict[str, list[Reading]] = {}
             for row in rows:
                 under.setdefault(row.version or "", []).append(row)
-            counts = {version: len({row.fingerprint for row in each}) for version, each in under.items()}
+            counts = {version: len({row.fingerprint for row in readings}) for version, readings in under.items()}
             alone = rows[0].source == "trainer" and len(counts) == 1
             most = [version for version, count in counts.items() if count > self._usual(rows[0].source, counts)]
             if most and not alone:
                 last = under[most[-1]][-1]
                 own = (last.source, last.replica, last.adapter)
-                found.append(Reuse(most[-1], last.step, *own, counts[most[-1]], len(most)))
-        return max(found, key=lambda reuse: (reuse.source == "worker", reuse.versions), default=None)
+                reuses.append(Reuse(most[-1], last.step, *own, counts[most[-1]], len(most)))
+        return max(reuses, key=lambda reuse: (reuse.source == "worker", reuse.versions), default=None)
 
     @cached_property
     def _by_owner(self) -> dict[tuple[str | None, ...], list[Reading]]:
-        found: dict[tuple[str | None, ...], list[Reading]] = {}
+        by_owner: dict[tuple[str | None, ...], list[Reading]] = {}
         for row in self.rows:
             if row.version is not None:
-                found.setdefault((row.source, row.replica, row.adapter, *row.part), []).append(row)
-        return found
+                by_owner.setdefault((row.source, row.replica, row.adapter, *row.part), []).append(row)
+        return by_owner
 
     @staticmethod
     def _usual(source: str, counts: Mapping[str, int]) -> int:
@@ -307,11 +307,11 @@ def _minority(rows: list[Reading]) -> list[Reading]:
 
 def from_rows(rows: Iterable[Mapping[str, Any]], layouts: Mapping[str, tuple[str, ...]]) -> Readings:
     """From rows of ``diagnosis_weight_readings`` and the tensors of each layout."""
-    found = []
+    readings = []
     for row in rows:
         keys, hashes = layouts.get(row["layout"], ()), row["tensor_hashes"] or ()
         tensors = dict(zip(keys, hashes, strict=True)) if len(keys) == len(hashes) else {}
         names = ("source", "replica", "worker", "version", "step", "fingerprint", "layout", "adapter")
         own = {name: row[name] for name in names}
-        found.append(Reading(**own, unannounced=row["reason"] == "unannounced", tensors=tensors))
-    return Readings(tuple(found))
+        readings.append(Reading(**own, unannounced=row["reason"] == "unannounced", tensors=tensors))
+    return Readings(tuple(readings))
