@@ -85,7 +85,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Puts tables in their places. Links out of docs/ lead to the pages made from these files."""
     for page, name in FROM_ROOT.items():
-        markdown = markdown.replace(f"](../{name})", f"]({page})")
+        markdown = re.sub(rf"\]\(\.\./{re.escape(name)}(?=[)#])", f"]({page}", markdown)
     if "<!-- table: " in markdown:
         tables = import_module("tables")  # it imports logprobe, which is found after `on_startup` only
         markdown = tables.filled(markdown, tables.tables())
@@ -96,5 +96,5 @@ def _adapted(text: str) -> str:
     """A file of the root, with links as seen from docs/."""
     text = re.sub(r"\]\(docs/", "](", text)
     for page, name in FROM_ROOT.items():
-        text = text.replace(f"]({name})", f"]({page})")
+        text = re.sub(rf"\]\({re.escape(name)}(?=[)#])", f"]({page}", text)
     return text
