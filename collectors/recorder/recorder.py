@@ -88,9 +88,9 @@ class Recorder:
             worst_sequences=worst_sequences,
             reduce_on=reduce_on,
         )
-        self._room = Runtime(self._settings)
-        self._room.start()
-        weakref.finalize(self, self._room.abandon).atexit = False
+        self._runtime = Runtime(self._settings)
+        self._runtime.start()
+        weakref.finalize(self, self._runtime.abandon).atexit = False
 
     def training(
         self,
@@ -154,8 +154,8 @@ class Recorder:
         Returns:
             Whether the call was accepted; False is counted in `health` with the reason.
         """
-        room = self._room
-        with Guard(room.call_queue.health, "training", step):
+        runtime = self._runtime
+        with Guard(runtime.call_queue.health, "training", step):
             call = Call("training", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
             call.step = records.whole_number("step", step)
             call.parts_of_sequences()
@@ -172,8 +172,8 @@ class Recorder:
             call.labels("prompt_ids", prompt_ids)
             call.mappings("tags", tags)
             expert_routes.add_to(call, routes)
-            call.device = room.call_queue.reduction_device(rollout_logprobs, trainer_logprobs, current_logprobs)
-            return room.offer(call)
+            call.device = runtime.call_queue.reduction_device(rollout_logprobs, trainer_logprobs, current_logprobs)
+            return runtime.offer(call)
         return False
 
     def rollout(
@@ -236,8 +236,8 @@ class Recorder:
         Returns:
             Whether the call was accepted; False is counted in `health` with the reason.
         """
-        room = self._room
-        with room.guard("rollout"):
+        runtime = self._runtime
+        with runtime.guard("rollout"):
             call = Call("rollout", token_ids=token_ids, sample_ids=sample_ids, cu_seqlens=cu_seqlens)
             call.require("logprobs", logprobs)
             call.row_lengths(lengths)
@@ -257,7 +257,7 @@ class Recorder:
             call.labels("replica", replica if replica is not None else self._settings.replica)
             call.labels("sampling_id", self._sampling_ids(sampling, replica))
             expert_routes.add_to(call, routes)
-            return room.offer(call)
+            return runtime.offer(call)
         return False
 
     def step(
@@ -283,10 +283,10 @@ class Recorder:
         Returns:
             Whether all of it was accepted.
         """
-        with self._room.guard("step", step):
+        with self._runtime.guard("step", step):
             values, parts, problems = records.scalars({**(scalars or {}), **more_scalars})
             for problem in problems:
-                self._room.call_queue.health.report("bad_scalar", f"Recorder.step: {problem}; it is left out")
+                self._runtime.call_queue.health.report("bad_scalar", f"Recorder.step: {problem}; it is left out")
             if problems and not (values or parts or correction):
                 return False
             number = records.whole_number("step", step)
@@ -311,7 +311,7 @@ class Recorder:
         Returns:
             Whether it was accepted.
         """
-        with self._room.guard("checkpoint", step):
+        with self._runtime.guard("checkpoint", step):
             number = records.whole_number("step", step)
             # The time makes a document of its own of a checkpoint that was deleted and is saved again.
             saved = {"step": number, "checkpoint": None if folder is None else os.fspath(folder), "deleted": deleted}
@@ -372,7 +372,7 @@ class Recorder:
         layout = (
             None if fingerprint is None else self.config(fingerprint.document(), kind="weight_layout", replica=replica)
         )
-        with self._room.guard("weights", step):
+        with self._runtime.guard("weights", step):
             number = None if step is None else records.whole_number("step", step)
             row = {
                 "version": None if version is None else str(version),
@@ -411,14 +411,14 @@ class Recorder:
             Its fingerprint, the same in every process; "" when the document could not be read.
         """
         mark = ""
-        with self._room.guard("config"):
+        with self._runtime.guard("config"):
             text = canonical_json(document)
             mark = fingerprint(text)
-            if self._room.first_time((kind, mark)):
+            if self._runtime.first_time((kind, mark)):
                 chosen = replica if replica is not None else self._settings.replica
                 row = {"fingerprint": mark, "kind": kind, "replica": chosen, "document": text}
                 if not self._small("config", row, extra_bytes=len(text)):
-                    self._room.forget((kind, mark))
+                    self._runtime.forget((kind, mark))
         return mark
 
     def report(
@@ -446,8 +446,8 @@ class Recorder:
             step: the step concerned.
             details: JSON-like.
         """
-        with self._room.guard("report", step):
-            health = self._room.call_queue.health
+        with self._runtime.guard("report", step):
+            health = self._runtime.call_queue.health
             health.report(
                 event,
                 message,
@@ -464,7 +464,7 @@ class Recorder:
     def state(self, event: str, message: str, details: object) -> bool:
         """Write a `health` record of how things stand now; unlike `report`, every one becomes a record, and none is
         logged."""
-        with self._room.guard("state"):
+        with self._runtime.guard("state"):
             return self._small("health", records.state(self._settings.component, event, message, details))
         return False
 
@@ -474,7 +474,7 @@ class Recorder:
         What an earlier session of this rank under this run name has recorded of such a step is set aside once this one
         has recorded it, and counts in no metric any more. The adapters of TRL, ms-swift and verl call it.
         """
-        with self._room.guard("begins", step):
+        with self._runtime.guard("begins", step):
             row = records.state(
                 self._settings.component, "training_begins", "training begins", {"rank": self._settings.rank}
             )
@@ -488,8 +488,8 @@ class Recorder:
             True only when everything accepted before this call is on disk, fsynced; False when time ran out, or when
             the disk refused or something accepted since the last flush was dropped or reduced to statistics.
         """
-        with Guard(self._room.call_queue.health, "flush", cost=False):
-            return self._room.flush(timeout)
+        with Guard(self._runtime.call_queue.health, "flush", cost=False):
+            return self._runtime.flush(timeout)
         return False
 
     def close(self, timeout: float = 30.0) -> bool:
@@ -497,19 +497,19 @@ class Recorder:
 
         What cannot be written before the process ends is counted by the last record (health: ``out_of_time``).
         """
-        with Guard(self._room.call_queue.health, "close", cost=False):
-            return self._room.close(timeout)
+        with Guard(self._runtime.call_queue.health, "close", cost=False):
+            return self._runtime.close(timeout)
         return False
 
     @property
     def health(self) -> RecorderHealth:
         """What was accepted, written, dropped (by reason) and what it cost, as a plain dictionary; a snapshot."""
-        return self._room.snapshot()
+        return self._runtime.snapshot()
 
     @property
     def writer_id(self) -> str:
         """This process's name in the spool."""
-        return self._room.writer_id
+        return self._runtime.writer_id
 
     @property
     def home(self) -> str:
@@ -524,7 +524,7 @@ class Recorder:
     def guard(self, what: str) -> Guard:
         """A context for adapters' own code: what it raises becomes a counted health record, its duration counts as the
         host's cost."""
-        return self._room.guard(what)
+        return self._runtime.guard(what)
 
     def __enter__(self) -> Self:
         return self
@@ -533,8 +533,8 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            with self._room.guard("close"):
-                self._room.host_failed(kind.__name__)
+            with self._runtime.guard("close"):
+                self._runtime.host_failed(kind.__name__)
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -559,7 +559,7 @@ class Recorder:
         item.extra_bytes += extra_bytes
         if time is not None:
             item.time_us = records.micros(time) or item.time_us
-        return self._room.offer(item)
+        return self._runtime.offer(item)
 
     def _sampling_ids(self, sampling: Any, replica: str | None) -> Any:
         if sampling is None:

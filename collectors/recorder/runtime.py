@@ -224,11 +224,11 @@ def close_all() -> None:
     """Close every recorder of this process, within `EXIT_SECONDS` from the first call."""
     deadline = _exit_deadlines.setdefault(os.getpid(), time.monotonic() + EXIT_SECONDS)
     error = _uncaught()
-    for room in list(_LIVE):
-        with Guard(room.call_queue.health, "close", cost=False):
-            if error is not None and not room.call_queue.closing:
-                room.host_failed(error)
-            room.close(max(deadline - time.monotonic(), 0.0), final=True)
+    for runtime in list(_LIVE):
+        with Guard(runtime.call_queue.health, "close", cost=False):
+            if error is not None and not runtime.call_queue.closing:
+                runtime.host_failed(error)
+            runtime.close(max(deadline - time.monotonic(), 0.0), final=True)
 
 
 def _uncaught() -> str | None:
@@ -241,8 +241,8 @@ def _uncaught() -> str | None:
 
 def _before_fork() -> None:
     deadline = time.monotonic() + _FORK_SECONDS
-    for room in list(_LIVE):
-        at_work = room.call_queue.at_work
+    for runtime in list(_LIVE):
+        at_work = runtime.call_queue.at_work
         if at_work.stop(max(deadline - time.monotonic(), 0.0)):
             _stopped.append(at_work)
 
@@ -254,8 +254,8 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     _stopped.clear()
-    for room in list(_LIVE):
-        room.after_fork()
+    for runtime in list(_LIVE):
+        runtime.after_fork()
 
 
 def _finalize_in_process(_: object) -> None:

@@ -97,7 +97,7 @@ def test_what_was_not_given_is_null(recorder: Recorder, home: Path):
 
 
 def test_calls_with_and_without_an_argument_share_a_segment(recorder: Recorder, home: Path):
-    with recorder._room.call_queue.at_work:  # its thread takes them together, however long this one is held up
+    with recorder._runtime.call_queue.at_work:  # its thread takes them together, however long this one is held up
         recorder.training(**batch("a", entropy=np.ones((1, 4))))
         recorder.training(**batch("b", rollout_logprobs=None))
         recorder.training(**batch("c", mask=np.zeros((1, 4)), entropy=np.ones((1, 4))))
@@ -235,7 +235,7 @@ def test_a_warning_is_not_merged_with_an_info_of_the_same_event(
     recorder: Recorder, home: Path, caplog: pytest.LogCaptureFixture
 ):
     """However close they are: the warning is what people have to read."""
-    with recorder._room.call_queue.at_work:  # its thread finds all of them at once
+    with recorder._runtime.call_queue.at_work:  # its thread finds all of them at once
         for severity in ("info", "info", "warning", "error"):
             recorder.report("self_test", f"a {severity}", severity=severity)
         recorder.report("self_test", "an info of another part", component="plugin")
@@ -546,7 +546,7 @@ def test_recorders_and_threads_do_not_mix(home: Path):
 def test_the_thread_of_a_forgotten_recorder_writes_and_ends(home: Path):
     recorder = Recorder(home, "run", flush_interval=60)
     recorder.training(**batch())
-    thread = recorder._room._thread
+    thread = recorder._runtime._thread
     del recorder
     thread.join(90)
     assert not thread.is_alive()

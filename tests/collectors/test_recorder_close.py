@@ -24,13 +24,13 @@ runtime.EXIT_SECONDS = 8.0
 recorder = Recorder(sys.argv[1], "run", rank=0, segment_tokens=1000)
 ones = -np.ones((4, 250), np.float32)
 content = {"token_ids": np.ones((4, 250), int), "rollout_logprobs": ones, "trainer_logprobs": ones, "mask": ones != 0}
-with recorder._room.call_queue.at_work:  # nothing is written before it is closed
+with recorder._runtime.call_queue.at_work:  # nothing is written before it is closed
     for step in range(90):
         assert recorder.training(step=step, sample_ids=[f"{step}/{row}" for row in range(4)], **content)
         assert recorder.step(step, loss=0.5)
 closed = recorder.close(float(sys.argv[2]))
 print(json.dumps([closed, recorder.health["accepted"]]), flush=True)
-while not recorder._room._segment_writer.slowest:  # by the first write it knows how much time to keep for its last words
+while not recorder._runtime._segment_writer.slowest:  # by the first write it knows how much time to keep for its last words
     time.sleep(0.02)
 """
 
@@ -102,7 +102,7 @@ def test_a_process_that_ends_by_force_while_closing_has_said_what_was_left(home:
 def test_closing_late_loses_nothing_while_the_process_lives_on(home: Path, tmp_path: Path):
     disk = FaultyDisk(tmp_path / "faults")
     slow = disk.rule("fsync", within=home, only="files", delay=0.3, times=8)
-    closed, _ = flooded(home, disk, "recorder._room._thread.join()\nassert recorder.close(1.0)")
+    closed, _ = flooded(home, disk, "recorder._runtime._thread.join()\nassert recorder.close(1.0)")
     assert (closed, slow.injected) == (False, 8)
     assert len(by_sample(home, "training")) == 360
     assert set(health_events(home)) - {"heartbeat"} == {"started", "closing", "closed"}

@@ -170,7 +170,7 @@ def test_a_collector_starts_the_relay_and_it_ends_after_the_last_one(
                 second.step(2, loss=0.5)
                 assert second.flush()
             os.kill(pid, signal.SIGKILL)
-            first._room._writer._relay._next = 0.0  # ten seconds are long in a test
+            first._runtime._writer._relay._next = 0.0  # ten seconds are long in a test
             eventually(lambda: _relay_of(node) not in {0, pid}, "and is started again when it dies")
             assert first.health["problems"].get("relay_not_started", 0) == 1
         eventually(lambda: not lock.held_elsewhere, "it ends after the last collector")
@@ -190,7 +190,7 @@ def test_a_service_that_is_not_there_costs_the_host_nothing(tmp_path: Path, monk
     with Recorder(tmp_path / "node", "run", flush_interval=0.1) as recorder:
         recorder.step(1, loss=0.5)
         assert recorder.flush()
-        process = eventually(lambda: recorder._room._writer._relay._process, "a relay is tried")
+        process = eventually(lambda: recorder._runtime._writer._relay._process, "a relay is tried")
         assert recorder.health["dropped"] == {}
     process.terminate()
     assert process.wait(120) is not None
