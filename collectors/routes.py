@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays
-from logprobe.collectors.recorder.capture import Call, Part, RaggedPart
+from logprobe.collectors.recorder.capture import Call, array_part, list_part
 
 NO_ROUTE: Final = 0  # the fingerprint where a layer has none, or it is not known
 _EXPERTS: Final = 1 << 16
@@ -95,20 +95,6 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 # --- As arguments of a recorder ---
 
 
-class _RoutesPart(RaggedPart):
-    """Routes of a list of sequences; the copy is their concatenation [tokens, layers(, experts)]."""
-
-    def __init__(self, pieces: list[arrays.Piece]) -> None:
-        self.name = "routes"
-        self.piece = pieces
-        self.dtype = arrays.piece_dtype(pieces[0])
-        self.shape = (sum(piece.shape[0] for piece in pieces), *pieces[0].shape[1:])
-        self.nbytes = arrays.elements(self.shape) * self.dtype.itemsize
-        self.offset = 0
-        self.per_token = False  # as far as reducing on a device goes: routes are fingerprinted on the host
-        self.missing = None
-
-
 def add_to(call: Call, value: Any) -> None:
     """Takes the argument `routes` of a recorder's call: looks at shapes only. None: absent.
 
@@ -127,7 +113,7 @@ def add_to(call: Call, value: Any) -> None:
         return
     piece, tokens = arrays.as_piece("routes", value), call.parts[0].shape
     _check([piece], [tokens])
-    call.parts.append(Part("routes", piece))
+    call.parts.append(array_part("routes", piece))
 
 
 def _add_list(call: Call, value: Any) -> None:
@@ -136,7 +122,8 @@ def _add_list(call: Call, value: Any) -> None:
     pieces = [arrays.as_piece("routes", item) for item in items if item is not None]
     lengths = [(length,) for length, present in zip(call.lengths or [], given, strict=True) if present]
     _check(pieces, lengths)
-    call.parts.append(_RoutesPart(pieces))
+    # Not per token, as far as reducing on a device goes: routes are fingerprinted on the host.
+    call.parts.append(list_part("routes", pieces, arrays.piece_dtype(pieces[0]), per_token=False))
     call.values["routes_given"] = given
 
 

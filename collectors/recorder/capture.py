@@ -34,51 +34,40 @@ _PLAIN: Final = frozenset({float, int, type(None)})
 _BFLOAT16_NAN: Final = np.uint16(0x7FC0)
 
 
+@dataclass(slots=True, eq=False)
 class Part:
-    """One array argument: where it is, and where its copy lies in the block."""
+    """One array argument: the pieces it is given as, one for each sequence of a list and else one, and their copy in
+    the block: one array of `dtype` and `shape`, the pieces end to end."""
 
-    __slots__ = ("dtype", "name", "nbytes", "offset", "per_token", "piece", "shape")
-
-    def __init__(self, name: str, piece: Piece, *, per_token: bool = False) -> None:
-        self.name = name
-        self.piece: Piece | list[Piece] = piece
-        self.shape: tuple[int, ...] = piece.shape
-        self.offset = 0
-        self.per_token = per_token
-        if isinstance(piece, np.ndarray):
-            self.dtype = piece.dtype
-            self.nbytes = piece.nbytes
-        else:
-            self.dtype = arrays.piece_dtype(piece)
-            self.nbytes = arrays.piece_bytes(piece)
-
-    @property
-    def on_device(self) -> bool:
-        """Whether a stream has to copy it."""
-        pieces = self.piece if isinstance(self.piece, list) else [self.piece]
-        return not all(isinstance(piece, np.ndarray) for piece in pieces)
+    name: str
+    pieces: Sequence[Piece]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    nbytes: int
+    per_token: bool = False
+    on_device: bool = False  # whether a stream has to copy some of it
+    offset: int = 0
 
     def stays_on(self, device: Any) -> bool:
         """Whether it has a value per token and lies on `device`, where it will be reduced."""
-        pieces = self.piece if isinstance(self.piece, list) else [self.piece]
+        pieces = self.pieces
         return self.per_token and all(type(p) is not np.ndarray and p.device == device for p in pieces) and bool(pieces)
 
     def copy_to(self, block: Block) -> None:
         """Copy what lies on the host."""
-        piece = self.piece
-        if isinstance(piece, np.ndarray) and 0 < self.nbytes <= _HELD_BYTES and piece.flags.c_contiguous:
+        piece: Piece = self.pieces[0] if len(self.pieces) == 1 else None
+        as_it_is = isinstance(piece, np.ndarray) and piece.dtype is self.dtype and piece.flags.c_contiguous
+        if as_it_is and 0 < self.nbytes <= _HELD_BYTES:
             plain = piece if piece.dtype.kind != "V" else piece.view(np.uint16)
             block.view[self.offset : self.offset + self.nbytes] = plain.data.cast("B")
-        else:
+        elif isinstance(piece, np.ndarray):
+            self.at(block)[...] = piece
+        elif piece is None:
             self._copy_pieces(self.at(block))
 
     def _copy_pieces(self, target: NDArray[Any]) -> None:
-        if isinstance(self.piece, np.ndarray):
-            np.copyto(target, self.piece)
-        if not isinstance(self.piece, list):
-            return
         start = 0
-        for piece in self.piece:
+        for piece in self.pieces:
             if isinstance(piece, np.ndarray):
                 target[start : start + len(piece)] = piece
             start += len(piece)
@@ -87,13 +76,12 @@ class Part:
         """Whether a number that lies on the host is NaN; what a device has is looked at later."""
         if self.dtype.kind not in "fV":
             return False
-        pieces = self.piece if isinstance(self.piece, list) else [self.piece]
-        return any(isinstance(p, np.ndarray) and arrays.has_nan(p) for p in pieces)
+        return any(isinstance(piece, np.ndarray) and arrays.has_nan(piece) for piece in self.pieces)
 
     def device_pieces(self) -> Iterable[tuple[Piece, int]]:
         """What a stream has to copy, with the offset in the block."""
         start = self.offset
-        for piece in self.piece if isinstance(self.piece, list) else [self.piece]:
+        for piece in self.pieces:
             if not isinstance(piece, np.ndarray):
                 yield piece, start
             start += arrays.elements(piece.shape) * self.dtype.itemsize
@@ -103,31 +91,37 @@ class Part:
         return block.memory[self.offset : self.offset + self.nbytes].view(self.dtype).reshape(self.shape)
 
 
-class RaggedPart(Part):
-    """One argument that is a list of 1-D arrays; its copy is their concatenation.
+def array_part(name: str, piece: Piece, *, per_token: bool = False) -> Part:
+    """An argument that is one array."""
+    if isinstance(piece, np.ndarray):
+        return Part(name, (piece,), piece.dtype, piece.shape, piece.nbytes, per_token)
+    dtype, nbytes = arrays.piece_dtype(piece), arrays.piece_bytes(piece)
+    return Part(name, (piece,), dtype, piece.shape, nbytes, per_token, on_device=True)
+
+
+def list_part(name: str, pieces: Sequence[Piece], dtype: np.dtype[Any], *, per_token: bool) -> Part:
+    """An argument that is a list of arrays, which differ in their first dimension only."""
+    shape = (sum(map(len, pieces)), *(pieces[0].shape[1:] if pieces else ()))
+    nbytes = arrays.elements(shape) * dtype.itemsize
+    on_device = not all(isinstance(piece, np.ndarray) for piece in pieces)
+    return Part(name, pieces, dtype, shape, nbytes, per_token, on_device)
+
+
+def _token_lists(
+    name: str, values: Sequence[Any], lengths: Sequence[int] | None
+) -> tuple[Part, NDArray[np.bool_] | None]:
+    """An argument that is a list of 1-D arrays, and where it says None; None: nowhere.
 
     None for a sequence: none of its tokens was reported. `lengths`: of the sequences, where another argument said them.
     """
-
-    __slots__ = ("missing",)
-
-    def __init__(self, name: str, values: Sequence[Any], lengths: Sequence[int] | None = None) -> None:
-        sequences = [_sequence(name, value) for value in values]
-        self.name = name
-        self.dtype = _common_dtype(name, [piece for piece, _ in sequences if piece is not None])
-        for index, (piece, _) in enumerate(sequences):
-            if piece is None:
-                sequences[index] = _unreported(name, index, lengths, self.dtype)
-        self.piece = [piece for piece, _ in sequences]
-        self.shape = (sum(len(piece) for piece in self.piece),)
-        self.nbytes = self.shape[0] * self.dtype.itemsize
-        self.offset = 0
-        self.per_token = True
-        self.missing = _missing(self.piece, [gap for _, gap in sequences])
-
-    def lengths(self) -> list[int]:
-        """Elements of every piece."""
-        return [len(piece) for piece in self.piece]
+    sequences = [_sequence(name, value) for value in values]
+    dtype = _common_dtype(name, [piece for piece, _ in sequences if piece is not None])
+    for index, (piece, _) in enumerate(sequences):
+        if piece is None:
+            sequences[index] = _unreported(name, index, lengths, dtype)
+    pieces = [piece for piece, _ in sequences]
+    part = list_part(name, pieces, dtype, per_token=True)
+    return part, _missing(pieces, [gap for _, gap in sequences])
 
 
 def _kinds(names: list[Any]) -> set[type]:
@@ -256,14 +250,14 @@ class Capturer:
     def copy(self, call: Captured) -> bool:
         """Give `call` a block with a copy of all its parts; False when the budget does not allow it."""
         end, on_device = 0, False
-        kept = {} if call.device is None else {p.name: p.piece for p in call.parts if p.stays_on(call.device)}
+        kept = {} if call.device is None else {p.name: p.pieces for p in call.parts if p.stays_on(call.device)}
         for part in call.parts:
             if part.name in kept:
                 call.extra_bytes += part.nbytes
                 continue
             part.offset = end
             end += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
-            on_device = on_device or (type(part.piece) is not np.ndarray and part.on_device)
+            on_device = on_device or part.on_device
         pool = self._pinned if on_device else self._pool
         block = pool.take(end, call.extra_bytes)
         if block is None:
@@ -276,7 +270,7 @@ class Capturer:
         call.block, call.pool = block, pool
         return True
 
-    def _fill(self, block: Block, call: Captured, kept: Mapping[str, Any], *, on_device: bool) -> None:
+    def _fill(self, block: Block, call: Captured, kept: Mapping[str, Sequence[Piece]], *, on_device: bool) -> None:
         travelling = [part for part in call.parts if part.name not in kept] if kept else call.parts
         for part in travelling:
             part.copy_to(block)
@@ -287,7 +281,7 @@ class Capturer:
             call.kept, event = self._copies.keep(kept, call.device)
             call.events = [*(call.events or ()), event]
         for part in call.parts:
-            part.piece = None  # `record_stream` keeps device memory alive; the host's arrays are the host's again
+            part.pieces = ()  # `record_stream` keeps device memory alive; the host's arrays are the host's again
 
     def at_work_on(self, device: Any) -> AbstractContextManager[Any]:
         """What the recorder's thread does on `device` happens beside the host's stream."""
@@ -331,10 +325,10 @@ class Call(Captured):
     def _count(self, first: Part, cu_seqlens: Any) -> int:
         if self.layout == "padded":
             return first.shape[0]
-        if isinstance(first, RaggedPart):
-            self.lengths = first.lengths()
+        if self.layout == "list":
+            self.lengths = list(map(len, first.pieces))
             return len(self.lengths)
-        bounds = Part("cu_seqlens", arrays.as_piece("cu_seqlens", cu_seqlens))
+        bounds = array_part("cu_seqlens", arrays.as_piece("cu_seqlens", cu_seqlens))
         if len(bounds.shape) != 1 or bounds.shape[0] < 1:
             raise InputError(f"cu_seqlens: expected [sequences + 1], got shape {tuple(bounds.shape)}")
         self.parts.append(bounds)
@@ -342,23 +336,23 @@ class Call(Captured):
 
     def _token_part(self, name: str, value: Any) -> Part:
         if self.layout == "list":
-            return self._ragged_part(name, value)
+            return self._token_lists(name, value)
         piece = arrays.as_piece(name, value)
         if self.layout == "packed" and len(piece.shape) == 2 and piece.shape[0] == 1:  # noqa: PLR2004
             piece = piece.reshape(-1)  # [1, tokens], as flash attention has it
         if len(piece.shape) != (2 if self.layout == "padded" else 1):
             wanted = "[batch, time], or flat with cu_seqlens" if self.layout == "padded" else "[tokens] with cu_seqlens"
             raise InputError(f"{name}: shape {tuple(piece.shape)}; expected {wanted}, or a list of 1-D arrays")
-        part = Part(name, piece, per_token=True)
+        part = array_part(name, piece, per_token=True)
         self.parts.append(part)
         return part
 
-    def _ragged_part(self, name: str, value: Any) -> RaggedPart:
+    def _token_lists(self, name: str, value: Any) -> Part:
         if not arrays.is_list(value):
             raise InputError(f"{name}: token_ids is a list of 1-D arrays, so this must be one too")
-        part = RaggedPart(name, value, self.lengths)
-        if part.missing is not None:
-            self.missing = {**(self.missing or {}), name: part.missing}
+        part, missing = _token_lists(name, value, self.lengths)
+        if missing is not None:
+            self.missing = {**(self.missing or {}), name: missing}
         self.parts.append(part)
         return part
 
@@ -367,7 +361,7 @@ class Call(Captured):
         if value is None or _all_none(value):
             return
         part = self._token_part(name, value)
-        if part.shape != self._shape or (isinstance(part, RaggedPart) and part.lengths() != self.lengths):
+        if part.shape != self._shape or (self.layout == "list" and list(map(len, part.pieces)) != self.lengths):
             detail = f"shape {tuple(part.shape)}, token_ids {tuple(self._shape)}"
             raise InputError(f"{name}: does not fit token_ids ({detail}); both need one value per token")
 
@@ -412,7 +406,7 @@ class Call(Captured):
             items = arrays.host_list(name, value, self.sequences)
             self.values[name] = [item if type(item) in _PLAIN else arrays.scalar(name, item) for item in items]
             return
-        part = Part(name, arrays.as_piece(name, value))
+        part = array_part(name, arrays.as_piece(name, value))
         if arrays.elements(part.shape) not in (1, self.sequences):
             raise InputError(f"{name}: shape {tuple(part.shape)} for {self.sequences} sequences")
         self.parts.append(part)

@@ -10,7 +10,7 @@ from typing import Any
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays, torch_bridge
-from logprobe.collectors.recorder.capture import Part
+from logprobe.collectors.recorder.capture import Part, array_part
 from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.collectors.recorder.labels import text
 from logprobe.collectors.spool.schema import LARGEST
@@ -99,7 +99,7 @@ def correction(value: Any) -> str | Callable[[], str] | None:
 
 
 def _one_element(name: str, value: Any) -> Part:
-    part = Part(name, arrays.as_piece(name, value))
+    part = array_part(name, arrays.as_piece(name, value))
     if arrays.elements(part.shape) != 1:
         raise InputError(f"scalar {name!r}: one number expected, got shape {part.shape}")
     return part

@@ -129,11 +129,11 @@ class DeviceCopies:
                 source.record_stream(stream)
             return _event(device, stream)
 
-    def keep(self, tensors: Mapping[str, Any], device: Any) -> tuple[Mapping[str, Any], Any]:
-        """Clones that stay on their device, of tensors or of lists put end to end; and the event that says when they
-        are there."""
+    def keep(self, tensors: Mapping[str, Sequence[Any]], device: Any) -> tuple[Mapping[str, Any], Any]:
+        """Clones that stay on their device, of several tensors end to end; and the event that says when they are
+        there."""
         stream = self._stream(device)
-        clones = {name: _clone(tensor) for name, tensor in tensors.items()}
+        clones = {name: _joined_clone(pieces) for name, pieces in tensors.items()}
         with self._following(device):
             for clone in clones.values():
                 clone.record_stream(stream)
@@ -167,10 +167,14 @@ def _backend(device: Any) -> Any:
 
 
 def _clone(tensor: Any) -> Any:
-    torch = sys.modules["torch"]
-    if isinstance(tensor, list):
-        return torch.cat([piece.detach() for piece in tensor])
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
+    return tensor.detach().clone(memory_format=sys.modules["torch"].contiguous_format)
+
+
+def _joined_clone(tensors: Sequence[Any]) -> Any:
+    """One copy of several tensors of a device, end to end."""
+    if len(tensors) == 1:
+        return _clone(tensors[0])
+    return sys.modules["torch"].cat([tensor.detach() for tensor in tensors])
 
 
 def _event(device: Any, stream: Any) -> Any:
