@@ -3,7 +3,8 @@
 Batches come in three layouts: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D arrays; as
 numpy arrays, torch tensors or plain lists. The first half of this module runs in the host's thread and only looks at
 shapes; the second half converts and runs in the recorder's thread: numpy arrays, or tensors that stay on their device
-until they are reduced.
+until they are reduced. Which library computes is asked of each array, not chosen once for a call: where its tokens lie
+on a device, what it has per sequence is numpy's nevertheless.
 
 Dimensions: ``_BT`` padded, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -262,7 +263,13 @@ def kept_under_mask(mask_BT: Array) -> tuple[Array, NDArray[np.int64]]:
 
 
 def kept_under_lengths(lengths_B: NDArray[np.int64], time: int) -> NDArray[np.bool_]:
-    """Cells [0, length) of every row."""
+    """Cells [0, length) of every row.
+
+    Raises:
+        InputError: a length is not in [0, time].
+    """
+    if (lengths_B < 0).any() or (lengths_B > time).any():
+        raise InputError(f"lengths: must lie in [0, {time}]")
     return np.arange(time) < lengths_B[:, None]
 
 

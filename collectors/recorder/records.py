@@ -1,4 +1,4 @@
-"""Values of small records: scalars, times, step numbers."""
+"""Small records: their values in the host's thread (scalars, times, step numbers), their rows in the recorder's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays, torch_bridge
-from logprobe.collectors.recorder.capture import Part, array_part
+from logprobe.collectors.recorder.capture import Captured, Part, array_part
 from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.collectors.recorder.labels import text
 from logprobe.collectors.spool.schema import LARGEST
@@ -110,3 +110,19 @@ def _number(name: object, value: Any) -> float:
         return float(arrays.scalar(str(name), value))
     except (TypeError, ValueError, RuntimeError):  # torch has its own for a tensor of many elements
         raise InputError(f"scalar {name!r}: one number expected, got {type(value).__name__}") from None
+
+
+# --- In the recorder's thread ---
+
+
+def row_of(item: Captured) -> Mapping[str, Any]:
+    """The row of a small record; what came from a device is read here."""
+    row = {"time": item.time_us, **item.values}
+    if callable(row.get("correction")):
+        row["correction"] = row["correction"]()
+    from_device = [
+        (name, float(arrays.to_float32(name, array).reshape(-1)[0])) for name, array in item.arrays().items()
+    ]
+    if from_device:
+        row["scalars"] = [*row["scalars"], *from_device]
+    return row

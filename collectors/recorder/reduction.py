@@ -18,8 +18,8 @@ from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.kernel.statistics import DEFAULT_BOUNDS, ZERO_IS_PLACEHOLDER, Statistics, sequence_statistics
 from logprobe.collectors.recorder import arrays, torch_bridge
 from logprobe.collectors.recorder.arrays import Array, offsets_of
-from logprobe.collectors.recorder.batches import Batch, trainer_columns
-from logprobe.collectors.recorder.columns import column
+from logprobe.collectors.recorder.batches import Batch
+from logprobe.collectors.recorder.tables import column, trainer_columns
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.collectors.spool.schema import STATISTICS
 

@@ -17,15 +17,14 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.health import LOGGER, Guard, HealthRow, Problem, RecorderHealth
-from logprobe.collectors.recorder import arrays, columns
 from logprobe.collectors.recorder import batches as flat
+from logprobe.collectors.recorder import records, tables
 from logprobe.collectors.recorder.batches import Batch
 from logprobe.collectors.recorder.call_queue import CallQueue, FlushRequest, Left
 from logprobe.collectors.recorder.capture import Captured
 from logprobe.collectors.recorder.reduction import reduce, statistics_table
 from logprobe.collectors.recorder.sampling import RawSample
 from logprobe.collectors.relay.autostart import RelayAutostart
-from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segment_writer import SegmentWriter
 
 HEARTBEAT_SECONDS: Final = 10.0
@@ -200,7 +199,7 @@ class Writer:
 
     def _store(self, item: Captured, *, crowded: bool) -> None:
         if item.kind not in ("training", "rollout"):
-            self._add_row(item.kind, record_row(item))
+            self._add_row(item.kind, records.row_of(item))
             return
         batch = self._unsampled_reduced(item)
         self._note_bfloat16(batch)
@@ -268,7 +267,7 @@ class Writer:
         return sampled
 
     def _training_table(self, batches: Sequence[Batch]) -> pa.Table:
-        return flat.training_table(batches, self._rank)
+        return tables.training_table(batches, self._rank)
 
     def _note_bfloat16(self, batch: Batch) -> None:
         names = sorted(name for name in batch.bfloat16 if name.endswith("logprobs"))
@@ -323,20 +322,20 @@ class Writer:
     def _fitting(self, kind: str, rows: list[Mapping[str, Any]]) -> tuple[pa.Table, list[Mapping[str, Any]]]:
         """A table of the rows, without those of a wrong type: each of them costs no other."""
         try:
-            return rows_table(kind, rows), rows
+            return tables.rows_table(kind, rows), rows
         except _WRONG_CONTENT as error:
             if len(rows) == 1:
                 self._lost_number = self._call_queue.accepted_calls
                 self._call_queue.health.drop(
                     "bad_input", f"Recorder.{kind}: {error}", calls=1, step=rows[0].get("step")
                 )
-                return rows_table(kind, []), []
+                return tables.rows_table(kind, []), []
         middle = len(rows) // 2
         good = [row for half in (rows[:middle], rows[middle:]) for row in self._fitting(kind, half)[1]]
-        return rows_table(kind, good), good
+        return tables.rows_table(kind, good), good
 
     def _write_raw(self, kind: str, batches: list[Batch]) -> None:
-        build = self._training_table if kind == "training" else flat.rollout_table
+        build = self._training_table if kind == "training" else tables.rollout_table
         for group, table in self._tables(kind, batches, build):
             written = False
             with self._guard("thread"):
@@ -445,38 +444,3 @@ def grouped(batches: Sequence[Batch], tokens: int) -> list[list[Batch]]:
         groups[-1].append(batch)
         room -= batch.tokens
     return groups
-
-
-def record_row(item: Captured) -> Mapping[str, Any]:
-    """The row of a small record; what came from a device is read here."""
-    row = {"time": item.time_us, **item.values}
-    if callable(row.get("correction")):
-        row["correction"] = row["correction"]()
-    from_device = [
-        (name, float(arrays.to_float32(name, array).reshape(-1)[0])) for name, array in item.arrays().items()
-    ]
-    if from_device:
-        row["scalars"] = [*row["scalars"], *from_device]
-    return row
-
-
-def rows_table(kind: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Small records as a table of their kind.
-
-    Raises:
-        InputError: a value is not of its column's type.
-    """
-    schema = SCHEMAS[kind]
-    return pa.Table.from_arrays(
-        [_column(field, [row.get(field.name) for row in rows]) for field in schema], schema=schema
-    )
-
-
-def _column(field: pa.Field, values: list[Any]) -> pa.Array:
-    if pa.types.is_string(field.type):
-        return columns.strings(values)
-    if pa.types.is_map(field.type):
-        return columns.maps(values, field.type)
-    if pa.types.is_list(field.type):
-        return columns.number_lists(values, field.type)
-    return columns.numbers(values, field.type, field.name)

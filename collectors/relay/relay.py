@@ -30,7 +30,7 @@ from logprobe.collectors.errors import ConfigurationError, HomeBusyError, Segmen
 from logprobe.collectors.health import Problem
 from logprobe.collectors.locks import FileLock
 from logprobe.collectors.recorder.runtime import new_writer_id, own_version
-from logprobe.collectors.recorder.writer import rows_table
+from logprobe.collectors.recorder.tables import rows_table
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.connection import Connection, Target
 from logprobe.collectors.relay.exchange import Exchange, Length, QueueLength, SpoolQueue, Sync, Waiting

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from logprobe.collectors.health import Problem
 from logprobe.collectors.recorder.runtime import new_writer_id
-from logprobe.collectors.recorder.writer import rows_table
+from logprobe.collectors.recorder.tables import rows_table
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
