@@ -5,7 +5,7 @@ Dimensions: ``_BT`` padded batch × time, ``_N`` flat tokens, ``_S`` sequences, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,25 +22,9 @@ from logprobe.collectors.kernel.statistics import (
     sequence_statistics,
 )
 from logprobe.collectors.recorder import arrays
+from logprobe.monitor.layouts import Ragged, flattened, mask_of, per_token
 from logprobe.monitor.metrics.parts import one_group, step_values, uncompared
 from logprobe.monitor.metrics.sums import Floats, StepSums
-
-_PADDED: Final = 2  # dimensions of a padded batch
-
-
-@dataclass(frozen=True)
-class _Ragged:
-    """Values [N] of sequences of these lengths [S]; −1: the sequence has none."""
-
-    values: NDArray[np.generic]
-    lengths: NDArray[np.int64]
-
-    def offsets(self) -> NDArray[np.int64]:
-        return arrays.offsets_of(np.maximum(self.lengths, 0))
-
-    def of(self, keep_S: NDArray[np.bool_]) -> NDArray[np.generic]:
-        """The values of some of the sequences."""
-        return self.values if keep_S.all() else self.values[np.repeat(keep_S, np.maximum(self.lengths, 0))]
 
 
 @dataclass(frozen=True)
@@ -48,10 +32,10 @@ class _Batch:
     """A batch flattened once; `lengths`, `mask` and everything per token agree, log-probabilities may not."""
 
     lengths: NDArray[np.int64]
-    mask: _Ragged
-    sides: Mapping[str, _Ragged]  # "rollout", "trainer", "current", "reference" where given
-    advantages: _Ragged | None
-    entropy: _Ragged | None
+    mask: Ragged
+    sides: Mapping[str, Ragged]  # "rollout", "trainer", "current", "reference" where given
+    advantages: Ragged | None
+    entropy: Ragged | None
     rewards: Floats | None
 
     def pair(self, pair: str, bounds: Bounds) -> Statistics | None:
@@ -215,27 +199,22 @@ def _flatten(
     cu_seqlens: Any = None,
 ) -> _Batch:
     named = zip(("rollout", "trainer", "current", "reference"), sides, strict=True)
-    given = {name: _ragged(f"{name}_logprobs", value, cu_seqlens) for name, value in named if value is not None}
+    given = {name: flattened(f"{name}_logprobs", value, cu_seqlens) for name, value in named if value is not None}
     if not given:
         raise InputError("rollout_logprobs, trainer_logprobs or current_logprobs must be given")
     lengths = _reference_lengths(given)
     aligned = {name: value for name, value in given.items() if (value.lengths >= 0).any() or not len(lengths)}
-    total = int(lengths.sum())
-    full = _Ragged(np.ones(total, np.bool_), lengths) if mask is None else _ragged("mask", mask, cu_seqlens)
-    _require_lengths("mask", full, lengths)
-    if full.values.dtype.kind == "f" and np.isnan(full.values).any():
-        raise InputError("mask: NaN does not say whether a token counts")
     return _Batch(
         lengths,
-        _Ragged(arrays.to_bool(full.values), lengths),
+        mask_of(mask, lengths, cu_seqlens),
         aligned,
-        None if advantages is None else _per_token("advantages", advantages, lengths, cu_seqlens),
-        None if entropy is None else _per_token("entropy", entropy, lengths, cu_seqlens),
+        None if advantages is None else per_token("advantages", advantages, lengths, cu_seqlens),
+        None if entropy is None else per_token("entropy", entropy, lengths, cu_seqlens),
         None if rewards is None else np.asarray(arrays.host_list("rewards", rewards, len(lengths)), np.float64),
     )
 
 
-def _reference_lengths(given: Mapping[str, _Ragged]) -> NDArray[np.int64]:
+def _reference_lengths(given: Mapping[str, Ragged]) -> NDArray[np.int64]:
     """Lengths of the sequences as the trainer sees them; as the engine does where the trainer has none."""
     sizes = {len(value.lengths) for value in given.values()}
     if len(sizes) > 1:
@@ -245,54 +224,3 @@ def _reference_lengths(given: Mapping[str, _Ragged]) -> NDArray[np.int64]:
         if name in given:
             lengths = np.where(lengths < 0, given[name].lengths, lengths)
     return np.maximum(lengths, 0)
-
-
-def _require_lengths(name: str, value: _Ragged, lengths: NDArray[np.int64]) -> None:
-    if not np.array_equal(value.lengths, lengths):
-        raise InputError(f"{name}: sequences have {value.lengths.tolist()[:8]}… tokens, not {lengths.tolist()[:8]}…")
-
-
-def _per_token(name: str, value: Any, lengths: NDArray[np.int64], cu_seqlens: Any) -> _Ragged:
-    """Values per token; one per sequence is repeated over its tokens."""
-    if not arrays.is_ragged(value):
-        piece = arrays.numbers_on_host(name, value)
-        if piece.ndim == 1 and len(piece) == len(lengths):
-            return _Ragged(np.repeat(piece, lengths), lengths)
-    ragged = _ragged(name, value, cu_seqlens)
-    _require_lengths(name, ragged, lengths)
-    return ragged
-
-
-def _ragged(name: str, value: Any, cu_seqlens: Any) -> _Ragged:
-    """Any of the three layouts → flat values and lengths."""
-    if _is_list_of_sequences(value, cu_seqlens):
-        return _from_list(name, value)
-    array = arrays.numbers_on_host(name, value)
-    if array.ndim == _PADDED and cu_seqlens is not None:
-        raise InputError(f"{name}: cu_seqlens goes with packed [tokens], not with shape {array.shape}")
-    if array.ndim == _PADDED:
-        return _Ragged(array.reshape(-1), np.full(len(array), array.shape[1], np.int64))
-    if array.ndim != 1:
-        raise InputError(
-            f"{name}: must be [batch, time], packed [tokens] or a list of 1-D arrays, not shape {array.shape}"
-        )
-    if cu_seqlens is None:
-        return _Ragged(array, np.array([len(array)], np.int64))
-    offsets = arrays.checked_offsets(arrays.numbers_on_host("cu_seqlens", cu_seqlens), len(array))
-    return _Ragged(array[offsets[0] : offsets[-1]], np.diff(offsets))
-
-
-def _is_list_of_sequences(value: Any, cu_seqlens: Any) -> bool:
-    if not arrays.is_list(value):
-        return False
-    empty = not len(value) and cu_seqlens is None  # no sequence, rather than one without tokens
-    return empty or arrays.is_ragged(value) or any(item is None for item in value)
-
-
-def _from_list(name: str, value: Sequence[Any]) -> _Ragged:
-    pieces = [None if item is None else arrays.numbers_on_host(name, item) for item in value]
-    if any(piece is not None and piece.ndim != 1 for piece in pieces):
-        raise InputError(f"{name}: the items of a list must be 1-D")
-    present = [piece for piece in pieces if piece is not None]
-    lengths = np.array([-1 if piece is None else len(piece) for piece in pieces], np.int64)
-    return _Ragged(np.concatenate(present) if present else np.empty(0), lengths)

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import ConfigurationError, InputError
 from logprobe.collectors.recorder import arrays
+from logprobe.monitor.layouts import flattened, mask_of, per_token, require_lengths
 
 _FLAGS: Final = {"true": True, "false": False}
 Floats: TypeAlias = NDArray[np.floating[Any]]
 SAFETY_BOUND: Final = 20.0  # most peers clamp a log-ratio to ±20 before they exponentiate it
-_PADDED: Final = 2  # dimensions of a padded batch
 
 
 @dataclass(frozen=True)
@@ -235,65 +235,29 @@ def tokens_of(
     Raises:
         InputError: the arrays do not fit together, or are not numbers.
     """
-    rollout_BT = _padded("rollout_logprobs", rollout, dtype)
-    shape = rollout_BT.shape
-    mask_BT = _mask(mask, rollout, shape, dtype)
-    given = {
-        "trainer_logprobs": _padded("trainer_logprobs", trainer, dtype),
-        "mask": mask_BT,
-        "current_logprobs": None if current is None else _padded("current_logprobs", current, dtype),
-        "reference_logprobs": None if reference is None else _padded("reference_logprobs", reference, dtype),
-        "advantages": None if advantages is None else _advantages(advantages, shape, dtype),
+    sides = {
+        "rollout_logprobs": rollout,
+        "trainer_logprobs": trainer,
+        "current_logprobs": current,
+        "reference_logprobs": reference,
     }
-    _require_shape(given, shape)
-    trainer_BT, current_BT, advantages_BT, reference_BT = (
-        given[name] for name in ("trainer_logprobs", "current_logprobs", "advantages", "reference_logprobs")
+    flat = {name: flattened(name, value) for name, value in sides.items() if value is not None}
+    for name in ("rollout_logprobs", "trainer_logprobs"):
+        if name not in flat or (flat[name].lengths < 0).any():
+            raise InputError(f"{name}: a peer's view needs it, for every token of every sequence")
+    lengths = flat["rollout_logprobs"].lengths
+    for name, values in flat.items():
+        require_lengths(name, values, lengths)
+    flat["mask"] = mask_of(mask, lengths)
+    if advantages is not None:
+        flat["advantages"] = per_token("advantages", advantages, lengths)
+    time = max(int(arrays.is_ragged(rollout)), *lengths.tolist(), 0)
+    padded = {name: values.padded(time, dtype) for name, values in flat.items()}
+    return Tokens(
+        padded["rollout_logprobs"],
+        padded["trainer_logprobs"],
+        padded["mask"],
+        padded.get("current_logprobs"),
+        padded.get("advantages"),
+        padded.get("reference_logprobs"),
     )
-    return Tokens(rollout_BT, trainer_BT, mask_BT, current_BT, advantages_BT, reference_BT)  # type: ignore[arg-type]
-
-
-def _require_shape(given: Mapping[str, Floats | None], shape: tuple[int, ...]) -> None:
-    for name, value in given.items():
-        if value is not None and value.shape != shape:
-            raise InputError(
-                f"{name}: [batch, time] is {list(value.shape)} where rollout_logprobs is {list(shape)}; "
-                "a peer's view needs every token on both sides"
-            )
-
-
-def _mask(mask: Any, rollout: Any, shape: tuple[int, ...], dtype: np.dtype[np.floating[Any]]) -> Floats:
-    """1.0 where the policy sampled the token; without a mask every token that `rollout` really has."""
-    if mask is not None:
-        given = _padded("mask", mask, dtype)
-        if np.isnan(given).any():
-            raise InputError("mask: NaN does not say whether a token counts")
-        return np.asarray(given != 0, dtype)
-    lengths = [len(row) for row in rollout] if arrays.is_ragged(rollout) else [shape[1]] * shape[0]
-    return np.asarray(np.arange(shape[1]) < np.array(lengths, np.int64).reshape(-1, 1), dtype)
-
-
-def _advantages(value: Any, shape: tuple[int, ...], dtype: np.dtype[np.floating[Any]]) -> Floats:
-    """Per token; one per sequence is repeated over its tokens."""
-    if not arrays.is_ragged(value):
-        array = np.asarray(arrays.numbers_on_host("advantages", value), dtype)
-        if array.ndim == 1 and len(array) == shape[0]:
-            return np.repeat(array[:, None], shape[1], axis=1)
-    return _padded("advantages", value, dtype)
-
-
-def _padded(name: str, value: Any, dtype: np.dtype[np.floating[Any]]) -> Floats:
-    """[batch, time] of a padded array, a list of sequences (padded with 0 at the end) or one sequence."""
-    if value is None:
-        raise InputError(f"{name}: a peer's view needs it")
-    if arrays.is_ragged(value):
-        rows = [np.asarray(arrays.numbers_on_host(name, row), dtype) for row in value]
-        if any(row.ndim != 1 for row in rows):
-            raise InputError(f"{name}: the items of a list must be 1-D")
-        array = np.zeros((len(rows), max(1, *map(len, rows))), dtype)
-        for row, items in zip(array, rows, strict=True):
-            row[: len(items)] = items
-        return array
-    array = np.atleast_2d(np.asarray(arrays.numbers_on_host(name, value), dtype))
-    if array.ndim != _PADDED:
-        raise InputError(f"{name}: must be [batch, time] or a list of 1-D arrays, not shape {list(array.shape)}")
-    return array

@@ -502,7 +502,12 @@ def test_what_a_peer_does_not_take_is_refused(peer: str, options: dict[str, Any]
 @pytest.mark.parametrize(
     ("trainer", "message"),
     [
-        ([[-1.0, -2.0]], r"trainer_logprobs: \[batch, time\] is \[1, 2\] where rollout_logprobs is \[2, 3\]"),
+        ([[-1.0, -2.0]], r"trainer_logprobs: sequences have \[2\]… tokens, not \[3, 3\]…"),
+        (
+            [[-1.0, -2.0, -1.0], [-1.0, -2.0]],
+            r"trainer_logprobs: sequences have \[3, 2\]… tokens",
+        ),  # never filled with 0
+        ([[-1.0, -2.0, -1.0], None], "trainer_logprobs: a peer's view needs it, for every token"),
         (None, "trainer_logprobs: a peer's view needs it"),
         (np.zeros((1, 2, 3)), "must be"),
     ],
