@@ -39,9 +39,8 @@ from logprobe.app.parsers.arguments import (
 from logprobe.collectors.kernel.pairs import PAIRS, RATIO_PAIRS
 from logprobe.collectors.relay.arguments import declare as declare_relay
 from logprobe.collectors.relay.arguments import rate
+from logprobe.monitor.budgets import KEEP_GIB, KEEP_STORE_GIB
 
-KEEP_GIB: Final = 50.0  # as `logprobe.monitor.store.retention.RetentionPolicy` has it
-KEEP_STORE_GIB: Final = 10.0  # as `logprobe.monitor.store.folding.StoreBudget` has it
 RAW: Final = "text exactly as recorded, with control characters and formulas (docs/security.md)"
 RULES: Final = "a rule file (default: those of the home, or the built-in rules)"
 

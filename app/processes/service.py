@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from logprobe.monitor.budgets import GIB
 from logprobe.monitor.pandas_guard import without_pandas
 
 if __name__ == "__main__":
@@ -47,7 +48,7 @@ from logprobe.monitor.service import heap
 from logprobe.monitor.service.jobs import PartMaker
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.store.folding import StoreBudget
-from logprobe.monitor.store.retention import GIB, RetentionPolicy
+from logprobe.monitor.store.retention import RetentionPolicy
 
 
 def main(argv: Sequence[str] | None = None) -> int:

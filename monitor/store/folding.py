@@ -39,12 +39,12 @@ from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.step_job import newest, step_tables
+from logprobe.monitor.budgets import GIB, KEEP_STORE_GIB
 from logprobe.monitor.metrics.catalog import evaluate
 from logprobe.monitor.metrics.sums import Floats, Ledger, PairSums
 from logprobe.monitor.metrics.tables import StepTables, step_sums
 from logprobe.monitor.store.store import Store
 
-GIB: Final = 1 << 30
 PROTECTED_STEPS: Final = 64
 QUIET: Final = timedelta(minutes=2)  # as long as an engine's records are waited for, see macro_steps_on_their_way
 _DAY: Final = timedelta(days=1)
@@ -66,7 +66,7 @@ _GOING: Final = ("training_sequences", "statistics", "profiles")
 class StoreBudget:
     """Limit of the store in bytes: its file without free blocks, and its write-ahead log; None: no limit."""
 
-    max_bytes: int | None = 10 * GIB
+    max_bytes: int | None = int(KEEP_STORE_GIB * GIB)
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for a negative limit."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.files import is_gone
 from logprobe.monitor import queries
+from logprobe.monitor.budgets import GIB, KEEP_GIB
 from logprobe.monitor.store.raw_files import (
     RAW_SCHEMAS,
     RawFile,
@@ -32,7 +33,6 @@ from logprobe.monitor.store.raw_files import (
 )
 from logprobe.monitor.store.store import Store
 
-GIB: Final = 1 << 30
 COMPACT_BYTES: Final = 64 << 20  # of a merged file; it is sorted in memory, at two to three times its size
 COMPACT_TOKENS: Final = 8 << 20
 COMPACT_FILES: Final = 16  # fewer small files than this are left alone: a live run would be rewritten all the time
@@ -47,7 +47,7 @@ class RetentionPolicy:
     disk: what an object store holds counts for `max_age` only.
     """
 
-    max_bytes: int | None = 50 * GIB
+    max_bytes: int | None = int(KEEP_GIB * GIB)
     max_run_bytes: int | None = None
     max_age: timedelta | None = None
 
