@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, NotRequired, TypedDict
+from typing import Final, NotRequired, Self, TypedDict
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import harmless
@@ -299,9 +299,12 @@ class Health:
 
 
 class Guard:
-    """Swallows and counts every `Exception` of its block; with `cost`, adds its duration to what the host pays."""
+    """Swallows and counts every `Exception` of its block; with `cost`, adds its duration to what the host pays.
 
-    __slots__ = ("_call", "_cost", "_health", "_started", "_step")
+    `failed`: whether there was one, once the block has ended.
+    """
+
+    __slots__ = ("_call", "_cost", "_health", "_started", "_step", "failed")
 
     def __init__(self, health: Health, call: str, step: object = None, *, cost: bool = True) -> None:
         self._health = health
@@ -309,9 +312,10 @@ class Guard:
         self._started = time.perf_counter()
         self._call = call
         self._step = step
+        self.failed = False
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -325,6 +329,7 @@ class Guard:
     def _count(self, error: BaseException) -> bool:
         if not isinstance(error, Exception):  # KeyboardInterrupt, SystemExit belong to the host
             return False
+        self.failed = True
         wrong_input = isinstance(error, LogprobeError | ValueError | TypeError)
         text = str(error) if isinstance(error, LogprobeError) else f"{type(error).__name__}: {error}"
         step = self._step if isinstance(self._step, int) else None

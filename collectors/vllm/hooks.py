@@ -77,12 +77,12 @@ def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
         outputs = original(*args, **kwargs)
         if capture.routes:
             _take_routes(watch, outputs)
-        with guard("vllm_plugin.update_from_output"):
+        with guard("vllm_plugin.update_from_output") as capturing:
             capture.processed(args[0] if args else kwargs["scheduler_output"], outputs)
-            return outputs
-        with guard("vllm_plugin.recover"):  # only after an error in there
-            capture.give_up()
-            capture.strip(outputs)
+        if capturing.failed:
+            with guard("vllm_plugin.recover"):
+                capture.give_up()
+                capture.strip(outputs)
         return outputs
 
     return update_from_output
@@ -90,11 +90,11 @@ def _update_from_output(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
 
 def _take_routes(watch: Watch, outputs: Any) -> None:
     """Routes apart from everything else: when they are not understood, log-probs still are."""
-    with watch.guard("vllm_plugin.routes"):
+    with watch.guard("vllm_plugin.routes") as taking:
         watch.observed.capture.take_routes(outputs)
-        return
-    with watch.guard("vllm_plugin.recover"):
-        watch.observed.capture.give_up_routes()
+    if taking.failed:
+        with watch.guard("vllm_plugin.recover"):
+            watch.observed.capture.give_up_routes()
 
 
 def _add_request(original: Hook, _scheduler: Any, watch: Watch) -> Hook:
