@@ -45,10 +45,13 @@ def _words(error: BaseException) -> str:
     """The first informative line of an error; causes first, since wrappers say little."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # pydantic puts the count of errors first, the field next and the words third.
-    chosen = lines[2] if len(lines) > 2 and "validation error" in lines[0] else (lines or ["no message"])[0]  # noqa: PLR2004
-    return f"{type(error).__name__}: {chosen}"[:400]
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(error, pydantic.ValidationError):
+        text = str(error.errors()[0]["msg"])
+    else:
+        text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:400]
 
 
 def _end_with_parent() -> None:
