@@ -3,12 +3,13 @@
 The JSON forms are public API, one document each, what is unknown or not finite is null. By step, by group of sequences
 (``--slice``), over tokens (``--profile``) and as another framework would have logged it (``--as``):
 
-    {"run": …, "steps": [{"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean":
-    …}}]} {"run": …, "dimension": "weight_lag", "folded_steps": n,
-     "slices": [{"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
+    {"run": …, "steps": [
+      {"step": n, "tokens": n, "sequences": n, "metrics": {"backend.k3_kl": …, "weight_lag_mean": …}}]}
+    {"run": …, "dimension": "weight_lag", "folded_steps": n, "slices": [
+      {"step": …, "slice": "0", "sequences": n, "tokens": n, "metrics": {…}}]}
     {"run": …, "profile": "position", "pair": "backend", "buckets": [
-      {"step": …, "bucket": 0, "label": "0–10 %", "tokens": n, "logprob_abs_diff_mean": …, "log_ratio_mean": …, "k3_kl":
-      …}]}
+      {"step": …, "bucket": 0, "label": "0–10 %", "tokens": n,
+       "logprob_abs_diff_mean": …, "log_ratio_mean": …, "k3_kl": …}]}
     {"run": …, "as": "verl", "steps": [{"step": n, "sequences": n, "seen": n, "metrics": {"rollout_corr/kl": …}}]}
 
 Without ``--per-step`` every ``step`` of a slice or bucket is null, the whole window. Steps that were folded have no
