@@ -67,8 +67,8 @@ class ReconsiderError(LogprobeError):
 class _File:
     """What is known of one file."""
 
-    known: list[Marker] = field(default_factory=list)  # to be compared when it is read next
-    units: int = 0  # taken, or known, before `known`
+    to_compare: list[Marker] = field(default_factory=list)  # when it is read next
+    units: int = 0  # taken, or known, before `to_compare`
     offset: int = 0
     done: Stamp | None = None  # there is nothing to take while it is like this
     stamp: Stamp | None = None  # seen last, and when it became so (monotonic)
@@ -161,18 +161,18 @@ class Follower:
             by_file.setdefault(marker.file, []).append(marker)
         return {name: self._state(name, pieces) for name, pieces in by_file.items()}
 
-    def _state(self, name: str, known: list[Marker]) -> _File:
-        whole = all(self._writer.whole(marker) for marker in known)
-        last = known[-1]
+    def _state(self, name: str, markers: list[Marker]) -> _File:
+        whole = all(self._writer.whole(marker) for marker in markers)
+        last = markers[-1]
         if self._form.read_on is not None and name not in self._replaced:
-            first = next((n for n, marker in enumerate(known) if not self._writer.whole(marker)), len(known) - 1)
-            before = known[first - 1] if first else None
+            first = next((n for n, marker in enumerate(markers) if not self._writer.whole(marker)), len(markers) - 1)
+            before = markers[first - 1] if first else None
             if before is None or before.offset:  # else: an import of before offsets were kept
-                state = _File(known[first:], *((before.end, before.offset) if before else (0, 0)))
+                state = _File(markers[first:], *((before.end, before.offset) if before else (0, 0)))
                 state.done = Stamp(last.size, last.changed) if whole and last.offset == last.size else None
                 return state
         done = whole and last.last and name not in self._replaced
-        return _File(known, done=Stamp(last.size, last.changed) if done and last.size else None)
+        return _File(markers, done=Stamp(last.size, last.changed) if done and last.size else None)
 
     def _listing(self) -> Listing:
         try:
@@ -188,7 +188,7 @@ class Follower:
                 return
             self._visit(name, self._files[name], reading)
         for name, state in self._files.items():
-            if name not in listing.files and any(not self._writer.whole(marker) for marker in state.known):
+            if name not in listing.files and any(not self._writer.whole(marker) for marker in state.to_compare):
                 self._break(name, state, "it is gone, and one of its pieces was being written: its rows are lost")
         self._describe(listing)
 
@@ -236,8 +236,8 @@ class Follower:
             self._look_for_replacement(path, name, state, stamp)
         ended = not lines or time.monotonic() - state.since >= self._pace.broken
         try:
-            known = self._writer.known(state.known)
-            wanted = Wanted(path, name, stamp.time, known, state.units, state.offset, ended)
+            earlier = self._writer.earlier(state.to_compare)
+            wanted = Wanted(path, name, stamp.time, earlier, state.units, state.offset, ended)
             pieces = reading.pieces(wanted)
             self._compare(path, state, pieces)
             complete = self._add(path, state, stamp, pieces)
@@ -256,12 +256,12 @@ class Follower:
     def _compare(self, path: Path, state: _File, pieces: Iterator[Piece]) -> None:
         """Of what is known: that it is still so, and that all of it is written. Raises `ChangedError`."""
         position, offset = state.units, state.offset
-        for marker, piece in zip(state.known, pieces, strict=False):  # what follows stays in `pieces`
+        for marker, piece in zip(state.to_compare, pieces, strict=False):  # what follows stays in `pieces`
             with self._spooling():
                 self._writer.again(path, marker, piece, ImportReport())
             position, offset = piece.end, piece.offset
         if self._form.read_on is not None:  # any other is read from its start when it changes
-            state.known, state.units, state.offset = [], position, offset
+            state.to_compare, state.units, state.offset = [], position, offset
             state.tail = b""
 
     def _add(self, path: Path, state: _File, stamp: Stamp, pieces: Iterator[Piece]) -> bool:
@@ -273,7 +273,7 @@ class Follower:
             with self._spooling():
                 marker = self._writer.new(piece, stamp, report)
             if self._form.read_on is None:
-                state.known.append(marker)
+                state.to_compare.append(marker)
             else:
                 state.units, state.offset = piece.end, piece.offset
             self.status.units += report.units

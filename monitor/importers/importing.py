@@ -38,7 +38,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.reading import Reading
-from logprobe.monitor.importers.source import SHOWN, Format, Known, Piece, Stamp, Wanted, files
+from logprobe.monitor.importers.source import SHOWN, EarlierPiece, Format, Piece, Stamp, Wanted, files
 from logprobe.monitor.parallel.pool import Pool
 from logprobe.monitor.queries import Source
 
@@ -97,7 +97,7 @@ class Importer:
         return by_file
 
     def _wanted(self, file: _File, markers: list[Marker]) -> Wanted:
-        return Wanted(file.path.absolute(), file.name, file.stamp.time, self._writer.known(markers))
+        return Wanted(file.path.absolute(), file.name, file.stamp.time, self._writer.earlier(markers))
 
     def _write(self, file: _File, markers: list[Marker], pieces: Iterator[Piece], report: ImportReport) -> None:
         for marker in markers:
@@ -182,7 +182,7 @@ def after(wanted: Wanted, done: list[Piece]) -> Wanted:
     """What is left to ask for."""
     if not done:
         return wanted
-    return replace(wanted, known=wanted.known[len(done) :], position=done[-1].end, offset=done[-1].offset)
+    return replace(wanted, earlier=wanted.earlier[len(done) :], position=done[-1].end, offset=done[-1].offset)
 
 
 def batches(form: str, files: Iterable[tuple[Wanted, int]]) -> Iterator[Batch]:
@@ -305,9 +305,9 @@ class PieceWriter:
         """Whether all segments of a piece are written."""
         return all(number in self._stored for number, _ in marker.segments)
 
-    def known(self, markers: Iterable[Marker]) -> tuple[Known, ...]:
+    def earlier(self, markers: Iterable[Marker]) -> tuple[EarlierPiece, ...]:
         """What to ask for of pieces that have markers."""
-        return tuple(Known(marker.end - marker.start, marker.time, not self.whole(marker)) for marker in markers)
+        return tuple(EarlierPiece(marker.end - marker.start, marker.time, not self.whole(marker)) for marker in markers)
 
     def again(self, path: Path, marker: Marker, piece: Piece, report: ImportReport) -> None:
         """Writes what is missing of a known piece. Raises `OSError`, and `ChangedError` when it is not what was

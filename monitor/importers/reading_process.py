@@ -21,7 +21,7 @@ from logprobe.collectors.errors import ConfigurationError, MissingExtraError
 from logprobe.monitor import limits
 from logprobe.monitor.importers.formats import named, read
 from logprobe.monitor.importers.reading import CONTENT, END, FRAME, MEMORY, MISSING, REFUSED, expanded
-from logprobe.monitor.importers.source import Known, Unit, Wanted, pieces
+from logprobe.monitor.importers.source import EarlierPiece, Unit, Wanted, pieces
 
 _FILE_BYTES: Final = 1 << 16  # torch writes a few to find a temporary folder; nothing else is written here
 _USED: Final = re.compile(r"VmData:\s+(\d+) kB")
@@ -54,7 +54,7 @@ def _limit_memory(size: int) -> None:
 def _answer(request: Mapping[str, Any], answers: IO[bytes]) -> None:
     form, path = request["form"], Path(request["path"])
     try:
-        for answer in _found(form, path, request):
+        for answer in _parts(form, path, request):
             _send(answers, CONTENT, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
         _send(answers, END)
     except BrokenPipeError:
@@ -70,12 +70,12 @@ def _answer(request: Mapping[str, Any], answers: IO[bytes]) -> None:
         _send(answers, REFUSED, words.encode(errors="replace"))
 
 
-def _found(form: str, path: Path, request: Mapping[str, Any]) -> Iterator[Any]:
+def _parts(form: str, path: Path, request: Mapping[str, Any]) -> Iterator[Any]:
     """The pieces that are asked for, or the units of a recorded run."""
     if request["wanted"] is None:
         return _sized(read(form, path, 0, ended=True), path, request["most"])
-    known = tuple(Known(**piece) for piece in request["wanted"]["known"])
-    wanted = Wanted(**{**request["wanted"], "path": path, "known": known})
+    earlier = tuple(EarlierPiece(**piece) for piece in request["wanted"]["earlier"])
+    wanted = Wanted(**{**request["wanted"], "path": path, "earlier": earlier})
     units = read(form, path, wanted.offset, ended=wanted.ended)
     return pieces(named(form), wanted, _sized(units, path, request["most"]))
 

@@ -202,7 +202,7 @@ def file_digest(path: Path) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class EarlierPiece:
     """A piece that was imported before. `time`: as in `Wanted`; `rows`: whether some of them were not written."""
 
     units: int
@@ -218,7 +218,7 @@ class Wanted:
         path: of the file.
         name: relative to what is imported.
         time: ISO 8601, of rows of new pieces that say none themselves.
-        known: in their order, the first of them from `position` on.
+        earlier: those that were imported before, in their order, the first of them from `position` on.
         position: how many units come before.
         offset: of a file that is read by lines, how many bytes come before; 0: `position` units are read and left out.
         ended: as in `source.ReadOn`.
@@ -227,7 +227,7 @@ class Wanted:
     path: Path
     name: str
     time: str
-    known: tuple[Known, ...] = ()
+    earlier: tuple[EarlierPiece, ...] = ()
     position: int = 0
     offset: int = 0
     ended: bool = True
@@ -265,9 +265,9 @@ def pieces(form: Format, wanted: Wanted, units: Iterator[Unit]) -> Iterator[Piec
     position = wanted.position
     if not wanted.offset:
         units = itertools.islice(units, position, None)
-    for known in wanted.known:
-        chunk = list(itertools.islice(units, known.units))
-        yield _piece(form, wanted, position, chunk, known.time if known.rows else None)
+    for earlier in wanted.earlier:
+        chunk = list(itertools.islice(units, earlier.units))
+        yield _piece(form, wanted, position, chunk, earlier.time if earlier.rows else None)
         position += len(chunk)
     for chunk, last in _cut(units):
         yield _piece(form, wanted, position, chunk, wanted.time, last=last)

@@ -16,7 +16,7 @@ _PRIME_STEP: Final = re.compile(r"step_(\d+)")
 
 def generic(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
     """Our own schema: one training sequence per line or row."""
-    known = {"rank", "group_id", "weight_version", *FLOAT_LISTS}
+    optional = {"rank", "group_id", "weight_version", *FLOAT_LISTS}
     tags = _pairs(value.get("tags"))
     yield training(
         step=_needed(value, "step"),
@@ -26,7 +26,7 @@ def generic(value: Mapping[str, Any], place: Place) -> Iterable[Row]:
         reward=value.get("reward"),
         time=value.get("time"),
         tags=tags,
-        **{name: value[name] for name in known if value.get(name) is not None},
+        **{name: value[name] for name in optional if value.get(name) is not None},
     )
 
 

@@ -54,21 +54,24 @@ class SegmentCopies:
     def keep(self, segments: Iterable[tuple[SegmentPath, Path]]) -> None:
         """Copies files under the names that they have in the spool, and reads them back."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(lambda each: self._objects.put(each[1], f"{self._prefix}/{each[0].segment_id}"), segments))
+            list(pool.map(lambda segment: self._objects.put(segment[1], self._url(segment[0])), segments))
 
     def forget(self, segments: Iterable[SegmentPath]) -> None:
         """Removes the copies of some."""
-        for each in segments:
-            self._objects.remove(f"{self._prefix}/{each.segment_id}")
+        for segment in segments:
+            self._objects.remove(self._url(segment))
+
+    def _url(self, segment: SegmentPath) -> str:
+        return f"{self._prefix}/{segment.segment_id}"
 
     def names(self, run: str | None = None) -> dict[str, list[str]]:
         """By run, those of its copies below the run's folder, and its `PARTIAL`; `run`: of it only."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for each in self._objects.listed(f"{self._prefix}/" if run is None else self.folder(run)):
-            folder, _, name = each.url.removeprefix(f"{self._prefix}/").partition("/")
+        by_run: dict[str, list[str]] = defaultdict(list)
+        for copy in self._objects.listed(f"{self._prefix}/" if run is None else self.folder(run)):
+            folder, _, name = copy.url.removeprefix(f"{self._prefix}/").partition("/")
             if name:
-                found[run_name(folder)].append(name)
-        return dict(found)
+                by_run[run_name(folder)].append(name)
+        return dict(by_run)
 
     def mark_partial(self, run: str, writer: str) -> None:
         """Says that not all records of a run have copies: those of `writer` have none."""
@@ -87,18 +90,19 @@ class SegmentCopies:
                 f"relay, an import, or from before `segments` was set; {PARTIAL} names a writer); restore a backup of its home"
             )
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = list(pool.map(lambda name: self._fetched(run, name, home), sorted(names)))
-        numbers: dict[str, list[int]] = defaultdict(list)
-        for segment in found:
-            numbers[segment.writer].append(segment.sequence)
-        return {"segments": len(found), "missing": sum(max(each) - len(set(each)) for each in numbers.values())}
+            segments = list(pool.map(lambda name: self._fetched(run, name, home), sorted(names)))
+        numbers: dict[str, set[int]] = defaultdict(set)
+        for segment in segments:
+            numbers[segment.writer].add(segment.sequence)
+        missing = sum(max(of_writer) - len(of_writer) for of_writer in numbers.values())
+        return {"segments": len(segments), "missing": missing}
 
     def remove(self, folder: str) -> None:
         """Removes all copies in a run's folder; elsewhere nothing is removed."""
         if not folder.startswith(f"{self._prefix}/"):
             raise ObjectStoreError(f"{folder} is not below {self._prefix}: it is left alone")
-        for each in self._objects.listed(folder):
-            self._objects.remove(each.url)
+        for copy in self._objects.listed(folder):
+            self._objects.remove(copy.url)
 
     def _fetched(self, run: str, name: str, home: Home) -> SegmentPath:
         url, target = f"{self.folder(run)}{name}", run_dir(home.path, run) / name

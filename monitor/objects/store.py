@@ -137,9 +137,9 @@ class ObjectStore:
         with _explained(prefix):
             files, key = _file_system(prefix, self.settings.endpoint, self.settings.region)
             below = fs.FileSelector(key, recursive=True, allow_not_found=True)
-            found = [each for each in files.get_file_info(below) if each.type == fs.FileType.File]
-        for each in found:
-            yield Listed(f"{prefix}{each.path.removeprefix(key)}", int(each.size), each.mtime)
+            objects = [entry for entry in files.get_file_info(below) if entry.type == fs.FileType.File]
+        for entry in objects:
+            yield Listed(f"{prefix}{entry.path.removeprefix(key)}", int(entry.size), entry.mtime)
 
     def remove(self, url: str) -> None:
         """Removes an object; one that is not there is removed already. Raises `ObjectStoreError`."""
@@ -199,15 +199,15 @@ def _google(authority: str, endpoint: str | None) -> fs.FileSystem:
     if endpoint is not None:
         parts = urlsplit(endpoint)
         options |= {"scheme": parts.scheme, "endpoint_override": parts.netloc}
-    found, _ = fs.FileSystem.from_uri(f"gs://{authority}/?{urlencode(options)}")
-    return found
+    google, _ = fs.FileSystem.from_uri(f"gs://{authority}/?{urlencode(options)}")
+    return google
 
 
 def _azure(scheme: str, authority: str, endpoint: str | None) -> fs.FileSystem:
     key = os.environ.get(KEY_VARIABLE)
     if endpoint is None and key is None:
-        found, _ = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
-        return found
+        azure, _ = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
+        return azure
     account, _, domain = authority.rpartition("@")[2].partition(".")
     if endpoint is None:
         where = {f"{kind}_storage_authority": f".{kind}.{domain.partition('.')[2]}" for kind in _SERVICES}

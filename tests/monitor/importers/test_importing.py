@@ -27,7 +27,7 @@ from logprobe.app.cli import main
 from logprobe.monitor.importers import importing
 from logprobe.monitor.importers.importing import Batch, after, prepare
 from logprobe.monitor.importers.reading import Reading
-from logprobe.monitor.importers.source import Known, Wanted
+from logprobe.monitor.importers.source import EarlierPiece, Wanted
 from logprobe.monitor.importers.tensorboard import masked_crc
 from logprobe.monitor.reader import open_reader
 
@@ -282,15 +282,15 @@ def test_a_file_of_which_a_worker_returns_a_part_has_the_same_pieces(tmp_path, m
         assert [(piece.start, piece.end, piece.last) for piece in whole.pieces] == [
             (0, 256, False), (256, 512, False), (512, 600, True),
         ]  # fmt: skip
-        known = (Known(256, wanted.time, rows=True), Known(256, wanted.time, rows=False))
+        earlier = (EarlierPiece(256, wanted.time, rows=True), EarlierPiece(256, wanted.time, rows=False))
         with monkeypatch.context() as patched, Reading(form) as own:
             patched.setattr(importing, "FILE_BYTES", 1)
-            for asked in (wanted, replace(wanted, known=known)):
+            for asked in (wanted, replace(wanted, earlier=earlier)):
                 (part,) = prepare(Batch(form, (asked,), (1,)))
                 found = [*part.pieces, *own.pieces(after(asked, part.pieces))]
                 assert part.rest
                 assert [piece.sha256 for piece in found] == [piece.sha256 for piece in whole.pieces]
-                assert [bool(piece.tables) for piece in found] == [True, not asked.known, True]
+                assert [bool(piece.tables) for piece in found] == [True, not asked.earlier, True]
                 assert (found[0].tables, found[2].tables) == (whole.pieces[0].tables, whole.pieces[2].tables)
 
 
