@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -23,6 +22,7 @@ from pyarrow import flight
 
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
 from logprobe.monitor.home import Home, ServiceInfo
+from logprobe.monitor.interruptible import Interruptible, Stop
 from logprobe.monitor.service.flight import Parameters, Request, encode, remote_error
 from logprobe.monitor.service.status import Ingested, Status
 
@@ -38,9 +38,6 @@ _GONE: Final = (
     pa.ArrowNotImplementedError,  # of a server that knows no such call: after a kill, another program may have got the port
 )
 _QUERY_SECONDS: Final = 60.0
-_INTERRUPT_SECONDS: Final = 0.1
-_LOOK_SECONDS: Final = 0.005
-_START_SECONDS: Final = 2.0
 _STATUS_SECONDS: Final = 10.0
 _INGEST_SECONDS: Final = 3600.0  # a backlog of hours may have gathered while no service ran
 
@@ -274,7 +271,7 @@ class FileReader(Reader):
                 f"logprobe ingest --once --home {home.path}"
             )
         self._store = Store.open(home, read_only=True)
-        self._threads: list[threading.Thread] = []
+        self._calls = Interruptible()
         # Whoever waits can press Ctrl-C, and holds the rows in a process of their own.
         self._sql = SqlService(
             self._store.home, self._store.snapshot, Limits(at_once=1, seconds=None, rows=None), warm=False
@@ -291,34 +288,13 @@ class FileReader(Reader):
         """See `Reader.query`; no one can stop it but Ctrl-C, whatever its `label`."""
         from logprobe.monitor.free_sql.service import Question  # noqa: PLC0415 - loads DuckDB
 
-        stop = _Stop()
+        stop = Stop()
         asked = Question(sql, json.loads(encode(params)), first, stop=stop)
-        return self._interruptible(lambda: self._sql.answer(asked).table(), stop.set)
+        return self._calls.run(lambda: self._sql.answer(asked).table(), stop.set)
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """See `Reader.read`."""
-        return self._interruptible(lambda: self._store.read(name, **params), self._store.interrupt)
-
-    def _interruptible(self, work: Callable[[], pa.Table], interrupt: Callable[[], None]) -> pa.Table:
-        """`work` in its own thread, so that Ctrl-C reaches the waiting one: DuckDB does not always notice it."""
-        outcome = _Outcome()
-        worker = threading.Thread(target=_fulfil, args=(outcome, work), name="logprobe-query", daemon=True)
-        self._threads.append(
-            worker
-        )  # destroyed here, Ctrl-C could strike its destructor, where Python can only print it
-        try:
-            worker.start()
-            while not outcome.finished:
-                time.sleep(_LOOK_SECONDS)
-        except KeyboardInterrupt:
-            while not _stopped(outcome, worker, interrupt):
-                pass
-            raise
-        # Its cursor goes with it, and must be gone before the interpreter ends: destroyed later, it aborts the process.
-        worker.join()
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.table
+        return self._calls.run(lambda: self._store.read(name, **params), self._store.interrupt)
 
     def status(self) -> Status:
         """See `Reader.status`."""
@@ -328,50 +304,3 @@ class FileReader(Reader):
         """See `Reader.close`."""
         self._sql.close()
         self._store.close()
-
-
-class _Stop(threading.Event):
-    """Set by a thread that Ctrl-C may strike at any point: without a lock, for that might stay locked."""
-
-    _asked = False
-
-    def set(self) -> None:
-        self._asked = True
-
-    def is_set(self) -> bool:
-        return self._asked
-
-
-class _Outcome:
-    """What a thread came to, for one that waits for it and that Ctrl-C may strike at any point: no locks here
-    either."""
-
-    table: pa.Table | None = None
-    error: BaseException | None = None
-    cancelled = False
-    finished = False
-
-
-def _stopped(outcome: _Outcome, worker: threading.Thread, interrupt: Callable[[], None]) -> bool:
-    """Has the work end, wherever Ctrl-C struck: it may not have begun, nor its statement. False: Ctrl-C was pressed
-    again."""
-    try:
-        outcome.cancelled = True
-        deadline = time.monotonic() + _START_SECONDS
-        while not outcome.finished and (worker.ident is not None or time.monotonic() < deadline):
-            interrupt()
-            time.sleep(_INTERRUPT_SECONDS)
-    except KeyboardInterrupt:
-        return False
-    return True
-
-
-def _fulfil(outcome: _Outcome, work: Callable[[], pa.Table]) -> None:
-    """Does `work`, unless it was cancelled before it began."""
-    try:
-        if not outcome.cancelled:
-            outcome.table = work()
-    except BaseException as error:  # noqa: BLE001 -- the waiting thread raises it
-        outcome.error = error
-    finally:
-        outcome.finished = True
