@@ -104,8 +104,8 @@ class Feed:
         self._now = now
         self._reader: Reader | None = None
         self._lock = threading.Lock()
-        self._looks: dict[str | None, tuple[float, Snapshot]] = {}
-        self._around = (-math.inf, Snapshot())
+        self._snapshots: dict[str | None, tuple[float, Snapshot]] = {}
+        self._home = (-math.inf, Snapshot())
         self._views: dict[str, RunView] = {}
         self._rates_read: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="feed")
@@ -114,10 +114,10 @@ class Feed:
     def snapshot(self, name: str | None) -> Snapshot:
         """The runs, and everything about the run called `name` where there is one."""
         with self._lock:
-            asked, snapshot = self._looks.get(name, (-math.inf, Snapshot()))
+            asked, snapshot = self._snapshots.get(name, (-math.inf, Snapshot()))
             if time.monotonic() - asked >= _FRESH_SECONDS:
-                snapshot = self._try(name)
-                self._looks[name] = (time.monotonic(), snapshot)
+                snapshot = self._look(name)
+                self._snapshots[name] = (time.monotonic(), snapshot)
             return snapshot
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
@@ -128,10 +128,10 @@ class Feed:
             reader = self._reader
         return reader.read(name, **params)
 
-    def _try(self, name: str | None) -> Snapshot:
+    def _look(self, name: str | None) -> Snapshot:
         kept = replace(self._last, view=self._views.get(name or ""), problem=None)
         try:
-            snapshot = self._read(name)
+            snapshot = self._snapshot_of(name)
         except ServiceUnavailableError:
             # The service's own word for it may name a path; the time since then is what a reader of the page can use.
             self._last = replace(kept, away_since=kept.away_since or self._now())
@@ -141,46 +141,46 @@ class Feed:
         self._last = snapshot
         return snapshot
 
-    def _read(self, name: str | None) -> Snapshot:
+    def _snapshot_of(self, name: str | None) -> Snapshot:
         if self._reader is None:
             self._reader = self._connect()
-        snapshot = self._read_around(self._reader)
+        snapshot = self._runs_and_status(self._reader)
         run = snapshot.run(name)
-        return snapshot if run is None else replace(snapshot, view=self._read_view(self._reader, run))
+        return snapshot if run is None else replace(snapshot, view=self._view_of(self._reader, run))
 
-    def _read_around(self, reader: Reader) -> Snapshot:
+    def _runs_and_status(self, reader: Reader) -> Snapshot:
         """The runs, and what the service says of itself: one read, whichever runs are looked at."""
-        asked, snapshot = self._around
+        asked, snapshot = self._home
         if time.monotonic() - asked >= _FRESH_SECONDS:
-            status = self._beside(reader, reader.status)
+            status = self._begin(reader, reader.status)
             runs = runs_of(queries.app_runs(reader), self._now())
             snapshot = Snapshot(runs=runs, status=status.result())
-            self._around = (time.monotonic(), snapshot)
+            self._home = (time.monotonic(), snapshot)
         return snapshot
 
-    def _read_view(self, reader: Reader, run: Run) -> RunView:
+    def _view_of(self, reader: Reader, run: Run) -> RunView:
         new = RunView(RunSeries(run.name, read=frozenset(METRICS)))
         view = self._views.get(run.name, new)
         if run.revision < view.series.revision:  # the store was recreated
             view = new
             self._rates_read.pop(run.name, None)
         if run.revision > view.series.revision:
-            view = self._grown(reader, view, run.revision)
+            view = self._with_new_steps(reader, view, run.revision)
         elif view.events_seen < run.revision:  # a step was computed while they were read
             view = replace(view, events=events_of(queries.app_events(reader, run=run.name)), events_seen=run.revision)
-        view = self._rated(reader, view)
+        view = self._with_learning_rates(reader, view)
         if (awaited := _awaits(reader, view.series)) != view.awaited:
             view = replace(view, awaited=awaited)
         if run.news != view.news:
-            view = self._judged(reader, view, run.news)
+            view = self._with_diagnosis(reader, view, run.news)
         if (run.judgement, run.judgement.overdue) != (view.judgement, view.judgement.overdue):
             view = replace(view, judgement=run.judgement)
         self._views[run.name] = view
         return view
 
-    def _grown(self, reader: Reader, view: RunView, revision: int) -> RunView:
+    def _with_new_steps(self, reader: Reader, view: RunView, revision: int) -> RunView:
         """With what is new in a run that has come to `revision`, or further by now."""
-        events = self._beside(reader, partial(queries.app_events, reader, run=view.series.run))
+        events = self._begin(reader, partial(queries.app_events, reader, run=view.series.run))
         # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read
         # again.
         changed = {"run": view.series.run, "since": view.series.revision}
@@ -189,7 +189,7 @@ class Feed:
         series, happened = merge(view.series, summaries, points), events_of(events.result())
         return replace(view, series=series, events=happened, events_seen=revision, medians=usual(series))
 
-    def _rated(self, reader: Reader, view: RunView) -> RunView:
+    def _with_learning_rates(self, reader: Reader, view: RunView) -> RunView:
         """With the learning rates as they are now; as they were, when they were read a moment ago."""
         run, seen = view.series.run, view.series.revision
         if seen == view.rates_seen or time.monotonic() - self._rates_read.get(run, -math.inf) < _RATES_SECONDS:
@@ -198,12 +198,12 @@ class Feed:
         self._rates_read[run] = time.monotonic()
         return replace(view, rates=rates, rates_seen=seen)
 
-    def _judged(self, reader: Reader, view: RunView, news: str | None) -> RunView:
-        marks = self._beside(reader, partial(queries.app_marks, reader, run=view.series.run))
+    def _with_diagnosis(self, reader: Reader, view: RunView, news: str | None) -> RunView:
+        marks = self._begin(reader, partial(queries.app_marks, reader, run=view.series.run))
         diagnosis = read_latest_diagnosis(reader, view.series)
         return replace(view, diagnosis=diagnosis, marks=marks_of(marks.result()), news=news)
 
-    def _beside(self, reader: Reader, read: Callable[[], T]) -> Future[T]:
+    def _begin(self, reader: Reader, read: Callable[[], T]) -> Future[T]:
         """Begins a read and continues. One of a file is made at once, in this thread, where Ctrl-C ends it."""
         if reader.source != "file":
             return self._pool.submit(read)
