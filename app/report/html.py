@@ -1,5 +1,8 @@
 """HTML as text, with everything that came from outside escaped. Pure.
 
+Not by Jinja2: a report is lists, tables and charts whose number and kind the data decide, made by functions; a template
+would have `page` in it, calls of those functions, and their arguments once more.
+
 `Markup` is finished HTML; whatever else is put into a page is text and is escaped on its way in, so a name can never
 become markup.
 """

@@ -1,4 +1,5 @@
-"""Scalars of TensorBoard event files, without TensorBoard.
+"""Scalars of TensorBoard event files, without TensorBoard: its loader (2.21) ends at a damaged record as at one that is
+still being written, and says neither; every record after it would be lost without a word.
 
 The file is a sequence of records, each a length, its masked CRC-32C, the content and its masked CRC-32C; the content is
 a protobuf ``Event`` with wall time (1), step (2) and summary (5), which holds values (1) with a tag (1) and a simple

@@ -1,4 +1,5 @@
-"""W&B's binary files of a run (``run-<id>.wandb``), as it writes them also without a network; read without W&B.
+"""W&B's binary files of a run (``run-<id>.wandb``), as it writes them also without a network; read without W&B, whose
+package (0.31) has no reader in Python any more: `wandb sync` reads them in a program of its own.
 
 The file begins with ``:W&B``, a magic number and a version. Then come blocks of 32 KiB with pieces of records, as in
 LevelDB's log: each piece has a CRC-32 of its type and content, a length, and a type (whole, first, middle, last); a

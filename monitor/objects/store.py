@@ -1,5 +1,9 @@
 """An object store as three operations on addresses: open, put, remove. Each fails with one sentence that names the
-store."""
+store.
+
+Through Arrow, which is here anyway. obstore and fsspec would take the place of few of these lines, for reading back,
+checksums and the sentences would stay; and obstore finds no profile of Amazon's configuration without boto3.
+"""
 
 from __future__ import annotations
 
