@@ -162,9 +162,9 @@ class AlertRuns(TypedDict):
     rules: Any  # VARCHAR
     open: Any  # BIGINT
     live: Any  # BOOLEAN
+    incident: Any  # BOOLEAN
     silenced: Any  # BOOLEAN
     acknowledged: Any  # BOOLEAN
-    incident: Any  # BOOLEAN
 
 def alert_runs(source: Source, /) -> Rows[AlertRuns]: ...
 

@@ -31,7 +31,7 @@ PACES: Final = {
     Priority.CHANGED: Pace(share=0.5),
     Priority.ARMED: Pace(share=0.25, rest=4),
     Priority.AWAITED: Pace(share=0.25),
-    Priority.LIVE: Pace(share=0.15, rest=10),
+    Priority.LIVE: Pace(share=0.1, rest=10),
     Priority.FIRST: Pace(share=0.1),
     Priority.ENDED: Pace(share=0.05, rest=20),
 }

@@ -109,19 +109,21 @@ WITH computed AS (
     SELECT run, count(*) FILTER (told OR phase IN ('firing', 'recovering')) AS open FROM alert_states GROUP BY run
 ), unsettled AS (
     SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL OR NOT calm
+), joined AS MATERIALIZED (  -- apart from what holds for all runs: planning one join of all took as long as everything else
+    SELECT run, newest_step, newest_computed_at, computed.revision, last_arrival, diagnosed_at, controllers.updated_at AS controlled_at,
+           alert_cursors.step AS cursor, alert_cursors.rules, coalesce(open, 0) AS open, coalesce(live, false) AS live,
+           coalesce(incident, false) AS incident
+    FROM arrived
+    LEFT JOIN computed USING (run)
+    LEFT JOIN (SELECT run, live FROM live_runs(now())) USING (run)
+    LEFT JOIN alert_cursors USING (run)
+    LEFT JOIN standing USING (run)
+    LEFT JOIN unsettled USING (run)
+    LEFT JOIN diagnoses USING (run)
+    LEFT JOIN controllers USING (run)
 )
-SELECT run, newest_step, newest_computed_at, computed.revision, last_arrival, diagnosed_at, controllers.updated_at AS controlled_at,
-       alert_cursors.step AS cursor, alert_cursors.rules, coalesce(open, 0) AS open, coalesce(live, false) AS live,
-       EXISTS (FROM alert_silences) AS silenced, EXISTS (FROM alert_acknowledgements) AS acknowledged,
-       coalesce(incident, false) AS incident
-FROM arrived
-LEFT JOIN computed USING (run)
-LEFT JOIN (SELECT run, live FROM live_runs(now())) USING (run)
-LEFT JOIN alert_cursors USING (run)
-LEFT JOIN standing USING (run)
-LEFT JOIN unsettled USING (run)
-LEFT JOIN diagnoses USING (run)
-LEFT JOIN controllers USING (run)
+SELECT *, EXISTS (FROM alert_silences) AS silenced, EXISTS (FROM alert_acknowledgements) AS acknowledged
+FROM joined
 ORDER BY run
 
 -- alert_save: Keeps alerts. Grain: run, rule and slice. Inputs: incoming.
