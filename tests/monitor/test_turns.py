@@ -166,7 +166,8 @@ def test_a_run_that_fails_ends_nobody_elses_turn_and_is_named(together: int) -> 
     runs = [Run("fine"), Run("broken", armed=True), Run("also-fine")]
     stage = Simulated(Clock(5.0), runs, broken="broken", together=together)
     reports = live_for(stage, 100.0)
-    assert min(len(run.turns) for run in runs if run.name != "broken") >= 9  # a tenth of a core: ten turns of half a second
+    # A tenth of a core: ten turns of half a second.
+    assert min(len(run.turns) for run in runs if run.name != "broken") >= 9
     assert all(
         "broken: simulated fails (ArithmeticError: a step that no integer holds)" in report["problem"]
         for report in reports
