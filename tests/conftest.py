@@ -31,6 +31,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)
 
 
+# Their scenarios are forked from one process that has imported vLLM, so one worker runs them all.
+_TOGETHER = {
+    f"tests/e2e/test_{name}.py": "engines" for name in ("attribution", "experts", "real_engine", "vllm_engine")
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """By files, as `--dist=loadfile` has it; some files stay together."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return _TOGETHER.get(file, file)
+
+    return Together(config, log)
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The checkout under test."""

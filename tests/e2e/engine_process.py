@@ -1,12 +1,21 @@
-"""Runs a scenario on a real vLLM engine in a process of its own, and reads what it left in the spool."""
+"""Runs a scenario on a real vLLM engine in a process of its own, and reads what it left in the spool.
+
+The process is forked from one that has imported vLLM (`engine_server`), which starts with the first scenario and ends with this one.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,10 +54,8 @@ def run_scenario(
     name: str, models: Path, *numbers: int, script: str = "engine_scenarios", timeout: float = 800, **environment: str
 ) -> Any:
     """What scenario `name` of `script` returned; fails with the end of its output when it did not end well."""
-    command = [sys.executable, str(SCENARIOS.with_stem(script)), name, str(models), *map(str, numbers)]
-    settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **ENGINE_ENVIRONMENT, **environment}
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("LOGPROBE_", "VLLM_"))}
-    done = _run(command, {**inherited, **settings}, timeout)
+    command = [str(SCENARIOS.with_stem(script)), name, str(models), *map(str, numbers)]
+    done = _run(command, _variables({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **environment}), timeout)
     lines = done.stdout.splitlines()
     answers = [line.removeprefix("RESULT ") for line in lines if line.startswith("RESULT ")]
     if done.returncode or not answers:
@@ -58,17 +65,61 @@ def run_scenario(
     return json.loads(answers[-1])
 
 
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment`, and what a process with an engine gets besides."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("LOGPROBE_", "VLLM_"))}
+    return {**inherited, **ENGINE_ENVIRONMENT, **environment}
+
+
 def _run(command: list[str], environment: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
     """Runs in a session of its own, so that engines in processes of their own end with it."""
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    server, deadline = _server(), time.monotonic() + timeout
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        job = {"command": command, "environment": environment, "output": str(output), "errors": str(errors)}
+        server.stdin.write(json.dumps(job).encode() + b"\n")
+        process = None
         try:
-            output, errors = process.communicate(timeout=timeout)
+            process = _answer(server, deadline)
+            code = _answer(server, deadline)
+        except BaseException:
+            _end(server)  # another scenario would get this one's answer
+            raise
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+            if process:
+                with suppress(ProcessLookupError):
+                    os.killpg(process, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, code, output.read_text("utf-8"), errors.read_text("utf-8"))
+
+
+@functools.cache
+def _server() -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(SCENARIOS.with_name("engine_server.py"))]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, env=_variables({}))
+    atexit.register(_end, server)
+    return server
+
+
+def _answer(server: subprocess.Popen[bytes], deadline: float) -> int:
+    """The next number that the server says."""
+    if not select.select([server.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        raise TimeoutError("the scenario did not end in time")
+    line = server.stdout.readline()
+    assert line, "the process that imports vLLM has ended; see what it wrote"
+    return int(line)
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """Ends the server when stdin does not end it."""
+    _server.cache_clear()
+    server.stdin.close()
+    try:
+        server.wait(10)
+    except subprocess.TimeoutExpired:  # it waits for a scenario
+        server.kill()
+        server.wait()
+    server.stdout.close()
 
 
 def spooled(home: Path, run: str, kind: str, component: str = "") -> list[dict[str, Any]]:
