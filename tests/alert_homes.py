@@ -20,15 +20,19 @@ def at(step: int, seconds: float = 10.0) -> datetime:
 
 def put(store: Store, run: str, values: Mapping[int, Mapping[str, float | None]]) -> None:
     """Steps as the step job leaves them."""
+    rows = [(step, metric, value) for step, metrics in values.items() for metric, value in metrics.items()]
     with store.transaction() as cursor:
-        for step, metrics in values.items():
-            moment = at(step)
-            cursor.execute(
-                "INSERT OR REPLACE INTO step_summaries VALUES (?, ?, 100, 4, ?, ?, nextval('revision'))",
-                [run, step, moment, moment],
-            )
-            for metric, value in metrics.items():
-                cursor.execute("INSERT INTO step_metrics VALUES (?, ?, ?, ?)", [run, step, metric, value])
+        cursor.execute(
+            "INSERT OR REPLACE INTO step_summaries SELECT $run, step, 100, 4, time, time, nextval('revision')"
+            " FROM (SELECT unnest($steps::BIGINT[]) AS step, unnest($times::TIMESTAMPTZ[]) AS time)",
+            {"run": run, "steps": list(values), "times": [at(step) for step in values]},
+        )
+        steps, metrics, numbers = zip(*rows, strict=True) if rows else ((), (), ())
+        cursor.execute(
+            "INSERT INTO step_metrics"
+            " SELECT $run, unnest($steps::BIGINT[]), unnest($metrics::VARCHAR[]), unnest($numbers::DOUBLE[])",
+            {"run": run, "steps": list(steps), "metrics": list(metrics), "numbers": list(numbers)},
+        )
         cursor.execute(
             "INSERT OR REPLACE INTO segments VALUES (?, ?, 'w', 1, 'training', 1, 100, 1, NULL, ?)",
             [f"{run}/w/{max(values)}", run, at(max(values))],

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,42 +63,52 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(home: Path) -> Iterator[Any]:
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The store of an empty home."""
     from logprobe.monitor.home import Home
     from logprobe.monitor.store.store import Store
 
-    with Store.open(Home(home).create()) as opened:
+    if "home" in request.fixturenames:
+        home = Home(request.getfixturevalue("home")).create()
+    else:
+        home = _empty_home(tmp_path_factory.getbasetemp() / "empty")
+    with Store.open(home) as opened:
         yield opened
+
+
+def _empty_home(folder: Path) -> Any:
+    """A home with a store that nothing was written to. Views name their home: at one place it can be put back instead of made again."""
+    from logprobe.monitor.home import Home
+    from logprobe.monitor.store.store import Store
+
+    home, kept = folder / "home", folder / "kept"
+    if not kept.exists():
+        Store.open(Home(home).create()).close()
+        home.rename(kept)
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(kept, home)
+    return Home(home)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _made_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Workers share what takes long to make."""
+    import made_once
+
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made"
+    shared.mkdir(exist_ok=True)
+    made_once.keep_in(shared)
 
 
 @pytest.fixture(scope="session")
 def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with all shipped runs and their metrics, for tests that only read; no service runs."""
-    from recorded_home import ingest_recorded
-
-    from logprobe.monitor.home import Home
-    from logprobe.monitor.store.store import Store
+    from recorded_home import RECORDED, ingest_recorded
 
     folder = tmp_path_factory.mktemp("recorded") / "home"
-    with _made_once(tmp_path_factory, "recorded") as (made, is_new):
-        if is_new:
-            ingest_recorded(made, "v0-reference", "v1-initial", "late-growth", "v1-fixed")
-        shutil.copytree(made, folder)
-    with Store.open(Home(folder)):  # its views say where the home is
-        return folder
-
-
-@contextmanager
-def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
-    """A folder that all workers of this session share, held for this one, and whether it is yet to be made."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with (shared / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = shared / f"{name}.done"
-        yield shared / f"{name}-of-all", not done.exists()
-        done.touch()
+    ingest_recorded(folder, *RECORDED)
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
+from made_once import copy_of
 from segments import RUN, records
 
 from logprobe.alerts.controller.job import Memory, remember
@@ -22,10 +24,24 @@ from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 
 SAMPLE_DATA = Path(__file__).resolve().parent.parent / "sample_data"
+RECORDED = ("v0-reference", "v1-initial", "late-growth", "v1-fixed")
 
 
 def ingest_recorded(folder: Path, *names: str, before_step: int | None = None, from_step: int | None = None) -> None:
-    """Ingests shipped runs, or their first steps, into the home `folder`; `from_step`: what an earlier call left out."""
+    """Ingests shipped runs, or their first steps, into the home `folder`; `from_step`: what an earlier call left out.
+
+    A new home of the same runs is made once per test session, and copied.
+    """
+    if not names or from_step is not None or folder.exists():
+        _ingest(folder, names, before_step, from_step)
+        return
+    name = "-".join(("runs", *names, str(before_step))).replace("/", "+")
+    copy_of(name, lambda made: _ingest(made, names, before_step), folder)
+    with Store.open(Home(folder)):
+        pass  # its views say where the home is
+
+
+def _ingest(folder: Path, names: Sequence[str], before_step: int | None, from_step: int | None = None) -> None:
     for name in names:
         recorded = RecordedRun(SAMPLE_DATA / name)
         writer = SpoolWriter(folder, name, "replay" if from_step is None else f"replay-{from_step}")

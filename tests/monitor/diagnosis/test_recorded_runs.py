@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from recorded_home import ingest_recorded
+from recorded_home import RECORDED, ingest_recorded
 
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.reader import Reader, open_reader
@@ -16,9 +16,8 @@ ONSET = 500
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     home = tmp_path_factory.mktemp("recorded") / "home"
-    ingest_recorded(
-        home, "v0-reference", "v1-initial", "v1-fixed", "late-growth", "late-growth-mis", "late-growth-bf16"
-    )
+    ingest_recorded(home, *RECORDED)
+    ingest_recorded(home, "late-growth-mis", "late-growth-bf16")
     with open_reader(home) as reader:
         yield reader
 
