@@ -261,7 +261,7 @@ $(FRAMEWORKS:%=test-%): test-%: .venv-%/.logprobe-ready
 # What each framework's tests have seen recorded (tests/frameworks/features.json, written by LOGPROBE_WRITE_TABLES=1), as the table of tests/RESULTS.md.
 .PHONY: features
 features: dev
-	@PYTHONPATH=tests $(BIN)/python tests/frameworks/features.py
+	@PYTHONPATH=tests:tests/support $(BIN)/python tests/frameworks/features.py
 
 # Sizes that nobody waits for in `make test`: many sessions and runs at once, a million sequences in a step, thousands of versions.
 .PHONY: scale
@@ -276,22 +276,22 @@ directive-delays: dev
 # Ordinary runs, growth, lag and engine faults by the hundred, judged; writes the first table of tests/RESULTS.md (half an hour).
 .PHONY: zoo
 zoo: dev
-	@PYTHONPATH=tests $(BIN)/python -m zoo.table $(ARGS)
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m zoo.table $(ARGS)
 
 # Runs of real forward passes, judged; rewrites the second table of tests/RESULTS.md.
 .PHONY: zoo-passes
 zoo-passes: dev
-	@PYTHONPATH=tests $(BIN)/python -m zoo.passes_table $(ARGS)
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m zoo.passes_table $(ARGS)
 
 # A run that collapses without a correction, with none, always and armed; prints a table as in docs/rescue.md.
 .PHONY: rescue
 rescue: dev
-	@PYTHONPATH=tests $(BIN)/python -m rescue.run $(ARGS)
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m rescue.run $(ARGS)
 
 # The same with TRL's GRPO and a vLLM engine in bfloat16; three arms take ten minutes of two cores (ARGS="--arm armed --detail").
 .PHONY: rescue-trl
 rescue-trl: .venv-trl/.logprobe-ready
-	@PYTHONPATH=tests:tests/frameworks .venv-trl/bin/python -m rescue.trl $(ARGS)
+	@PYTHONPATH=tests:tests/support:tests/frameworks .venv-trl/bin/python -m rescue.trl $(ARGS)
 
 # 64 nodes without a shared disk and 30 faults: what `flush()` acknowledged is in the ledger, once (ARGS="--nodes 8 --kills 10 --seed N").
 .PHONY: cluster
@@ -302,24 +302,24 @@ cluster: dev
 # v1-initial; ARGS="bf16 two" or ARGS=article chooses, ARGS="--minutes 7" does what is missing in parts of 9 minutes. Writes tables of tests/RESULTS.md and README.md.
 .PHONY: test-proof
 test-proof: dev
-	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/prove.py $(ARGS)
+	@PYTHONPATH=tests:tests/support:tests/e2e $(BIN)/python tests/proof/prove.py $(ARGS)
 
 # Whether vLLM's own replay of tokens reports what was sampled, bit by bit: its second model runner, whose Triton kernels are interpreted.
 .PHONY: test-trace
 test-trace: dev
 	@test -d .artifacts/triton || $(BIN)/python -m pip install -q --no-deps --target .artifacts/triton triton
-	@PYTHONPATH=tests:tests/e2e $(BIN)/python tests/proof/trace_replay.py .artifacts/triton
+	@PYTHONPATH=tests:tests/support:tests/e2e $(BIN)/python tests/proof/trace_replay.py .artifacts/triton
 
 # Trainers and engines that are wrong in ways that mostly have no setting: what a bisection names. ARGS is a folder for models and results, then engine
 # situations (default: all). Writes a table of tests/RESULTS.md.
 .PHONY: test-named
 test-named: dev
-	@PYTHONPATH=tests/proof:tests:tests/e2e $(BIN)/python tests/proof/named_table.py $(or $(ARGS),.artifacts/named)
+	@PYTHONPATH=tests/proof:tests:tests/support:tests/e2e $(BIN)/python tests/proof/named_table.py $(or $(ARGS),.artifacts/named)
 
 # Files that the frameworks' own writers make, read as samples; ARGS is a folder with a clone of each.
 .PHONY: test-writers
 test-writers: dev
-	@PYTHONPATH=tests $(BIN)/python -W ignore tests/proof/foreign_writers.py $(ARGS)
+	@PYTHONPATH=tests:tests/support $(BIN)/python -W ignore tests/proof/foreign_writers.py $(ARGS)
 
 # What `--ray` runs on a cluster, on a real Ray of three raylets, some of which are killed.
 .PHONY: test-ray
@@ -330,8 +330,8 @@ test-ray: .venv-ray/.logprobe-ready
 # --kill-node": at that size, and once more with one of the two nodes removed in the middle).
 .PHONY: bench-ray
 bench-ray: .venv-ray/.logprobe-ready
-	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/recompute_bench.py $(ARGS)
-	@PYTHONPATH=tests .venv-ray/bin/python tests/ray/import_bench.py
+	@PYTHONPATH=tests:tests/support .venv-ray/bin/python tests/ray/recompute_bench.py $(ARGS)
+	@PYTHONPATH=tests:tests/support .venv-ray/bin/python tests/ray/import_bench.py
 
 # What each stored statement takes and gives, for the type checker: monitor/queries.pyi, from the SQL.
 .PHONY: queries

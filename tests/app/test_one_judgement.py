@@ -151,7 +151,7 @@ def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int], sl
     assert f"severity     critical: {found['line']}" in shown
 
 
-PROGRAM = Path(__file__).parent.parent / "pacing_program.py"
+PROGRAM = Path(__file__).parent.parent / "support" / "pacing_program.py"
 LIVE, PACED_STEPS = "armed", 60
 
 

@@ -169,7 +169,7 @@ with stop_on_signals() as stop:
 def test_no_child_outlives_the_supervisor(tmp_path, how) -> None:
     path = tmp_path / "child"
     program = SUPERVISE.format(tests=str(Path(__file__).parent), path=str(path))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "support")}
     process = subprocess.Popen([sys.executable, "-c", program], env=environment)
     eventually(lambda: pids(path), "a child")
     process.send_signal(how)

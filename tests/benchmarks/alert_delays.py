@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from growth_runs import HEALTHY, STEPS, Trend, series  # noqa: E402 - beside the tests
 from marked_page import write_between  # noqa: E402
@@ -131,7 +131,7 @@ def tables(pool: ProcessPoolExecutor) -> Iterator[str]:
 def _false_alarms(found: list[tuple[str, dict[str, int]]]) -> Iterator[str]:
     everything = [first for _, first in found]
     shares = [f"{_count(everything, severity) / len(everything):.1%}" for severity in ("warning", "critical")]
-    words = f"False alarms on {len(found)} seeded synthetic healthy runs of {STEPS} steps (`tests/growth_runs.py`: {'; '.join(HEALTHY)}): "
+    words = f"False alarms on {len(found)} seeded synthetic healthy runs of {STEPS} steps (`tests/support/growth_runs.py`: {'; '.join(HEALTHY)}): "
     yield from textwrap.wrap(f"{words}{shares[0]} with a warning, {shares[1]} with a critical alert.", 120)
     for name in HEALTHY:
         of_kind = [first for kind, first in found if kind == name]

@@ -21,7 +21,10 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
-sys.path += [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent.parent / "e2e")]
+sys.path += [
+    str(Path(__file__).resolve().parent.parent / "support"),
+    str(Path(__file__).resolve().parent.parent / "e2e"),
+]
 from alert_homes import K3, put
 from bench_sizes import rest
 from dashboard_process import chromium, dashboard

@@ -23,7 +23,7 @@ import history
 from figure import Figure
 
 FOLDER = Path(__file__).resolve().parent
-sys.path.append(str(FOLDER.parent))  # what benchmarks share with tests: `processes`
+sys.path.append(str(FOLDER.parent / "support"))  # what benchmarks share with tests: `processes`
 HEADER = ("figure", "value", "baseline", "ratio", "target", "")
 
 

@@ -47,7 +47,7 @@ os._exit(0)
 def flooded(home: Path, disk: FaultyDisk, end: str = "", *, seconds: float = 0.2) -> tuple[bool, dict]:
     done = subprocess.run(
         [sys.executable, "-c", FLOOD + end, str(home), str(seconds)],
-        env=disk.environment(PYTHONPATH=str(Path(__file__).parents[1])),
+        env=disk.environment(PYTHONPATH=str(Path(__file__).parents[1] / "support")),
         capture_output=True,
         text=True,
         timeout=200,

@@ -58,7 +58,7 @@ def test_the_sample_is_chosen_by_name_alone(home: Path, fraction: float):
 def test_another_process_chooses_the_same(home: Path):
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+sys.path.insert(0, {str(Path(__file__).parent.parent / "support")!r})
 from training_calls import call
 from logprobe.collectors import Recorder
 with Recorder({str(home)!r}, "there", worst_sequences=0) as recorder:

@@ -18,7 +18,7 @@ def told(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         "LOGPROBE_HOME": str(tmp_path_factory.mktemp("probe") / "home"),
         "LOGPROBE_RUN": "probed",
         "LOGPROBE_VLLM_PROMPTS": "1",
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
     }
     return run_scenario("probing", models, script="probe_scenario", timeout=1400, **settings)
 
@@ -29,7 +29,7 @@ def rounded(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     settings = {
         "LOGPROBE_HOME": str(tmp_path_factory.mktemp("rounded") / "home"),
         "LOGPROBE_RUN": "rounded",
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
     }
     return run_scenario("rounding", models, script="probe_scenario", timeout=1400, **settings)
 
@@ -38,7 +38,11 @@ def rounded(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def inside(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """Three looks at an engine in the trainer's process; before the third its weights change and its cache stays."""
     home = tmp_path_factory.mktemp("inside") / "home"
-    settings = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": "inside", "PYTHONPATH": str(Path(__file__).parents[1])}
+    settings = {
+        "LOGPROBE_HOME": str(home),
+        "LOGPROBE_RUN": "inside",
+        "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
+    }
     return home, run_scenario("inside", models, script="probe_scenario", timeout=1400, **settings)
 
 

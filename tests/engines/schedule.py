@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "e2e"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "e2e"), str(ROOT / "support")]
 
 from engine_process import make_models, run_scenario  # noqa: E402 - beside the tests
 

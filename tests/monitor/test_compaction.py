@@ -18,7 +18,7 @@ from logprobe.monitor.store import compaction
 from logprobe.monitor.store.compaction import compact, compact_at_start
 from logprobe.monitor.store.store import Store
 
-TESTS = Path(__file__).parent.parent
+PROGRAMS = Path(__file__).parent.parent / "support"
 ROWS = 1_500_000
 
 
@@ -97,7 +97,7 @@ def test_a_linked_file_stays_linked(home: Home, tmp_path: Path) -> None:
 )
 def test_kill_nine_at_every_step_leaves_the_old_file_or_the_new_one(home: Home, when: str, step: str) -> None:
     before, size = content(home), home.database.stat().st_size
-    killed = subprocess.run([sys.executable, TESTS / "compaction_program.py", home.path, when, step], check=False)
+    killed = subprocess.run([sys.executable, PROGRAMS / "compaction_program.py", home.path, when, step], check=False)
     assert killed.returncode == -9
     assert content(home) == before
     assert (home.database.stat().st_size < size / 2) == ((when, step) == ("after", "_take_place"))
@@ -109,7 +109,7 @@ def test_kill_nine_at_every_step_leaves_the_old_file_or_the_new_one(home: Home, 
 
 def test_kill_nine_in_the_middle_of_copying(home: Home) -> None:
     before, copy = content(home), home.database.with_name("logprobe.duckdb.compacting")
-    program = [sys.executable, str(TESTS / "compaction_program.py"), str(home.path), "after", "_take_place"]
+    program = [sys.executable, str(PROGRAMS / "compaction_program.py"), str(home.path), "after", "_take_place"]
     with subprocess.Popen(program) as process:
         eventually(copy.exists, "the copy begins")
         process.kill()
@@ -128,7 +128,7 @@ def test_refuses_beside_a_service_and_beside_a_reader(home: Home) -> None:
 
 
 def test_refuses_on_a_disk_without_room(tmp_path: Path) -> None:
-    said = on_small_disk(tmp_path / "disk", 40, TESTS / "full_disk_compaction_program.py").splitlines()
+    said = on_small_disk(tmp_path / "disk", 40, PROGRAMS / "full_disk_compaction_program.py").splitlines()
     assert "GiB free: make room" in said[0]
     assert "was not compacted and is as it was" in said[2]
     assert said[1] == said[3] == "unchanged: True, beside it: []"

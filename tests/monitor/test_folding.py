@@ -31,7 +31,7 @@ from logprobe.monitor.store.folding import CHANCE, WORST, Folder, StoreBudget
 from logprobe.monitor.store.store import Store
 
 RUN = "r"
-PROGRAM = Path(__file__).parent.parent / "folding_program.py"
+PROGRAM = Path(__file__).parent.parent / "support" / "folding_program.py"
 
 
 class Trainer:

@@ -412,7 +412,7 @@ print("done")
 
 def test_a_full_disk_keeps_the_spool_and_ingest_goes_on_when_there_is_space(tmp_path: Path):
     script = tmp_path / "fill.py"
-    script.write_text(FULL_DISK.format(path=[str(Path(__file__).parent.parent)]))
+    script.write_text(FULL_DISK.format(path=[str(Path(__file__).parent.parent / "support")]))
     output = on_small_disk(tmp_path / "disk", 8, script)
     assert "No space left" in output
     assert output.endswith("done\n")

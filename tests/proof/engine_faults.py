@@ -1,6 +1,6 @@
 """Engines that are wrong, on tiny models of three kinds: what a bisection of what they sampled names, and what it must not.
 
-    PYTHONPATH=tests:tests/e2e python tests/proof/engine_faults.py FOLDER [SITUATION … | --unseen]
+    PYTHONPATH=tests:tests/support:tests/e2e python tests/proof/engine_faults.py FOLDER [SITUATION … | --unseen]
 
 Engines are real. The cases, with what is expected of each, were written before any was run; those of unseen.py are run last. `Fault.told` is what the bisection is told of
 the engine's settings: a fault that is not in it was not recorded. Exit code 1: a wrong setting was named, or another side.

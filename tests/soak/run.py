@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
 
 import measuring  # noqa: E402
 import processes  # noqa: E402

@@ -1,4 +1,4 @@
-"""Fits the zoo's noise model to recordings of a real engine: `PYTHONPATH=tests python -m zoo.fit [NAME=FOLDER …] > tests/zoo/recorded_noise.json`.
+"""Fits the zoo's noise model to recordings of a real engine: `PYTHONPATH=tests:tests/support python -m zoo.fit [NAME=FOLDER …] > tests/zoo/recorded_noise.json`.
 
 Without arguments: the shipped recordings of vLLM 0.32 on a CPU in bfloat16, with a float32 trainer (`low_precision`), a bfloat16 one
 (`batch_variance`) and a mixture of experts (`moe_routing`). Only tokens of the trainer's own weights are looked at.

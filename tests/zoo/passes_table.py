@@ -1,4 +1,4 @@
-"""Judges the zoo of real forward passes (`zoo.passes`): `make zoo-passes`, or `PYTHONPATH=tests python -m zoo.passes_table`.
+"""Judges the zoo of real forward passes (`zoo.passes`): `make zoo-passes`, or `PYTHONPATH=tests:tests/support python -m zoo.passes_table`.
 
 Each run is judged at several steps, as a service would; a healthy one at every twentieth. `--development`: the cases rules may be
 corrected with, on the terminal; without it those held back, into tests/RESULTS.md.

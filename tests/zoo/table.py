@@ -1,4 +1,4 @@
-"""Judges the zoo and writes the confusion table into tests/RESULTS.md: `make zoo`, or `PYTHONPATH=tests python -m zoo.table`.
+"""Judges the zoo and writes the confusion table into tests/RESULTS.md: `make zoo`, or `PYTHONPATH=tests:tests/support python -m zoo.table`.
 
 `--each N --healthy N`: runs of each family and kind; `--development`: of the development sets, on the terminal; `--keep FILE`: outcomes as JSON lines; `--from FILE`: the table of kept outcomes.
 """

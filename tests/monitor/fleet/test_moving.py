@@ -33,7 +33,7 @@ from logprobe.monitor.recovery.checking import check
 from logprobe.monitor.store.store import Store
 
 RUN, OTHER = "runs/ü 1", "runs/ü 1/2"
-TESTS = Path(__file__).resolve().parent.parent.parent
+PROGRAMS = Path(__file__).resolve().parent.parent.parent / "support"
 POINTS = 8  # at which `test_a_move_that_was_killed…` kills; all of them with LOGPROBE_ALL_POINTS
 
 
@@ -201,7 +201,7 @@ def test_a_move_that_was_killed_anywhere_is_repeated_or_undone(fleet: Fleet, tmp
 
 
 def moved(fleet: Path, point: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, TESTS / "moving_program.py", fleet, RUN, "b", point]
+    command = [sys.executable, PROGRAMS / "moving_program.py", fleet, RUN, "b", point]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
 
 

@@ -23,7 +23,7 @@ from logprobe.monitor.importers.formats import named
 from logprobe.monitor.importers.source import json_lines
 from logprobe.monitor.reader import open_reader
 
-TESTS = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parents[2] / "support"
 QUICK = Pace(look=0.05, again=0.05, quiet=0.2, broken=1.0)
 PATIENCE = 240
 
@@ -34,7 +34,7 @@ def rows(home, sql):
 
 
 def program(name, *arguments, **options):
-    return subprocess.Popen([sys.executable, str(TESTS / name), *map(str, arguments)], text=True, **options)
+    return subprocess.Popen([sys.executable, str(PROGRAMS / name), *map(str, arguments)], text=True, **options)
 
 
 class Heard:

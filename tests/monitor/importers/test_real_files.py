@@ -16,7 +16,7 @@ from logprobe.monitor.importers.source import Place
 from logprobe.monitor.reader import open_reader
 
 STEPS = 300  # pieces are of 256
-PROGRAM = Path(__file__).resolve().parents[2] / "real_logs.py"
+PROGRAM = Path(__file__).resolve().parents[2] / "support" / "real_logs.py"
 KINDS = ("wandb", "tensorboard", "scalars")
 
 

@@ -1,6 +1,6 @@
 """Folds a home's store batch by batch, as its service does, and says so after each: for tests that kill it in between.
 
-python tests/folding_program.py HOME
+python tests/support/folding_program.py HOME
 """
 
 from __future__ import annotations

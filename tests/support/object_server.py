@@ -32,7 +32,7 @@ _THREADED = (
     "from http import server; server.HTTPServer = server.ThreadingHTTPServer; "
     "from gcp_storage_emulator.__main__ import main; main()"
 )
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 60.0
 _ATTEMPTS = 5
 

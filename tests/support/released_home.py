@@ -1,4 +1,4 @@
-"""``python tests/released_home.py [COMMIT]``: a small home as that commit's code writes it, for `tests/monitor/test_store_upgrade.py`.
+"""``python tests/support/released_home.py [COMMIT]``: a small home as that commit's code writes it, for `tests/monitor/test_store_upgrade.py`.
 
 It becomes ``tests/data/home-COMMIT.tar.gz``, with the numbers of that code. Without a commit: of the files as they are.
 """
@@ -18,7 +18,7 @@ from processes import eventually, record, service
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 SECONDS = 600.0
 PARTS = ("app", "alerts", "monitor", "collectors")
 JUDGED = "SELECT (SELECT count(*) FROM diagnoses) AS diagnoses, (SELECT count(*) FROM growth_now) AS growth"

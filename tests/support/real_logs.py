@@ -1,6 +1,6 @@
 """Logs made by the frameworks' own writers: W&B without a network, TensorBoard, transformers' trainer state. Run as a program.
 
-    python tests/real_logs.py KIND PATH STEPS
+    python tests/support/real_logs.py KIND PATH STEPS
 
 A process of its own, because these packages warn about themselves, and W&B leaves a helper behind that belongs to its process.
 """

@@ -23,7 +23,7 @@ from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 
-SAMPLE_DATA = Path(__file__).resolve().parent.parent / "sample_data"
+SAMPLE_DATA = Path(__file__).resolve().parents[2] / "sample_data"
 RECORDED = ("v0-reference", "v1-initial", "late-growth", "v1-fixed")
 
 
