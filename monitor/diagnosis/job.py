@@ -87,15 +87,15 @@ class DiagnosisStage:
 
     def _diagnose(self, row: Row) -> bool:
         run, at = row["run"], self._now()  # what is accepted from now on is not in it
-        found = diagnose(self._store, run, accepted=self._accepted(run))
-        document = found.document()
+        diagnosis = diagnose(self._store, run, accepted=self._accepted(run))
+        document = diagnosis.document()
         with self._store.transaction() as cursor:
             kept = self._kept(run)
             if kept and kept["diagnosed_at"] != row["diagnosed_at"] and kept["revision"] >= row["revision"]:
                 return False  # the other thread has diagnosed it meanwhile, from no older data
             changed = not kept or essence(json.loads(kept["document"])) != essence(document)
-            self._write(cursor, row, found, document, at)
-            if (level := known_level(found)) is None:
+            self._write(cursor, row, diagnosis, document, at)
+            if (level := known_level(diagnosis)) is None:
                 self._store.execute(cursor, "known_levels_forget", run=run)
             else:
                 self._store.execute(cursor, "known_levels_note", run=run, noted_at=at, **level)
@@ -103,7 +103,7 @@ class DiagnosisStage:
                 self._store.execute(cursor, "diagnosis_write_change", run=run)
         return changed
 
-    def _write(self, cursor: Any, row: Row, found: Diagnosis, document: DiagnosisDocument, at: datetime) -> None:
+    def _write(self, cursor: Any, row: Row, diagnosis: Diagnosis, document: DiagnosisDocument, at: datetime) -> None:
         first = leading(document)
         self._store.execute(
             cursor,
@@ -111,16 +111,16 @@ class DiagnosisStage:
             run=row["run"],
             step=row["step"],
             revision=row["revision"],
-            verdict=found.verdict,
-            layer=found.layer,
-            since_step=found.since_step,
-            causes=[finding.cause for finding in found.findings],
+            verdict=diagnosis.verdict,
+            layer=diagnosis.layer,
+            since_step=diagnosis.since_step,
+            causes=[finding.cause for finding in diagnosis.findings],
             document=encode(finite(document)).decode(),
             diagnosed_at=at,
             cause=None if first is None else first["cause"],
             share=None if first is None else share_of(first),
             urgency=None if first is None else first["urgency"],
-            advice=found.correction.advice,
+            advice=diagnosis.correction.advice,
         )
 
     def _kept(self, run: str) -> Row | None:
