@@ -10,10 +10,10 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from logprobe.alerts.liveness import Liveness, Writer, judge
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.liveness import Liveness, Writer, judge
 from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import Reader, open_reader
 

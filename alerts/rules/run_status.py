@@ -7,13 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from logprobe.alerts.liveness import Writer
 from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.present_conditions import OnPresent, Pulse, RunStatus, alarms
 from logprobe.alerts.rules.rule import Rule
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.diagnosis.leading import leading, share_of
+from logprobe.monitor.liveness import Writer
 from logprobe.monitor.queries import Source
 
 _MOST: Final = 0.75  # of the gap

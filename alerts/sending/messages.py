@@ -6,8 +6,8 @@ import math
 from datetime import timedelta
 from typing import Final
 
-from logprobe.alerts.liveness import span_words
 from logprobe.alerts.notification import CLOSED, Notification
+from logprobe.monitor.liveness import span_words
 from logprobe.monitor.number_text import number
 
 _HEADINGS: Final = {

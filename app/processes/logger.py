@@ -24,13 +24,13 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from logprobe.alerts.liveness import State
 from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.judgement import standing
 from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain
 from logprobe.monitor import queries, settings_file
 from logprobe.monitor.home import Home
+from logprobe.monitor.liveness import State
 from logprobe.monitor.loggers.pushing import SETTLE_STEPS, push
 from logprobe.monitor.loggers.settings import Logger
 from logprobe.monitor.loggers.targets import Target, open_target, require

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -37,6 +37,7 @@ from logprobe.monitor.deletion import places
 from logprobe.monitor.deletion.tombstones import IMPORTS, Tombstone, Tombstones
 from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.home import Home
+from logprobe.monitor.liveness import ago, lost_after
 from logprobe.monitor.objects.moving import remove_doomed
 from logprobe.monitor.objects.segments import SegmentCopies
 from logprobe.monitor.service import actions
@@ -57,8 +58,6 @@ _FIRST: Final[Mapping[str, str]] = {
     "alert_acknowledgements": "deletion_acknowledgements",
     "deliveries": "deletion_deliveries",
 }
-LOST: Final = timedelta(minutes=10)  # as `alerts.liveness` has it, with its steps
-_LOST_STEPS: Final = 20.0
 _IMPORT: Final = "import-"
 _TRAINING: Final = frozenset({"training", "statistics", "step"})
 _LAST: Final = 3  # health segments of a writer to look for its end in
@@ -391,9 +390,9 @@ def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> 
             closed=earlier.closed or sign.closed,
             trains=earlier.trains or sign.trains,
         )
-    lost = max(LOST, timedelta(seconds=_LOST_STEPS * (row.get("step_seconds") or 0.0)))
+    lost = lost_after(row.get("step_seconds"))
     newest = _open_collector(signs, now - lost) or _imported(row, now - lost) or _relayed(source, run, now)
-    return None if newest is None else f"{newest[0]} {_ago(now, newest[1])}"
+    return None if newest is None else f"{newest[0]} {ago(now, newest[1])}"
 
 
 def _open_collector(signs: Mapping[str, Sign], since: datetime) -> tuple[str, datetime] | None:
@@ -415,7 +414,11 @@ def _relayed(source: queries.Source, run: str, now: datetime) -> tuple[str, date
     """A node whose relay still has something of the run."""
     nodes = [row for row in queries.relay_nodes(source, run=run, now=now).to_pylist() if row["segments"] != 0]
     newest = max(((row["seen_at"], row["node"]) for row in nodes), default=None)
-    return None if newest is None or now - newest[0] > LOST else (f"node {newest[1]} had records to send", newest[0])
+    return (
+        None
+        if newest is None or now - newest[0] > lost_after(None)
+        else (f"node {newest[1]} had records to send", newest[0])
+    )
 
 
 def _waiting(home: Home, run: str) -> dict[str, Sign]:
@@ -445,8 +448,3 @@ def _is_closed(files: list[Path]) -> bool:
             if "closed" in read_segment(SegmentPath.parse(path)).table["event"].to_pylist():
                 return True
     return False
-
-
-def _ago(now: datetime, then: datetime) -> str:
-    seconds = max(0.0, (now - then).total_seconds())
-    return f"{seconds:.0f} s ago" if seconds < LOST.total_seconds() else f"{seconds / 60:.0f} min ago"

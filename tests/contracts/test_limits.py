@@ -18,7 +18,6 @@ from types import SimpleNamespace
 import pytest
 from alert_notes import NOTE
 
-from logprobe.alerts.liveness import Writer
 from logprobe.alerts.rules.editing.trying import Trial
 from logprobe.alerts.rules.present_conditions import _names as collectors
 from logprobe.alerts.sending.channels import slack_message
@@ -34,6 +33,7 @@ from logprobe.monitor.diagnosis.evidence.weight_readings import Mismatch
 from logprobe.monitor.diagnosis.judged import JudgedAsOf
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.delays import SHOWN, Delays
+from logprobe.monitor.liveness import Writer
 from logprobe.monitor.service import healthz
 from logprobe.monitor.store.raw_damage import DamagedFiles
 from logprobe.monitor.store.store import Store

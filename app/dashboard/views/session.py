@@ -12,13 +12,13 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 import streamlit as st
 
-from logprobe.alerts.liveness import State
 from logprobe.app.dashboard.browser import address
 from logprobe.app.dashboard.data.feed import Feed, Snapshot
 from logprobe.app.dashboard.data.series import CatalogSeries, RunSeries
 from logprobe.app.dashboard.theme import Theme, theme_for
 from logprobe.app.runs import Run
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
+from logprobe.monitor.liveness import State
 from logprobe.monitor.reader import connect
 
 T = TypeVar("T")

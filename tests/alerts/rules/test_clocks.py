@@ -9,9 +9,9 @@ import pytest
 from recorded_home import take_in
 from segments import records, trained
 
-from logprobe.alerts.liveness import Liveness, State
 from logprobe.app.runs import runs_of
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.liveness import Liveness, State
 from logprobe.monitor.store.store import Store
 
 MINUTE = timedelta(minutes=1)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from logprobe.alerts.liveness import State, Writer, judge
 from logprobe.alerts.rules import run_status
 from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.present_conditions import DeadMan, Pulse, RunStatus
 from logprobe.alerts.rules.rule import Rule
+from logprobe.monitor.liveness import State, Writer, judge
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from logprobe.alerts.liveness import judge
 from logprobe.app.dashboard.data.comparing import PACE, Comparer
 from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.elements.links import in_address
@@ -27,6 +26,7 @@ from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, History, Place, compared
 from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.liveness import judge
 from logprobe.monitor.metrics.catalog import KEYS
 
 KNOWN = [f"run-{number}" for number in range(9)]

@@ -13,7 +13,6 @@ from recorded_home import take_in
 from segments import RUN, records, sampled, trained
 from synthetic_run import SEQUENCES, SyntheticRun
 
-from logprobe.alerts.liveness import State
 from logprobe.app.dashboard.data import feed
 from logprobe.app.dashboard.data.feed import Feed, Snapshot
 from logprobe.app.dashboard.elements.bar import bar_of, ingest_lag
@@ -21,6 +20,7 @@ from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
+from logprobe.monitor.liveness import State
 from logprobe.monitor.reader import Reader, connect
 from logprobe.monitor.store.store import Store
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from logprobe.alerts.liveness import State, Writer, judge
+from logprobe.monitor.liveness import State, Writer, judge
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 

@@ -83,19 +83,19 @@ def judge(
     """
     if last_record is None:
         return Liveness(State.NO_DATA, _no_data(writers))
-    late, lost = _limits(median_step_seconds)
+    late, lost = _late_after(median_step_seconds), lost_after(median_step_seconds)
     if spooled_at is not None and now - spooled_at <= late:
-        return Liveness(State.LIVE, f"newer records wait in the spool, the newest written {_ago(now, spooled_at)}")
+        return Liveness(State.LIVE, f"newer records wait in the spool, the newest written {ago(now, spooled_at)}")
     present = [writer for writer in _deciding(writers) if not _replaced(writer, last_record - lost)]
     if present and all(writer.closed for writer in present):
         return _over(present, now, last_record, late)
     data_age = now - last_record
     if data_age <= late:
-        return Liveness(State.LIVE, f"last record {_ago(now, last_record)}")
+        return Liveness(State.LIVE, f"last record {ago(now, last_record)}")
     words = f"no record for {span_words(data_age)}{_usual(median_step_seconds)}"
     sign = _newest_sign(writers)
     if sign is not None and now - sign <= late:
-        return Liveness(State.IDLE, f"{words}, but a collector sent a heartbeat {_ago(now, sign)}")
+        return Liveness(State.IDLE, f"{words}, but a collector sent a heartbeat {ago(now, sign)}")
     silent = f"{words}, and no collector closed: the process may have been killed or may hang"
     return Liveness(State.IDLE, words) if data_age <= lost else Liveness(State.STALE, silent)
 
@@ -104,14 +104,18 @@ def _over(writers: Sequence[Writer], now: datetime, last_record: datetime, late:
     """Everybody said goodbye: as planned, or because of an error."""
     failed = next((writer for writer in writers if writer.failed and not _resumed(writer, writers, late)), None)
     if failed is not None:
-        return Liveness(State.FAILED, f"{failed.failed}; last record {_ago(now, last_record)}")
+        return Liveness(State.FAILED, f"{failed.failed}; last record {ago(now, last_record)}")
     who = "its collector" if len(writers) == 1 else f"all {len(writers)} collectors"
-    return Liveness(State.ENDED, f"{who} closed; last record {_ago(now, last_record)}")
+    return Liveness(State.ENDED, f"{who} closed; last record {ago(now, last_record)}")
 
 
-def _limits(median_step_seconds: float | None) -> tuple[timedelta, timedelta]:
-    step = timedelta(seconds=median_step_seconds or 0.0)
-    return max(_LATE_FLOOR, _LATE_STEPS * step), max(_LOST_FLOOR, _LOST_STEPS * step)
+def _late_after(median_step_seconds: float | None) -> timedelta:
+    return max(_LATE_FLOOR, _LATE_STEPS * timedelta(seconds=median_step_seconds or 0.0))
+
+
+def lost_after(median_step_seconds: float | None) -> timedelta:
+    """How long a run of such steps may be silent before its processes are taken to be gone."""
+    return max(_LOST_FLOOR, _LOST_STEPS * timedelta(seconds=median_step_seconds or 0.0))
 
 
 def _deciding(writers: Sequence[Writer]) -> Sequence[Writer]:
@@ -149,8 +153,8 @@ def _usual(median_step_seconds: float | None) -> str:
     )
 
 
-def _ago(now: datetime, then: datetime) -> str:
-    # A clock of another machine may run ahead.
+def ago(now: datetime, then: datetime) -> str:
+    """When something was, for people; the clock of another machine may run ahead."""
     return "just now" if now <= then else f"{span_words(now - then)} ago"
 
 
