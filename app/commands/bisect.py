@@ -5,12 +5,15 @@ The JSON form is public API, one document, unknown is null; arms are sorted by t
 
     {"departs", "departs_all", "why",
      "baseline": {"k3", "noise_floor", "tokens_per_s", "kv_tokens", "legs": {"engine_state", "engine", "trainer",
-     "policy_age"}}, "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
+         "policy_age"}},
+     "arms": [{"knob", "setting", "side", "k3", "removed", "interval", "tokens_per_s",
                "verdict": "this is it|contributes|unproven|innocent|not testable here", "note", "cause",
                "speed": [ratio to the baseline, low, high], "kv_tokens", "leaves_open"}],
      "smallest_set": [knob …], "level": K3 up to which such setups are reported, "within_level": whether the engine's
-     part is below it, "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave}, "layers":
-     {side: [[name, relative error of its hidden states] …]}, "drifts_at": {side: [name …]}, "not_measured": [...]}
+         part is below it,
+     "cheapest": "knob = setting", "parity", "residual": {side: what the settings leave},
+     "layers": {side: [[name, relative error of its hidden states] …]}, "drifts_at": {side: [name …]},
+     "not_measured": [...]}
 
 With ``--at``: ``{"steps": [{"step", …}, …]}``, each with all of the above.
 """

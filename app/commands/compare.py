@@ -8,7 +8,7 @@ whatever the verdicts are. The JSON form is public API, one document, unknown is
                "metrics": [{"metric", "label", "unit", "verdict": "same|better|worse|differs|unknown", "reason",
                             "level": {"value", "reference", "difference", "low", "high", "side"}, "ratio", "area",
                             "final", "reference_final", "trajectory": {…, "blocks": [{"first_step", "last_step",
-                            "value", …}]}}],
+                                "value", …}]}}],
                "relevant": [settings that parity depends on and that differ], "differences": [others]}]}
 """
 

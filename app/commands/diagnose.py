@@ -3,9 +3,9 @@
 Exit code 0 whatever the verdict is: it is in the document. The JSON form is public API, one document, unknown is null:
 
     {"run", "verdict": "healthy|growing|critical|calibrating|no_data", "since_step", "doubling_steps",
-     "layer": "semantic|inference_path|objective|none|unknown", "findings": [{"cause", "layer", "confidence",
-     "evidence": {…}, "explanation", "fix", "settings": [{…}], "since_step", "share": {…},
-                   "urgency", "vetoes"}],
+     "layer": "semantic|inference_path|objective|none|unknown",
+     "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "settings": [{…}],
+                   "since_step", "share": {…}, "urgency", "vetoes"}],
      "not_measured": [{"what", "why", "how"}],
      "judgement": {"severity", "words", …} of the run as a whole, alerts included; null with --steps,
      "correction": {"advice": "enable|do_not_enable|not_needed", "why"}}

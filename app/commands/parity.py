@@ -5,10 +5,9 @@ Exit code 0 at parity, 2 when not, or when it is unknown. The JSON form is publi
     {"run": …, "reference": …, "verdict": "at_parity|not_at_parity|unknown", "reasons": […],
      "checks": [{"name", "layer", "expected", "outcome", "reference", "verdict", "why", "fix",
                  "settings": [{"fact", "known", "value", "provenance", "reference_known", "reference",
-                 "reference_provenance"}]}],
+                     "reference_provenance"}]}],
      "trajectories": [{"metric", "label", "verdict": "tracks|leaves|unknown", "reason", "leaves_step", "back_step",
-     "side",
-                       "blocks": [{"first_step", "last_step", "value", "reference", "low", "high"}]}],
+                       "side", "blocks": [{"first_step", "last_step", "value", "reference", "low", "high"}]}],
      "differences": [settings that parity does not depend on]}
 """
 

@@ -4,15 +4,16 @@ which side deviates.
 The JSON form is public API, one document, unknown is null:
 
     {"departs": "engine_state|engine|trainer|policy_age|none|unknown", "departs_all": [...], "why",
-     "scores": {"r", "r_fresh", "q", "t", "t_fresh"}, "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens",
-     "broken", "p50", "p95", "p99", "largest", "outside",
-                "off", "tail", "sequences_off": [place in the sample …], "unequal", "first_unequal": [place, token of
-                the response]}],
-     "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off, "dtypes": [{"engine",
-     "trainer", "k3", "interval", "abs_diff_mean", "tokens_per_s"}], empty without --dtypes, "path": "decode|prefill",
-     "exact": whether r and t are equal in every bit, "breaks": {"a", "b", "sequence", "operation", "token": place in
-     prompt and response, "after", "equal"}, null without --exact, "noise_floor", "not_measured": [...], "engine": {…},
-     "tokens_per_s": {…}}
+     "scores": {"r", "r_fresh", "q", "t", "t_fresh"},
+     "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens", "broken", "p50", "p95", "p99", "largest",
+                "outside", "off", "tail", "sequences_off": [place in the sample …], "unequal",
+                "first_unequal": [place, token of the response]}],
+     "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off,
+     "dtypes": [{"engine", "trainer", "k3", "interval", "abs_diff_mean", "tokens_per_s"}], empty without --dtypes,
+     "path": "decode|prefill", "exact": whether r and t are equal in every bit,
+     "breaks": {"a", "b", "sequence", "operation", "token": place in prompt and response, "after", "equal"}, null
+         without --exact,
+     "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
 """
 
 from __future__ import annotations
