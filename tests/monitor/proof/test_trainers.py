@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "proof" / "trainers.py"
+TESTS = SCRIPT.parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     folder = tmp_path_factory.mktemp("trainers")
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder), "developed"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS / 'support'}"},
         capture_output=True,
         text=True,
         check=False,
