@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from logprobe.monitor.budgets import GIB
+
 MIB: Final = 1 << 20
-GIB: Final = 1 << 30
 SWITCH: Final = "logprobe up --memory-limit"
 LEAST_MEMORY: Final = 256 * MIB
 _MOST_MEMORY: Final = 4 * GIB

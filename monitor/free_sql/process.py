@@ -23,7 +23,8 @@ import duckdb
 import pyarrow as pa
 
 from logprobe.collectors.errors import LogprobeError, QueryError
-from logprobe.monitor.free_sql.limits import GIB, MIB, Limits, Setting
+from logprobe.monitor.budgets import GIB
+from logprobe.monitor.free_sql.limits import MIB, Limits, Setting
 from logprobe.monitor.free_sql.wire import BrokenWireError, Kind, packed, pieces, receive, send, send_document, unpacked
 from logprobe.monitor.home import Home
 from logprobe.monitor.store import moved

@@ -26,8 +26,9 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
+from logprobe.monitor.budgets import GIB
 from logprobe.monitor.fleet.moved import MovedRuns
-from logprobe.monitor.free_sql.limits import GIB, MIB, store_memory
+from logprobe.monitor.free_sql.limits import MIB, store_memory
 from logprobe.monitor.free_sql.process import Snapshot
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.home import Home
