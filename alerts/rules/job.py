@@ -241,7 +241,7 @@ class Evaluator:
 
     def _begin(self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], kept: Alerts) -> _Work:
         names = {rule.name for rule in rules}
-        ongoing = {name: alert for name, alert in kept.items() if alert.rule.name in names}
+        ongoing = {name: _back_to(row["cursor"], alert) for name, alert in kept.items() if alert.rule.name in names}
         new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in ongoing]
         alerts = [*ongoing.values(), *new]
         work = _Work(context.run, context, row, rules, row["cursor"], alerts, ongoing, stored_rules=row["rules"] or "")
@@ -435,6 +435,12 @@ def _seen_by_all(alerts: Sequence[Alert]) -> int | None:
     steps = [alert.step for alert in alerts if not isinstance(alert.rule.when, PresentCondition)]
     seen = [step for step in steps if step is not None]
     return min(seen) if seen and len(seen) == len(steps) else None
+
+
+def _back_to(cursor: int | None, alert: Alert) -> Alert:
+    """The alert of a run that went back to a checkpoint: it looks again at the steps that are trained again."""
+    ahead = cursor is not None and alert.step is not None and alert.step > cursor
+    return replace(alert, step=cursor) if ahead and not isinstance(alert.rule.when, PresentCondition) else alert
 
 
 def _lags(work: _Work) -> bool:

@@ -99,19 +99,22 @@ INSERT OR IGNORE INTO alert_transitions BY NAME SELECT * FROM incoming
 -- controllers. `open`: alerts that people believe to fire, or that fire unsent. While `last_arrival`, `revision` (grows whenever a step of
 -- the run was recomputed), `diagnosed_at` and `controlled_at` are the same, nothing of the run has changed that the rules look at.
 -- `live`: see live_runs. `newest_computed_at`: when the newest step was computed. `silenced`, `acknowledged`: whether there are any silences and acknowledgements. `incident`: whether its
--- newest incident is open, or was closed while the run was critical.
+-- newest incident is open, or was closed while the run was critical. `cursor`: where the run went back to a checkpoint, before the steps that are trained again.
 WITH computed AS (
     SELECT run, max(step) AS newest_step, arg_max(computed_at, step) AS newest_computed_at, max(revision) AS revision
-    FROM step_summaries GROUP BY run
+    FROM step_summaries ANTI JOIN abandoned_steps USING (run, step) GROUP BY run
 ), arrived AS (
     SELECT run, max(ingested_at) AS last_arrival FROM segments GROUP BY run
 ), standing AS (
     SELECT run, count(*) FILTER (told OR phase IN ('firing', 'recovering')) AS open FROM alert_states GROUP BY run
+), resumed AS (
+    SELECT run, arg_max(step, began) AS resumed_step
+    FROM (SELECT run, began, min(step) AS step FROM older_sequences GROUP BY run, began) GROUP BY run
 ), unsettled AS (
     SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL OR NOT calm
 ), joined AS MATERIALIZED (  -- apart from what holds for all runs: planning one join of all took as long as everything else
     SELECT run, newest_step, newest_computed_at, computed.revision, last_arrival, diagnosed_at, controllers.updated_at AS controlled_at,
-           alert_cursors.step AS cursor, alert_cursors.rules, coalesce(open, 0) AS open, coalesce(live, false) AS live,
+           if(alert_cursors.step > newest_step, least(alert_cursors.step, resumed_step - 1), alert_cursors.step) AS cursor, alert_cursors.rules, coalesce(open, 0) AS open, coalesce(live, false) AS live,
            coalesce(incident, false) AS incident
     FROM arrived
     LEFT JOIN computed USING (run)
@@ -119,6 +122,7 @@ WITH computed AS (
     LEFT JOIN alert_cursors USING (run)
     LEFT JOIN standing USING (run)
     LEFT JOIN unsettled USING (run)
+    LEFT JOIN resumed USING (run)
     LEFT JOIN diagnoses USING (run)
     LEFT JOIN controllers USING (run)
 )
@@ -157,6 +161,7 @@ WITH asked AS (
     SELECT s.run, s.step, coalesce(s.time, s.computed_at) AS time,
            s.computed_at <= $quiet_since::TIMESTAMPTZ AND d.step IS NULL AND w.step IS NULL AS settled
     FROM step_summaries AS s
+    ANTI JOIN abandoned_steps USING (run, step)
     JOIN asked AS a ON a.run = s.run AND s.step > coalesce(a.after, s.step - 1)
     LEFT JOIN (SELECT DISTINCT run, step FROM dirty_steps) AS d ON d.run = s.run AND d.step = s.step
     LEFT JOIN runs_on_their_way($runs::VARCHAR[], $quiet_since::TIMESTAMPTZ) AS w ON w.run = s.run AND w.step = s.step

@@ -21,7 +21,7 @@ ORDER BY time, fingerprint
 
 -- diagnosis_due: Runs with steps that were computed since the run was last diagnosed, of which something was accepted or taken back, or on which an experiment finished since; the most
 -- recent ones first. `diagnosed_at`: when the diagnosis that there is began; null: there is none. `awaited`: somebody waits for it. `changed`: growth is judged
--- to begin or to end since, there is something to compare, or an alert began to fire, at a step that the diagnosis does not know. `live`: see live_runs.
+-- to begin or to end since, there is something to compare, or an alert began to fire, at a step that the diagnosis does not know; or it is of an older attempt. `live`: see live_runs.
 -- Grain: run. Inputs: live_runs, growth_now, diagnoses, acceptances, experiments, alert_states. Parameters: $now.
 WITH accepted AS (
     SELECT run, max(changed_at) AS changed_at
@@ -35,7 +35,7 @@ WITH accepted AS (
 ), news AS (
     SELECT n.run, n.step, n.revision, n.live, d.diagnosed_at, n.revision > coalesce(d.revision, -1) AS computed,
            coalesce(a.changed_at >= d.diagnosed_at, false) AS awaited,
-           coalesce(f.step > d.step AND f.step <= n.step, false)
+           coalesce(d.step > n.step OR (f.step > d.step AND f.step <= n.step), false)
                OR coalesce(d.run IS NULL AND g.verdict IN ('growing', 'critical'), false)
                OR coalesce(d.verdict = 'no_data' AND g.verdict <> 'no_data', false)
                OR coalesce(g.changed_step > d.step AND g.verdict <> d.verdict AND (g.verdict IN ('growing', 'critical') OR d.verdict IN ('growing', 'critical')), false) AS changed

@@ -50,6 +50,7 @@ SELECT
     sum(s.c_nn) AS c_nn, sum(s.c_dd) AS c_dd, sum(s.c_dn) AS c_dn, sum(s.c_aa) AS c_aa, sum(s.c_an) AS c_an,
     sum(s.c_qq) AS c_qq, sum(s.c_qn) AS c_qn
 FROM steps AS t
+ANTI JOIN (SELECT step FROM abandoned_steps WHERE run = $run) AS a ON a.step = t.step
 LEFT JOIN parts AS s ON s.step = t.step
 GROUP BY t.step
 ORDER BY t.step

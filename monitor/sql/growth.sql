@@ -55,7 +55,7 @@ LEFT JOIN touched AS t ON t.run = a.run
 LEFT JOIN configured AS c ON c.run = a.run
 
 -- growth_values: K3 of the steps of $runs, each between its numbers in $first and $last. Grain: run and step; the value is null where K3 was not measured.
--- Inputs: step_summaries, step_metrics.
+-- Inputs: step_summaries, abandoned_steps, step_metrics.
 WITH asked AS (
     SELECT unnest($runs::VARCHAR[]) AS run, unnest($first::BIGINT[]) AS first, unnest($last::BIGINT[]) AS last
 ),
@@ -66,6 +66,7 @@ measured AS (
 )
 SELECT s.run, s.step, m.value
 FROM step_summaries AS s
+ANTI JOIN abandoned_steps USING (run, step)
 JOIN asked AS a ON a.run = s.run AND s.step BETWEEN a.first AND a.last
 LEFT JOIN measured AS m ON m.run = s.run AND m.step = s.step
 ORDER BY s.run, s.step

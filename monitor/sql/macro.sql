@@ -11,10 +11,10 @@ CASE WHEN stated IS NULL THEN spans ELSE list_transform(
 
 -- macro_live_runs: Runs with computed steps at time `looked_at`: the newest step, the newest revision, when a step was last computed, and whether the run
 -- is `live`: no more than ten seconds, and five times as long as its last steps took, have passed since then, and its records are of the
--- last day: an import is not live. A run whose records wait in the spool is as live as they are new. Grain: run. Inputs: step_summaries, spooled.
+-- last day: an import is not live. A run whose records wait in the spool is as live as they are new. Grain: run. Inputs: step_summaries, abandoned_steps, spooled.
 WITH newest AS (
     SELECT run, max(step) AS step, max(revision) AS revision, max(computed_at) AS computed_at, max(time) AS time
-    FROM step_summaries GROUP BY run
+    FROM step_summaries ANTI JOIN abandoned_steps USING (run, step) GROUP BY run
 ), pace AS (
     SELECT n.run, coalesce(epoch(max(s.time) - min(s.time)) / nullif(count(s.time) - 1, 0), 0) AS seconds
     FROM newest AS n JOIN step_summaries AS s ON s.run = n.run AND s.step > greatest(n.step, -9000000000000000000) - 10

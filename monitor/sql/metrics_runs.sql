@@ -12,7 +12,7 @@ WITH arrivals AS (
 ), losses AS (
     SELECT run, sum(sequences)::BIGINT AS sequences, sum(tokens)::BIGINT AS tokens FROM health_records GROUP BY run
 ), newest AS (
-    SELECT run, max(step) AS step FROM step_summaries GROUP BY run
+    SELECT run, max(step) AS step FROM step_summaries ANTI JOIN abandoned_steps USING (run, step) GROUP BY run
 )
 SELECT live.run, epoch(live.last_at) AS last_at, newest.step, coalesce(losses.sequences, 0) AS lost_sequences,
        coalesce(losses.tokens, 0) AS lost_tokens

@@ -1,3 +1,9 @@
+-- view_abandoned_steps: Computed steps that the newest attempt (see attempts) has still to train again: all that is known of them is of older attempts, so
+-- they say nothing of how the run stands. Grain: run and step. Inputs: step_summaries, older_sequences.
+SELECT DISTINCT s.run, s.step
+FROM (SELECT run, began, min(step) AS step FROM older_sequences GROUP BY run, began) AS o
+JOIN step_summaries AS s ON s.run = o.run AND s.step >= o.step AND s.time < o.began
+
 -- view_events: Everything that happened beside the numbers, as one timeline. Grain: one row per event.
 -- Inputs: health_records, weight_records, config_records, step_records with a correction, quarantine.
 SELECT run, time, 'health' AS kind, event, severity, component AS source, step, message,

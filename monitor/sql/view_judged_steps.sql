@@ -2,25 +2,26 @@
 -- since `grown_step`), what it finds no longer to grow, or to compare, once the diagnosis knows it. So `judged_step` is the newest step that growth was judged at, unless
 -- the diagnosis does not know that: then the diagnosis's own step; null: not judged yet. `steps_behind`: steps after it, computed or
 -- still to be; `unjudged_at`: when the first of these was recorded, or, as long as it is not computed, when the run's last step was computed.
--- Grain: run. Inputs: step_summaries, dirty_steps, diagnoses, growth_now.
-WITH news AS (
+-- What was diagnosed of an older attempt, beyond the newest step of the newest one, judges nothing.
+-- Grain: run. Inputs: step_summaries, abandoned_steps, dirty_steps, diagnoses, growth_now.
+WITH computed AS (
+    SELECT run, max(step) AS step, max(computed_at) AS computed_at FROM step_summaries ANTI JOIN abandoned_steps USING (run, step) GROUP BY run
+), news AS (
     SELECT d.run, d.step AS diagnosed_step, greatest(g.step, d.step) AS newest, g.verdict, g.changed_step, coalesce(d.step < g.changed_step, false) AS is_new,
            coalesce(d.verdict = 'no_data' AND g.verdict <> 'no_data', false) AS has_come,
            coalesce(list_position(['growing', 'critical'], g.verdict), 0) AS now, coalesce(list_position(['growing', 'critical'], d.verdict), 0) AS before
-    FROM diagnoses AS d LEFT JOIN growth_now AS g USING (run)
+    FROM diagnoses AS d JOIN computed AS c ON c.run = d.run AND c.step >= d.step LEFT JOIN growth_now AS g ON g.run = d.run
 ), judged AS (
     SELECT run, diagnosed_step, if((is_new AND now < before) OR has_come, diagnosed_step, newest) AS judged_step,
            if(is_new AND now > before, verdict, NULL) AS grown, if(is_new AND now > before, changed_step, NULL) AS grown_step
     FROM news
-), computed AS (
-    SELECT run, max(step) AS step, max(computed_at) AS computed_at FROM step_summaries GROUP BY run
 ), marked AS (
     SELECT DISTINCT run, step FROM dirty_steps
 ), newest AS (
     SELECT run, max(step) AS newest_step FROM (SELECT run, step FROM computed UNION ALL FROM marked) GROUP BY run
 ), behind AS (  -- nearly all steps are judged: only the others are counted one by one
     SELECT s.run, s.step, least(s.time, s.computed_at) AS since
-    FROM step_summaries AS s LEFT JOIN judged AS j ON j.run = s.run WHERE j.judged_step IS NULL OR s.step > j.judged_step
+    FROM step_summaries AS s ANTI JOIN abandoned_steps USING (run, step) LEFT JOIN judged AS j ON j.run = s.run WHERE j.judged_step IS NULL OR s.step > j.judged_step
     UNION ALL
     SELECT m.run, m.step, c.computed_at
     FROM marked AS m LEFT JOIN judged AS j ON j.run = m.run LEFT JOIN computed AS c ON c.run = m.run

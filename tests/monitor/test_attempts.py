@@ -12,7 +12,13 @@ from recorded_home import take_in
 from segments import RUN, at, records, sampled, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor import queries
+from logprobe.monitor.diagnosis.evidence.gather import gather
+from logprobe.monitor.diagnosis.growth.stage import GrowthStage
+from logprobe.monitor.diagnosis.job import DiagnosisStage
+from logprobe.monitor.diagnosis.judged import judged_runs
 from logprobe.monitor.home import Home
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 SAMPLES = 4
@@ -117,6 +123,32 @@ def test_a_resume_five_steps_back(runs: Runs) -> None:
         {"step": 7, "older": False, "samples": SAMPLES},
         {"step": 7, "older": True, "samples": SAMPLES},
     ]
+
+
+def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(runs: Runs) -> None:
+    store = runs.store
+    growth, diagnosis = Turns(GrowthStage(store)), Turns(DiagnosisStage(store))
+    runs.trainer("a", 0).begins(1).trains(*range(1, 11))
+    runs.sequences()
+    growth.run_once()
+    diagnosis.run_once()
+    again = runs.trainer("b", 100).begins(6).trains(6, 7)
+    runs.sequences()
+    (judged,) = judged_runs(store).values()
+    assert (judged.newest_step, judged.judged_step, judged.in_time) == (7, None, True)
+    (due,) = queries.diagnosis_due(store, now=at(130)).to_pylist()
+    assert (due["step"], due["changed"]) == (7, True)
+    growth.run_once()
+    diagnosis.run_once()
+    (judged,) = judged_runs(store).values()
+    assert (judged.newest_step, judged.judged_step, judged.diagnosed_step) == (7, 7, 7)
+    evidence = gather(store, RUN)
+    assert evidence.series.step.tolist() == evidence.history.step.tolist() == list(range(1, 8))
+    assert queries.metrics_newest(store, runs=[RUN], keys=["backend.k3_kl"]).num_rows == 1
+    again.trains(*range(8, 13))
+    runs.sequences()
+    assert runs.rows("FROM abandoned_steps") == []
+    assert judged_runs(store)[RUN].newest_step == 12
 
 
 def test_a_crash_in_the_middle_of_a_step_and_segments_that_come_late(runs: Runs) -> None:

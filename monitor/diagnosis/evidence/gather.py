@@ -74,6 +74,7 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
     """
     window: Window = {"run": run, "first": steps[0], "last": steps[1]}
     series = Series(_columns(queries.diagnosis_steps(source, **window)))
+    window["last"] = int(series.step[-1]) if len(series) else steps[1]  # what an older attempt had beyond is no news
     weights = queries.diagnosis_weights(source, run=run).to_pylist()
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
     history = series if steps[0] is None else _history(source, run, series)

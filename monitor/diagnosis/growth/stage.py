@@ -56,7 +56,7 @@ class GrowthStage:
 
 def _columns(run: str, now: Now, before: Row, at: datetime) -> dict[str, object]:
     since = now.changed_step
-    if before["judged"]:
+    if before["judged"] and before["step"] <= now.step:  # else it went back to a checkpoint
         stands = now.verdict == before["verdict"]
         if stands and since <= before["step"]:
             since = before["changed_step"]
