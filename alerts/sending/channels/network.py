@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from socket import gaierror
-from typing import Any
+from typing import Any, Final
 from urllib.error import URLError
 from urllib.parse import urlsplit
 
@@ -13,14 +15,24 @@ from logprobe.alerts.sending.channels.addresses import is_forbidden_literal
 from logprobe.alerts.sending.credentials import Secret, redacted
 from logprobe.collectors.errors import ChannelError, ConfigurationError
 
+_LONGEST: Final = 86_400.0  # seconds; by then a message is given up
+
 
 def retry_after(headers: Mapping[str, Any]) -> float | None:
-    """Seconds of a ``Retry-After`` header, if there is a sensible one."""
+    """Seconds of a ``Retry-After`` header, which says so many or when, if there is a sensible one: a day at most."""
     for name, value in headers.items():
         if name.lower() == "retry-after":
-            first = value[0] if isinstance(value, Sequence) and not isinstance(value, str) else value
-            return float(first) if str(first).isdecimal() else None
+            first = str(value[0] if isinstance(value, Sequence) and not isinstance(value, str) else value)
+            return min(float(first), _LONGEST) if first.isdecimal() else _until(first)
     return None
+
+
+def _until(moment: str) -> float | None:
+    try:
+        left = (parsedate_to_datetime(moment) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    return min(left + 1.0, _LONGEST) if left > 0 else None  # it names a second, which is to be over
 
 
 def network_error(error: OSError | HTTPException, secrets: Sequence[Secret]) -> ChannelError:

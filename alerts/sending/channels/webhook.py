@@ -11,11 +11,13 @@ import binascii
 import hashlib
 import hmac
 import json
+import string
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from http.client import HTTPException
 from typing import Final
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import Request
 
 from logprobe.alerts.sending.channels.addresses import opener
@@ -29,6 +31,7 @@ ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature
 TOLERANCE: Final = 300.0  # seconds between the sender's clock and the receiver's
 
 _PREFIX: Final = "whsec_"
+_PLAIN: Final = string.punctuation.replace("%", "")  # in a header, beside letters and digits; the rest is quoted
 _SHORTEST_KEY: Final = 24  # bytes; the specification's minimum
 _ANSWER: Final = 65_536  # bytes that are read of it
 _BUSY: Final = (429, 503)
@@ -65,7 +68,7 @@ class Webhook:
     def send(self, outgoing: Outgoing) -> Receipt:
         """Posts the notification. Sent again under the same ``webhook-id`` while it is not known to have arrived."""
         body = json.dumps(outgoing.notification.document(), ensure_ascii=False, allow_nan=False).encode()
-        key = outgoing.notification.key
+        key = quote(outgoing.notification.key, safe=_PLAIN)
         seconds = int(self._clock().timestamp())
         headers = {
             "Content-Type": "application/json; charset=utf-8",

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +24,7 @@ from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Outgoing
 from logprobe.alerts.sending.channels.file import Console, File
+from logprobe.alerts.sending.channels.network import retry_after
 from logprobe.alerts.sending.channels.webhook import TOLERANCE, Webhook, verify
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError, ConfigurationError
@@ -149,6 +151,35 @@ def test_a_repetition_has_the_same_id(store: Store, receiver: Receiver) -> None:
     bench.run()
     bench.finish()
     assert [headers["webhook-id"] for _, headers, _ in receiver.requests] == [NOTE.key] * 2
+
+
+@pytest.mark.parametrize("run", ["läufe", "実験/α-1", "two\nlines", " a%20b"])
+def test_a_message_about_a_run_of_any_name_arrives(store: Store, receiver: Receiver, run: str) -> None:
+    receiver.statuses = [500]
+    bench = Bench(store, webhook(receiver))
+    bench.enqueue(replace(NOTE, run=run, key=f"{run}/k3/1/firing"))
+    bench.run()
+    bench.finish()
+    assert bench.states() == {"hook": (1, 0, 0)}
+    assert len(receiver.requests) == 2
+    assert len({headers["webhook-id"] for _, headers, _ in receiver.requests}) == 1
+    for _, headers, body in receiver.requests:
+        assert verify(SECRET, headers, body, now=NOW)
+        assert json.loads(body)["run"] == run
+
+
+@pytest.mark.parametrize(
+    ("stated", "least", "most"), [("7", 7, 7), ("9" * 400, 86400, 86400), (20, 18, 22), (10**6, 86400, 86400)]
+)
+def test_when_a_receiver_may_be_asked_again(stated: str | int, least: float, most: float) -> None:
+    """A number of seconds, or a moment: here so many seconds ahead."""
+    moment = stated if isinstance(stated, str) else format_datetime(datetime.now(UTC) + timedelta(seconds=stated), True)
+    assert least <= (retry_after({"Retry-After": moment}) or 0) <= most
+
+
+@pytest.mark.parametrize("stated", ["soon", "", "-3", "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 99 Oct 2015 07:28:00 GMT"])
+def test_what_is_no_time_to_ask_again(stated: str) -> None:
+    assert retry_after({"Retry-After": stated}) is None
 
 
 @pytest.mark.parametrize("secret", ["short", "whsec_AAAA", "whsec_no base64 here, surely"])
