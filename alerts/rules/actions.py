@@ -59,7 +59,7 @@ def _meant(store: Store, wanted: str) -> dict[str, bool]:
     """
     rows = queries.alert_list(store, run=None).to_pylist()
     firing = {row["episode"]: row for row in rows if row["told"] and row["episode"]}
-    meant = [name for name in firing if name == wanted] or [name for name in firing if name.startswith(f"{wanted}/")]
+    meant = [name for name, row in firing.items() if wanted in {name, row["run"], f"{row['run']}/{row['rule']}"}]
     if not meant:
         raise ConfigurationError(f"no firing alert {wanted!r}; see `logprobe alerts list`")
     taken = {name: firing[name]["acknowledged_by"] and not firing[name]["acknowledged_until"] for name in meant}

@@ -14,6 +14,7 @@ from logprobe.alerts.rules import backtest, job, rule_file
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE, of
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.monitor import queries
 from logprobe.monitor.store.store import Store
 
 HIGH = (
@@ -103,6 +104,21 @@ def test_what_comes_late_does_not_call_back_what_was_told(store: Store) -> None:
     assert messages(store) == [("a", 2, "high", "firing")]
 
 
+def test_after_a_return_to_a_checkpoint_rules_look_at_the_steps_that_are_trained_again(store: Store) -> None:
+    put(store, "a", series([0.1] * 10))
+    look(store, at(20))
+    for step in (6, 7, 8):
+        put(store, "a", {step: {K3: 2.0}})
+        with store.transaction() as cursor:  # as the step job does with the first of them
+            cursor.execute("INSERT INTO older_sequences (run, step, began) VALUES ('a', ?, ?)", [step, at(100)])
+            cursor.execute("DELETE FROM step_metrics WHERE step = ? AND value = 0.1", [step])
+            times = {"step": step, "at": at(100 + step)}
+            cursor.execute("UPDATE step_summaries SET time = $at, computed_at = $at WHERE step = $step", times)
+        look(store, at(100 + step + 1))
+        assert queries.alert_runs(store)["cursor"].to_pylist() == [step]
+    assert messages(store) == [("a", 7, "high", "firing")]
+
+
 def test_old_runs_are_looked_at_and_nobody_is_told(store: Store) -> None:
     put(store, "a", series(WAVE))
     look(store, at(len(WAVE)) + timedelta(days=30))
@@ -183,6 +199,22 @@ def test_people_take_care_and_silence(store: Store) -> None:
     actions[UNSILENCE].run({"id": "s"})
     look(store, now + timedelta(seconds=1))
     assert messages(store)[2:] == [("b", 4, "high", "firing")]
+
+
+def test_an_acknowledgement_of_a_run_is_of_no_run_whose_name_begins_alike(store: Store) -> None:
+    for run in ("a", "a/b", "a/high"):
+        put(store, run, series([2.0] * 5))
+    look(store, at(10))
+    actions = of(store, clock=lambda: at(10))
+
+    def meant(episode: str) -> list[str]:
+        return sorted(actions[ACKNOWLEDGE].run({"episode": episode, "author": "ann"})["acknowledged"])
+
+    assert meant("a") == meant("a/high/0") == ["a/high/0"]
+    assert meant("a/b") == meant("a/b/high") == ["a/b/high/0"]
+    assert meant("a/high") == ["a/high/0", "a/high/high/0"], "a run, and a rule of another: both were named"
+    with pytest.raises(ConfigurationError, match="no firing alert 'a/high/'"):
+        meant("a/high/")
 
 
 def test_a_snooze_can_be_replaced_and_a_lasting_word_stays(store: Store) -> None:
