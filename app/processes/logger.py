@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 
 from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.judgement import standing
-from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain
 from logprobe.monitor import queries, settings_file
 from logprobe.monitor.home import Home
@@ -46,6 +46,13 @@ def load(home: Home) -> tuple[Logger, ...]:
     for logger in loggers:
         require(logger.to)
     return loggers
+
+
+def _entry(home: Home, number: int) -> Logger:
+    loggers = load(home)
+    if number >= len(loggers):  # since `logprobe up` started
+        raise ConfigurationError(f"{home.path}: `loggers` has no entry {number + 1} any more; restart `logprobe up`")
+    return loggers[number]
 
 
 def checked(where: str, document: Any) -> tuple[Logger, ...]:
@@ -137,13 +144,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     home, stop = Home(arguments.home), threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
     try:
-        settings = load(home)[arguments.number]
-        follow(home, settings, stop, arguments.page)
+        follow(home, _entry(home, arguments.number), stop, arguments.page)
     except LogprobeError as error:
         complain(str(error))
         return 1
     except Exception as error:  # noqa: BLE001 - the boundary of the process, around other people's packages
-        complain(f"pushing to {settings.to} failed ({type(error).__name__}: {error})")
+        complain(f"pushing failed ({type(error).__name__}: {error})")
         return 1
     return 0
 

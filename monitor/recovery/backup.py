@@ -33,6 +33,7 @@ MANIFEST: Final = "BACKUP.json"
 BACKUP: Final = "home.backup"
 _ANSWER_SECONDS: Final = 3600.0
 _FOLDERS: Final = ("alerts.d", "deleted", "moved")
+_TURN: Final = threading.Lock()  # one at a time: two would share what lies beside the folder
 
 Pause = Callable[[], AbstractContextManager[Any]]  # of what changes files, or the store
 
@@ -81,7 +82,8 @@ def backup(home: Home, folder: Path, *, raw: bool) -> Made:
 def _act(store: Store, document: Mapping[str, Any], _: datetime) -> Made:
     """``{"to", "raw"}``."""
     folder, raw = Path(actions.text(document, "to")), document.get("raw") is True
-    return _make(store.home, folder, store.holding_files, store.standing_still, raw=raw)
+    with _TURN:
+        return _make(store.home, folder, store.holding_files, store.standing_still, raw=raw)
 
 
 _ACTIONS: Final[actions.Actions] = {BACKUP: ("copy the store and the settings to a folder", _act)}
@@ -117,7 +119,7 @@ def _files(home: Home) -> Iterator[Path]:
     log = home.database.with_name(f"{home.database.name}.wal")
     if log.exists():
         yield log
-    yield from sorted(home.path.glob("*.yaml"))
+    yield from sorted(path for path in home.path.glob("[!.]*.yaml") if path.is_file())  # editors leave links there
     for name in _FOLDERS:
         yield from sorted(path for path in (home.path / name).rglob("*") if path.is_file())
 
@@ -158,4 +160,6 @@ def _proven(folder: Path) -> tuple[str, int]:
             return f"{made:x}", current_version(connection)
     except duckdb.Error as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise StoreError(f"the copy of the store cannot be read ({error}); run: logprobe check") from error
+        raise StoreError(
+            f"the copy of the store cannot be read ({error}); make room there for it and its log, or run: logprobe check"
+        ) from error

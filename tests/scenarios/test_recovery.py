@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from operator_homes import ingested, is_well, killed_service, raw_files, remove_
 from processes import called, connected, end, logprobe, record, service, start_service
 from training_calls import call
 
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.moving import Mover
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.recovery.backup import backup
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.store import Store
 
@@ -139,6 +142,7 @@ def test_yesterdays_backup_is_restored_and_what_came_since_is_taken_in(home: Pat
 
 def test_a_backup_with_raw_tokens_makes_the_home_elsewhere(home: Path, tmp_path: Path) -> None:
     ingested(home, range(2))
+    (home / ".#logprobe.yaml").symlink_to("somebody@host.1:2")  # an editor has it open
     command("backup", tmp_path / "backup", "--raw", "--home", home)
     assert "exists" in logprobe("backup", tmp_path / "backup", "--home", home, code=1).stderr
     shutil.rmtree(home)
@@ -146,6 +150,22 @@ def test_a_backup_with_raw_tokens_makes_the_home_elsewhere(home: Path, tmp_path:
     with service(home) as reader:
         assert stored(reader) == (8, 128)
         assert is_well(home)
+
+
+def test_of_backups_to_one_folder_at_once_one_is_made(home: Path, tmp_path: Path) -> None:
+    ingested(home, range(2))
+
+    def made(_: int) -> str:
+        try:
+            return backup(Home(home), tmp_path / "backup", raw=True)["folder"]
+        except ConfigurationError as error:
+            return str(error)
+
+    with service(home), ThreadPoolExecutor(4) as pool:
+        said = sorted(pool.map(made, range(4)))
+    assert said[0] == str(tmp_path / "backup")
+    assert {words.partition(" ")[2] for words in said[1:]} == {"exists; choose a folder that does not"}
+    assert [path.name for path in tmp_path.glob(".*")] == []
 
 
 @pytest.mark.parametrize("damage", ["log", "length in the log", "database"])

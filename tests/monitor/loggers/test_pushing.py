@@ -255,7 +255,7 @@ def logger_of(supervisor):
     )
 
 
-def test_a_wrong_file_is_refused_at_the_start(home):
+def test_a_wrong_file_is_refused_at_the_start(home, capsys):
     from logprobe.app.processes import logger
     from logprobe.collectors.errors import ConfigurationError
 
@@ -271,6 +271,9 @@ def test_a_wrong_file_is_refused_at_the_start(home):
         (home / "logprobe.yaml").write_text(text)
         with pytest.raises(ConfigurationError, match=r"logprobe\.yaml"):
             logger.load(Home(home))
+    (home / "logprobe.yaml").write_text("loggers: []")  # while it was pushing
+    assert logger.main(["--home", str(home), "--number", "0"]) == 1
+    assert "`loggers` has no entry 1 any more; restart `logprobe up`" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
