@@ -242,7 +242,7 @@ class Evaluator:
     def _begin(self, context: Context, row: Mapping[str, Any], rules: Sequence[Rule], kept: Alerts) -> _Work:
         names = {rule.name for rule in rules}
         ongoing = {name: _back_to(row["cursor"], alert) for name, alert in kept.items() if alert.rule.name in names}
-        new = [alert for alert in evaluation.begin(rules) if (alert.rule.name, alert.slice) not in ongoing]
+        new = evaluation.begin(rules, besides=ongoing)
         alerts = [*ongoing.values(), *new]
         work = _Work(context.run, context, row, rules, row["cursor"], alerts, ongoing, stored_rules=row["rules"] or "")
         for name in kept.keys() - ongoing.keys():

@@ -106,6 +106,8 @@ class Forwarder:
 
     def _sweep(self, gone: list[Moved]) -> str | None:
         """Removes what jobs that had begun before a run left have stored of it since; → why there is more than that."""
+        if not gone:
+            return None
         runs = [moved.run for moved in gone]
         for run in sorted(in_tables(self._store, runs, lambda table: table != "relay_nodes")):
             if in_tables(self._store, [run], lambda table: table == "segments"):

@@ -3,8 +3,8 @@
 A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then
 what someone waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they rest
 until something changes. Of equals the one that has waited longest is next; every tenth turn it is, whatever it is, so
-that no run starves. After every turn the runs are looked at again, so that a run that became urgent meanwhile waits for
-one turn at most.
+that no run starves. After a turn the runs are looked at again, unless that was within the last second, so that a run
+that became urgent meanwhile waits for one turn and a second at most.
 
 What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a
 stage is paced, each priority has its own share of a core, and a run rests for a multiple of what its last turn cost. A
@@ -33,6 +33,7 @@ Row = Mapping[str, Any]  # what a stage knows of a run that may be due: at least
 BURST: Final = 10.0  # seconds of processor time that a priority may have before its share holds
 _LONGEST_WAITING: Final = 10  # every so many turns it is that of whoever has waited longest, whatever its priority
 _AFTER_FAILURE: Final = 15.0  # seconds that a run rests
+_LOOK: Final = 1.0  # seconds for which a look at the runs holds: with many it costs as much as a short turn
 _TICK: Final = 5.0  # seconds after which a tick ends, so that its account is seen; the next goes on
 
 
@@ -142,9 +143,12 @@ class Turns:
         errors: list[Exception] = []
         had: set[str] = set()
         waiting = 0
-        begun = self._clock()
+        rows: Sequence[Row] = ()
+        begun, looked = self._clock(), -math.inf
         while not self._stopping.is_set() and self._clock() - begun < _TICK:
-            chosen, ready, due = self._next(had)
+            if self._clock() - looked >= _LOOK:
+                rows, looked = self._stage.rows(), self._clock()
+            chosen, ready, due = self._next(rows, had)
             waiting = due - len(chosen)
             if chosen:
                 had.update(row["run"] for _, row in chosen)
@@ -158,10 +162,11 @@ class Turns:
         self._works |= counts["runs"] > 0
         return {**counts, "waiting": waiting, **self._problem()}
 
-    def _next(self, had: set[str]) -> tuple[list[tuple[Priority, Row]], int, int]:
-        """The runs of the next turn; how many could have it now, and how many are due."""
-        rows = [row for row in self._stage.rows() if row["run"] not in had]
-        due = [(matters, row) for row in rows if (matters := self._stage.due(row)) is not None]
+    def _next(self, rows: Sequence[Row], had: set[str]) -> tuple[list[tuple[Priority, Row]], int, int]:
+        """Of `rows`, but for those that had a turn, the runs of the next one; how many could have it now, and how many
+        are due."""
+        left = (row for row in rows if row["run"] not in had)
+        due = [(matters, row) for row in left if (matters := self._stage.due(row)) is not None]
         if not had:  # one that is no longer due, as it was deleted, fails no longer
             self._failing = {row["run"]: self._failing[row["run"]] for _, row in due if row["run"] in self._failing}
         now = self._clock()

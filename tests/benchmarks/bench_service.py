@@ -38,7 +38,7 @@ from synthetic_run import SyntheticRun
 RUNS, MOST_RUNS = 64, 256
 SCALARS = 50
 PERIOD = 10.0  # seconds from one step of a run to its next
-WARM_UP, SECONDS = 30.0, 20.0  # after the first, diagnoses keep to their share of a core
+WARM_UP, SECONDS = 90.0, 20.0  # after the first, diagnoses have had what they may have at once
 MANY = 60, 6  # runs, steps of each
 DERIVE_SECONDS = 5.0
 PARTS = (acceptance_part, alerts_part(rule_file.for_home), controller_part, dispatch.part)

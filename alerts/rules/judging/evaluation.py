@@ -6,7 +6,7 @@ tick, a silence that ends or a changed rule need no handling of their own: the d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -123,9 +123,9 @@ def evaluate_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert
             after.append(alert)
             continue
         observation, memory = _seen(alert, facts)
-        moved, transition = _moved(alert, observation, facts.step, facts.at)
-        after.append(replace(moved, step=facts.step, memory=memory))
-        transitions += transition
+        state = advance(alert.state, observation, alert.rule, step=facts.step, now=facts.at)
+        after.append(replace(alert, state=state, observation=observation, step=facts.step, memory=memory))
+        transitions += _transition(alert.state, after[-1], facts.step, facts.at)
     return after, transitions
 
 
@@ -162,9 +162,9 @@ def evaluate_status(
             continue
         step = diagnosed if alert.rule.when.counts_steps else None
         steps = 1 if step is None else _stands_for(alert, observation, step)
-        moved, transition = _moved(replace(alert, step=step), observation, None, now, steps)
-        after.append(moved)
-        transitions += transition
+        state = advance(alert.state, observation, alert.rule, step=None, now=now, steps=steps)
+        after.append(replace(alert, state=state, observation=observation, step=step))
+        transitions += _transition(alert.state, after[-1], None, now)
     return after, transitions
 
 
@@ -183,13 +183,9 @@ def _stands_for(alert: Alert, observation: Observation, step: int) -> int:
     return max(1, stood if gone is None else min(stood, gone))
 
 
-def _moved(
-    alert: Alert, observation: Observation, step: int | None, at: datetime, steps: int = 1
-) -> tuple[Alert, list[Transition]]:
-    state = advance(alert.state, observation, alert.rule, step=step, now=at, steps=steps)
-    moved = replace(alert, state=state, observation=observation)
-    changed = state.phase is not alert.state.phase
-    return moved, [Transition(moved, alert.state.phase, step, at)] if changed else []
+def _transition(before: State, alert: Alert, step: int | None, at: datetime) -> list[Transition]:
+    """The one that an alert has made; none while its phase is the same."""
+    return [] if alert.state.phase is before.phase else [Transition(alert, before.phase, step, at)]
 
 
 def end(alert: Alert, now: datetime) -> tuple[Alert, list[Transition]]:
@@ -331,9 +327,9 @@ def with_new_slices(alerts: Sequence[Alert], rules: Sequence[Rule], facts: StepF
     return extended
 
 
-def begin(rules: Sequence[Rule]) -> list[Alert]:
-    """The alerts of a run that was never evaluated."""
-    return [Alert(rule, part) for rule in rules for part in parts_of(rule, None)]
+def begin(rules: Sequence[Rule], *, besides: Container[tuple[str, str | None]] = ()) -> list[Alert]:
+    """The alerts of a run that was never evaluated; not those of `besides`, by rule and slice."""
+    return [Alert(rule, part) for rule in rules for part in parts_of(rule, None) if (rule.name, part) not in besides]
 
 
 def through_steps(
