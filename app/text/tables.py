@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -33,11 +34,7 @@ def cell(value: Any, widest: int = _WIDEST) -> str:
     return text if len(text) <= widest else text[: widest - 1] + "…"
 
 
-_ESCAPED: Final = {
-    code: f"\\u{code:04x}"
-    for code in (*range(127, 160), *range(0x0600, 0x2070), *range(0xD800, 0xE000))
-    if harmless(chr(code)) != chr(code)
-}
+_MAY_HARM: Final = re.compile("[\x7f-\x9f\u0600-\u206f\ud800-\udfff]")  # what JSON itself escapes is not among them
 
 
 def fact(value: Any) -> str:
@@ -129,7 +126,12 @@ def dump_rows(head: Mapping[str, Any], name: str, rows: Iterable[Any]) -> str:
 def dump(document: Any) -> str:
     """JSON without NaN or infinities (unknown is null) and with times as ISO 8601; exact, but control characters are
     escaped."""
-    return json.dumps(plain(document), ensure_ascii=False, allow_nan=False).translate(_ESCAPED)
+    return _MAY_HARM.sub(_escaped, json.dumps(plain(document), ensure_ascii=False, allow_nan=False))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    return character if harmless(character) == character else f"\\u{ord(character):04x}"
 
 
 def plain(value: Any) -> Any:
