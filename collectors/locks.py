@@ -40,10 +40,11 @@ class FileLock:
         return True
 
     def write(self, content: bytes) -> None:
-        """Replaces what the file says, for others to read; nothing happens when the lock is not held."""
+        """Replaces what the file says, durably, for others to read; nothing happens when the lock is not held."""
         if self._descriptor is not None:
             os.pwrite(self._descriptor, content, 0)
             os.ftruncate(self._descriptor, len(content))
+            os.fsync(self._descriptor)
 
     def release(self) -> None:
         """Gives it back. The file stays: removing it would let two processes lock two files of one name."""

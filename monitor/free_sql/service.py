@@ -53,7 +53,8 @@ class SqlService:
     """Where statements are answered, for one home. Safe to share between threads."""
 
     def __init__(self, home: Home, snapshots: Snapshots, limits: Limits | None = None, *, warm: bool = True) -> None:
-        """Starts nothing. `snapshots`: each call opens one; `warm`: keep a worker ready for the next statement."""
+        """Starts nothing. `snapshots`: each call opens one; `warm`: once a statement was asked, keep a worker ready for
+        the next."""
         self.limits = limits or Limits()
         self._home = home
         self._snapshots = snapshots
@@ -65,13 +66,6 @@ class SqlService:
         self._warm = warm
         self._warned = False
         self._closed = False
-
-    def warm_up(self) -> None:
-        """Has a worker ready before anybody asks; returns at once."""
-        with self._lock:
-            if self._warm and not self._closed and not self._idle:
-                with suppress(QueryError):  # whoever asks is told
-                    self._idle.append(WorkerProcess(self._home, self.limits))
 
     def answer(self, question: Question) -> Answer:
         """The result of one statement. Raises `QueryError` when it is refused or fails, `StoreError` without a
@@ -130,7 +124,14 @@ class SqlService:
                 worker.close()
             else:
                 self._idle.append(worker)
-        self.warm_up()
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Has a worker ready for the next statement; returns at once."""
+        with self._lock:
+            if self._warm and not self._closed and not self._idle:
+                with suppress(QueryError):  # whoever asks is told
+                    self._idle.append(WorkerProcess(self._home, self.limits))
 
     def close(self) -> None:
         """Ends all workers; statements that run fail."""

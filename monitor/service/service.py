@@ -167,7 +167,6 @@ class Service:
             stack.callback(schedule.stop)
             stack.callback(self._home.remove_service_info)
             schedule.start()
-            self._sql.warm_up()
             LOGGER.info("serving %s at %s:%d", self._home.path, self._host, server.port)
             self._wait_for_the_end()
             LOGGER.info("stopping")

@@ -125,11 +125,9 @@ class Drill:
 
 
 def serve(home: Path, log: Path) -> None:
-    """The service, with all of its parts; nobody asks it for SQL, whose process takes longer to start than all else here."""
+    """The service, with all of its parts."""
     from logprobe.app.processes import service
-    from logprobe.monitor.free_sql.service import SqlService
 
-    SqlService.warm_up = lambda _: None  # type: ignore[method-assign]
     with log.open("a") as file, redirect_stderr(file), redirect_stdout(file):
         raise SystemExit(service.main(["--home", str(home)]))
 
