@@ -76,6 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LogprobeError as error:
         complain(str(error))
         return DAMAGED if isinstance(error, StoreDamagedError) else 1
+    except OSError as error:  # such as a full disk
+        complain(
+            f"{error.filename or arguments.home}: {error.strerror or error}; a service writes into its home when it starts: "
+            "make it writable, with room on its disk"
+        )
+        return 1
     return 0
 
 
