@@ -292,7 +292,7 @@ def _service(status: Mapping[str, Any], home: Path) -> Iterator[Finding]:
         return
     yield Finding("home", "ok", f"served by process {status['pid']} since {status['started']}")
     for name, job in status["jobs"].items():
-        if job["failures"]:
+        if job["last_error"]:
             yield Finding(
                 "home", "problem", f"job {name} failed {job['failures']} times, last with {job['last_error']}"
             )

@@ -59,8 +59,7 @@ def steps_of(reader: Reader, run: str) -> pa.Table:
     """All steps of a run, without the columns that only other runs have. Raises `ConfigurationError` for an unknown
     run."""
     table = queries.export_steps(reader, run=run)
-    segments = queries.export_segments(reader, run=run)
-    if not table.num_rows and not segments.num_rows:
+    if not table.num_rows and run not in queries.app_runs(reader)["run"].to_pylist():
         raise ConfigurationError(f"no run {run!r} here; `logprobe runs` lists them")
     return table.select(
         [name for name in table.column_names if table[name].null_count < table.num_rows or name == "step"]

@@ -19,7 +19,7 @@ from typing import Final
 from logprobe.collectors.errors import ObjectStoreError
 from logprobe.monitor import queries
 from logprobe.monitor.objects.segments import SegmentCopies
-from logprobe.monitor.objects.settings import StorageSettings
+from logprobe.monitor.objects.settings import StorageSettings, load
 from logprobe.monitor.store.raw_files import block_sums, note_pending
 from logprobe.monitor.store.retention import Kept, Retention, over
 from logprobe.monitor.store.store import Store
@@ -66,7 +66,7 @@ class Mover:
             ConfigurationError: the section ``storage`` is wrong.
         """
         started = time.perf_counter()
-        settings, report, now = self._store.objects.settings, MovingReport(), now or datetime.now(UTC)
+        settings, report, now = load(self._store.home), MovingReport(), now or datetime.now(UTC)
         report.place = settings.raw
         self._store.raw.require()
         for work in (self._remove, self._move):  # credentials that may write but not remove still upload

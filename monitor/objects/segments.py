@@ -134,9 +134,15 @@ class Copier:
     def keep(self, segments: Mapping[SegmentPath, Path], is_deleted: Callable[[SegmentPath], bool]) -> None:
         """Copies segments, unless the settings ask for none, or their run was deleted, be it meanwhile.
 
-        Raises `ConfigurationError` while the settings cannot be read, `ObjectStoreError`.
+        Settings with a mistake stay as they were. Raises `ConfigurationError` when that is not known,
+        `ObjectStoreError`.
         """
-        settings = load(self._home)
+        try:
+            settings = load(self._home)
+        except ConfigurationError:  # the service says so
+            if self._known is None:
+                raise
+            settings = self._known[0]
         if self._known is None or self._known[0] != settings:
             self._known = settings, SegmentCopies.of(settings)
         if (copies := self._known[1]) is not None:

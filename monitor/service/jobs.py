@@ -53,7 +53,7 @@ _WATCH_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class Account:
-    """What is known of a job's runs; a row of `job_runs`."""
+    """What is known of a job's runs; a row of `job_runs`. `last_error`: of the last run; None: it succeeded."""
 
     job: str
     started_at: datetime | None = None
@@ -193,6 +193,7 @@ class Job:
         }
         account.finished_at = datetime.now(UTC)
         account.runs += 1
+        account.last_error = None
         if not progress.get(INCOMPLETE):
             self._succeeded = time.monotonic()
         self.failures_in_a_row = 0

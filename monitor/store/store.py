@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import duckdb
 import pyarrow as pa
 
-from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
+from logprobe.collectors.errors import ConfigurationError, QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
 from logprobe.monitor.budgets import GIB
 from logprobe.monitor.fleet.moved import MovedRuns
@@ -315,11 +315,17 @@ class Store:
 
     @property
     def objects(self) -> ObjectStore:
-        """Where the section ``storage`` says that objects are, as it is now. Raises `ConfigurationError`."""
+        """Where the section ``storage`` says that objects are, as it is now; with a mistake in it, as it was. Raises
+        `ConfigurationError` when that is not known."""
         from logprobe.monitor.objects.settings import load  # noqa: PLC0415 - see `_reach_objects`
         from logprobe.monitor.objects.store import ObjectStore  # noqa: PLC0415
 
-        settings = load(self.home)
+        try:
+            settings = load(self.home)
+        except ConfigurationError:  # the job that moves files says so
+            if self._object_store is None:
+                raise
+            return self._object_store
         if self._object_store is None or self._object_store.settings != settings:
             self._object_store = ObjectStore(settings)
         return self._object_store

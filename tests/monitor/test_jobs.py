@@ -39,7 +39,7 @@ def test_an_error_is_counted_and_the_next_run_tries_again(caplog) -> None:
     assert account.finished_at is not None
     job.run()
     account = job.account()
-    assert (account.runs, account.failures) == (2, 1)
+    assert (account.runs, account.failures, account.last_error) == (2, 1, None)
     assert account.progress["done"] is True
     assert account.progress["seconds"] >= 0
 

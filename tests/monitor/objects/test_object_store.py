@@ -416,6 +416,19 @@ def moved(home: Path, tmp_path: Path) -> Moved:
     return home, share, *before
 
 
+def test_a_mistake_in_the_settings_leaves_what_was_moved_readable(home: Path, tmp_path: Path) -> None:
+    file = Home(home).create().path / "logprobe.yaml"
+    file.write_text(f"storage:\n  raw: file://{tmp_path / 'share'}\n  after: 0\n")
+    with Store.open(Home(home)) as store:
+        write(store, 0, 2)
+        assert move(store).moved_files == 2
+        before = numbers(store)
+        file.write_text(f"{file.read_text()}chanels: {{}}\n")
+        assert numbers(store) == before
+        with pytest.raises(ConfigurationError, match="unknown key 'chanels'"):
+            move(store)
+
+
 def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 

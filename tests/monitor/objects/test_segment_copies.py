@@ -72,6 +72,19 @@ def copy(home: Path, sent: Path) -> None:
     Copier(Home(home)).keep(found, lambda _: False)
 
 
+def test_a_mistake_in_the_settings_leaves_copying_as_it_was(tmp_path: Path, server: ObjectServer, made: Path) -> None:
+    home = tmp_path / "home"
+    settings(home, server)
+    found = {SegmentPath.parse(path): path for path in waiting(made / "sent")}
+    copier = Copier(Home(home))
+    copier.keep(found, lambda _: False)
+    with (home / "logprobe.yaml").open("a") as file:
+        file.write("chanels: {}\n")
+    copier.keep(found, lambda _: False)
+    with pytest.raises(ConfigurationError, match="unknown key 'chanels'"):
+        copy(home, made / "sent")
+
+
 def metrics(home: Path) -> list[tuple[int, str, str | None]]:
     with Store.open(Home(home)) as store:
         bring_in(store)
