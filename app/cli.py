@@ -1,6 +1,6 @@
 """The command `logprobe`.
 
-Exit codes: 0 done, 1 an error that the one line on stderr explains (``LOGPROBE_DEBUG=1`` adds the traceback), 2 wrong
+Exit codes: 0 done, 1 an error that the one line on stderr explains (``logprobe --debug`` adds the traceback), 2 wrong
 usage, or `logprobe parity` not at parity, 130 interrupted. A command whose 1 says something else declares its own
 (`failing`).
 """
@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import keyword
+import logging
 import os
 import sys
 import traceback
@@ -20,7 +21,9 @@ from typing import Final
 
 from logprobe.app.parsers.command_line import build
 from logprobe.app.text.terminal import steerless_streams
+from logprobe.collectors.environment import former
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
+from logprobe.collectors.health import LOGGER
 from logprobe.collectors.plain_text import complain
 from logprobe.monitor.home import apply_umask
 from logprobe.monitor.pandas_guard import without_pandas
@@ -50,8 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = build().parse_args(argv)
     if argv is None and arguments.command in _QUICK:  # a process of our own
         without_pandas()
-    with steerless_streams(raw=getattr(arguments, "raw", False)):
-        return _guarded(arguments)
+    arguments.debug |= former("LOGPROBE_DEBUG") not in {None, "0"}
+    level = LOGGER.level
+    try:
+        LOGGER.setLevel(logging.DEBUG if arguments.debug else level)
+        with steerless_streams(raw=getattr(arguments, "raw", False)):
+            return _guarded(arguments)
+    finally:
+        LOGGER.setLevel(level)
 
 
 def _guarded(arguments: argparse.Namespace) -> int:
@@ -68,7 +77,7 @@ def _guarded(arguments: argparse.Namespace) -> int:
     except Exception as error:  # noqa: BLE001 - the boundary of the process: one line instead of a traceback
         if _is_interrupt(error):
             return 130
-        why = f"unexpected {type(error).__name__}: {error}; LOGPROBE_DEBUG=1 shows where, please report it"
+        why = f"unexpected {type(error).__name__}: {error}; `logprobe --debug` shows where, please report it"
         return _fail(arguments, why)
 
 
@@ -103,7 +112,7 @@ def _discard_output() -> None:
 
 def _fail(arguments: argparse.Namespace, message: str) -> int:
     complain(message)
-    if os.environ.get("LOGPROBE_DEBUG", "") not in {"", "0"}:
+    if arguments.debug:
         traceback.print_exc()
     if arguments.error_document is not None and arguments.json:
         try:

@@ -34,9 +34,11 @@ from logprobe.app.text.gaps import (
     version_conflict,
 )
 from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, waiting_segments
+from logprobe.collectors import environment
 from logprobe.collectors.errors import LogprobeError
-from logprobe.collectors.integrations.frameworks import FRAMEWORKS, HOOKS_VARIABLE, Framework
+from logprobe.collectors.integrations.frameworks import FRAMEWORKS, Framework, hooked
 from logprobe.collectors.plain_text import harmless
+from logprobe.collectors.vllm.options import injects
 from logprobe.monitor import queries
 
 Line = tuple[Literal["ok", "note", "problem"], str, str]
@@ -71,7 +73,7 @@ def _state(framework: Framework, environment: Mapping[str, str]) -> Line:
         return _plugin(framework, environment)
     if framework.way == "options":
         return "note", f"recorded by {framework.words}", ""
-    if environment.get(HOOKS_VARIABLE) == "1":
+    if hooked(environment):
         return "ok", "live: hooks are installed when it is imported", ""
     other = f", or {framework.words}" if framework.words else ""
     return "note", "not recorded from this shell", f"start it with `logprobe run -- …`{other}"
@@ -143,6 +145,7 @@ class Finding:
 def examine(home: str | None) -> list[Finding]:
     """Everything there is to say about this environment and, if one is named, this home."""
     findings = [*_installed(), *_hooks(os.environ), *(Finding("hooks", *line) for line in framework_lines())]
+    findings += [Finding("installed", "note", words) for words in environment.unknown()]
     if not home:
         return [*findings, Finding("home", "note", "no home named", "pass --home DIR, or set LOGPROBE_HOME")]
     path = Path(home).expanduser()
@@ -202,14 +205,14 @@ def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
     yield Finding("hooks", "ok", "vLLM plugin: registered; every vLLM of this environment loads it")
     yield _activation(environment)
     yield _verified(installed)
-    if environment.get("LOGPROBE_VLLM_INJECT") == "1":
-        yield Finding("hooks", "ok", "log-probs are switched on for requests that did not ask (LOGPROBE_VLLM_INJECT=1)")
+    if injects(environment):
+        yield Finding("hooks", "ok", "log-probs are switched on for requests that did not ask (LOGPROBE_VLLM=inject)")
     else:
         yield Finding(
             "hooks",
             "note",
             "requests that do not ask for log-probs are recorded without them",
-            "set LOGPROBE_VLLM_INJECT=1 to compute them without passing them to the caller",
+            "set LOGPROBE_VLLM=inject to compute them without passing them to the caller",
         )
 
 

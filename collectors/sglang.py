@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
+from logprobe.collectors.environment import wanted
 from logprobe.collectors.integrations.imports import when_imported
 from logprobe.collectors.integrations.wrapping import Process, unknown_methods, version_of
 from logprobe.collectors.recorder.recorder import Recorder
@@ -133,7 +133,7 @@ def _write(
 
 def plugin() -> None:
     """SGLang calls this in each of its processes; only the one with the tokenizer manager records."""
-    if os.environ.get("LOGPROBE_HOME"):
+    if wanted():
         when_imported(MODULE, _Watch().attach)
 
 

@@ -34,7 +34,7 @@ from logprobe.collectors.errors import ConfigurationError, DirectiveError, Servi
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
-from logprobe.collectors.relay.arguments import CA_VARIABLE, SERVICE_TOKEN_VARIABLE
+from logprobe.collectors.relay.arguments import service
 from logprobe.collectors.relay.routes import fleet_of
 from logprobe.collectors.versions import home_and_run
 
@@ -70,9 +70,9 @@ class CorrectionSwitch:
 
     Args:
         home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service or kept up to
-            date by a relay; or where the service receives relays, ``grpc+tls://host:port``, with the files of token and
-            authority in ``LOGPROBE_SERVICE_TOKEN`` and ``LOGPROBE_SERVICE_CA``; or the service's own endpoint,
-            ``grpc://host:port`` (not encrypted), with its token in ``LOGPROBE_TOKEN``.
+            date by a relay; or where the service receives relays, ``grpc+tls://host:port,ca=FILE,token=FILE``, whose
+            files may also be in ``LOGPROBE_SERVICE``; or the service's own endpoint, ``grpc://host:port`` (not
+            encrypted), with its token in ``LOGPROBE_TOKEN``.
         run: default: ``LOGPROBE_RUN``.
         recorder: problems become its `health` records; None: they are only logged and counted.
         poll_seconds: how often the thread looks.
@@ -295,13 +295,13 @@ class _Receiver:
 
     def __init__(self, address: str, run: str, environment: Mapping[str, str]) -> None:
         """Raises `ConfigurationError`."""
-        token, ca = environment.get(SERVICE_TOKEN_VARIABLE), environment.get(CA_VARIABLE)
-        if not token:
+        said = service(environment, address)
+        if not said.token:
             raise ConfigurationError(
-                f"set {SERVICE_TOKEN_VARIABLE} to the file with the token; `logprobe relay-token` on the service makes one"
+                f"write {said.address},token=FILE with the file of the token; `logprobe relay-token` on the service makes one"
             )
-        self._address = address
-        self._files = (Path(token).expanduser(), Path(ca).expanduser() if ca else None)
+        self._address = said.address
+        self._files = (Path(said.token).expanduser(), Path(said.ca).expanduser() if said.ca else None)
         self._run = run
         self._key = directive_key(None, environment)
         self._connections: dict[tuple[int, str], Any] = {}  # by process, as above, and address

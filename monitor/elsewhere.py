@@ -20,7 +20,7 @@ from pyarrow import flight
 
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
-from logprobe.collectors.relay.arguments import CA_VARIABLE
+from logprobe.collectors.relay.arguments import service as node_service
 from logprobe.collectors.relay.connection import content
 from logprobe.collectors.relay.protocol import SCHEME as _TLS
 from logprobe.monitor.home import Home, ServiceInfo
@@ -141,7 +141,7 @@ def _context(service: RemoteService) -> ssl.SSLContext:
 
 
 def _trusted_file(service: RemoteService) -> Path | str | None:
-    return service.ca or service.environment.get(CA_VARIABLE)
+    return service.ca or node_service(service.environment).ca or None
 
 
 def _distrusted(error: ssl.SSLCertVerificationError, host: str, service: RemoteService) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from logprobe.collectors.environment import former, pairs
 from logprobe.collectors.errors import ConfigurationError
 
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "": 1}
@@ -33,8 +34,8 @@ class Limit:
     @property
     def value(self) -> int:
         """In bytes, or as a count. Raises `ConfigurationError` when the environment holds no whole number above 0."""
-        # Until the release after this one, each limit is also a variable of its own.
-        text = _raised().get(self.name) or os.environ.get(f"LOGPROBE_{self.name.upper()}", "")
+        old = former(f"LOGPROBE_{self.name.upper()}")
+        text = _raised().get(self.name) or old or ""
         if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
             raise ConfigurationError(f"{VARIABLE}: {self.name}={text!r}: must be a whole number above 0")
         return (int(text) if text else self.default) * _UNITS[self.unit]
@@ -78,8 +79,7 @@ ALL: Final = (
 
 def _raised() -> dict[str, str]:
     """What the environment says, by the names of limits."""
-    pairs = [pair.partition("=") for pair in os.environ.get(VARIABLE, "").split(",") if pair.strip()]
-    raised = {name.strip(): number.strip() for name, _, number in pairs}
+    raised = pairs(os.environ.get(VARIABLE, ""))
     if unknown := raised.keys() - {limit.name for limit in ALL}:
         names = ", ".join(limit.name for limit in ALL)
         raise ConfigurationError(f"{VARIABLE}: no limit is called {min(unknown)!r}; there are {names}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from logprobe.app.parsers.arguments import home_path
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.integrations import frameworks
+from logprobe.collectors.integrations.frameworks import python_path
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,13 +26,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def environment(inherited: Mapping[str, str], home: str, run_name: str | None) -> dict[str, str]:
     """What the command and its children get: where to record, and a folder that Python looks into when it starts."""
-    folder = str(Path(frameworks.__file__).with_name("site"))
-    paths = [folder, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     names = {"LOGPROBE_RUN": run_name} if run_name else {}
-    return {
-        **inherited,
-        frameworks.HOOKS_VARIABLE: "1",
-        "LOGPROBE_HOME": str(Path(home).absolute()),
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-        **names,
-    }
+    given = {"LOGPROBE_HOME": str(Path(home).absolute()), "PYTHONPATH": python_path(inherited), **names}
+    return {name: value for name, value in inherited.items() if name != "LOGPROBE_HOOKS"} | given

@@ -9,6 +9,7 @@ from logprobe.app.dashboard.access.settings import Access, checked_url
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes.stack import Stack, say
 from logprobe.app.processes.supervisor import stop_on_signals
+from logprobe.collectors.environment import unknown
 from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.fleet.others import other_homes
 from logprobe.monitor.home import Home
@@ -18,6 +19,8 @@ _EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays and readers are on other machines
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns after Ctrl-C or SIGTERM."""
+    for words in unknown():
+        say(words)
     home = Home(home_path(arguments))
     stack = Stack(
         home,

@@ -184,7 +184,7 @@ JSON_OR_NULL: Final = arg("--json", "one JSON document; unknown is null")
 AUTHOR: Final = arg("--author AUTHOR", "your name, for the audit (default: %(default)s)", default=login())
 BY: Final = arg("--by NAME", "your name, for the audit (default: your user name)")
 CA: Final = arg(
-    "--ca FILE", "certificates to trust of services at grpc+tls://, PEM (default: $LOGPROBE_SERVICE_CA)", type=Path
+    "--ca FILE", "certificates to trust of services at grpc+tls://, PEM (default: ca= of $LOGPROBE_SERVICE)", type=Path
 )
 
 

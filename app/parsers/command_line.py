@@ -47,6 +47,7 @@ def build() -> argparse.ArgumentParser:
         epilog="`logprobe COMMAND --help` explains a command.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     declare_commands(commands, COMMANDS, _HOME_HELP, os.environ.get("LOGPROBE_HOME") or None)
     return parser

@@ -87,8 +87,8 @@ RAY: Final[Commands] = {
         "place a relay on every node; again after nodes were added",
         *CLUSTER,
         arg("--to URL", "grpc+tls://HOST:PORT of the service (default: $LOGPROBE_SERVICE)"),
-        arg("--ca FILE", "certificate to trust, at this path on every node (default: $LOGPROBE_SERVICE_CA)"),
-        arg("--token FILE", "the token, at this path on every node (default: $LOGPROBE_SERVICE_TOKEN)"),
+        arg("--ca FILE", "certificate to trust, at this path on every node (default: ca= of $LOGPROBE_SERVICE)"),
+        arg("--token FILE", "the token, at this path on every node (default: token= of $LOGPROBE_SERVICE)"),
         arg("--limit RATE", "bytes per second and node, e.g. 20MB (default: no limit)", type=rate),
     ),
     "down": (
@@ -130,7 +130,7 @@ ALERTS: Final[Commands] = {
     ),
     "test": (
         "send a test message to a channel, and report what does not work",
-        arg("channel CHANNEL", "a name from the home's settings; from the environment: slack"),
+        arg("channel CHANNEL", "a name from the home's settings"),
     ),
     "backtest": (
         "show what would have fired when, on recorded runs",
@@ -578,7 +578,8 @@ COMMANDS: Final[Commands] = {
     ),
     "mcp": (
         "serve the home's runs to an agent, read-only, in the Model Context Protocol over stdin and stdout",
-        arg("--act", "it may also acknowledge alerts and arm corrections; needs LOGPROBE_MCP_TOKEN (docs/agents.md)"),
+        arg("--act", "it may also acknowledge alerts and arm corrections; needs --token (docs/agents.md)"),
+        arg("--token FILE", "file with the home's token, such as `token` in the home"),
     ),
     "fleet": ("several services, each with a share of the runs (docs/scaling.md)", actions(FLEET, default="list")),
     "delete": (

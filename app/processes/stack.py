@@ -23,7 +23,6 @@ from logprobe.app.processes import logger
 from logprobe.app.processes.supervisor import DAMAGED, Child, Supervisor, module
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.collectors.plain_text import complain
-from logprobe.collectors.relay.arguments import CA_VARIABLE
 from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects import settings as storage
@@ -219,9 +218,9 @@ class Stack:
         script = Path(__file__).parent.parent / "dashboard" / "application.py"
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = module("streamlit", "run", str(script), *arguments)
-        trusted = {} if self._ca is None else {CA_VARIABLE: str(self._ca.expanduser().absolute())}
-        access = replace(self._access, also=self._also)
-        environment = {"LOGPROBE_HOME": str(self._home.path), **trusted, **access.environment()}
+        ca = None if self._ca is None else str(self._ca.expanduser().absolute())
+        access = replace(self._access, also=self._also, ca=ca)
+        environment = {"LOGPROBE_HOME": str(self._home.path), **access.environment()}
         return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
 
     def _answering(self) -> bool:

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
 
+from logprobe.collectors.environment import former
 from logprobe.collectors.integrations.imports import when_imported
 from logprobe.collectors.integrations.wrapping import WATCHED, Wrapper
 
-HOOKS_VARIABLE: Final = "LOGPROBE_HOOKS"
+SITE: Final = str(Path(__file__).with_name("site"))  # a folder that Python looks into when it starts
 _PACKAGE: Final = "logprobe.collectors.integrations"
 _TRL: Final = {  # module → its trainer
     "trl.trainer.grpo_trainer": "GRPOTrainer",
@@ -74,16 +77,23 @@ def install() -> None:
             when_imported(module, _action(function))
 
 
-def install_if_wanted() -> None:
-    """For the start of a Python process below `logprobe run`."""
-    if os.environ.get(HOOKS_VARIABLE) == "1" and os.environ.get("LOGPROBE_HOME"):
-        install()
+def python_path(environment: Mapping[str, str]) -> str:
+    """``PYTHONPATH`` with our folder in front, which brings the hooks into all Python processes below."""
+    others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in {"", SITE}]
+    return os.pathsep.join([SITE, *others])
+
+
+def hooked(environment: Mapping[str, str]) -> bool:
+    """Whether processes of this environment install the hooks when they start."""
+    on_path = SITE in environment.get("PYTHONPATH", "").split(os.pathsep)
+    return on_path and bool(environment.get("LOGPROBE_HOME")) and environment.get("LOGPROBE_HOOKS", "1") == "1"
 
 
 def _action(place: str) -> Any:
     module, _, name = place.partition(":")
 
     def act(imported: ModuleType) -> None:
+        former("LOGPROBE_HOOKS")  # what the start of the process has read; said where it matters, not in all of them
         getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name)(imported)
 
     return act

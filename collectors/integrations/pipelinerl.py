@@ -13,10 +13,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from logprobe.collectors.integrations.frameworks import python_path
 from logprobe.collectors.integrations.wrapped import Watch
 from logprobe.collectors.integrations.wrapping import version_of
 from logprobe.collectors.recorder.recorder import Recorder
@@ -81,9 +81,7 @@ def world(module: ModuleType) -> None:
 
 
 def _keep_hooks(*_: Any, **__: Any) -> None:
-    folder = str(Path(__file__).with_name("site"))
-    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", folder)]
-    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *others])
+    os.environ["PYTHONPATH"] = python_path(os.environ)
 
 
 # --- Weights and scalars ---

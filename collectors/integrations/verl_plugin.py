@@ -3,9 +3,8 @@ trainers are recorded."""
 
 from __future__ import annotations
 
-import os
-
+from logprobe.collectors.environment import wanted
 from logprobe.collectors.integrations import verl
 
-if os.environ.get("LOGPROBE_HOME"):
+if wanted():
     verl.register()

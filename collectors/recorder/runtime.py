@@ -19,6 +19,7 @@ from multiprocessing import util as multiprocessing_util
 from pathlib import Path
 from typing import Final
 
+from logprobe.collectors.environment import unknown
 from logprobe.collectors.health import Guard, RecorderHealth
 from logprobe.collectors.recorder.call_queue import AtWork, CallQueue
 from logprobe.collectors.recorder.capture import Captured
@@ -85,6 +86,8 @@ class Runtime:
                 return
             details = host_description(self._settings)
             self.call_queue.health.report("started", "recorder started", severity="info", details=details)
+            if words := unknown():
+                self.call_queue.health.report("unknown_variable", "; ".join(words))
             interval = self._settings.flush_interval
             thread = threading.Thread(target=self._writer.run, args=(interval,), name="logprobe", daemon=True)
             thread.start()  # fails when the interpreter is about to end

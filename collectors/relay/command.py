@@ -12,7 +12,7 @@ from typing import Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.plain_text import complain, log_to_stderr
-from logprobe.collectors.relay.arguments import CA_VARIABLE, SERVICE_TOKEN_VARIABLE, SERVICE_VARIABLE, declare
+from logprobe.collectors.relay.arguments import SERVICE_VARIABLE, declare, service
 from logprobe.collectors.relay.connection import Target
 from logprobe.collectors.relay.relay import Options, Relay, default_runs
 
@@ -24,16 +24,15 @@ def options(arguments: argparse.Namespace, environment: Mapping[str, str] = os.e
     home = arguments.home or environment.get("LOGPROBE_HOME")
     if not home:
         raise ConfigurationError("no home: pass --home DIR or set LOGPROBE_HOME")
-    address = arguments.to or environment.get(SERVICE_VARIABLE)
-    if not address:
+    said = service(environment, arguments.to)
+    if not said.address:
         raise ConfigurationError(f"no service: pass --to grpc+tls://HOST:PORT or set {SERVICE_VARIABLE}")
-    token = arguments.token or environment.get(SERVICE_TOKEN_VARIABLE)
+    token, ca = arguments.token or said.token, arguments.ca or said.ca
     if not token:
         raise ConfigurationError(
-            f"pass --token FILE, or set {SERVICE_TOKEN_VARIABLE}; `logprobe relay-token` on the service makes one"
+            f"pass --token FILE, or write ,token=FILE in {SERVICE_VARIABLE}; `logprobe relay-token` on the service makes one"
         )
-    ca = arguments.ca or environment.get(CA_VARIABLE)
-    target = Target(str(address), Path(token).expanduser(), Path(ca).expanduser() if ca else None)
+    target = Target(said.address, Path(token).expanduser(), Path(ca).expanduser() if ca else None)
     return Options(
         home=Path(home).expanduser().absolute(),
         target=target,
@@ -41,6 +40,7 @@ def options(arguments: argparse.Namespace, environment: Mapping[str, str] = os.e
         drain=arguments.drain,
         tethered=arguments.with_collectors,
         runs=default_runs(),
+        node=said.node,
     )
 
 

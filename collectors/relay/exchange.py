@@ -30,7 +30,6 @@ from logprobe.collectors.versions import MarkFile
 
 LIVE_SECONDS: Final = 86400.0  # a run in which nothing has moved for so long is asked about in turn with others like it
 _MARKS_BYTES: Final = 1 << 20  # of marks in one call: the service takes four times as much in all
-NODE_VARIABLE: Final = "LOGPROBE_NODE"  # what the node is called where its host name says nothing
 FROM_SERVICE: Final = "set by the service\n"  # of a kill switch that is taken back when the service does so
 _MOST_BYTES: Final = 1 << 20  # of directives
 _FIRST, _LAST = 1.0, 60.0  # seconds between two calls, whatever the service asks for
@@ -108,10 +107,12 @@ class Exchange:
         version: str | None,
         runs: frozenset[str] = frozenset(),
         *,
+        node: str = "",
         asks: Callable[[str], bool] = lambda _: True,
         only: bool = False,
     ) -> None:
-        """`runs`: to be kept up to date besides those that have a folder in the spool or marks.
+        """`runs`: to be kept up to date besides those that have a folder in the spool or marks. `node`: its name, "":
+        that of its host.
 
         `asks`: whether marks and directives of a run are exchanged with this service now; `only`: no others are
         mentioned either.
@@ -119,7 +120,7 @@ class Exchange:
         self._asks, self._only = asks, only
         self._home = home
         self._relay = relay
-        self._version = version
+        self._version, self._node = version, node
         self._runs = runs
         self._marks: dict[str, RunMarks] = {}
         self._known: frozenset[str] = frozenset()  # runs of this node
@@ -162,7 +163,7 @@ class Exchange:
             room -= sum(len(line.encode()) for line in runs[name]["marks"])
         return {
             "protocol": protocol.PROTOCOL,
-            "node": os.environ.get(NODE_VARIABLE) or socket.gethostname(),
+            "node": self._node or socket.gethostname(),
             "relay": self._relay,
             "version": self._version,
             "time": now,

@@ -61,7 +61,7 @@ _DENIED_SECONDS: Final = 30.0  # before a run is tried again whose segments the 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a relay was asked to do. `rate`: bytes per second, None: no limit; `runs`: to follow though nothing is
-    recorded yet."""
+    recorded yet; `node`: its name, "": that of its host."""
 
     home: Path
     target: Target
@@ -69,6 +69,7 @@ class Options:
     drain: bool = False
     tethered: bool = False
     runs: frozenset[str] = frozenset()
+    node: str = ""
 
 
 class Relay:
@@ -219,6 +220,7 @@ class Relay:
             self._id,
             own_version(),
             self._options.runs,
+            node=self._options.node,
             asks=lambda run: self._routes.asks(address, run),
             only=not own,
         )

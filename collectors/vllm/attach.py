@@ -17,7 +17,7 @@ from typing import Any, Final
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import MarkFile, home_and_run
-from logprobe.collectors.vllm import config, front_end
+from logprobe.collectors.vllm import config, front_end, options
 from logprobe.collectors.vllm.capture import Capture
 from logprobe.collectors.vllm.effective import keep_arguments
 from logprobe.collectors.vllm.emitter import Emitter, Observed
@@ -186,6 +186,8 @@ def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
     hook_scheduler(scheduler, attachment)  # last: from here on something is collected
     _keep(attachment)
     _report_attached(attachment, missing)
+    if problem := options.unknown():
+        recorder.report("unknown_option", problem, severity="warning")
 
 
 def _watch_loads(vllm_config: Any, attachment: Attachment) -> list[str]:
@@ -212,7 +214,7 @@ def _close_if_alive(reference: weakref.ref[Attachment]) -> None:
 
 
 def _observe(scheduler: Any, recorder: Recorder, replica: str | None, exchange: Exchange) -> Observed:
-    inject = os.environ.get("LOGPROBE_VLLM_INJECT", "") in {"1", "true", "yes"}
+    inject = options.injects()
     document = config.engine_document(scheduler.vllm_config, injected=inject, effective=exchange.effective())
     return Observed(
         capture=Capture(inject=inject, routes=returns_routes(scheduler.vllm_config)),

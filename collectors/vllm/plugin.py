@@ -9,9 +9,7 @@ of API servers and other front-ends are all served alike.
 ``LOGPROBE_RUN``           the run
 ``LOGPROBE_REPLICA``       name of this engine where there are several
 ``LOGPROBE_SAMPLE_PREFIX`` put in front of sample ids, see `ids`
-``LOGPROBE_VLLM_HARMLESS`` calls on workers that leave the weights alone, see `loads`
-``LOGPROBE_VLLM_PROMPTS``  share of distinct prompts whose token ids are recorded, 0 … 1; default 0, see `prompts`
-``LOGPROBE_VLLM_INJECT``   1: log-probs of sampled tokens for requests that did not ask; their callers never see them
+``LOGPROBE_VLLM``          further options, see `options`
 =========================  =======================================================================================
 """
 
@@ -25,12 +23,15 @@ import os
 
 def register() -> None:
     """Called by vLLM, in each process and possibly more than once. Never raises."""
-    if not os.environ.get("LOGPROBE_HOME"):
+    if not any(name.startswith("LOGPROBE_") for name in os.environ):
         return
     try:
-        from logprobe.collectors.vllm import attach  # noqa: PLC0415
+        from logprobe.collectors.environment import wanted  # noqa: PLC0415
 
-        attach.install()
+        if wanted():
+            from logprobe.collectors.vllm import attach  # noqa: PLC0415
+
+            attach.install()
     except Exception:  # vLLM lets errors of plugins end its process; a broken installation of ours must not
         logging.getLogger("logprobe").exception("the vLLM plugin could not start; this process is not recorded")
 

@@ -1,4 +1,4 @@
-"""Which prompts are recorded, so that sequences can be scored again: none unless ``LOGPROBE_VLLM_PROMPTS`` says so.
+"""Which prompts are recorded, so that sequences can be scored again: none unless ``LOGPROBE_VLLM=prompts=…`` says so.
 
 The choice depends on the prompt alone: every replica keeps the same prompts, and all answers to one of them can be
 scored.
@@ -7,7 +7,6 @@ scored.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.collectors.health import Health
+from logprobe.collectors.vllm.options import VARIABLE, option
 
-VARIABLE: Final = "LOGPROBE_VLLM_PROMPTS"
 _MOST_KNOWN: Final = 65_536  # hashes remembered; beyond that, a prompt may be written again
 _RANGE: Final = 1 << 64
 
@@ -50,7 +49,7 @@ class PromptSample:
 
 def prompt_share(health: Health) -> float:
     """The share that the environment asks for; what is no share is reported, and none is recorded."""
-    text = os.environ.get(VARIABLE, "") or "0"
+    text = option("prompts") or "0"
     try:
         share = float(text)
     except ValueError:
@@ -58,7 +57,7 @@ def prompt_share(health: Health) -> float:
     if not 0 <= share <= 1:
         health.report(
             "prompts_share",
-            f"{VARIABLE}={text!r} is not a number from 0 to 1; no prompts are recorded",
+            f"{VARIABLE}: prompts={text!r} is not a number from 0 to 1; no prompts are recorded",
             severity="error",
         )
         return 0.0

@@ -12,7 +12,7 @@ logprobe ray up --home /local/logprobe --to grpc+tls://monitor.example.org:7070 
 trap finish EXIT
 
 ray job submit --address http://127.0.0.1:8265 \
-    --runtime-env-json "{\"env_vars\": {\"PYTHONPATH\": \"$hooks\", \"LOGPROBE_HOOKS\": \"1\", \"LOGPROBE_HOME\": \"/local/logprobe\", \"LOGPROBE_RUN\": \"$run\"}}" \
+    --runtime-env-json "{\"env_vars\": {\"PYTHONPATH\": \"$hooks\", \"LOGPROBE_HOME\": \"/local/logprobe\", \"LOGPROBE_RUN\": \"$run\"}}" \
     -- python3 -m openrlhf.cli.train_ppo_ray \
     --actor.model_name_or_path Qwen/Qwen3-8B \
     --reward.remote_url /shared/reward.py \

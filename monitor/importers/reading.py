@@ -8,6 +8,7 @@ their readers. What comes out is counted here: a file that expands too far is re
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import struct
@@ -22,6 +23,7 @@ from typing import IO, Any, Final, Self
 import pyarrow as pa
 
 from logprobe.collectors.errors import ConfigurationError, MissingExtraError
+from logprobe.collectors.health import LOGGER
 from logprobe.monitor import limits
 from logprobe.monitor.importers.source import Piece, Unit, Wanted
 
@@ -93,7 +95,7 @@ class Reading:
                 [sys.executable, "-P", "-m", "logprobe.monitor.importers.reading_process"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=None if os.environ.get("LOGPROBE_DEBUG") else subprocess.DEVNULL,
+                stderr=None if LOGGER.isEnabledFor(logging.DEBUG) else subprocess.DEVNULL,
                 env={**os.environ, **_ENVIRONMENT},
             )
             self._end = weakref.finalize(self, _kill, self._process)

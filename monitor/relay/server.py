@@ -18,7 +18,6 @@ from pyarrow import flight
 from logprobe.collectors.directives import stopped_runs
 from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, SegmentError, StoreError
 from logprobe.collectors.relay import protocol
-from logprobe.collectors.relay.exchange import NODE_VARIABLE
 from logprobe.collectors.relay.protocol import Outcome
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.deletion.tombstones import Tombstones
@@ -154,7 +153,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         now = time.time()
         node = str(asked["node"])[:_NAME]
         if self._observations.is_shared(node, str(asked.get("relay"))[:_NAME]):
-            words = f"another relay also calls itself {node!r}; set {NODE_VARIABLE} on each"
+            words = f"another relay also calls itself {node!r}; write ,node=NAME in LOGPROBE_SERVICE on each"
             asked = {**asked, "problem": asked.get("problem") or words}
         runs: dict[str, object] = {}
         if max(len(asked["runs"]), len(asked.get("where", ()))) > protocol.SYNC_RUNS:

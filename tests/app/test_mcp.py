@@ -130,10 +130,23 @@ def test_acting_needs_the_flag_and_the_token(served: Path) -> None:
         return await call(client, "correction_mode", run=RUN, mode="suggest")
 
     command = [sys.executable, "-m", "logprobe.app.cli", "mcp", "--act", "--home", str(served)]
-    for given in ({}, {"LOGPROBE_MCP_TOKEN": "wrong"}):
+    (wrong := served.parent / "wrong").write_text("wrong\n")
+    wrong.chmod(0o600)
+    for given, variables in (([], {}), (["--token", str(wrong)], {}), ([], {"LOGPROBE_MCP_TOKEN": "wrong"})):
         done = subprocess.run(
-            command, env={**os.environ, **given}, input="", capture_output=True, text=True, timeout=120, check=False
+            [*command, *given],
+            env={**os.environ, **variables},
+            input="",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert (done.returncode, "`logprobe token` shows" in done.stderr) == (1, True)
-    done = asked(served, act, "--act", LOGPROBE_MCP_TOKEN=token.read(Home(served)))
+    wrong.chmod(0o644)
+    done = subprocess.run([*command, "--token", str(wrong)], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "others may read it" in done.stderr) == (1, True)
+    former = {"LOGPROBE_MCP_TOKEN": token.read(Home(served))}  # of the release before
+    assert asked(served, act, "--act", **former)["run"] == RUN
+    done = asked(served, act, "--act", "--token", str(token.path(Home(served))))
     assert done["run"] == RUN

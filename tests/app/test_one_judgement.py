@@ -49,7 +49,7 @@ def record(recorder: Recorder, steps: range) -> None:
     assert recorder.flush(120)
 
 
-CHANNEL_OF = 'channels: {{team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false}}}}'
+CHANNEL_OF = 'channels: {{team: {{kind: slack_bot, channel: {channel}, token_env: TEAM_TOKEN, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false}}}}'
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def slack(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlack]:
     """The home's channel."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+    monkeypatch.setenv("TEAM_TOKEN", TOKEN)
     with FakeSlack(interval=0.0) as fake:
         home.mkdir()
         (home / "logprobe.yaml").write_text(CHANNEL_OF.format(channel=CHANNEL, url=fake.api_url))

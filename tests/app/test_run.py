@@ -14,7 +14,7 @@ from logprobe.app import doctor
 from logprobe.app.cli import main
 from logprobe.collectors.integrations import frameworks
 
-SITE = Path(frameworks.__file__).with_name("site")
+SITE = frameworks.SITE
 # AReaL's module by name and signature; numpy arrays would not do, so the child needs torch.
 ACTOR = """
 class PPOActor:
@@ -61,11 +61,25 @@ def test_children_of_the_command_are_recorded(framework: Path, home: Path) -> No
     assert ended.returncode == 3
 
 
-def test_without_the_variable_nothing_of_logprobe_is_loaded(framework: Path, home: Path) -> None:
+def test_without_a_home_nothing_of_logprobe_is_loaded(framework: Path, home: Path) -> None:
     words = "import os, sys; print(os.environ['HIDDEN_RAN'], any(m.startswith('logprobe.') for m in sys.modules))"
     path = f"{SITE}{os.pathsep}{framework}"
-    done = start(framework, sys.executable, "-c", words, PYTHONPATH=path, LOGPROBE_HOME=str(home))
-    assert done.stdout == "yes False\n", done.stderr
+    for loaded, variables in (
+        (False, {}),
+        (False, {"LOGPROBE_HOME": str(home), "LOGPROBE_HOOKS": "0"}),  # of the release before
+        (True, {"LOGPROBE_HOME": str(home)}),
+    ):
+        done = start(framework, sys.executable, "-c", words, PYTHONPATH=path, **variables)
+        assert done.stdout == f"yes {loaded}\n", done.stderr
+
+
+def test_the_variable_of_the_release_before_still_records_and_says_that_it_can_go(framework: Path, home: Path) -> None:
+    variables = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": "run", "LOGPROBE_HOOKS": "1"}
+    path = f"{SITE}{os.pathsep}{framework}"
+    done = start(framework, sys.executable, "-c", PARENT, PYTHONPATH=path, **variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("LOGPROBE_HOOKS: leave it out") == 1, "said where a framework is, not by its parent"
+    assert len(by_sample(home, "training")) == 1
 
 
 def test_a_command_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +104,7 @@ def test_doctor_says_how_each_framework_is_recorded(monkeypatch: pytest.MonkeyPa
     assert said["PipelineRL 0.1"][2] == "start it with `logprobe run -- …`"
     live = {
         text.split(":")[0]: (level, text)
-        for level, text, _ in doctor.framework_lines({"LOGPROBE_HOME": "/x", "LOGPROBE_HOOKS": "1"})
+        for level, text, _ in doctor.framework_lines({"LOGPROBE_HOME": "/x", "PYTHONPATH": SITE})
     }
     assert live["SGLang 0.5.23"] == ("ok", "SGLang 0.5.23: live: it loads logprobe's plugin by itself")
     assert live["TRL 1.16.0"][0] == "ok"

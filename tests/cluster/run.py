@@ -57,10 +57,10 @@ class Cluster:
         numbers = [str(each) for each in (a.calls, a.sequences, a.tokens, a.pause)]
         command = [sys.executable, relay_node_program.__file__, str(node), RUN, node.name, *numbers]
         environment = {
-            "LOGPROBE_SERVICE": f"grpc+tls://localhost:{self.proxies[number % len(self.proxies)].port}",
-            "LOGPROBE_SERVICE_CA": str(RelayFiles.of(Home(self.home)).authority),
-            "LOGPROBE_SERVICE_TOKEN": str(self.key),
-            "LOGPROBE_NODE": node.name,
+            "LOGPROBE_SERVICE": (
+                f"grpc+tls://localhost:{self.proxies[number % len(self.proxies)].port},"
+                f"ca={RelayFiles.of(Home(self.home)).authority},token={self.key},node={node.name}"
+            ),
             "OMP_NUM_THREADS": "1",
         }
         return Process(command, environment, self.folder / f"{node.name}.log")

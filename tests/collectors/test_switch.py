@@ -253,10 +253,9 @@ def test_a_mistake_shows_at_the_start(tmp_path: Path, monkeypatch: pytest.Monkey
         CorrectionSwitch(tmp_path)
     with pytest.raises(ConfigurationError, match="LOGPROBE_RUN"):
         CorrectionSwitch("grpc://127.0.0.1:1")
-    monkeypatch.delenv("LOGPROBE_SERVICE_TOKEN", raising=False)
-    with pytest.raises(ConfigurationError, match="LOGPROBE_SERVICE_TOKEN"):
+    with pytest.raises(ConfigurationError, match=r"write grpc\+tls://127\.0\.0\.1:1,token=FILE"):
         CorrectionSwitch("grpc+tls://127.0.0.1:1", RUN)
-    monkeypatch.setenv("LOGPROBE_SERVICE_TOKEN", str(tmp_path / "token"))
+    monkeypatch.setenv("LOGPROBE_SERVICE", f"grpc+tls://127.0.0.1:2,token={tmp_path / 'token'}")
     with pytest.raises(ConfigurationError, match="token cannot be read"):
         CorrectionSwitch("grpc+tls://127.0.0.1:1", RUN)
     private(tmp_path / "token", b"team.secret")

@@ -50,7 +50,7 @@ INCIDENTS: Final = (
 ALERTS: Final = "tell_within: 36500d\n"  # recordings are old
 CHANNELS: Final = """\
 channels:
-  oncall: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false, severities: [critical, warning]}}
+  oncall: {{kind: slack_bot, channel: {channel}, token_env: TEAM_TOKEN, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false, severities: [critical, warning]}}
 """
 
 
@@ -73,7 +73,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, slack: FakeSlack) -> Path:
 @pytest.fixture(scope="module")
 def address(home: Path) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+        patch.setenv("TEAM_TOKEN", TOKEN)
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
             patch.delenv(name, raising=False)
         with dashboard("up", "--home", str(home), "--port", "0") as url:

@@ -17,7 +17,7 @@ def told(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     settings = {
         "LOGPROBE_HOME": str(tmp_path_factory.mktemp("probe") / "home"),
         "LOGPROBE_RUN": "probed",
-        "LOGPROBE_VLLM_PROMPTS": "1",
+        "LOGPROBE_VLLM": "prompts=1",
         "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
     }
     return run_scenario("probing", models, script="probe_scenario", timeout=1400, **settings)

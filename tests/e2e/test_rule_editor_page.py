@@ -32,7 +32,7 @@ rules:
 """
 CHANNELS = """\
 channels:
-  team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false, severities: [info]}}
+  team: {{kind: slack_bot, channel: {channel}, token_env: TEAM_TOKEN, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false, severities: [info]}}
 """
 MARKUP = "<img src=x onerror=alert(1)>"
 
@@ -61,7 +61,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, slack: FakeSlack) -> Path:
 @pytest.fixture(scope="module")
 def address(home: Path) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+        patch.setenv("TEAM_TOKEN", TOKEN)
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
             patch.delenv(name, raising=False)
         with dashboard("up", "--home", str(home), "--port", "0") as url:

@@ -95,12 +95,8 @@ def services(tmp_path: Path) -> Iterator[Services]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_relay_follows_its_run_over_moves_and_kills(
-    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relay_follows_its_run_over_moves_and_kills(services: Services, tmp_path: Path) -> None:
     node, steps = tmp_path / "node", iter(range(100))
-    monkeypatch.setenv("LOGPROBE_SERVICE_TOKEN", str(services.token))
-    monkeypatch.setenv("LOGPROBE_SERVICE_CA", str(services.ca))
 
     def recorded() -> None:
         step = next(steps)
@@ -118,7 +114,8 @@ def test_a_relay_follows_its_run_over_moves_and_kills(
         assert {each for each in NAMES if services.arrived(each) != before[each]} == {name}
 
     relaying = services.relay(node)
-    switch = CorrectionSwitch(services.address("a"), RUN, poll_seconds=0.2)
+    files = f"ca={services.ca},token={services.token}"
+    switch = CorrectionSwitch(f"{services.address('a')},{files}", RUN, poll_seconds=0.2)
     try:
         sent_to("a")
         services.bring_in("a")

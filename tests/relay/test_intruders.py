@@ -461,7 +461,7 @@ def test_two_nodes_with_one_name_are_told_so_and_a_restarted_relay_is_not(target
 
     assert [problem(relay, "restarted") for relay in ("a", "a", "b", "b", "c")] == [None] * 5
     assert [problem(relay, "twin") for relay in ("a", "b")] == [None] * 2
-    assert "another relay also calls itself 'twin'; set LOGPROBE_NODE" in str(problem("a", "twin"))
+    assert "another relay also calls itself 'twin'; write ,node=NAME in LOGPROBE_SERVICE" in str(problem("a", "twin"))
     assert "another relay" in str(problem("b", "twin"))
     assert problem("b", "twin") is None, "the other one is gone"
 

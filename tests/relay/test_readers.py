@@ -90,7 +90,7 @@ def test_runs_are_listed_and_compared(
         ("mine", str(ours), 3),
         (RUN, where, 3),
     ]
-    monkeypatch.setenv("LOGPROBE_SERVICE_CA", str(served.ca))  # as --ca
+    monkeypatch.setenv("LOGPROBE_SERVICE", f"grpc+tls://localhost:1,ca={served.ca}")  # as --ca
     assert cli.main(["compare", f"{where}/{RUN}", "--baseline", "mine", "--home", str(ours), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["run"], run["common"]) == (f"{where}/{RUN}", 3)
@@ -260,7 +260,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def test_a_token_of_some_runs_lists_and_compares_these_and_no_other_is_named(shared: Served, tmp_path: Path) -> None:
     where = f"grpc+tls://localhost:{shared.port}"
-    given = {**shared.environment, "LOGPROBE_SERVICE_CA": str(shared.ca)}
+    given = {**shared.environment, "LOGPROBE_SERVICE": f"{where},ca={shared.ca}"}
     ours = tmp_path / "home"
     record(ours, "mine")
     logprobe("ingest", "--once", "--home", ours)

@@ -157,9 +157,8 @@ def test_a_collector_starts_the_relay_and_it_ends_after_the_last_one(
     receiving = receiver(home).start()
     lock = FileLock(node / RELAY)
     try:
-        monkeypatch.setenv("LOGPROBE_SERVICE", f"grpc+tls://localhost:{port_of(receiving)}")
-        monkeypatch.setenv("LOGPROBE_SERVICE_CA", str(RelayFiles.of(Home(home)).authority))
-        monkeypatch.setenv("LOGPROBE_SERVICE_TOKEN", str(key))
+        files = f"ca={RelayFiles.of(Home(home)).authority},token={key}"
+        monkeypatch.setenv("LOGPROBE_SERVICE", f"grpc+tls://localhost:{port_of(receiving)},{files}")
         with Recorder(node, "run", flush_interval=0.1) as first:
             first.step(1, loss=0.5)
             assert first.flush()
@@ -185,8 +184,7 @@ def test_a_collector_starts_the_relay_and_it_ends_after_the_last_one(
 
 
 def test_a_service_that_is_not_there_costs_the_host_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGPROBE_SERVICE", "grpc+tls://localhost:1")
-    monkeypatch.setenv("LOGPROBE_SERVICE_TOKEN", str(tmp_path / "missing"))
+    monkeypatch.setenv("LOGPROBE_SERVICE", f"grpc+tls://localhost:1,token={tmp_path / 'missing'}")
     with Recorder(tmp_path / "node", "run", flush_interval=0.1) as recorder:
         recorder.step(1, loss=0.5)
         assert recorder.flush()

@@ -1,5 +1,4 @@
-"""The channels of a home: the section ``channels`` of its settings, checked to the last key, or from the environment
-alone.
+"""The channels of a home: the section ``channels`` of its settings, checked to the last key.
 
     channels:
       oncall:
@@ -32,12 +31,21 @@ from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.channels.webhook import Webhook
 from logprobe.alerts.sending.credentials import Secret, read_secret
+from logprobe.collectors.environment import notice
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 
 SECTION: Final = "channels"
-TOKEN, CHANNEL, WEBHOOK = "LOGPROBE_SLACK_TOKEN", "LOGPROBE_SLACK_CHANNEL", "LOGPROBE_SLACK_WEBHOOK"
+# Variables of the release before, until the next one: where the settings name none, and Slack's without any settings.
+_TOKEN, _CHANNEL_ID, _WEBHOOK = "LOGPROBE_SLACK_TOKEN", "LOGPROBE_SLACK_CHANNEL", "LOGPROBE_SLACK_WEBHOOK"
+_FORMER: Final[Mapping[tuple[str, str], str]] = {
+    ("slack_bot", "token"): _TOKEN,
+    ("slack_webhook", "url"): _WEBHOOK,
+    ("webhook", "url"): "LOGPROBE_WEBHOOK_URL",
+    ("webhook", "secret"): "LOGPROBE_WEBHOOK_SECRET",
+    ("apprise", "url"): "LOGPROBE_APPRISE_URL",
+}
 _ID_NEEDED: Final = (
     "expected the channel's ID, such as C0123456789; find it at the end of the channel's details in Slack"
 )
@@ -65,7 +73,7 @@ class SlackBotSettings(_Channel):
 
     kind: Literal["slack_bot"]
     channel: Annotated[str, AfterValidator(_channel_id)]  # a name can be given to another channel
-    token_env: _Variable = TOKEN
+    token_env: _Variable | None = None
     token_file: Path | None = None
     pictures: bool = True
     api_url: str = Field(default="https://slack.com/api/", pattern=r"^https?://[^\s]+/$")  # another one for GovSlack
@@ -77,7 +85,7 @@ class SlackWebhookSettings(_Channel):
     """A Slack channel through an incoming webhook."""
 
     kind: Literal["slack_webhook"]
-    url_env: _Variable = WEBHOOK
+    url_env: _Variable | None = None
     url_file: Path | None = None
 
 
@@ -85,9 +93,9 @@ class WebhookSettings(_Channel):
     """A receiver of signed JSON documents."""
 
     kind: Literal["webhook"]
-    url_env: _Variable = "LOGPROBE_WEBHOOK_URL"
+    url_env: _Variable | None = None
     url_file: Path | None = None
-    secret_env: _Variable = "LOGPROBE_WEBHOOK_SECRET"  # noqa: S105 - a name
+    secret_env: _Variable | None = None
     secret_file: Path | None = None
 
 
@@ -108,7 +116,7 @@ class AppriseSettings(_Channel):
     """An address of the package apprise."""
 
     kind: Literal["apprise"]
-    url_env: _Variable = "LOGPROBE_APPRISE_URL"
+    url_env: _Variable | None = None
     url_file: Path | None = None
 
 
@@ -121,7 +129,7 @@ _CHANNELS: Final = TypeAdapter(dict[_Name, Annotated[Settings, Field(discriminat
 
 
 def read_settings(home: Path, environment: Mapping[str, str]) -> dict[str, Settings]:
-    """The channels of a home by name; where its settings do not list any, Slack as far as the environment names it.
+    """The channels of a home by name.
 
     Raises `ConfigurationError` with file, line and key, all mistakes of the section at once.
     """
@@ -130,14 +138,18 @@ def read_settings(home: Path, environment: Mapping[str, str]) -> dict[str, Setti
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Settings]:
-    if TOKEN in environment or f"{TOKEN}_FILE" in environment:
+    if _is_set(_TOKEN, environment):
         try:
-            return {"slack": SlackBotSettings(kind="slack_bot", channel=environment.get(CHANNEL, ""))}
+            return {"slack": SlackBotSettings(kind="slack_bot", channel=environment.get(_CHANNEL_ID, ""))}
         except ValidationError:
-            raise ConfigurationError(f"the environment variable {CHANNEL}: {_ID_NEEDED}") from None
-    if WEBHOOK in environment or f"{WEBHOOK}_FILE" in environment:
+            raise ConfigurationError(f"the environment variable {_CHANNEL_ID}: {_ID_NEEDED}") from None
+    if _is_set(_WEBHOOK, environment):
         return {"slack": SlackWebhookSettings(kind="slack_webhook")}
     return {}
+
+
+def _is_set(variable: str, environment: Mapping[str, str]) -> bool:
+    return variable in environment or f"{variable}_FILE" in environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +201,7 @@ class _Builder:
             case SlackBotSettings():
                 return SlackBot(
                     name,
-                    token=self._secret(name, settings.token_env, settings.token_file),
+                    token=self._secret(name, settings, "token"),
                     channel=settings.channel,
                     calls=calls,
                     api_url=settings.api_url,
@@ -200,7 +212,7 @@ class _Builder:
                 url = self._address(name, settings)
                 return SlackWebhook(name, url=url, calls=calls, allow_link_local=settings.allow_link_local)
             case WebhookSettings():
-                secret = self._secret(name, settings.secret_env, settings.secret_file)
+                secret = self._secret(name, settings, "secret")
                 return Webhook(
                     name,
                     url=self._address(name, settings),
@@ -210,7 +222,7 @@ class _Builder:
                     allow_link_local=settings.allow_link_local,
                 )
             case AppriseSettings():
-                url = self._secret(name, settings.url_env, settings.url_file)
+                url = self._secret(name, settings, "url")
                 return AppriseUrl(name, url=url, calls=calls, allow_link_local=settings.allow_link_local)
             case FileSettings():
                 return File(name, self.folder / settings.path.expanduser())
@@ -220,9 +232,15 @@ class _Builder:
                 assert_never(settings)
 
     def _address(self, name: str, settings: SlackWebhookSettings | WebhookSettings) -> Secret:
-        secret = self._secret(name, settings.url_env, settings.url_file)
-        label = f"channel {name}: what {settings.url_file or settings.url_env} holds"
+        secret = self._secret(name, settings, "url")
+        label = f"channel {name}: what {settings.url_file or settings.url_env or 'its variable'} holds"
         return checked_address(secret, label, allow_link_local=settings.allow_link_local)
 
-    def _secret(self, name: str, variable: str, file: Path | None) -> Secret:
-        return read_secret(f"channel {name}", variable=variable, file=file, environment=self.environment)
+    def _secret(self, name: str, settings: Settings, what: str) -> Secret:
+        variable, file = getattr(settings, f"{what}_env"), getattr(settings, f"{what}_file")
+        if variable is None and file is None:
+            variable = _FORMER[settings.kind, what]
+            if not _is_set(variable, self.environment):
+                raise ConfigurationError(f"channel {name}: say where its {what} is: `{what}_env` or `{what}_file`")
+            notice(variable)
+        return read_secret(f"channel {name}", variable=variable or "", file=file, environment=self.environment)

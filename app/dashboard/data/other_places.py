@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -43,7 +44,8 @@ def read_place(where: str) -> Known:
 @cache
 def _source(where: str) -> Briefly:
     """Its connection lasts as long as the process."""
-    return Briefly(where)
+    ca = Access.of(os.environ).ca
+    return Briefly(where, None if ca is None else Path(ca))
 
 
 @dataclass(frozen=True)

@@ -353,7 +353,9 @@ def _handle(wanted: Mapping[str, Any]) -> str:
 
 _CHANNEL_COLUMNS: Final = ("channel", "kind", "receives", "state", "last message", "sent", "waiting", "abandoned")
 _LOST: Final = ("alert", "channel", "when", "attempts", "error")
-_NONE: Final = "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home, or in the environment (`docs/channels.md`)."
+_NONE: Final = (
+    "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home (`docs/channels.md`)."
+)
 
 
 def channels_blocks(

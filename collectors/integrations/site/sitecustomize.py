@@ -1,6 +1,6 @@
 """Python imports this at its start, below `logprobe run`: hooks for the frameworks that the process imports later.
 
-Without ``LOGPROBE_HOOKS`` it does nothing, and a `sitecustomize` of the environment, which this one hides, is run as
+Without ``LOGPROBE_HOME`` it does nothing, and a `sitecustomize` of the environment, which this one hides, is run as
 without it.
 """
 
@@ -22,10 +22,10 @@ def _run_hidden() -> None:
 
 
 _run_hidden()
-if os.environ.get("LOGPROBE_HOOKS") == "1":
+if os.environ.get("LOGPROBE_HOME") and os.environ.get("LOGPROBE_HOOKS", "1") == "1":
     try:
-        from logprobe.collectors.integrations.frameworks import install_if_wanted
+        from logprobe.collectors.integrations.frameworks import install
     except ImportError:  # another environment, without logprobe
         pass
     else:
-        install_if_wanted()
+        install()

@@ -2,15 +2,16 @@
 
 Judging by name what loads weights is hopeless: a framework calls its own function `sync`, a lambda or ``apply_model``.
 So the question is turned round. The calls below are vLLM's own and harmless; after any other the weights are unknown
-until someone says which they are. A framework's own harmless calls can be named in ``LOGPROBE_VLLM_HARMLESS``,
-separated by commas.
+until someone says which they are. A framework's own harmless calls can be named: ``LOGPROBE_VLLM=harmless=a:b``.
 """
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Mapping
 from typing import Any, Final
+
+from logprobe.collectors.vllm.options import option
 
 READ_WEIGHTS: Final = "logprobe_read_weights"  # our own, on each worker
 _OF_EVERY_STEP: Final = (
@@ -42,7 +43,7 @@ _HARMLESS: Final = frozenset(
         *_OF_THE_START,
         *_THAT_LOOK,
         *_AROUND_WEIGHTS,
-        *(name.strip() for name in os.environ.get("LOGPROBE_VLLM_HARMLESS", "").split(",") if name.strip()),
+        *re.findall(r"[^\s:,]+", option("harmless") or ""),  # a comma ends a name in the variable's former form
     )
 )
 

@@ -196,7 +196,7 @@ def _chosen(
     nothing = Look(run, version)
     newest = candidates(source, run, version, replica=settings.replica, after=after, most=settings.sequences)
     if not newest:
-        why = f"no new sequence of weight version {version} alone has a recorded prompt (LOGPROBE_VLLM_PROMPTS)"
+        why = f"no new sequence of weight version {version} alone has a recorded prompt (LOGPROBE_VLLM=prompts=…)"
         return nothing.without_gap("no_sequence", why)
     replicas = {candidate.replica for candidate in newest}
     if len(replicas) > 1:

@@ -82,14 +82,13 @@ def test_over_tls_the_receiver_answers_also_without_a_service(
 ) -> None:
     monkeypatch.setenv("LOGPROBE_DIRECTIVE_KEY", "a key that both sides know")
     files, elsewhere = RelayFiles.of(Home(home)), tmp_path / "elsewhere" / "home"
-    monkeypatch.setenv("LOGPROBE_SERVICE_TOKEN", str(prepare(home, runs=("to?",))))
-    monkeypatch.setenv("LOGPROBE_SERVICE_CA", str(files.authority))
+    key = prepare(home, runs=("to?",))
     prepare(elsewhere)
     kill_switch = DirectiveFile(home, RUN)
     record(home, RUN, steps=range(10))
     service, receiving = start_service(home), receiver(home).start()
     try:
-        address = f"grpc+tls://localhost:{port_of(receiving)}"
+        address = f"grpc+tls://localhost:{port_of(receiving)},ca={files.authority},token={key}"
         eventually(lambda: RUN in runs(home), "the run is known")
         with CorrectionSwitch(address, RUN, poll_seconds=0.05) as switch:
             assert switch.current(1000) is None
@@ -110,14 +109,18 @@ def test_over_tls_the_receiver_answers_also_without_a_service(
             token(home, "team", (RUN,))  # in the same file
             eventually(lambda: switch.current(1000) is None, "another token is read without a restart")
         kill_switch.release()
-        for variable, value, words in (
-            ("LOGPROBE_SERVICE_CA", RelayFiles.of(Home(elsewhere)).authority, "certificate verify failed"),
-            ("LOGPROBE_SERVICE_TOKEN", token(home, "other", ("theirs",)), "not one of its own"),
-            ("LOGPROBE_DIRECTIVE_KEY", "a key only the trainer has", "signature is missing or wrong"),
+        for more, signed, words in (
+            (
+                f",ca={RelayFiles.of(Home(elsewhere)).authority}",
+                "a key that both sides know",
+                "certificate verify failed",
+            ),
+            (f",token={token(home, 'other', ('theirs',))}", "a key that both sides know", "not one of its own"),
+            ("", "a key only the trainer has", "signature is missing or wrong"),
         ):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv(variable, str(value))
-                with CorrectionSwitch(address, RUN, poll_seconds=0.05) as switch:
+                patch.setenv("LOGPROBE_DIRECTIVE_KEY", signed)
+                with CorrectionSwitch(address + more, RUN, poll_seconds=0.05) as switch:
                     eventually(lambda switch=switch, words=words: words in str(switch.health["last_error"]), words)
                     assert switch.current(1000) is None
     finally:

@@ -15,6 +15,7 @@ from logprobe.alerts.sending.channels.settings import Settings, channels_of, rea
 from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.credentials import Secret, read_secret, redacted
+from logprobe.collectors.environment import notice
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 
@@ -88,7 +89,41 @@ def test_no_channels(tmp_path: Path, text: str) -> None:
     assert parse_settings(text, tmp_path) == {}
 
 
-def test_slack_from_the_environment_alone(home: Path) -> None:
+def test_where_a_secret_is_has_to_be_said(home: Path) -> None:
+    home.mkdir()
+    for channel, words in (
+        ("{kind: slack_bot, channel: C0123456789}", "`token_env` or `token_file`"),
+        ("{kind: slack_webhook}", "`url_env` or `url_file`"),
+        ("{kind: webhook, url_env: HOOK}", "`secret_env` or `secret_file`"),
+        ("{kind: apprise}", "`url_env` or `url_file`"),
+    ):
+        (home / "logprobe.yaml").write_text(f"channels: {{a: {channel}}}")
+        with pytest.raises(ConfigurationError, match=f"channel a: .*{words}"):
+            build(home, {"HOOK": "https://hooks.slack.com/services/T/B/x"})
+
+
+def test_variables_of_the_release_before_are_read_where_no_other_is_named(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.mkdir()
+    (home / "logprobe.yaml").write_text("channels: {a: {kind: webhook}, b: {kind: slack_bot, channel: C0123456789}}")
+    former = {
+        "LOGPROBE_WEBHOOK_URL": "https://h/canary",
+        "LOGPROBE_WEBHOOK_SECRET": "s" * 32,
+        "LOGPROBE_SLACK_TOKEN": TOKEN,
+    }
+    notice.cache_clear()
+    assert len(build(home, former)) == len(build(home, former)) == 2
+    assert sorted(message.split(":")[1].strip() for message in caplog.messages) == sorted(former)
+    assert "canary" not in caplog.text
+    (home / "logprobe.yaml").write_text("channels: {a: {kind: slack_webhook, url_env: LOGPROBE_SLACK_WEBHOOK}}")
+    notice.cache_clear()
+    caplog.clear()
+    assert build(home, {"LOGPROBE_SLACK_WEBHOOK": "https://hooks.slack.com/services/T/B/x"})
+    assert caplog.messages == [], "a name that the settings say is a name like any other"
+
+
+def test_slack_from_the_environment_alone_in_this_release(home: Path) -> None:
     (route,) = build(home, {"LOGPROBE_SLACK_TOKEN": TOKEN, "LOGPROBE_SLACK_CHANNEL": CHANNEL})
     assert isinstance(route.channel, SlackBot)
     (route,) = build(home, {"LOGPROBE_SLACK_WEBHOOK": "https://hooks.slack.com/services/T/B/x"})

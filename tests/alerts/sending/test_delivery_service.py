@@ -22,7 +22,7 @@ from logprobe.monitor.store.store import Store
 
 CHANNELS = """\
 channels:
-  team: {{kind: slack_bot, channel: {channel}, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false}}
+  team: {{kind: slack_bot, channel: {channel}, token_env: TEAM_TOKEN, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false}}
   audit: {{kind: file, path: alerts.jsonl}}
 """
 
@@ -32,7 +32,7 @@ def configured(home: Path, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) ->
     """A home with two channels."""
     home.mkdir()
     (home / "logprobe.yaml").write_text(CHANNELS.format(channel=CHANNEL, url=slack.api_url))
-    monkeypatch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+    monkeypatch.setenv("TEAM_TOKEN", TOKEN)
     return home
 
 
@@ -71,7 +71,7 @@ def test_a_service_that_is_killed_sends_nothing_twice_and_loses_nothing(configur
 
 def test_a_service_ends_at_once_though_a_channel_hangs(configured: Path, slack: FakeSlack) -> None:
     (configured / "logprobe.yaml").write_text(
-        f"channels: {{team: {{kind: slack_bot, channel: {CHANNEL}, api_url: '{slack.api_url}', timeout: 60}}}}"
+        f"channels: {{team: {{kind: slack_bot, channel: {CHANNEL}, token_env: TEAM_TOKEN, api_url: '{slack.api_url}', timeout: 60}}}}"
     )
     enqueue(configured, 1)
     slack.fail("chat.postMessage", "timeout_before")

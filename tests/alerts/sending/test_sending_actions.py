@@ -21,7 +21,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.store.store import Store
 
-TEAM = "channels:\n  team: {{kind: slack_bot, channel: {channel}, api_url: '{url}', settle: 0.2, timeout: 60, pictures: false}}\n"
+TEAM = "channels:\n  team: {{kind: slack_bot, channel: {channel}, token_env: TEAM_TOKEN, api_url: '{url}', settle: 0.2, timeout: 60, pictures: false}}\n"
 FILE = "  audit: {kind: file, path: alerts.jsonl}\n"
 
 
@@ -49,7 +49,7 @@ def rewrite(file: Path, text: str) -> None:
 def given_up(home: Path, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Reader, Path]]:
     """A service whose channel has given two messages up."""
     home.mkdir()
-    monkeypatch.setenv("LOGPROBE_SLACK_TOKEN", TOKEN)
+    monkeypatch.setenv("TEAM_TOKEN", TOKEN)
     give_up(home, slack, "a/firing", "b/firing")
     (home / "logprobe.yaml").write_text(TEAM.format(channel=CHANNEL, url=slack.api_url))
     process = start_service(home)

@@ -1,0 +1,162 @@
+"""Variables of the environment: old names are read with a notice, unknown ones are named, and neither stops a host."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from spool_contents import health_events
+
+from logprobe.app.doctor import examine
+from logprobe.collectors import Recorder, environment
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.relay.arguments import Service, service
+from logprobe.collectors.vllm import options
+from logprobe.monitor import limits
+
+OLD_SERVICE = {"LOGPROBE_SERVICE_CA": "old.pem", "LOGPROBE_SERVICE_TOKEN": "old", "LOGPROBE_NODE": "n0"}
+
+
+@pytest.fixture(autouse=True)
+def notices(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What is said in this test."""
+    environment.notice.cache_clear()
+    caplog.set_level(logging.WARNING)
+    return caplog
+
+
+def test_an_old_name_is_read_with_one_notice(notices: pytest.LogCaptureFixture) -> None:
+    given = {"LOGPROBE_VLLM_PROMPTS": "0.5"}
+    assert [options.option("prompts", given) for _ in range(3)] == ["0.5"] * 3
+    (said,) = notices.messages
+    assert "LOGPROBE_VLLM_PROMPTS: write LOGPROBE_VLLM=prompts=SHARE." in said
+    assert "The next release does not read this variable" in said
+
+
+@pytest.mark.parametrize("name", environment.FORMER)
+def test_every_old_name_has_a_remedy_and_its_notice_is_no_secret(name: str, notices: pytest.LogCaptureFixture) -> None:
+    assert environment.former(name, {}) is None
+    assert environment.former(name, {name: ""}) is None
+    assert notices.messages == []
+    assert environment.former(name, {name: "canary"}) == "canary"
+    assert environment.FORMER[name] in notices.text
+    assert "canary" not in notices.text
+
+
+def test_where_both_are_set_the_new_place_counts_and_the_old_is_named(notices: pytest.LogCaptureFixture) -> None:
+    given = {"LOGPROBE_VLLM": "prompts=0.01", "LOGPROBE_VLLM_PROMPTS": "1", "LOGPROBE_VLLM_INJECT": "1"}
+    assert options.option("prompts", given) == "0.01"
+    assert options.injects(given), "one that only the old name sets stays set"
+    assert "LOGPROBE_VLLM_PROMPTS" in notices.text
+    new = {**OLD_SERVICE, "LOGPROBE_SERVICE": "grpc+tls://a:1,token=new"}
+    assert service(new) == Service("grpc+tls://a:1", "old.pem", "new", "n0")
+
+
+@pytest.mark.parametrize(
+    ("text", "injected", "prompts", "problem"),
+    [
+        ("", False, None, ""),
+        ("inject", True, None, ""),
+        ("inject=0", False, None, ""),
+        (" inject , prompts=1 ", True, "1", ""),
+        ("injct", False, None, "injct"),
+        ("1", False, None, "LOGPROBE_VLLM: 1: not known"),
+        ("harmless=a,b", False, None, "LOGPROBE_VLLM: b: not known and without effect; known are inject, prompts, harmless"),
+    ],
+)  # fmt: skip
+def test_options_of_the_plugin(text: str, injected: bool, prompts: str | None, problem: str) -> None:
+    given = {"LOGPROBE_VLLM": text}
+    assert (options.injects(given), options.option("prompts", given)) == (injected, prompts)
+    assert problem in options.unknown(given)
+    assert bool(problem) == bool(options.unknown(given))
+
+
+def test_the_service_of_a_node() -> None:
+    whole = {"LOGPROBE_SERVICE": "grpc+tls://a:1,ca=ca.pem,token=~/token,node=n1"}
+    assert service({}) == Service("")
+    assert service(whole) == Service("grpc+tls://a:1", "ca.pem", "~/token", "n1")
+    assert service(whole, "grpc+tls://b:2,token=t") == Service("grpc+tls://b:2", "ca.pem", "t", "n1")
+    assert service(OLD_SERVICE, "grpc+tls://b:2") == Service("grpc+tls://b:2", "old.pem", "old", "n0")
+    for wrong in ("grpc+tls://a:1,team.canary", "grpc+tls://a:1,tokn=canary", "grpc+tls://a:1,ca=a,b.pem"):
+        with pytest.raises(ConfigurationError, match=r"'grpc\+tls://a:1' only ,ca=FILE ,token=FILE and") as caught:
+            service({"LOGPROBE_SERVICE": wrong})
+        assert "canary" not in str(caught.value), "it may be a token"
+
+
+def test_every_limit_was_a_variable(notices: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {f"LOGPROBE_{limit.name.upper()}" for limit in limits.ALL} < set(environment.FORMER)
+    monkeypatch.setenv("LOGPROBE_IMPORT_FILES", "7")
+    assert limits.IMPORT_FILES.value == 7
+    assert "write LOGPROBE_LIMITS=import_files=NUMBER" in notices.text
+    monkeypatch.setenv("LOGPROBE_LIMITS", "import_files=8")
+    assert limits.IMPORT_FILES.value == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("LOGPROBE_HOEM", "did you mean LOGPROBE_HOME?"),
+        ("LOGPROBE_RUN_NAME", "did you mean LOGPROBE_RUN?"),
+        ("LOGPROBE_HOME_FILE", "did you mean LOGPROBE_HOME?"),
+        ("LOGPROBE_QX", "see docs/settings.md"),
+    ],
+)
+def test_an_unknown_name_is_named_with_the_nearest_known_one(name: str, meant: str) -> None:
+    assert environment.unknown({name: "canary", "HOME": "/"}) == [f"{name} is not a variable of logprobe: {meant}"]
+
+
+def test_what_is_known_or_of_kubernetes_is_not_unknown() -> None:
+    known = (*environment.VARIABLES, *environment.PASSED, *environment.FORMER, "LOGPROBE_SLACK_TOKEN_FILE")
+    # Of a service `logprobe`, as docs/examples has it, and of one `logprobe-x`.
+    of_pods = (
+        "LOGPROBE_SERVICE_HOST",
+        "LOGPROBE_SERVICE_PORT",
+        "LOGPROBE_SERVICE_PORT_DASHBOARD",
+        "LOGPROBE_PORT",
+        "LOGPROBE_PORT_8501_TCP",
+        "LOGPROBE_PORT_8501_TCP_ADDR",
+        "LOGPROBE_X_SERVICE_HOST",
+        "LOGPROBE_X_PORT_7070_TCP_PROTO",
+    )
+    assert environment.unknown(dict.fromkeys((*known, *of_pods), "x")) == []
+
+
+def test_a_recorder_goes_on_and_says_which_name_is_unknown(
+    home: Path, monkeypatch: pytest.MonkeyPatch, notices: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("LOGPROBE_RAW_FRACTOIN", "0.1")
+    monkeypatch.setenv("LOGPROBE_REPLICAS", "a")
+    with Recorder(home, "run") as recorder:
+        assert recorder.step(1, loss=0.5)
+        assert recorder.flush()
+    (event,) = health_events(home)["unknown_variable"]
+    assert (
+        "LOGPROBE_RAW_FRACTOIN is not a variable of logprobe: did you mean LOGPROBE_RAW_FRACTION?" in event["message"]
+    )
+    assert "did you mean LOGPROBE_REPLICA?" in event["message"]
+    assert "LOGPROBE_RAW_FRACTOIN" in notices.text
+    assert [finding.text for finding in examine(None) if "LOGPROBE_REPLICAS" in finding.text]
+
+
+PLUGINS = {
+    "vllm": "from logprobe.collectors.vllm.plugin import register; register()",
+    "sglang": "from logprobe.collectors.sglang import plugin; plugin()",
+    "verl": "import logprobe.collectors.integrations.verl_plugin",
+}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_home_that_is_misspelt_is_said_by_each_plugin(plugin: str, tmp_path: Path) -> None:
+    def said(**variables: str) -> str:
+        command = [sys.executable, "-c", f"{PLUGINS[plugin]}; print('goes on')"]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=True)
+        assert done.stdout == "goes on\n"
+        return done.stderr
+
+    words = said(LOGPROBE_HOEM=str(tmp_path), LOGPROBE_RUN="r")
+    assert "nothing is recorded, as LOGPROBE_HOME is not set; LOGPROBE_HOEM" in words
+    assert "did you mean LOGPROBE_HOME?" in words
+    assert said() == said(LOGPROBE_RUN="r") == ""
