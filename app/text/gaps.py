@@ -287,6 +287,8 @@ def measured(row: queries.CliGaps) -> str:
     if _blank(row):
         reasons.append(f"{row['blank_tokens']:,} in sequences of exact zeros on both sides")
     why = " and ".join(filter(None, reasons))
+    if row["repeated"]:
+        why += f"{why and '; '}{row['repeated']:,} sequences repeat a sample id of the same step"
     return f"{row['measured_tokens']:,} of {row['tokens']:,} tokens under the mask" + (f"; {why}" if why else "")
 
 

@@ -108,7 +108,7 @@ def _one_element(name: str, value: Any) -> Part:
 def _number(name: object, value: Any) -> float:
     try:
         return float(arrays.scalar(str(name), value))
-    except (TypeError, ValueError, RuntimeError):  # torch has its own for a tensor of many elements
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):  # torch has its own for a tensor of many elements
         raise InputError(f"scalar {name!r}: one number expected, got {type(value).__name__}") from None
 
 

@@ -346,7 +346,7 @@ def test_wrong_small_records_cost_only_themselves(recorder: Recorder, home: Path
     recorder.weights(2, cache_cleared="yes")
     recorder.rollout(sample_ids=["a"], token_ids=[[1]], logprobs=[[-1.0]], weight_version=[[(0, 2, "v")]])
     recorder.rollout(sample_ids=["b"], token_ids=[[1]], logprobs=[[-1.0]], cached_prefix_tokens=[1.5])
-    assert not recorder.step(2, loss=1.0, grad_norm="high")
+    assert not recorder.step(2, loss=1.0, grad_norm="high", tokens=10**400)
     assert recorder.weights(3)
     assert recorder.rollout(sample_ids=["c"], token_ids=[[1]], logprobs=[[-1.0]])
     recorder.flush()
@@ -354,7 +354,7 @@ def test_wrong_small_records_cost_only_themselves(recorder: Recorder, home: Path
     assert [row["version"] for row in rows(home, "weights")] == ["3"]
     assert set(by_sample(home, "rollout")) == {"c"}
     assert recorder.health["problems"]["bad_input"] == 4
-    assert recorder.health["problems"]["bad_scalar"] == 3
+    assert recorder.health["problems"]["bad_scalar"] == 4
 
 
 def test_a_lost_call_makes_the_flush_after_it_false_and_only_that(recorder: Recorder):

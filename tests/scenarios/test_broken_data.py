@@ -140,6 +140,7 @@ def test_a_sequence_that_counts_twice_is_told(home: Path) -> None:
     metrics, status, doctor = told(home)
     assert status["measured"]["repeated"] == 1 + 4
     assert "run: 5 sequences repeat a sample id of the same step and are counted again" in doctor
+    assert "under the mask; 5 sequences repeat a sample id of the same step\n" in say(home, "status", "run")
     assert metrics[1]["backend.coverage"] == 1
 
 
