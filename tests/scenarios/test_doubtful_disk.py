@@ -139,7 +139,8 @@ def test_a_disk_that_refuses_to_write_makes_nothing_count_twice(home: Path, disk
 def test_a_power_cut_between_raw_files_and_their_transaction_leaves_a_home_that_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its first batch: the store lists no raw file yet, and the mark that says whose they are is durable before them."""
+    """In its first batch: the store lists no raw file yet; what says whose they are, and that they are pending, is durable
+    before them."""
 
     def power_goes(*_: object, **__: object) -> None:
         survivors(tmp_path / "backing", tmp_path / "journal", tmp_path / "after")
@@ -157,6 +158,9 @@ def test_a_power_cut_between_raw_files_and_their_transaction_leaves_a_home_that_
     with left.lock(), Store.open(left) as store:
         assert Ingester(store).run_once().segments
         assert store.query("SELECT count(*) AS n FROM sequences")["n"].to_pylist() == [8]
+        assert (store.raw.unknown, store.raw.problems()) == ([], [])
+        registered = store.query("SELECT path FROM raw_files")["path"].to_pylist()
+        assert {left.relative(path) for path in left.raw.glob("[!!]*/*/*.parquet")} == set(registered)
 
 
 def test_a_service_that_starts_on_a_full_disk_says_so_in_a_sentence(home: Path, disk: FaultyDisk) -> None:
