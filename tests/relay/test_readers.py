@@ -20,6 +20,8 @@ from pyarrow import flight
 from relay_processes import Process, handshake, port_of, prepare, receiver
 
 from logprobe.app import cli
+from logprobe.app.dashboard.access.settings import Access
+from logprobe.app.dashboard.data import other_places
 from logprobe.collectors.errors import ConfigurationError, QueryError, ServiceUnavailableError
 from logprobe.monitor.elsewhere import RemoteReader, RemoteService, checked
 from logprobe.monitor.home import Home
@@ -94,6 +96,21 @@ def test_runs_are_listed_and_compared(
     assert cli.main(["compare", f"{where}/{RUN}", "--baseline", "mine", "--home", str(ours), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["run"], run["common"]) == (f"{where}/{RUN}", 3)
+
+
+def test_the_dashboard_trusts_the_authority_that_up_was_given(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
+    where = f"grpc+tls://localhost:{served.port}"
+    for ca in (None, str(served.ca)):
+        for name, value in Access(also=(where,), ca=ca).environment().items():
+            monkeypatch.setenv(name, value)
+        other_places._source.cache_clear()
+        if ca is None:
+            with pytest.raises(ServiceUnavailableError, match="is not signed by a known authority"):
+                other_places.read_place(where)
+        else:
+            assert RUN in other_places.read_place(where)[0]["run"].to_pylist()
+    other_places._source.cache_clear()
 
 
 def test_every_answer_is_that_of_the_service(served: Served) -> None:
