@@ -112,7 +112,8 @@ def find_runs(folder: Path, names: Sequence[str] | None) -> list[RecordedRun]:
     folders = {manifest.parent.name: manifest.parent for manifest in sorted(folder.glob(f"*/{MANIFEST}"))}
     if not folders:
         raise ConfigurationError(
-            f"no recorded runs in {folder}; they come with a checkout of the source: start the demo there, or pass --data DIR"
+            f"no recorded runs in {folder}; they come with a checkout of the source: start the demo there, or pass "
+            "--data DIR"
         )
     missing = [name for name in names or () if name not in folders]
     if missing:

@@ -201,7 +201,8 @@ class DirectiveFile:
         owners = {0, os.geteuid(), self._folder.parent.stat().st_uid}
         if status.st_uid not in owners or status.st_mode & _OTHERS_WRITE:
             raise DirectiveError(
-                f"{self.path} belongs to user {status.st_uid} or can be changed by others; unsigned directives are accepted only if the home's "
+                f"{self.path} belongs to user {status.st_uid} or can be changed by others; unsigned directives are "
+                "accepted only if the home's "
                 "owner wrote them: let the service alone write there, or sign them (docs/auto-mis.md)"
             )
         return data

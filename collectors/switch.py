@@ -205,7 +205,8 @@ class _Watch:
         elif directives.version < self.directives.version:  # an old copy, whoever put it there
             self.problems.count(
                 "directive_refused",
-                f"directives went back from version {self.directives.version} to {directives.version}; the newer ones stay active",
+                f"directives went back from version {self.directives.version} to {directives.version}; the newer ones "
+                "stay active",
             )
         else:
             self.directives = directives
@@ -298,7 +299,8 @@ class _Receiver:
         said = service(environment, address)
         if not said.token:
             raise ConfigurationError(
-                f"write {said.address},token=FILE with the file of the token; `logprobe relay-token` on the service makes one"
+                f"write {said.address},token=FILE with the file of the token; `logprobe relay-token` on the service "
+                "makes one"
             )
         self._address = said.address
         self._files = (Path(said.token).expanduser(), Path(said.ca).expanduser() if said.ca else None)

@@ -151,7 +151,10 @@ def _distrusted(error: ssl.SSLCertVerificationError, host: str, service: RemoteS
         return "its certificate has expired; there: logprobe certificate --host NAME"
     file = _trusted_file(service)
     trusted = f"an authority in {file}" if file else "a known authority"
-    return f"its certificate is not signed by {trusted} ({error.verify_message}); pass --ca FILE with the ca.pem of its home"
+    return (
+        f"its certificate is not signed by {trusted} ({error.verify_message}); pass --ca FILE with the ca.pem of its "
+        "home"
+    )
 
 
 def is_service(where: str) -> bool:

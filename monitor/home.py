@@ -100,7 +100,8 @@ class Home:
         for character in ("?", "\\"):
             if character in str(self.path):
                 raise ConfigurationError(
-                    f"{self.path}: DuckDB cannot work below a folder with {character!r} in its name; choose another home"
+                    f"{self.path}: DuckDB cannot work below a folder with {character!r} in its name; choose another "
+                    "home"
                 )
         if self.path.exists() and not self.path.is_dir():
             raise ConfigurationError(f"{self.path} is not a folder; choose another home")
@@ -243,7 +244,8 @@ def refuse_planted(path: Path) -> None:
             continue
         kind = "a link that user" if stat.S_ISLNK(status.st_mode) else "put there by user"
         raise ConfigurationError(
-            f"{path / name} is {kind} {status.st_uid} made, neither you nor the home's owner; inspect it, remove it, and let "
+            f"{path / name} is {kind} {status.st_uid} made, neither you nor the home's owner; inspect it, remove it, "
+            "and let "
             f"no one else write to {path} itself (docs/security.md)"
         )
 

@@ -60,7 +60,8 @@ def section(home: Path, name: str) -> Section | None:
         return former
     if former is not None:
         raise ConfigurationError(
-            f"{table.places[name]}: `{name}` is also in {home / f'{name}.yaml'}; move all of it here and delete that file"
+            f"{table.places[name]}: `{name}` is also in {home / f'{name}.yaml'}; move all of it here and delete that "
+            "file"
         )
     return _given(table, name)
 

@@ -273,7 +273,10 @@ def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision
     if control.disagreed or not both:
         return control, ()
     step, other = both[0].step, both[0].fingerprint
-    words = f"in step {step} some ranks apply {_name(control.config)} and others another correction ({other}); let one rank ask"
+    words = (
+        f"in step {step} some ranks apply {_name(control.config)} and others another correction ({other}); let one "
+        "rank ask"
+    )
     details = {"step": step, "fingerprint": other}
     return replace(control, disagreed=True), (Action("ranks_disagree", "other_config", words, "critical", details),)
 
@@ -319,7 +322,10 @@ def _masks_more(control: Control, situation: Situation, policy: Policy) -> Decis
         return control, ()
     masked = f"over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens"
     if counted is not None and measured > _limit(counted, policy):
-        why = f"{counted:.1%} were recomputed from the records of these steps: its log-probs or mask differ from those recorded"
+        why = (
+            f"{counted:.1%} were recomputed from the records of these steps: its log-probs or mask differ from those "
+            "recorded"
+        )
         done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
         details = {"measured": measured, "previewed": control.previewed, "counted": counted}
         return done, (

@@ -72,7 +72,10 @@ def refusal(situation: Situation, control: Control, policy: Policy, mode: Mode |
     """The first reason against switching any of `tries` on now; None: there is none. `mode`: None when a person
     asks."""
     if mode is Mode.OFF:
-        message = "the mode is off, so nothing is suggested or switched on; `logprobe mis RUN suggest` or `armed` changes that"
+        message = (
+            "the mode is off, so nothing is suggested or switched on; `logprobe mis RUN suggest` or `armed` changes "
+            "that"
+        )
         return Refusal(MODE_OFF, message)
     return next((refused for rule in _RULES if (refused := rule(situation, control, policy))), None)
 
@@ -97,7 +100,8 @@ def objection(trial: Trial, policy: Policy) -> Refusal | None:
     if trial.preview is None or not trial.preview.tokens:
         return Refusal(
             NO_PREVIEW,
-            "the effect cannot be previewed: no raw tokens of recent steps are kept, or no advantages although it needs them",
+            "the effect cannot be previewed: no raw tokens of recent steps are kept, or no advantages although it "
+            "needs them",
         )
     return _masks(trial.preview, policy) or _degenerate(trial, trial.preview, policy)
 
@@ -145,7 +149,8 @@ def _impossible(_: Situation, control: Control, policy: Policy) -> Refusal | Non
         return None
     return Refusal(
         "impossible",
-        "the trainer reports that it can apply none of the corrections; its health records say why, and `logprobe mis RUN armed` tries again",
+        "the trainer reports that it can apply none of the corrections; its health records say why, and `logprobe mis "
+        "RUN armed` tries again",
         severity="critical",
     )
 
@@ -156,7 +161,8 @@ def _diagnosis(situation: Situation, _: Control, policy: Policy) -> Refusal | No
         return None
     return Refusal(
         "diagnosis_old",
-        f"the latest diagnosis covers steps up to {seen}, and the run is at step {situation.step}; `logprobe status` names "
+        f"the latest diagnosis covers steps up to {seen}, and the run is at step {situation.step}; `logprobe status` "
+        "names "
         "the job that fails",
     )
 
@@ -183,7 +189,10 @@ def _tried(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
         return against[0][1] if against else objection(Trial(policy.correction, None), policy)
     told = "; ".join(f"{config}: {refused.words}" for config, refused in seen)
     stale = any(finding.cause == "staleness" and not finding.accepted for finding in situation.findings)
-    message = f"every correction exceeds a limit. {told}. `logprobe mis RUN on --force` switches the configured one on; or {effect.remedy(stale=stale)}"
+    message = (
+        f"every correction exceeds a limit. {told}. `logprobe mis RUN on --force` switches the configured one on; or "
+        f"{effect.remedy(stale=stale)}"
+    )
     return Refusal(seen[0][1].reason, message, severity="critical")
 
 
@@ -212,7 +221,8 @@ def _degenerate(trial: Trial, preview: Preview, policy: Policy) -> Refusal | Non
         return None
     return Refusal(
         "weights_degenerate",
-        f"products of ratios over sequences this long leave {ess:.1%} effective samples; use a token or geometric level",
+        f"products of ratios over sequences this long leave {ess:.1%} effective samples; use a token or geometric "
+        "level",
     )
 
 

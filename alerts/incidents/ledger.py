@@ -100,7 +100,8 @@ def find(source: queries.Source, wanted: str, *, by_id: bool = False) -> queries
     latest = [] if by_id else queries.incident_newest(source, runs=[wanted]).to_pylist()
     if rows and latest:
         raise ConfigurationError(
-            f"{wanted!r} is an incident of run {rows[0]['run']!r}, and a run that has incidents; add --id for that incident, "
+            f"{wanted!r} is an incident of run {rows[0]['run']!r}, and a run that has incidents; add --id for that "
+            "incident, "
             f"or name the run's newest: {latest[0]['id']!r}"
         )
     rows = rows or [row for entry in latest for row in queries.incident_show(source, incident=entry["id"]).to_pylist()]

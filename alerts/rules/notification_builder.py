@@ -95,7 +95,10 @@ def _summary(rule: Rule, seen: Observation, message: Message) -> str:
     if message.acknowledgement is not None:
         acknowledgement = message.acknowledgement
         if acknowledgement.until is not None:
-            return f"{acknowledgement.author} snoozed it until {acknowledgement.until:%Y-%m-%d %H:%M} UTC: {acknowledgement.reason}"
+            return (
+                f"{acknowledgement.author} snoozed it until {acknowledgement.until:%Y-%m-%d %H:%M} UTC: "
+                f"{acknowledgement.reason}"
+            )
         return f"{acknowledgement.author} acknowledged it: {acknowledgement.reason}"
     if message.word == REMINDER:
         return " ".join(filter(None, ("The snooze ended, and it is still firing.", _sentence(seen.words))))

@@ -321,7 +321,8 @@ def _plugin_missing(when: DeadMan, pulse: Pulse, now: datetime) -> Observation:
     if pulse.training_since is None or now - pulse.training_since < _ON_THE_WAY:
         return Observation("good", "the engine's first records may still arrive")
     words = (
-        f"the mismatch is not measured: the trainer recorded {pulse.relies_on_engine} steps without the rollout's log-probs, and no engine "
+        f"the mismatch is not measured: the trainer recorded {pulse.relies_on_engine} steps without the rollout's "
+        "log-probs, and no engine "
         "ever sent a record; there is none, or the plugin was not loaded there"
     )
     return Observation("bad", words, float(pulse.relies_on_engine), "steps")

@@ -121,7 +121,10 @@ class Ratio(OnSteps):
         return self
 
     def words(self, name: str) -> str:
-        return f"{name} above {self.above:g}× its baseline over {self.short} steps and {self.above_long:g}× over {self.long}"
+        return (
+            f"{name} above {self.above:g}× its baseline over {self.short} steps and {self.above_long:g}× over "
+            f"{self.long}"
+        )
 
     def observe(self, rule: Rule, part: str | None, facts: StepFacts, memory: Memory) -> tuple[Observation, Memory]:
         value = _value(rule, part, facts)
@@ -134,7 +137,10 @@ class Ratio(OnSteps):
             return Observation("between", "the run's baseline is not set yet", value), kept
         bad = point.short_ratio > self.above and point.long_ratio > self.above_long
         verdict: Any = "bad" if bad else "good" if point.short_ratio < self.clear else "between"
-        words = f"the median of the last {self.short} steps of {rule.called} is {number(point.short_ratio)} times the run's baseline"
+        words = (
+            f"the median of the last {self.short} steps of {rule.called} is {number(point.short_ratio)} times the "
+            "run's baseline"
+        )
         # The doubling time costs a regression, and is of interest only while something is wrong.
         growth = tracker.verdict() if verdict != "good" else None
         return _grown(verdict, words, growth, point.short_ratio * point.baseline), kept

@@ -118,7 +118,10 @@ def text(bisection: Bisection) -> str:
     """The result for people: the verdict, the smallest set, and the table."""
     k3 = tables.cell(None if bisection.whole is None else bisection.whole.k3)
     lines = [
-        f"departs   {', '.join(bisection.decision.departs_all) or bisection.decision.departs}: {bisection.decision.why}",
+        (
+            f"departs   {', '.join(bisection.decision.departs_all) or bisection.decision.departs}: "
+            f"{bisection.decision.why}"
+        ),
         f"baseline  K3 {k3} between r and t, noise floor {tables.cell(bisection.noise_floor)}",
     ]
     legs = [f"{side} {tables.cell(leg.k3)}" for side, leg in bisection.legs.items() if leg is not None]

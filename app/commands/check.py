@@ -25,7 +25,8 @@ def _words(checked: Checked) -> Iterator[str]:
     yield f"checked  {checked['tables']:,} tables, {checked['raw_files']:,} raw files"
     if checked["not_compared"]:
         yield (
-            f"unknown  whether {checked['not_compared']:,} of the raw files hold the bytes that were written: they are in an object "
+            f"unknown  whether {checked['not_compared']:,} of the raw files hold the bytes that were written: they are "
+            "in an object "
             "store, or of an earlier logprobe, which noted no checksum"
         )
     yield from (f"problem  {problem}" for problem in checked["problems"])

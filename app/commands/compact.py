@@ -19,6 +19,9 @@ def run(arguments: argparse.Namespace) -> int:
     home = Home(home_path(arguments))
     with home.lock():
         done = compact(home)
-    words = f"{done.before / 2**20:,.1f} MiB before, {done.after / 2**20:,.1f} after; {done.tables} tables read back equal\n"
+    words = (
+        f"{done.before / 2**20:,.1f} MiB before, {done.after / 2**20:,.1f} after; {done.tables} tables read back "
+        "equal\n"
+    )
     tables.show(asdict(done), lambda: words, as_json=arguments.json)
     return 0

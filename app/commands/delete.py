@@ -91,7 +91,8 @@ def _delete(home: Home, document: Mapping[str, Any]) -> part.Deleted:
         tombstone = Tombstones(home).find(str(document["run"]))
         begun = tombstone is not None and tombstone.released_at is None
         outcome = (
-            f"{document['run']} is being deleted, as {tombstone.author} asked at {tombstone.deleted_at}, and the service finishes it"
+            f"{document['run']} is being deleted, as {tombstone.author} asked at {tombstone.deleted_at}, and the "
+            "service finishes it"
             if begun and tombstone is not None
             else f"{document['run']} is not deleted yet, and the service may still do it"
         )

@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
         if path.suffix != _BUNDLE:
             rows = export_table(reader, arguments.name, arguments.what, path, raw=arguments.raw)
             print(
-                f"{harmless(str(path))}: {rows:,} {'steps' if arguments.what == 'metrics' else 'tokens'} of {harmless(arguments.name)}"
+                f"{harmless(str(path))}: {rows:,} {'steps' if arguments.what == 'metrics' else 'tokens'} of "
+                f"{harmless(arguments.name)}"
             )
             return 0
         manifest = export_bundle(reader, arguments.name, path, version=installed_version())

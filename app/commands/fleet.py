@@ -48,7 +48,10 @@ def _words(services: list[dict[str, Any]], moves: list[dict[str, Any]]) -> Itera
     yield tables.aligned(list(_COLUMNS), [[service[name] for name in _COLUMNS] for service in services]).rstrip("\n")
     for move in moves:
         name = harmless(move["run"])
-        yield f"{name} is on its way from {move['from']} to {move['to']}: logprobe fleet move {name} {move['to']}, or: logprobe fleet undo {name}"
+        yield (
+            f"{name} is on its way from {move['from']} to {move['to']}: logprobe fleet move {name} {move['to']}, or: "
+            f"logprobe fleet undo {name}"
+        )
 
 
 def _row(fleet: Fleet, name: str, standing: Standing) -> dict[str, Any]:
@@ -128,7 +131,8 @@ def _takeover(fleet: Fleet, arguments: argparse.Namespace) -> int:
         print(tables.dump(done))
     else:
         print(
-            f"{len(done):,} runs taken over. Relays of a fleet with addresses follow by themselves (docs/scaling.md); give others the address and a token "
+            f"{len(done):,} runs taken over. Relays of a fleet with addresses follow by themselves (docs/scaling.md); "
+            "give others the address and a token "
             "of the new service"
         )
     return 0
@@ -159,7 +163,10 @@ def _words_of_lost(done: lost.TakenOver) -> str:
     if done["segments"] is None:
         return f"{name} is at {done['to']}, whole"
     words = f"{name} goes to {done['to']}: {done['segments']:,} copied segments"
-    lacking = f"; {done['missing']:,} between them have no copy: at their nodes still, refused, or removed from the object store"
+    lacking = (
+        f"; {done['missing']:,} between them have no copy: at their nodes still, refused, or removed from the object "
+        "store"
+    )
     return words + (lacking if done["missing"] else "")
 
 

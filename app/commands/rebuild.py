@@ -18,7 +18,8 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.recovery.rebuilding import Rebuilt, rebuild
 
 _LOST: Final = (
-    "unknown  what has no raw tokens: scalars of step records, weight marks, configurations, health records, alerts, acceptances, "
+    "unknown  what has no raw tokens: scalars of step records, weight marks, configurations, health records, alerts, "
+    "acceptances, "
     "audit"
 )
 
@@ -48,7 +49,10 @@ def _words(done: Rebuilt) -> Iterator[str]:
         yield f"objects  {done.adopted_objects:,} taken in where they are"
     yield from (f"         left alone: {why}" for why in done.left_objects)
     for run, (first, last) in ((run, steps) for run, several in done.incomplete.items() for steps in several):
-        yield f"unknown  {run}: steps {first} to {last}, as far as the store did not have them: not all raw tokens are there"
+        yield (
+            f"unknown  {run}: steps {first} to {last}, as far as the store did not have them: not all raw tokens are "
+            "there"
+        )
     if done.new_store:
         yield _LOST
     yield f"time     {done.seconds:,.1f} s"

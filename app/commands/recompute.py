@@ -68,7 +68,8 @@ def _show(progress: Progress, began: float) -> None:
     left = f", {seconds * (1 / share - 1):.0f} s left" if share else ""
     full = int(_WIDTH * min(share, 1))
     replace_line(
-        f"[{'=' * full}{'-' * (_WIDTH - full)}] {progress.steps:,}/{progress.of_steps:,} steps, {progress.tokens:,} tokens{left}"
+        f"[{'=' * full}{'-' * (_WIDTH - full)}] {progress.steps:,}/{progress.of_steps:,} steps, {progress.tokens:,} "
+        f"tokens{left}"
     )
 
 

@@ -136,6 +136,9 @@ def _say_deleted(home: Home) -> None:
     """Runs that are still recorded, though they were deleted: someone may wonder where they are."""
     for tombstone in Tombstones(home).all().values():
         if tombstone.late and tombstone.released_at is None:
-            message = f"{tombstone.run} was deleted at {tombstone.deleted_at}; {tombstone.late:,} segments that came since were removed"
+            message = (
+                f"{tombstone.run} was deleted at {tombstone.deleted_at}; {tombstone.late:,} segments that came since "
+                "were removed"
+            )
             hint = f"to use the name again: logprobe delete {tombstone.run} --release"
             print(harmless(f"{message}; {hint}"), file=sys.stderr)

@@ -107,7 +107,8 @@ def _show(document: Mapping[str, Any]) -> None:
         )
     )
     print(
-        f"colour    blue: less likely in the {sides[1]} (ρ < 1); orange: more likely; red: broken; grey: not trained on\n"
+        f"colour    blue: less likely in the {sides[1]} (ρ < 1); orange: more likely; red: broken; grey: not trained "
+        "on\n"
     )
     painted(_pieces(document["tokens"]))
     worst = sorted(document["tokens"], key=rank)[:_WORST]

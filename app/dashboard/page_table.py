@@ -43,7 +43,8 @@ PAGES: Final = (
         "runs",
         "r",
         "Runs",
-        "Which runs need somebody now, and why? The worst come first; a severity is the worse of a run's verdict and its "
+        "Which runs need somebody now, and why? The worst come first; a severity is the worse of a run's verdict and "
+        "its "
         "firing alerts.",
         next={"": "for one run"},
         parts={
@@ -67,7 +68,8 @@ PAGES: Final = (
             "tokens": "for single tokens",
         },
         parts={
-            "Last good step": "The last one before the onset, and the last checkpoint before it, where the trainer's are recorded.",
+            "Last good step": "The last one before the onset, and the last checkpoint before it, where the trainer's "
+            "are recorded.",
             "What changed": "Settings with both values, restarts, replicas and tags, in the 50 steps before the onset.",
             "Similar incidents": "Those of other runs with the same leading cause, and how they ended.",
             "Close": "With a resolution. It closes by itself once the run was healthy for 100 steps in a row.",
@@ -89,12 +91,14 @@ PAGES: Final = (
             "actions": "for the effect of a correction",
         },
         parts={
-            "Banner": "The latest diagnosis: since which step, K3 against the run's own baseline, the layer at fault, the cause "
+            "Banner": "The latest diagnosis: since which step, K3 against the run's own baseline, the layer at fault, "
+            "the cause "
             "with its share of K3, and what to do. What is normal for this setup needs no action.",
             "K3": "The size of the mismatch, mean(ρ − 1 − d) over the trained tokens: an estimate of the KL divergence "
             "between engine and trainer, in nats. 0 if they agree; about 1e-3 in dense bfloat16 models, 1e-2 in "
             "mixtures of experts.",
-            "Tiles": "The latest value of each metric and its median in this run. Click a name for formula and history.",
+            "Tiles": "The latest value of each metric and its median in this run. Click a name for formula and "
+            "history.",
             "Chart": "The band is the run's normal range of K3, the red line the onset. Marks along the top are weight "
             "updates, alerts, changed settings, restarts and corrections. Drag to zoom; all rows share the steps.",
             "Metrics": "Which rows and tiles there are: those of the overview, or any of the catalog.",
@@ -114,14 +118,18 @@ PAGES: Final = (
             "actions": "for the correction and its effect",
         },
         parts={
-            "Semantic": "The engine's log-probs do not mean what the trainer expects: raw instead of processed ones, another "
+            "Semantic": "The engine's log-probs do not mean what the trainer expects: raw instead of processed ones, "
+            "another "
             "temperature, misaligned tokens.",
-            "Inference path": "The engine computes a different function from the trainer: precision, a stale prefix cache, missed "
+            "Inference path": "The engine computes a different function from the trainer: precision, a stale prefix "
+            "cache, missed "
             "weight updates.",
-            "Objective": "Engine and trainer agree, but the policy that sampled is not the one that is trained: weight lag, or "
+            "Objective": "Engine and trainer agree, but the policy that sampled is not the one that is trained: weight "
+            "lag, or "
             "training that moves too fast. This is what importance sampling corrects.",
             "Share": "How much of today's K3 a cause explains; with the unexplained rest, shares add up to 1.",
-            "Evidence": "Measurements with a known expected value. What could not be measured is listed with what to record.",
+            "Evidence": "Measurements with a known expected value. What could not be measured is listed with what to "
+            "record.",
             "Accept": "A finding that you intend stays listed, but no longer alerts or vetoes a correction.",
             "Parity": "The run's settings against those that engine and trainer need to agree.",
         },
@@ -139,10 +147,13 @@ PAGES: Final = (
             "diagnosis": "for the cause",
         },
         parts={
-            "All metrics": "One row per metric, one column per pair: the latest value in view against the median of all earlier "
+            "All metrics": "One row per metric, one column per pair: the latest value in view against the median of "
+            "all earlier "
             "steps. Click a name for its formula and its chart.",
-            "Log-ratio density": "How d is distributed over the tokens of each step: all of them drifting, or a few far off.",
-            "Profiles": "The mismatch by position in the sequence and in the turn, by token probability and by weight lag.",
+            "Log-ratio density": "How d is distributed over the tokens of each step: all of them drifting, or a few "
+            "far off.",
+            "Profiles": "The mismatch by position in the sequence and in the turn, by token probability and by weight "
+            "lag.",
             "Slices": "Groups of sequences by length, replica, tag, weight lag and so on, each with its share of K3.",
         },
         panels=("report", "chart", "mismatch", "heatmap", "profiles", "slices"),
@@ -157,11 +168,14 @@ PAGES: Final = (
             "diagnosis": "for the share of K3 that lag explains",
         },
         parts={
-            "Updates": "One lane per engine, the trainer on top: a tick where new weights arrived, a bar for how long it took, "
+            "Updates": "One lane per engine, the trainer on top: a tick where new weights arrived, a bar for how long "
+            "it took, "
             "marks where versions were skipped or an older one returned.",
-            "Lag and delay": "Weight lag is the trainer's version minus that of the weights that sampled a token. 0 is on-policy; a "
+            "Lag and delay": "Weight lag is the trainer's version minus that of the weights that sampled a token. 0 is "
+            "on-policy; a "
             "lag that keeps growing is a growing queue in front of the trainer.",
-            "Around a weight switch": "Tokens next to new weights that arrived in mid-sequence: larger after the switch points to a KV cache "
+            "Around a weight switch": "Tokens next to new weights that arrived in mid-sequence: larger after the "
+            "switch points to a KV cache "
             "that was kept, larger before it to staleness.",
             "K3 by weight version": "Of sequences sampled by a single version.",
         },
@@ -177,11 +191,14 @@ PAGES: Final = (
             "diagnosis": "for the cause behind a pattern",
         },
         parts={
-            "Bars": "K3 by step: dark where raw tokens are kept, a cross where tokens are broken. Click one to open the step.",
+            "Bars": "K3 by step: dark where raw tokens are kept, a cross where tokens are broken. Click one to open "
+            "the step.",
             "Sequences": "The step's worst: those with broken tokens first, then by share of the step's K3.",
-            "Strip": "Blue: less likely in the trainer than in the engine (ρ < 1); orange: more likely; hatched: not trained "
+            "Strip": "Blue: less likely in the trainer than in the engine (ρ < 1); orange: more likely; hatched: not "
+            "trained "
             "on; framed: broken. Select a token for all its values.",
-            "Corrections": "Each token's weight, or the rule that drops it, under the reported correction and the preset mis.",
+            "Corrections": "Each token's weight, or the rule that drops it, under the reported correction and the "
+            "preset mis.",
         },
         panels=("tokens",),
     ),
@@ -196,8 +213,10 @@ PAGES: Final = (
         },
         parts={
             "Verdicts": "Metric by metric against the baseline. Expand a run for its numbers and reasons.",
-            "Curves": "The values, and below them their ratio to the baseline; shaded is what noise and margin explain.",
-            "Onsets": "Where K3 left the baseline run's band, and since which step it has grown relative to the run's own history.",
+            "Curves": "The values, and below them their ratio to the baseline; shaded is what noise and margin "
+            "explain.",
+            "Onsets": "Where K3 left the baseline run's band, and since which step it has grown relative to the run's "
+            "own history.",
             "Configuration": "Settings that differ, those that affect log-probs first.",
         },
         panels=("compare",),
@@ -213,9 +232,11 @@ PAGES: Final = (
             "actions": "for the correction",
         },
         parts={
-            "Firing": "Acknowledge: you are handling it. Snooze: the same for a while. Silence: no notifications for whatever "
+            "Firing": "Acknowledge: you are handling it. Snooze: the same for a while. Silence: no notifications for "
+            "whatever "
             "matches.",
-            "Rules": "Built-in rules and your own. A trial shows where a rule would have fired in this run and in others.",
+            "Rules": "Built-in rules and your own. A trial shows where a rule would have fired in this run and in "
+            "others.",
             "Channels": "Where notifications go, and whether that works; below, messages that were not delivered.",
             "Audit": "What people did here, with name and time.",
         },
@@ -233,10 +254,13 @@ PAGES: Final = (
             "diagnosis": "for what is left to fix",
         },
         parts={
-            "Correction": "Mode suggest reports when a correction is advised; armed also switches it on; off does neither. Preview "
+            "Correction": "Mode suggest reports when a correction is advised; armed also switches it on; off does "
+            "neither. Preview "
             "computes it on recorded tokens and switches nothing. The kill switch ends it from the next step on.",
-            "Trend": "K3, the share of tokens masked, the ESS of the weights and the reward, with every decision as a mark.",
-            "Effect": "As many steps before the switch as after it, with intervals. If K3 still doubles, the correction is not "
+            "Trend": "K3, the share of tokens masked, the ESS of the weights and the reward, with every decision as a "
+            "mark.",
+            "Effect": "As many steps before the switch as after it, with intervals. If K3 still doubles, the "
+            "correction is not "
             "enough: remove the cause.",
             "Audit": "Every action, suggestion and refusal with its reason.",
         },

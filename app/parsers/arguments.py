@@ -202,7 +202,8 @@ def ray(do: str) -> Declare:
     """A cluster that does the work."""
     return arg(
         "--ray ADDRESS",
-        f"{do} on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/scaling.md)",
+        f"{do} on the Ray cluster at this address, from one of its nodes; auto: the one that runs here "
+        "(docs/scaling.md)",
     )
 
 

@@ -50,11 +50,13 @@ SCORED: Final = (
     arg("--sequences N", "of a run, at most (default: %(default)s)", type=count, default=64),
     arg(
         "--sample FILE",
-        "instead of a run: JSON lines or Parquet with sample_id, prompt_ids, response_ids, rollout_logprobs, trainer_logprobs (docs/proof.md)",
+        "instead of a run: JSON lines or Parquet with sample_id, prompt_ids, response_ids, rollout_logprobs, "
+        "trainer_logprobs (docs/proof.md)",
     ),
     arg(
         "--model [VERSION=]PATH",
-        "Hugging Face checkpoint, of a weight version where there are several (may be repeated; default of a RUN: those that its trainer named)",
+        "Hugging Face checkpoint, of a weight version where there are several (may be repeated; default of a RUN: "
+        "those that its trainer named)",
         action="append",
         default=[],
     ),
@@ -190,13 +192,19 @@ FLEET_FOLDER: Final = arg("--fleet DIR", "folder of fleet.yaml and the table of 
 FLEET: Final[Commands] = {
     "list": ("list the services and moves under way; exit code 1 if a service is away", FLEET_FOLDER, JSON),
     "assign": (
-        "print the address of the service that a run belongs to; a new run gets the service with the fewest live runs, for good",
+        (
+            "print the address of the service that a run belongs to; a new run gets the service with the fewest live runs, "
+            "for good"
+        ),
         arg("name RUN", "a run, recorded or about to be"),
         FLEET_FOLDER,
         JSON,
     ),
     "move": (
-        "move a run to another service, or end a move that was interrupted; its old copy goes once the new one is proven",
+        (
+            "move a run to another service, or end a move that was interrupted; its old copy goes once the new one is "
+            "proven"
+        ),
         RUN,
         arg("service SERVICE", "its new service"),
         FLEET_FOLDER,
@@ -238,36 +246,42 @@ COMMANDS: Final[Commands] = {
         arg("--port PORT", "dashboard port (0 picks a free one; default: %(default)s)", type=port, default=8501),
         arg(
             "--address --host ADDRESS",
-            "address to bind; remote clients get read access, and can make changes with the token from `logprobe token` (default: %(default)s)",
+            "address to bind; remote clients get read access, and can make changes with the token from `logprobe "
+            "token` (default: %(default)s)",
             default="127.0.0.1",
         ),
         arg(
             "--public-url URL",
-            "the URL that browsers use if the dashboard is behind a reverse proxy, e.g. https://host/logprobe (docs/security.md)",
+            "the URL that browsers use if the dashboard is behind a reverse proxy, e.g. https://host/logprobe "
+            "(docs/security.md)",
         ),
         arg("--read-only", "no changes can be made from the dashboard"),
         arg("--no-app", "start only the monitor service"),
         arg(
             "--keep-gib N",
-            "limit for the home's raw tokens, in GiB; the oldest are removed first, statistics and metrics stay; inf: no limit (default: %(default)s)",
+            "limit for the home's raw tokens, in GiB; the oldest are removed first, statistics and metrics stay; inf: "
+            "no limit (default: %(default)s)",
             type=positive,
             default=KEEP_GIB,
         ),
         arg(
             "--keep-store-gib N",
-            "limit for the store, in GiB; beyond it, the oldest steps' sequences are folded into sums and a sample, metrics stay exact; inf: no limit (default: %(default)s)",
+            "limit for the store, in GiB; beyond it, the oldest steps' sequences are folded into sums and a sample, "
+            "metrics stay exact; inf: no limit (default: %(default)s)",
             type=positive,
             default=KEEP_STORE_GIB,
         ),
         arg("--keep-days N", "maximum age of raw tokens (default: no limit)", type=positive),
         arg(
             "--memory-limit SIZE",
-            "memory for SQL queries, e.g. 4GiB; two run at once, each with half of it, and none spills to disk (default: a quarter of the machine, at most 4GiB)",
+            "memory for SQL queries, e.g. 4GiB; two run at once, each with half of it, and none spills to disk "
+            "(default: a quarter of the machine, at most 4GiB)",
             type=memory,
         ),
         arg(
             "--service-address ADDRESS",
-            "address the service binds, for readers and trainers on other machines, which need LOGPROBE_TOKEN (default: 127.0.0.1)",
+            "address the service binds, for readers and trainers on other machines, which need LOGPROBE_TOKEN "
+            "(default: 127.0.0.1)",
         ),
         arg("--service-port PORT", "service port (default: any free port)", type=port),
         arg("--health-port PORT", "port of the service's /healthz (default: any free port)", type=port),
@@ -328,7 +342,10 @@ COMMANDS: Final[Commands] = {
         arg("--json", "a JSON array, one object per row"),
     ),
     "status": (
-        "show a run's state: live or not, severity, alerts, last step, lag, losses, collectors; exit code 2 if critical; or list the runs",
+        (
+            "show a run's state: live or not, severity, alerts, last step, lag, losses, collectors; exit code 2 if "
+            "critical; or list the runs"
+        ),
         arg("name RUN", "a run (default: list the runs)", nargs="?"),
         JSON,
     ),
@@ -340,7 +357,8 @@ COMMANDS: Final[Commands] = {
         arg("--metric KEY", "only this metric (may be repeated)", action="append"),
         arg(
             "--slice DIMENSION",
-            "by group of sequences instead of by step: weight_lag, weight_versions, length, replica, environment, dataset, cached_prefix, finish_reason, rank, tag:NAME",
+            "by group of sequences instead of by step: weight_lag, weight_versions, length, replica, environment, "
+            "dataset, cached_prefix, finish_reason, rank, tag:NAME",
         ),
         arg(
             "--profile DIMENSION",
@@ -350,7 +368,8 @@ COMMANDS: Final[Commands] = {
         arg("--per-step", "with --slice or --profile: one row per step"),
         arg(
             "--as FRAMEWORK",
-            "what another framework would log, from raw tokens: verl, ms-swift, slime, trl, pipelinerl, nemo-rl, prime-rl, openrlhf",
+            "what another framework would log, from raw tokens: verl, ms-swift, slime, trl, pipelinerl, nemo-rl, "
+            "prime-rl, openrlhf",
             dest="peer",
         ),
         arg(
@@ -410,7 +429,8 @@ COMMANDS: Final[Commands] = {
         arg("--minutes N", "after which no arm is started, with --at of each step (default: no limit)", type=positive),
         arg(
             "--ray ADDRESS",
-            "runs arms on the Ray cluster at this address, from one of its nodes; auto: the one that runs here (docs/proof.md)",
+            "runs arms on the Ray cluster at this address, from one of its nodes; auto: the one that runs here "
+            "(docs/proof.md)",
         ),
         arg(
             "--cache DIR",
@@ -435,7 +455,10 @@ COMMANDS: Final[Commands] = {
         JSON_OR_NULL,
     ),
     "preflight": (
-        "check engine and trainer before a training, in about a minute and without a GPU; exit code 0 fine, 1 wrong, 2 unknown",
+        (
+            "check engine and trainer before a training, in about a minute and without a GPU; exit code 0 fine, 1 wrong, 2 "
+            "unknown"
+        ),
         arg("--model PATH|tiny", "folder of a Hugging Face checkpoint; tiny: one of random weights", required=True),
         arg("--run NAME", "the run to record (default: preflight-MODEL-TIME)"),
         arg("--answers N", "to sample (default: %(default)s)", type=count, default=20),
@@ -523,7 +546,8 @@ COMMANDS: Final[Commands] = {
         RUN,
         arg(
             "do COMMAND",
-            "on, off: switch it yourself; suggest, armed: what the controller may do by itself; stop: set the kill switch; release: clear it; preview: what the correction would do to recent steps (default: show)",
+            "on, off: switch it yourself; suggest, armed: what the controller may do by itself; stop: set the kill "
+            "switch; release: clear it; preview: what the correction would do to recent steps (default: show)",
             nargs="?",
             choices=("on", "off", "suggest", "armed", "stop", "release", "preview"),
         ),

@@ -64,7 +64,8 @@ def load(home: Path) -> tuple[Import, ...]:
     for i, entry in enumerate(entries):
         if any((entry.run, entry.format) == (other.run, other.format) for other in entries[:i]):
             raise ConfigurationError(
-                f"{located.place_of(section, [i])}: format {entry.format!r} is already imported into run {entry.run!r} by an "
+                f"{located.place_of(section, [i])}: format {entry.format!r} is already imported into run {entry.run!r} "
+                "by an "
                 "entry above; name another run"
             )
     return tuple(entry.model_copy(update={"path": home / entry.path.expanduser()}) for entry in entries)

@@ -63,7 +63,8 @@ def require_certificate(home: Home) -> None:
         raise MissingExtraError("relays and readers need the package 'cryptography'; pip install 'logprobe[relay]'")
     if not RelayFiles.of(home).certificate.exists():
         raise ConfigurationError(
-            f"{RelayFiles.of(home).certificate} is missing; make one: logprobe certificate --home {home.path} --host NAME"
+            f"{RelayFiles.of(home).certificate} is missing; make one: logprobe certificate --home {home.path} --host "
+            "NAME"
         )
 
 
@@ -137,7 +138,8 @@ class Stack:
         pages = {self.public_url, self.public_url.replace("//127.0.0.1:", "//localhost:")}
         if sign_in.redirect_uri not in {f"{page}/oauth2callback" for page in pages}:
             raise ConfigurationError(
-                f"{self._home.path / FILE}: redirect_uri has to be {self.public_url}/oauth2callback, with the dashboard's "
+                f"{self._home.path / FILE}: redirect_uri has to be {self.public_url}/oauth2callback, with the "
+                "dashboard's "
                 "URL as browsers use it (--public-url, --port)"
             )
 

@@ -58,7 +58,8 @@ def _overlays(comparison: Comparison, colours: dict[str, int]) -> Iterator[Marku
 def _ratios(comparison: Comparison, colours: dict[str, int]) -> Iterator[Markup]:
     yield element(
         "p",
-        "Block by block; the shaded band is explained by noise and margin. A metric whose ideal is 0 or 1 is compared by its distance from it.",
+        "Block by block; the shaded band is explained by noise and margin. A metric whose ideal is 0 or 1 is compared "
+        "by its distance from it.",
         class_="note",
     )
     for pairing, width in zip(comparison.pairings, comparison.widths, strict=True):

@@ -272,13 +272,17 @@ def _changes(incident: Incident) -> Iterator[Markup]:
     if since is None:
         yield element("p", "No onset, so there is nothing before it.")
         return
-    nothing = f"No setting, replica or tag changed and nothing restarted in the {BEFORE} steps before step {since:,}, as far as recorded."
+    nothing = (
+        f"No setting, replica or tag changed and nothing restarted in the {BEFORE} steps before step {since:,}, as far "
+        "as recorded."
+    )
     caption = f"Steps {max(since - BEFORE, 0):,} to {since:,}"
     yield listed_rows(changes(incident), ["UTC", "step", "what", "change"], caption, nothing)
     yield element("p", _updates([row for row in _before(incident, since) if row["kind"] == "weights"]))
     yield element(
         "p",
-        "Versions of engine and framework are among the settings; the version of the trainer's own code is not recorded.",
+        "Versions of engine and framework are among the settings; the version of the trainer's own code is not "
+        "recorded.",
     )
 
 
@@ -297,7 +301,10 @@ def _updates(updates: Rows) -> str:
         return "No weight updates were recorded in these steps."
     kept = sum(row["cache_cleared"] is False for row in updates)
     modes = ", ".join(sorted({str(row["pause_mode"]) for row in updates if row["pause_mode"]})) or "not recorded"
-    return f"{counted(len(updates), 'weight update')}, {kept:,} of which left the prefix cache as it was; pause mode: {modes}."
+    return (
+        f"{counted(len(updates), 'weight update')}, {kept:,} of which left the prefix cache as it was; pause mode: "
+        f"{modes}."
+    )
 
 
 def listed(rows: Rows, columns: Mapping[str, str], caption: str, most: int) -> Markup:

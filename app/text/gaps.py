@@ -47,9 +47,12 @@ _TRAINING_GAPS: Final = (
 _BY_FRAMEWORK: Final[Mapping[str, Mapping[str, str]]] = {
     "trl": {
         "trained": "call trl.watch(trainer) before trainer.train()",
-        "sampled": "install logprobe in the environment that runs vLLM and set LOGPROBE_HOME before TRL starts; with use_vllm=False there is no engine",
-        "without_rollout_logprobs": "train with use_vllm=True; for RLOO and online DPO set LOGPROBE_VLLM=inject as well (docs/trl.md)",
-        "without_current_logprobs": "nothing where each batch is trained on once (num_iterations=1): the old log-probs are the current ones",
+        "sampled": "install logprobe in the environment that runs vLLM and set LOGPROBE_HOME before TRL starts; with "
+        "use_vllm=False there is no engine",
+        "without_rollout_logprobs": "train with use_vllm=True; for RLOO and online DPO set LOGPROBE_VLLM=inject as "
+        "well (docs/trl.md)",
+        "without_current_logprobs": "nothing where each batch is trained on once (num_iterations=1): the old log-probs "
+        "are the current ones",
         "without_entropy": "use a loss that is not fused (use_liger_kernel=False)",
         "without_reward": "look for a `missing_key` in `logprobe status`",
         "without_trainer_version": "look for the adapter's problems in `logprobe status`",
@@ -58,7 +61,8 @@ _BY_FRAMEWORK: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "ms-swift": {
         "without_rollout_logprobs": "train with --use_vllm true and --log_rollout_offpolicy_metrics true",
-        "without_current_logprobs": "nothing where each batch is trained on once (--num_iterations 1): the old log-probs are the current ones",
+        "without_current_logprobs": "nothing where each batch is trained on once (--num_iterations 1): the old "
+        "log-probs are the current ones",
         "without_entropy": "add --log_entropy true",
     },
 }  # fmt: skip
@@ -87,7 +91,8 @@ def version_conflict(row: queries.VersionConflicts) -> str:
     """Versions on which engine and trainer disagree, in words."""
     steps = f"steps {row['first_step']} to {row['last_step']}"
     return (
-        f"engine and trainer state different weight versions of {row['differing']:,} of {row['compared']:,} tokens ({steps}); "
+        f"engine and trainer state different weight versions of {row['differing']:,} of {row['compared']:,} tokens "
+        f"({steps}); "
         "their version is unknown"
     )
 
@@ -110,7 +115,10 @@ def _ended_collector(row: queries.CliEnds) -> str:
     step = "" if row["last_step"] is None else f" after step {row['last_step']}"
     lately = "" if row["flush_seconds"] is None else f" in the last {row['flush_seconds']:g} s"
     absent = f"; {row['absent_steps']:,} later steps have no sequences of this rank" if row["absent_steps"] else ""
-    return f"{row['component']}{rank} ({row['writer']}) ended without closing{step}; what it recorded{lately} may be lost{absent}"
+    return (
+        f"{row['component']}{rank} ({row['writer']}) ended without closing{step}; what it recorded{lately} may be "
+        f"lost{absent}"
+    )
 
 
 def end_remedy(row: queries.CliEnds) -> str:
@@ -152,7 +160,8 @@ def gaps_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
 
 
 _NAMES: Final = (
-    "pass the engine's request ids as sample_ids, or name requests at the engine (logprobe_sample); give each start of an engine a "
+    "pass the engine's request ids as sample_ids, or name requests at the engine (logprobe_sample); give each start of "
+    "an engine a "
     "LOGPROBE_SAMPLE_PREFIX of its own"
 )
 
@@ -161,7 +170,10 @@ def joined_by_tokens(row: queries.CliGaps) -> str:
     """How many sequences were joined without names, by their tokens; empty where none was."""
     if not row["joined_by_tokens"]:
         return ""
-    return f"{_share(row['joined_by_tokens'], row['trained'])} joined by their tokens: sample ids of engine and trainer do not meet"
+    return (
+        f"{_share(row['joined_by_tokens'], row['trained'])} joined by their tokens: sample ids of engine and trainer "
+        "do not meet"
+    )
 
 
 def _rollout_gaps(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
@@ -199,7 +211,10 @@ def faults_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
     if broken:
         yield (
             f"{broken} of {row['tokens']:,} tokens under the mask; left out of the means",
-            "see nonfinite_tokens and impossible_tokens in `logprobe metrics` for the steps, the view tokens for the tokens",
+            (
+                "see nonfinite_tokens and impossible_tokens in `logprobe metrics` for the steps, the view tokens for the "
+                "tokens"
+            ),
         )
     if _blank(row):
         part = f"{row['blank_tokens']:,} of {row['measured_tokens']:,} measured tokens"
@@ -210,7 +225,10 @@ def faults_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
     if row["repeated"]:
         yield (
             f"{row['repeated']:,} sequences repeat a sample id of the same step and are counted again",
-            "record a batch on only one of the ranks that share it, and use a new run name after returning to a checkpoint",
+            (
+                "record a batch on only one of the ranks that share it, and use a new run name after returning to a "
+                "checkpoint"
+            ),
         )
 
 
@@ -225,7 +243,10 @@ def attempts(row: queries.CliAttempts) -> str | None:
     if not row["steps"]:
         return None
     steps = _these_steps(row["steps"], row["first_step"], row["last_step"])
-    return f"{steps} trained again by a later session; {row['older']:,} sequences of earlier ones are in their metrics, too"
+    return (
+        f"{steps} trained again by a later session; {row['older']:,} sequences of earlier ones are in their metrics, "
+        "too"
+    )
 
 
 def attempts_aside(row: queries.CliAttempts) -> str | None:

@@ -42,7 +42,10 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
         "upgrade the service, then retry",
     ),
     "deleted_run": (
-        "its collector recorded before a run of this name was deleted, and nobody had heard of it; the name was released since",
+        (
+            "its collector recorded before a run of this name was deleted, and nobody had heard of it; the name was "
+            "released since"
+        ),
         "drop it if it is of the deleted run; if it is of the new one (a wrong clock), retry one file, then the others",
     ),
     "too_large": (
@@ -94,7 +97,10 @@ def gone(sent: queries.CliSent, waiting: int, quarantined: int) -> tuple[str, st
     """
     if not sent["missing"] or waiting or quarantined:
         return None
-    text = f"{sent['missing']:,} of {sent['sent']:,} sequences that collectors wrote are neither stored nor in the spool: it was removed or lost"
+    text = (
+        f"{sent['missing']:,} of {sent['sent']:,} sequences that collectors wrote are neither stored nor in the spool: "
+        "it was removed or lost"
+    )
     return text, _SPOOL_REMEDY
 
 

@@ -94,7 +94,10 @@ def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages:
             f"normalize=True divides by a mean over the batch, and here it is in {parts} parts: ranks and micro-batches"
         )
     if config.denominator == "renormalize" and divisor is None:
-        return "denominator=renormalize divides by the tokens that are left, and this loss does not divide by tokens of its own; use keep"
+        return (
+            "denominator=renormalize divides by the tokens that are left, and this loss does not divide by tokens of "
+            "its own; use keep"
+        )
     return None
 
 

@@ -25,7 +25,10 @@ from logprobe.collectors.weights import mark
 _WATCH: Final = Watch("pipelinerl")
 _CHUNK: Final = 256  # tokens whose logits are looked at together
 _NO_LABEL: Final = -100
-_IN_PIECES: Final = "each rank has a piece of every sequence (finetune.seq_parallel), and sequences are not put together: set it to 1 to have them recorded"
+_IN_PIECES: Final = (
+    "each rank has a piece of every sequence (finetune.seq_parallel), and sequences are not put together: set it to 1 "
+    "to have them recorded"
+)
 
 
 @dataclass

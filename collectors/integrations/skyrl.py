@@ -130,7 +130,10 @@ class Watch:
                     logprobs=[row[at] for row, at in zip(rollout, keep, strict=True)],
                     weight_version=sampled_by,
                 )
-            words = "SkyRL skipped the policy's forward pass, because its loss uses the engine's log-probs: nothing can be compared"
+            words = (
+                "SkyRL skipped the policy's forward pass, because its loss uses the engine's log-probs: nothing can be "
+                "compared"
+            )
             recorder.report("no_logprobs", words, severity="warning", component="skyrl", step=step)
             return
         advantages, reference = batch["advantages"], batch.get("base_action_log_probs")

@@ -120,9 +120,15 @@ class Adapter:
 
     def _unreadable(self, data: Mapping[str, Any], place: Place) -> str | None:
         if place.pieces > 1:
-            return "context parallelism cuts sequences into pieces: nothing is recorded here; import the files of --save-debug-train-data"
+            return (
+                "context parallelism cuts sequences into pieces: nothing is recorded here; import the files of "
+                "--save-debug-train-data"
+            )
         if not data.get("log_probs"):
-            return "no log-probs before the update: start with --get-mismatch-metrics and --custom-tis-function-path (docs/slime.md)"
+            return (
+                "no log-probs before the update: start with --get-mismatch-metrics and --custom-tis-function-path "
+                "(docs/slime.md)"
+            )
         return None
 
     def _record_training(self, recorder: Recorder, step: int, args: Any, data: Mapping[str, Any]) -> None:

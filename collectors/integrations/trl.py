@@ -174,7 +174,10 @@ class _Watch:
         if engine is not None and callable(getattr(engine, "sync_weights", None)):
             wrapper.after(engine, "sync_weights", self._synchronized)
         if engine is None and getattr(trainer.args, "use_vllm", False):
-            words = "this TRL has no vllm_generation, which came with 0.29: weights that its engine loads are not marked, nor are its samples joined by name"
+            words = (
+                "this TRL has no vllm_generation, which came with 0.29: weights that its engine loads are not marked, "
+                "nor are its samples joined by name"
+            )
             self._recorder.report("self_test", words, severity="warning", component="trl")
         colocated = getattr(engine, "llm", None)  # none in server mode
         if callable(getattr(colocated, "generate", None)):

@@ -62,7 +62,10 @@ class AsyncWatch:
     def attach(self, *, correction: bool) -> None:
         """Wraps the trainer's methods, and the queue of its workers."""
         if correction:
-            words = "asynchronous GRPO clips the ratio to the engine's log-probs itself; it has no importance weights that a correction could set"
+            words = (
+                "asynchronous GRPO clips the ratio to the engine's log-probs itself; it has no importance weights that "
+                "a correction could set"
+            )
             self._recorder.report("correction_impossible", words, severity="warning", component="trl")
         trainer, wrapper = self._trainer, self._wrapper
         if callable(getattr(getattr(trainer, "rollout_queue", None), "get", None)):  # rank 0 alone has one

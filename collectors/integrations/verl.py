@@ -303,7 +303,10 @@ class _Watch:
         if _bypassed(trainer):
             if rows["rollout_logprobs"] is not None:
                 self._record_rollout(recorder, trainer, versions, rows)
-            words = "bypass mode: verl computes no log-probs of its own before the update, so nothing can be compared with the engine's"
+            words = (
+                "bypass mode: verl computes no log-probs of its own before the update, so nothing can be compared with "
+                "the engine's"
+            )
             recorder.report("no_logprobs", words, severity="warning", component="verl", step=step)
             return
         if trainer not in self._begun:

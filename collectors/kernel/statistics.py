@@ -161,7 +161,8 @@ COLUMN_SPECS: Final[tuple[Column, ...]] = (
         n_sentinel_policy="policy is ≤ −9984 (−9999 in bfloat16) or exactly +1.0: a placeholder",
         n_positive_behaviour="behaviour > 1e-6: a probability above 1",
         n_positive_policy="policy > 1e-6: a probability above 1",
-        n_zero_behaviour=f"behaviour is exactly 0 where policy < −1, or all of a sequence's {BLANK_TOKENS} tokens or more are 0 on both sides",
+        n_zero_behaviour=f"behaviour is exactly 0 where policy < −1, or all of a sequence's {BLANK_TOKENS} tokens or "
+        "more are 0 on both sides",
     ),
 )
 COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in COLUMN_SPECS)

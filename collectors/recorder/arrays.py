@@ -45,7 +45,8 @@ def as_piece(name: str, value: Any) -> Piece:
     """
     if hasattr(value, "full_tensor"):  # its memory is that of this rank's shard, which would pass for the whole
         raise InputError(
-            f"{name}: sharded over ranks (DTensor); pass its full_tensor(), or record on ranks that have whole sequences"
+            f"{name}: sharded over ranks (DTensor); pass its full_tensor(), or record on ranks that have whole "
+            "sequences"
         )
     array = value if isinstance(value, np.ndarray) else torch_bridge.view(value)
     if array is None:

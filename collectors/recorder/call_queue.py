@@ -65,7 +65,10 @@ class Left:
     def __str__(self) -> str:
         kinds = ", ".join(f"{count:,} of {kind}" for kind, count in self.by_kind.items())
         steps = "" if self.first_step is None else f" (steps {self.first_step} to {self.last_step})"
-        return f"{self.calls:,} calls ({kinds or 'none'}){steps}, {self.sequences:,} sequences, {self.tokens:,} tokens with padding"
+        return (
+            f"{self.calls:,} calls ({kinds or 'none'}){steps}, {self.sequences:,} sequences, {self.tokens:,} tokens "
+            "with padding"
+        )
 
 
 class AtWork:

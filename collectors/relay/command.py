@@ -30,7 +30,8 @@ def options(arguments: argparse.Namespace, environment: Mapping[str, str] = os.e
     token, ca = arguments.token or said.token, arguments.ca or said.ca
     if not token:
         raise ConfigurationError(
-            f"pass --token FILE, or write ,token=FILE in {SERVICE_VARIABLE}; `logprobe relay-token` on the service makes one"
+            f"pass --token FILE, or write ,token=FILE in {SERVICE_VARIABLE}; `logprobe relay-token` on the service "
+            "makes one"
         )
     target = Target(said.address, Path(token).expanduser(), Path(ca).expanduser() if ca else None)
     return Options(

@@ -34,7 +34,8 @@ class Target:
         host, _, port = self.address.removeprefix(protocol.SCHEME).rpartition(":")
         if not self.address.startswith(protocol.SCHEME) or not host or not port.isdigit():
             raise ConfigurationError(
-                f"{self.address!r} is not an address of a service: write {protocol.SCHEME}HOST:PORT; without TLS nothing is sent"
+                f"{self.address!r} is not an address of a service: write {protocol.SCHEME}HOST:PORT; without TLS "
+                "nothing is sent"
             )
 
 

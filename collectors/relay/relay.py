@@ -357,7 +357,10 @@ class RunNotes:
 
     def _queue_record(self, length: QueueLength, problem: str | None) -> Problem:
         age = length["oldest_seconds"] or 0.0
-        words = f"{length['segments']} segments ({length['bytes']:,} bytes) waited for the service, the oldest for {age:.1f} s"
+        words = (
+            f"{length['segments']} segments ({length['bytes']:,} bytes) waited for the service, the oldest for "
+            f"{age:.1f} s"
+        )
         late = age > _LATE
         return Problem(
             QUEUE, "warning" if late else "info", words + (f"; {problem}" if problem and late else ""), count=1

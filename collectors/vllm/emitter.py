@@ -244,7 +244,8 @@ class Emitter:
             if clock.jumped_at is not None and not max(clock.jumped_at, read - _FRESH_SECONDS) <= moment <= read:
                 self._health.report(
                     "mark_misplaced",
-                    f"the mark of version {mark.version} was made {read - moment:+.1f} s ago by a clock that was adjusted; it is not used",
+                    f"the mark of version {mark.version} was made {read - moment:+.1f} s ago by a clock that was "
+                    "adjusted; it is not used",
                 )
                 moment = -math.inf
         return OurMark(mark.version, mark.applied_at, mark.step, mark.replica, mark.adapter, moment)
@@ -348,7 +349,8 @@ class Emitter:
         if foreign:
             self._health.report(
                 "foreign_columns",
-                "column 0 of the log-probs was not the sampled token; this vLLM version is not supported, its log-probs are left out",
+                "column 0 of the log-probs was not the sampled token; this vLLM version is not supported, its "
+                "log-probs are left out",
                 severity="error",
                 sequences=len(foreign),
                 tokens=sum(len(sequence.tokens) for sequence in foreign),
@@ -421,7 +423,8 @@ class Emitter:
         calls = ", ".join(sorted(update.calls))
         self._health.report(
             "weights_unknown",
-            f"{calls} may have changed the weights, so their version is unknown: call logprobe.collectors.weights.mark(version) after it, "
+            f"{calls} may have changed the weights, so their version is unknown: call "
+            "logprobe.collectors.weights.mark(version) after it, "
             "or list it in LOGPROBE_VLLM=harmless=… if it leaves them unchanged",
         )
 

@@ -66,7 +66,8 @@ def judge(steps: Sequence[StepFacts]) -> Identity:
         since = _stretch(steps, "differs")[-1].step
         return Identity(
             "different",
-            f"{newest.n - newest.zero} of {newest.n} tokens differ in step {newest.step}; normal unless both sides were set up to be identical",
+            f"{newest.n - newest.zero} of {newest.n} tokens differ in step {newest.step}; normal unless both sides "
+            "were set up to be identical",
             since,
         )
     if newest.identical:
@@ -92,9 +93,15 @@ def _why(facts: StepFacts) -> str:
     if not facts.n:
         return f"step {facts.step} has no token with both log-probs"
     if facts.n == facts.blank:
-        return f"every log-prob of step {facts.step} is exactly 0 on both sides: they look like arrays that were never filled"
+        return (
+            f"every log-prob of step {facts.step} is exactly 0 on both sides: they look like arrays that were never "
+            "filled"
+        )
     if facts.n < facts.n_expected:
-        return f"{facts.n_expected - facts.n} of {facts.n_expected} tokens of step {facts.step} are broken or lack a log-prob"
+        return (
+            f"{facts.n_expected - facts.n} of {facts.n_expected} tokens of step {facts.step} are broken or lack a "
+            "log-prob"
+        )
     return (
         f"log-probs of step {facts.step} are bitwise identical, but those of {facts.sequences - facts.independent} of "
         f"{facts.sequences} sequences were not recorded at the engine: one array may have been passed twice"

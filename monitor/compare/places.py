@@ -69,7 +69,8 @@ class Places:
             return Place(name, elsewhere[1], self._reader(elsewhere[0]))
         if self._home is None:
             raise ConfigurationError(
-                f"run {name!r} not found: pass --home DIR, HOME:RUN, grpc+tls://HOST:PORT/RUN, a folder with {MANIFEST} in it, or a bundle NAME{_BUNDLE}"
+                f"run {name!r} not found: pass --home DIR, HOME:RUN, grpc+tls://HOST:PORT/RUN, a folder with "
+                f"{MANIFEST} in it, or a bundle NAME{_BUNDLE}"
             )
         return Place(name, name, self._reader(self._home))
 

@@ -202,7 +202,8 @@ def refuse_recorded(source: queries.Source, home: Home, run: str, now: datetime)
     sign = newest_sign(source, home, run, now)
     if sign is not None:
         raise ConfigurationError(
-            f"{run} is being recorded ({sign}); end the training first, or pass --force: what it records from then on is removed too"
+            f"{run} is being recorded ({sign}); end the training first, or pass --force: what it records from then on "
+            "is removed too"
         )
 
 

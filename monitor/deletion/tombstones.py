@@ -167,7 +167,8 @@ class Latecomers:
             )
         return SegmentError(
             "deleted_run",
-            f"collector {writer} recorded before run {run!r} was deleted at {tombstone.deleted_at}: whether this belongs to that run or to the "
+            f"collector {writer} recorded before run {run!r} was deleted at {tombstone.deleted_at}: whether this "
+            "belongs to that run or to the "
             "one that uses its name now is unknown",
         )
 

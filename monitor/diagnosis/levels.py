@@ -61,7 +61,8 @@ PRIORS: Final = (
     Prior(
         0.0,
         1e-3,
-        "derived: float32 rounding, too, sends tokens to other experts; at most the lower end reported for bf16 (slime)",
+        "derived: float32 rounding, too, sends tokens to other experts; at most the lower end reported for bf16 "
+        "(slime)",
         engine=("full",),
         trainer=("full",),
         experts=True,
@@ -69,7 +70,8 @@ PRIORS: Final = (
     Prior(
         0.0,
         2e-4,
-        "derived: three more bits than bf16 make 1/64 of its K3 (compare Precision-RL), with room for a head in another dtype",
+        "derived: three more bits than bf16 make 1/64 of its K3 (compare Precision-RL), with room for a head in "
+        "another dtype",
         engine=("half",),
         trainer=("half", "full"),
         experts=False,
@@ -77,7 +79,8 @@ PRIORS: Final = (
     Prior(
         0.0,
         1e-2,
-        "derived: a tenth of what bf16 experts are reported to have (slime), as the rerouting of tokens shrinks less than rounding",
+        "derived: a tenth of what bf16 experts are reported to have (slime), as the rerouting of tokens shrinks less "
+        "than rounding",
         engine=("half",),
         trainer=("half", "full"),
         experts=True,
@@ -86,7 +89,8 @@ PRIORS: Final = (
         Prior(
             1e-5,
             DENSE,
-            "bf16, dense: 1.2e-4 to 1.6e-3 (miles 1678, verl PR 7749), 4.7e-4 with an fp32 head (Fast-LLM PR 525), 2e-3 measured on a CPU",
+            "bf16, dense: 1.2e-4 to 1.6e-3 (miles 1678, verl PR 7749), 4.7e-4 with an fp32 head (Fast-LLM PR 525), "
+            "2e-3 measured on a CPU",
             engine=engine,
             trainer=trainer,
             experts=False,
@@ -97,7 +101,8 @@ PRIORS: Final = (
         Prior(
             1e-4,
             1e-1,
-            "bf16, mixture of experts: 1e-3 to 1e-1 (slime), 5e-4 with routing replay (prime-rl 2808), 5e-2 (tinker-feedback 22)",
+            "bf16, mixture of experts: 1e-3 to 1e-1 (slime), 5e-4 with routing replay (prime-rl 2808), 5e-2 "
+            "(tinker-feedback 22)",
             engine=engine,
             trainer=trainer,
             experts=True,

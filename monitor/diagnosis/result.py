@@ -261,7 +261,10 @@ class Remembered:
             few = "" if self.settles else f"; normal is known from {REMEMBERED_RUNS} on"
             return f"this setup had K3 {self.range} in {runs}{few}"
         names = ", ".join(difference.words for difference in self.differs)
-        return f"no known-good run of this setup; {runs} that had K3 {self.range} differ in {names}: a difference, not known to be the cause"
+        return (
+            f"no known-good run of this setup; {runs} that had K3 {self.range} differ in {names}: a difference, not "
+            "known to be the cause"
+        )
 
     @property
     def range(self) -> str:

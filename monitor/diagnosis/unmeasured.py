@@ -51,7 +51,8 @@ def _missing_sides(evidence: Evidence) -> Iterator[NotMeasured]:
         yield NotMeasured(
             "the mismatch",
             "no sequence has both log-probs",
-            "record rollout log-probs: let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN), or pass rollout_logprobs to "
+            "record rollout log-probs: let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN), or pass "
+            "rollout_logprobs to "
             "Recorder.training",
         )
     elif n < ENOUGH:
@@ -94,8 +95,10 @@ def _missing_versions(evidence: Evidence) -> Iterator[NotMeasured]:
     if evidence.gap.n and tokens_with_lag < evidence.slices.n:
         yield NotMeasured(
             "staleness",
-            f"the weight version is unknown for {1 - tokens_with_lag / evidence.slices.n:.0%} of the tokens or for the trainer",
-            "call logprobe.collectors.weights.mark(version) after each weight update, and pass weight_version to Recorder.training",
+            f"the weight version is unknown for {1 - tokens_with_lag / evidence.slices.n:.0%} of the tokens or for the "
+            "trainer",
+            "call logprobe.collectors.weights.mark(version) after each weight update, and pass weight_version to "
+            "Recorder.training",
         )
 
 

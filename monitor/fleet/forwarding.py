@@ -111,7 +111,10 @@ class Forwarder:
         runs = [moved.run for moved in gone]
         for run in sorted(in_tables(self._store, runs, lambda table: table != "relay_nodes")):
             if in_tables(self._store, [run], lambda table: table == "segments"):
-                return f"{run} has records here, as after a restore, and belongs to another service: delete them, or move it back"
+                return (
+                    f"{run} has records here, as after a restore, and belongs to another service: delete them, or move "
+                    "it back"
+                )
             with self._store.transaction() as cursor:
                 delete_rows(self._store, cursor, run)
                 self._store.refresh_steps_view(cursor)

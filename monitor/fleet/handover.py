@@ -116,7 +116,8 @@ def _has_left(store: Store, run: str, move: str, folder: Path) -> bool:
         stored = package.digest(cursor, "segments", run)
     if stored[0] and stored != manifest["tables"].get("segments"):
         raise StoreError(
-            f"{folder} and the store have other records of {run!r}, as after a restore: move one of them away; which, only you know"
+            f"{folder} and the store have other records of {run!r}, as after a restore: move one of them away; which, "
+            "only you know"
         )
     return False
 
@@ -170,12 +171,14 @@ def _bring(store: Store, run: str, move: str, source: Path, action: str, *, auth
     tombstone = Tombstones(home).find(run)
     if tombstone is not None and tombstone.released_at is None and action == _ARRIVED:
         raise ConfigurationError(
-            f"run {run!r} was deleted in {home.path} at {tombstone.deleted_at}; to use the name again: logprobe delete --release"
+            f"run {run!r} was deleted in {home.path} at {tombstone.deleted_at}; to use the name again: logprobe delete "
+            "--release"
         )
     stated = package.read_manifest(source)
     if (stated["run"], stated["move"], stated["schema"]) != (run, move, migrations()[-1].version):
         raise StoreError(
-            f"{source} is of run {stated['run']!r}, move {stated['move']}, schema {stated['schema']}; both services need the same logprobe"
+            f"{source} is of run {stated['run']!r}, move {stated['move']}, schema {stated['schema']}; both services "
+            "need the same logprobe"
         )
     manifest = package.stage(home, source, staged)
     raw = package.raw_of(manifest)

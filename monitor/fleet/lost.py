@@ -69,7 +69,8 @@ def take_over(fleet: Fleet, lost: str, standings: Mapping[str, Standing], author
     usable = [name for name, standing in others.items() if standing.problem is None]
     if unread or not usable:
         raise ConfigurationError(
-            f"which runs {lost!r} had is unknown while another service cannot be read, and none goes on ({'; '.join(unread) or 'none runs'})"
+            f"which runs {lost!r} had is unknown while another service cannot be read, and none goes on "
+            f"({'; '.join(unread) or 'none runs'})"
         )
     held = {run for standing in others.values() for run in (*(standing.runs or ()), *standing.moved)}
     copied = set(_ask(fleet.home(usable[0]), COPIED, {})["runs"]) - held
@@ -128,7 +129,8 @@ def _copies(store: Store) -> SegmentCopies:
     copies = SegmentCopies.of(store.objects.settings, store.objects)
     if copies is None:
         raise ConfigurationError(
-            f"{store.home.path} knows of no copies: set `segments` of `storage` in its logprobe.yaml to where the lost service had them"
+            f"{store.home.path} knows of no copies: set `segments` of `storage` in its logprobe.yaml to where the lost "
+            "service had them"
         )
     return copies
 

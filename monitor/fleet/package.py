@@ -65,7 +65,10 @@ FROM duckdb_columns()
 WHERE table_name = $table AND database_name = current_database() ORDER BY column_index
 """
 _RAW: Final = "SELECT path, location, bytes FROM raw_files WHERE run = $run ORDER BY path"
-_DIGEST: Final = "SELECT count(*), coalesce(sum(hash(t)::HUGEINT), 0)::VARCHAR, coalesce(bit_xor(hash(t)), 0)::VARCHAR FROM ({rows}) AS t"
+_DIGEST: Final = (
+    "SELECT count(*), coalesce(sum(hash(t)::HUGEINT), 0)::VARCHAR, coalesce(bit_xor(hash(t)), 0)::VARCHAR FROM "
+    "({rows}) AS t"
+)
 _REVISION: Final = "SELECT coalesce(max(last_value), 0) FROM duckdb_sequences() WHERE sequence_name = 'revision'"
 
 

@@ -165,13 +165,15 @@ class Fleet:
         if not holders and unread:
             reasons = "; ".join(f"{name}: {problem}" for name, problem in unread.items())
             raise ConfigurationError(
-                f"which service has run {run!r} is unknown: no table names it, and not every service can be read ({reasons}); "
+                f"which service has run {run!r} is unknown: no table names it, and not every service can be read "
+                f"({reasons}); "
                 f"bring it back, or take it out of {self.folder / FILE} if its home is lost for good"
             )
         handed = [name for name, standing in standings.items() if run in standing.moved]
         if not holders and handed:
             raise ConfigurationError(
-                f"run {run!r} was handed over by {' and '.join(handed)}, and no service has records of it: it was deleted since, "
+                f"run {run!r} was handed over by {' and '.join(handed)}, and no service has records of it: it was "
+                "deleted since, "
                 f"or {self.folder / TABLE}, which would say where it is on its way to, was lost"
             )
         return holders[0] if holders else None
@@ -237,7 +239,8 @@ class Fleet:
             row = rows.setdefault(run, Row(holder, utc_now()))
             if row.to not in {None, to}:
                 raise ConfigurationError(
-                    f"run {run!r} is being moved from {row.service} to {row.to}; repeat that move, or: logprobe fleet undo {run}"
+                    f"run {run!r} is being moved from {row.service} to {row.to}; repeat that move, or: logprobe fleet "
+                    f"undo {run}"
                 )
             if row.to is None and row.service != to:
                 rows[run] = replace(row, to=to, move=secrets.token_hex(8))

@@ -92,7 +92,8 @@ class SqlService:
         if not layers and not self._warned:
             self._warned = True
             LOGGER.warning(
-                "this kernel offers neither Landlock nor seccomp: only DuckDB itself prevents free SQL from accessing files"
+                "this kernel offers neither Landlock nor seccomp: only DuckDB itself prevents free SQL from accessing "
+                "files"
             )
 
     @contextmanager
@@ -208,7 +209,8 @@ class FairQueue:
                 raise QueryError("the query was stopped")
             if deadline is not None and time.monotonic() > deadline and not place.mine and not place.lost:
                 raise QueryError(
-                    f"no free slot within {seconds:g} s: {self._limits.at_once} queries run at once, and others were first; try again"
+                    f"no free slot within {seconds:g} s: {self._limits.at_once} queries run at once, and others were "
+                    "first; try again"
                 )
 
     def _admit(self) -> None:

@@ -135,7 +135,8 @@ def _check_segment_place(home: Home, target: Path) -> None:
         run, depth = "", 0
     if depth != _DEPTH or run_dir(home.path, run) != target.parent.parent:
         raise ConfigurationError(
-            f"{home.relative(target)} is not a valid segment path, so a retry cannot help; drop the file, or move it by hand"
+            f"{home.relative(target)} is not a valid segment path, so a retry cannot help; drop the file, or move it "
+            "by hand"
         )
 
 

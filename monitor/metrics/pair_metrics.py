@@ -166,7 +166,8 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         key="calibration_z",
         label="Calibration z",
         words=(
-            "Deviation of mean(ρ) from 1 in standard errors, clustered by sequence. Far beyond ±3, the reported log-probs "
+            "Deviation of mean(ρ) from 1 in standard errors, clustered by sequence. Far beyond ±3, the reported "
+            "log-probs "
             "belong to a different distribution from the one sampled from, however small the mismatch."
         ),
         formula="(mean(ρ) − 1) / SE",
@@ -456,7 +457,8 @@ PAIR_METRICS: Final[tuple[PairMetric, ...]] = (
         key="impossible_tokens",
         label="Impossible tokens",
         words=(
-            "Tokens under the mask whose log-probability cannot be one: above 0, a placeholder (−9999, +1), or exactly 0 "
+            "Tokens under the mask whose log-probability cannot be one: above 0, a placeholder (−9999, +1), or exactly "
+            "0 "
             "where the other side is below −1; left out of every mean."
         ),
         formula="count",

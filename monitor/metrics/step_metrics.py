@@ -186,7 +186,8 @@ _LIVE_PROBE: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="probe.k3",
         label="Live probe, K3",
-        words="The running engine scored some of its sequences again, past its caches, with the same weights: the difference from what it reported when "
+        words="The running engine scored some of its sequences again, past its caches, with the same weights: the "
+        "difference from what it reported when "
         "it sampled them. Near 0 unless the engine's state went bad; weight lag is not in it.",
         formula="mean(e^d − d − 1), d = r scored again − r",
         worse="higher",
@@ -196,7 +197,8 @@ _LIVE_PROBE: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="probe.abs_diff_mean",
         label="Live probe, mean |d|",
-        words="Mean absolute difference between what the engine reported and what it says of the same tokens when it scores them again.",
+        words="Mean absolute difference between what the engine reported and what it says of the same tokens when it "
+        "scores them again.",
         formula="mean(|r scored again − r|)",
         unit="nats",
         worse="higher",
@@ -220,7 +222,8 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="entropy_sampled",
         label="Entropy (sampled)",
-        words="Entropy of the rollout policy, estimated from its own log-probs: for trainers that do not report entropy.",
+        words="Entropy of the rollout policy, estimated from its own log-probs: for trainers that do not report "
+        "entropy.",
         formula="mean(−r)",
         unit="nats",
         worse="lower",
@@ -307,7 +310,8 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="routing_agreement",
         label="Routing agreement",
-        words="Mixture of experts: how often engine and trainer routed a token to the same set of experts, in any order.",
+        words="Mixture of experts: how often engine and trainer routed a token to the same set of experts, in any "
+        "order.",
         formula="pairs (token, layer) with the same set / pairs with a route on both sides",
         unit="fraction",
         worse="lower",
@@ -320,7 +324,8 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="routing_coverage",
         label="Routing coverage",
-        words="How many of the step's routes could be compared: among sequences with routes on both sides, the pairs that have both.",
+        words="How many of the step's routes could be compared: among sequences with routes on both sides, the pairs "
+        "that have both.",
         formula="pairs (token, layer) with a route on both sides / pairs under the mask",
         unit="fraction",
         worse="lower",
@@ -332,7 +337,8 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="routing_mismatch_frac",
         label="Routing mismatch",
-        words="Sequences whose two sides report different numbers of layers: their routes cannot be compared and are left out of the agreement.",
+        words="Sequences whose two sides report different numbers of layers: their routes cannot be compared and are "
+        "left out of the agreement.",
         formula="fraction of the sequences with routes on both sides",
         unit="fraction",
         worse="higher",
@@ -367,7 +373,8 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="version_conflict_frac",
         label="Version conflicts",
-        words="Tokens whose weight version the engine's record and the trainer's statement disagree about. Their version counts as unknown.",
+        words="Tokens whose weight version the engine's record and the trainer's statement disagree about. Their "
+        "version counts as unknown.",
         formula="tokens with different versions / tokens whose version both sides say",
         unit="fraction",
         worse="higher",

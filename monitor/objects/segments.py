@@ -86,8 +86,10 @@ class SegmentCopies:
         names = self.names(run).get(run, [])
         if PARTIAL in names:
             raise ConfigurationError(
-                f"run {run!r} cannot be had from {self.folder(run)}: it has records that were never copied there (of a collector without a "
-                f"relay, an import, or from before `segments` was set; {PARTIAL} names a writer); restore a backup of its home"
+                f"run {run!r} cannot be had from {self.folder(run)}: it has records that were never copied there (of a "
+                "collector without a "
+                f"relay, an import, or from before `segments` was set; {PARTIAL} names a writer); restore a backup of "
+                "its home"
             )
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             segments = list(pool.map(lambda name: self._fetched(run, name, home), sorted(names)))

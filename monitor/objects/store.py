@@ -43,11 +43,18 @@ _CHECKSUMS: Final = "AWS_REQUEST_CHECKSUM_CALCULATION"
 _CAUSES: Final = (
     (r"NO_?SUCH_?BUCKET|CONTAINER_?NOT_?FOUND", "has no such bucket"),
     (
-        r"ACCESS_?DENIED|INVALID_?ACCESS|SIGNATURE|EXPIRED|HTTP status 40[013]\b|credentials|AUTHORIZATION_?FAILURE|AUTHENTICATION_?FAILED|OAuth2 access token|Unauthenticated|Permission ?denied",
+        (
+            r"ACCESS_?DENIED|INVALID_?ACCESS|SIGNATURE|EXPIRED|HTTP status "
+            r"40[013]\b|credentials|AUTHORIZATION_?FAILURE|AUTHENTICATION_?FAILED|OAuth2 access "
+            r"token|Unauthenticated|Permission ?denied"
+        ),
         "refuses the credentials of this environment",
     ),
     (
-        r"NETWORK_CONNECTION|curlCode|CURLE code|network socket|from the peer|operation on closed file|Connection|timed? ?out|UNAVAILABLE|Could not connect|SLOW_DOWN",
+        (
+            r"NETWORK_CONNECTION|curlCode|CURLE code|network socket|from the peer|operation on closed "
+            r"file|Connection|timed? ?out|UNAVAILABLE|Could not connect|SLOW_DOWN"
+        ),
         "does not answer",
     ),
 )

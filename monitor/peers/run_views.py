@@ -45,7 +45,8 @@ def run_views(
         yield of_step
     if steps and not seen:
         raise QueryError(
-            f"run {run!r}: raw tokens with log-probs of both sides are kept for none of these steps, and a view of {peer} "
+            f"run {run!r}: raw tokens with log-probs of both sides are kept for none of these steps, and a view of "
+            f"{peer} "
             "needs them; `logprobe up --keep-gib` sets how many are kept"
         )
 

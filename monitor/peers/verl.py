@@ -55,7 +55,8 @@ class Options(CommonOptions):
     )
     rollout_rs: str | None = specification(
         None,
-        "rejection: token_k1 … k3, seq_sum_k1 … k3, seq_mean_k1 … k3, seq_max_k2, seq_max_k3, binary_kl, comma-separated",
+        "rejection: token_k1 … k3, seq_sum_k1 … k3, seq_mean_k1 … k3, seq_max_k2, seq_max_k3, binary_kl, "
+        "comma-separated",
     )
     rollout_rs_threshold: str | float | None = specification(
         None, 'bound of each criterion; for k1 `"lower_upper"` as ratios'

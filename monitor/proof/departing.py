@@ -39,7 +39,10 @@ FOREIGN: Final = (
     "r and t agree with each other and with no scorer: "
     "this sample's temperature, settings or checkpoint are not the run's"
 )
-UNLIKE: Final = "r agrees with t and with the reference, and a fresh engine with neither: the engine that sampled did not have these settings"
+UNLIKE: Final = (
+    "r agrees with t and with the reference, and a fresh engine with neither: the engine that sampled did not have "
+    "these settings"
+)
 _AGREES: Final = 0.05  # of the mean |d| that a sequence, or the beginning of one, has where it is not concerned
 _MOSTLY: Final = 0.8
 _RANKED: Final = 0.6  # rank correlation that is worth a word
@@ -156,7 +159,8 @@ def _doubt(state: Pattern | None, unsure: str | None) -> str | None:
         return None
     if state.sign:
         return (
-            "all log-ratios have one sign, as where top-p, top-k, min-p or a grammar was in use that the sample does not name; "
+            "all log-ratios have one sign, as where top-p, top-k, min-p or a grammar was in use that the sample does "
+            "not name; "
             "no state of an engine does that"
         )
     if state.temperature is not None:

@@ -105,8 +105,10 @@ def _without_ids(row: Mapping[str, Any], place: str) -> str:
         else "no token ids"
     )
     return (
-        f"{place}: {there}. Needed are prompt and response ({' or '.join(_NAMES['prompt_ids'])}; {' or '.join(_NAMES['response_ids'])}), or all "
-        f"tokens with a mask ({' or '.join(_NAMES['token_ids'])}; {' or '.join(_NAMES['mask'])}): with these, a fresh engine and the reference "
+        f"{place}: {there}. Needed are prompt and response ({' or '.join(_NAMES['prompt_ids'])}; "
+        f"{' or '.join(_NAMES['response_ids'])}), or all "
+        f"tokens with a mask ({' or '.join(_NAMES['token_ids'])}; {' or '.join(_NAMES['mask'])}): with these, a fresh "
+        "engine and the reference "
         "are compared; with rollout_logprobs also the engine as it ran, with trainer_logprobs the trainer"
     )
 

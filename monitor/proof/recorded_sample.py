@@ -112,8 +112,10 @@ def _imported(source: Source, run: str, versions: Collection[str], most: int, st
     rows = queries.proof_imported(source, run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
         raise ConfigurationError(
-            f"run {run!r} has no sequence {'' if step is None else f'of step {step} '}that can be scored again: prompts are recorded only where the engine's environment has "
-            "LOGPROBE_VLLM=prompts=0.01 (a share), or imported where the file has all tokens with a mask, and raw tokens must still be "
+            f"run {run!r} has no sequence {'' if step is None else f'of step {step} '}that can be scored again: "
+            "prompts are recorded only where the engine's environment has "
+            "LOGPROBE_VLLM=prompts=0.01 (a share), or imported where the file has all tokens with a mask, and raw "
+            "tokens must still be "
             "kept; or pass --sample FILE"
         )
     sequences = [_of_trainer_alone(row, f"run {run!r}, sample {row['sample_id']!r}") for row in rows]

@@ -327,7 +327,9 @@ def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:
     words = {
         "rollout": "recorded r: no rollout_logprobs in the sample; with them, the engine's state is measured",
         "trainer": "recorded t: no trainer_logprobs in the sample; with them, the trainer is measured",
-        "temperature": f"temperature: not in the sample, taken as 1; if it was another, engine and trainer both seem to depart; {say}",
-        "sampling": f"sampling params: not in the sample, taken as none; if top-p or others were used, a fresh engine seems to depart; {say}",
+        "temperature": "temperature: not in the sample, taken as 1; if it was another, engine and trainer both seem "
+        f"to depart; {say}",
+        "sampling": "sampling params: not in the sample, taken as none; if top-p or others were used, a fresh engine "
+        f"seems to depart; {say}",
     }
     return [text for name, text in words.items() if name in (*absent, *assumed)]

@@ -448,7 +448,8 @@ class Scorers:
             checkpoint = self._setup.checkpoint(version(sequence))
             if checkpoint is None:
                 self.problems.append(
-                    f"{who}: no checkpoint of weight version {version(sequence)!r}; pass --model {version(sequence)}=PATH"
+                    f"{who}: no checkpoint of weight version {version(sequence)!r}; pass --model "
+                    f"{version(sequence)}=PATH"
                 )
             else:
                 indices.setdefault(checkpoint, []).append(index)

@@ -161,5 +161,6 @@ def _proven(folder: Path) -> tuple[str, int]:
     except duckdb.Error as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise StoreError(
-            f"the copy of the store cannot be read ({error}); make room there for it and its log, or run: logprobe check"
+            f"the copy of the store cannot be read ({error}); make room there for it and its log, or run: logprobe "
+            "check"
         ) from error

@@ -29,7 +29,8 @@ _UNVERIFIABLE: Final = (
     "an earlier logprobe wrote it, without a checksum in its name: whether it is what was written is unknown"
 )
 _LATER: Final = (
-    "a store that is rebuilt without its objects cannot prove later that they are its own: repeat the command when the object store "
+    "a store that is rebuilt without its objects cannot prove later that they are its own: repeat the command when the "
+    "object store "
     "answers, or take `raw` out of `storage` in logprobe.yaml to do without them for good"
 )
 

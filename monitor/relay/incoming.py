@@ -127,7 +127,8 @@ class Intake:
         free = shutil.disk_usage(self._home.path).free - announced - size
         if free < FREE_BYTES:
             raise BusyError(
-                f"the service's disk has {(free + size) >> 20} MiB left beside uploads under way, of which {FREE_BYTES >> 20} MiB are kept free"
+                f"the service's disk has {(free + size) >> 20} MiB left beside uploads under way, of which "
+                f"{FREE_BYTES >> 20} MiB are kept free"
             )
         if self.spool_bytes + announced > self._spool_most:
             raise BusyError(f"{self.spool_bytes >> 20} MiB wait to be ingested; the service is behind")

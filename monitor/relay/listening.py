@@ -132,7 +132,8 @@ class Listener(ABC):
             return self._server(tls, port)
         except (OSError, pa.ArrowException) as error:
             raise ConfigurationError(
-                f"{self.subject}s cannot connect to {self._settings.host}:{port} ({' '.join(str(error).split())}); choose another "
+                f"{self.subject}s cannot connect to {self._settings.host}:{port} ({' '.join(str(error).split())}); "
+                "choose another "
                 f"--{self.subject}-port or --{self.subject}-address"
             ) from error
 
@@ -163,7 +164,8 @@ class Listener(ABC):
         place = self._files
         if not place.certificate.exists():
             raise ConfigurationError(
-                f"{place.certificate} is missing; make one: logprobe certificate --home {self._settings.home.path} --host NAME"
+                f"{place.certificate} is missing; make one: logprobe certificate --home {self._settings.home.path} "
+                "--host NAME"
             )
         tls = Tls(place.certificate.read_bytes(), files.read_secret(place.key))
         until = certificate.expiry(tls.certificate)
@@ -236,7 +238,8 @@ class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             # gRPC tells a middleware no address.
             self._observations.refused("nobody known", "call", "", "a token that is missing or wrong")
             raise flight.FlightUnauthenticatedError(
-                f"the token is missing or wrong; it is the {TOKEN_VARIABLE} of the service, or one of `logprobe reader-token`"
+                f"the token is missing or wrong; it is the {TOKEN_VARIABLE} of the service, or one of `logprobe "
+                "reader-token`"
             )
         if info.method not in _METHODS:
             self._observations.refused("a reader", "call", "", f"{info.method.name}: only reads are answered")

@@ -129,7 +129,8 @@ def save(path: Path, writers: Writers) -> None:
     content = json.dumps({"writers": entries}, indent=2).encode()
     if len(content) > files.MOST_BYTES:
         raise ConfigurationError(
-            f"{path} has {len(writers.by_name):,} names, and no room for one more; give several one token, or --revoke some"
+            f"{path} has {len(writers.by_name):,} names, and no room for one more; give several one token, or --revoke "
+            "some"
         )
     files.write(path, content, secret=True)
 

@@ -40,12 +40,14 @@ _SECONDS_OF_WORK: Final = 2 * GIB
 # What must be the same in the copy, row by row, of the database that the parameter names.
 _CATALOG: Final = {
     "tables": "SELECT table_name FROM duckdb_tables() WHERE database_name = ?",
-    "columns": "SELECT table_name, column_name, data_type, column_default, is_nullable FROM duckdb_columns() WHERE database_name = ?",
+    "columns": "SELECT table_name, column_name, data_type, column_default, is_nullable FROM duckdb_columns() WHERE "
+    "database_name = ?",
     "constraints": "SELECT table_name, constraint_text FROM duckdb_constraints() WHERE database_name = ?",
     "indexes": "SELECT table_name, index_name, sql FROM duckdb_indexes() WHERE database_name = ?",
     "views": "SELECT view_name, comment FROM duckdb_views() WHERE database_name = ? AND NOT internal",
     "macros": "SELECT function_name, macro_definition FROM duckdb_functions() WHERE database_name = ? AND NOT internal",
-    "sequences": "SELECT sequence_name, coalesce(last_value + increment_by, start_value) FROM duckdb_sequences() WHERE database_name = ?",
+    "sequences": "SELECT sequence_name, coalesce(last_value + increment_by, start_value) FROM duckdb_sequences() WHERE "
+    "database_name = ?",
 }
 _CONTENT: Final = 'SELECT count(*), sum(hash(t)::HUGEINT), bit_xor(hash(t)) FROM {place}."{table}" AS t'
 
@@ -151,7 +153,8 @@ def _check_room(path: Path, used: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if free < used + _ROOM:
         raise StoreError(
-            f"{path} has {used / GIB:.2f} GiB in use, and a copy without its free space needs that beside it and {_ROOM / GIB:.2f} GiB "
+            f"{path} has {used / GIB:.2f} GiB in use, and a copy without its free space needs that beside it and "
+            f"{_ROOM / GIB:.2f} GiB "
             f"more; the disk has {free / GIB:.2f} GiB free: make room, or move the file to a larger disk"
         )
 

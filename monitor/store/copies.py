@@ -29,7 +29,8 @@ def copy_of(home: Home, folder: Path) -> Home:
     size = home.database.stat().st_size
     if size > _MOST_COPIED or not all(is_empty_file(empty_file(home, kind), kind) for kind in RAW_KINDS):
         raise StoreError(
-            f"{home.database} was written by an older logprobe, and reading does not upgrade it; start its service once, which "
+            f"{home.database} was written by an older logprobe, and reading does not upgrade it; start its service "
+            "once, which "
             f"does: logprobe up --home {home.path}"
         )
     copy = Home(folder)
@@ -57,7 +58,8 @@ def keep_before_upgrade(connection: duckdb.DuckDBPyConnection, home: Home) -> No
         copy_durably(home.database, kept)
     except OSError as error:
         raise StoreError(
-            f"{home.database}: the upgrade needs room for a copy of the old file ({error.strerror}); make room and start again"
+            f"{home.database}: the upgrade needs room for a copy of the old file ({error.strerror}); make room and "
+            "start again"
         ) from error
     LOGGER.warning("upgrading %s; the old file is kept as %s (docs/operating.md, Upgrades)", home.database, kept)
 

@@ -152,7 +152,8 @@ class Folder:
         report.growth = self._growth(report.bytes)
         if report.over and nothing_left:
             report.problem = (
-                f"the store holds {report.bytes / GIB:.2f} GiB, its budget is {(self._budget.max_bytes or 0) / GIB:.2f}, and every step that "
+                f"the store holds {report.bytes / GIB:.2f} GiB, its budget is "
+                f"{(self._budget.max_bytes or 0) / GIB:.2f}, and every step that "
                 "can be folded already is; give `logprobe up` a larger --keep-store-gib"
             )
         report.seconds = time.perf_counter() - started

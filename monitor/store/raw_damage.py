@@ -139,7 +139,8 @@ class DamagedFiles:
             return
         for path, fault in list(faults.items())[:_MOST_NAMED]:
             yield (
-                f"{self._home.path / path} cannot be read ({fault}), and what needs its tokens is refused, or wrong: restore that "
+                f"{self._home.path / path} cannot be read ({fault}), and what needs its tokens is refused, or wrong: "
+                "restore that "
                 "file, or move it away"
             )
         if len(faults) > _MOST_NAMED:

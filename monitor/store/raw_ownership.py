@@ -73,7 +73,8 @@ class RawOwnership:
         problems = [self.problem] if self.problem else []
         if self.unknown:
             problems.append(
-                f"{self._home.raw} has {len(self.unknown):,} complete raw files that the store does not list, as after a restore of "
+                f"{self._home.raw} has {len(self.unknown):,} complete raw files that the store does not list, as after "
+                "a restore of "
                 f"an older store: stop the service and run: logprobe rebuild --home {self._home.path}"
             )
         unlisted = self.unlisted if named else [f"A folder below {self._home.raw}"] * bool(self.unlisted)
@@ -142,14 +143,16 @@ class RawOwnership:
         self._place = self._place or _place(self._home)
         if _place(self._home) != self._place:
             return (
-                f"{self._home.path} was renamed or removed while the service uses it: stop the service, then put the folder back or "
+                f"{self._home.path} was renamed or removed while the service uses it: stop the service, then put the "
+                "folder back or "
                 "start it where the folder is now"
             )
         mark = self._said()
         files = self._files()
         if files and all(is_gone(self._home.path / path) for path in files):
             return (
-                f"{self._home.raw} has none of the {len(files):,} raw files that the store lists: mount it, or put it back; if "
+                f"{self._home.raw} has none of the {len(files):,} raw files that the store lists: mount it, or put it "
+                "back; if "
                 f"they are gone for good, run: logprobe rebuild --home {self._home.path}"
             )
         if mark is None and not files and has_files(self._home):
@@ -162,13 +165,15 @@ class RawOwnership:
 
     def _foreign(self, whose: str) -> str:
         return (
-            f"{self._home.raw} has raw files that {whose}: put the right store back (logprobe restore) or mount the right "
+            f"{self._home.raw} has raw files that {whose}: put the right store back (logprobe restore) or mount the "
+            "right "
             f"folder; if the store is lost, run: logprobe rebuild --home {self._home.path}"
         )
 
     def _copied(self, other: str) -> str:
         return (
-            f"{self._home.raw} belongs to the home {other}, of which {self._home.path} is a copy: give the copy a raw/ of its own "
+            f"{self._home.raw} belongs to the home {other}, of which {self._home.path} is a copy: give the copy a raw/ "
+            "of its own "
             "(replace the link by a copy of the folder)"
         )
 
@@ -214,7 +219,10 @@ class RawOwnership:
 
 def unlistable(path: str) -> str:
     """What to say of a folder below ``raw/`` that cannot be listed."""
-    return f"{path} cannot be listed: which raw files are in it is unknown, and none of them is removed; check its disk and its mode"
+    return (
+        f"{path} cannot be listed: which raw files are in it is unknown, and none of them is removed; check its disk "
+        "and its mode"
+    )
 
 
 def _place(home: Home) -> tuple[int, int] | None:
@@ -305,14 +313,17 @@ class ObjectOwnership:
 
     def _foreign(self, prefix: str, contents: str) -> str:
         return (
-            f"{prefix} has {contents}: give this home a prefix of its own (`raw` of `storage` in logprobe.yaml); if the store that wrote "
+            f"{prefix} has {contents}: give this home a prefix of its own (`raw` of `storage` in logprobe.yaml); if "
+            "the store that wrote "
             f"there is lost, run: logprobe rebuild --home {self._home.path}"
         )
 
     def _copied(self, prefix: str, mark: _Mark) -> str:
         return (
-            f"{prefix} belongs to the home {mark.home} on {mark.host}, of which {self._home.path} is a copy: give the copy a prefix "
-            f"of its own (`raw` of `storage` in logprobe.yaml); if the home was moved here, remove {prefix}/{OBJECTS_MARK}"
+            f"{prefix} belongs to the home {mark.home} on {mark.host}, of which {self._home.path} is a copy: give the "
+            "copy a prefix "
+            "of its own (`raw` of `storage` in logprobe.yaml); if the home was moved here, remove "
+            f"{prefix}/{OBJECTS_MARK}"
         )
 
     def _own(self) -> _Mark:

@@ -562,7 +562,8 @@ class Store:
             message = one_line(error)
             if any(phrase in message for phrase in _DAMAGE):
                 raise StoreDamagedError(
-                    f"{path} or its log is damaged ({message}); records since its last checkpoint are still in the spool: run: "
+                    f"{path} or its log is damaged ({message}); records since its last checkpoint are still in the "
+                    "spool: run: "
                     f"logprobe rebuild --home {self.home.path}"
                 ) from error
             raise StoreError(f"cannot open {path}: {message}") from error

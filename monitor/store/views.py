@@ -142,7 +142,8 @@ def _local_rows(home: Home, kind: str) -> str:
 def _stated_columns(kind: str) -> str:
     """The columns of raw files, for ``read_parquet`` to open none of them before a statement needs it."""
     columns = (
-        f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(_sql_type(field.type))}, 'default_value': NULL}}"
+        f"{literal(field.name)}: {{'name': {literal(field.name)}, 'type': {literal(_sql_type(field.type))}, "
+        f"'default_value': NULL}}"
         for field in RAW_SCHEMAS[kind]
     )
     return f"MAP {{{', '.join(columns)}}}"

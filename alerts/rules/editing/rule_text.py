@@ -20,7 +20,10 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import located
 
 _KEY: Final = "rules"
-_HEADER: Final = "# Written by the rule editor of the dashboard, over the other files; `logprobe alerts check` lists what is in force.\n"
+_HEADER: Final = (
+    "# Written by the rule editor of the dashboard, over the other files; `logprobe alerts check` lists what is in "
+    "force.\n"
+)
 _INDENT: Final = 2
 
 

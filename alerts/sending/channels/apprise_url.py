@@ -33,7 +33,8 @@ class AppriseUrl:
         self._target = apprise.Apprise(asset=asset)
         if not self._target.add(url.reveal()):
             raise ConfigurationError(
-                f"channel {name}: apprise does not know this kind of address; see https://github.com/caronc/apprise/wiki"
+                f"channel {name}: apprise does not know this kind of address; see "
+                "https://github.com/caronc/apprise/wiki"
             )
 
     def send(self, outgoing: Outgoing) -> Receipt:

@@ -61,6 +61,7 @@ def checked_address(secret: Secret, label: str, *, allow_link_local: bool = Fals
         raise ConfigurationError(f"{label} is not an https:// or http:// URL")
     if not allow_link_local and is_forbidden_literal(parts.hostname or ""):
         raise ConfigurationError(
-            f"{label} is link-local or a cloud's metadata service; if this is intended, set allow_link_local: true in logprobe.yaml"
+            f"{label} is link-local or a cloud's metadata service; if this is intended, set allow_link_local: true in "
+            "logprobe.yaml"
         )
     return secret

@@ -103,7 +103,8 @@ class SlackBot:
         ]
         if not granted & _HISTORY:
             missing.append(
-                "the scope channels:history (groups:history for a private channel) is missing: a message may be duplicated after a crash"
+                "the scope channels:history (groups:history for a private channel) is missing: a message may be "
+                "duplicated after a crash"
             )
         return missing
 

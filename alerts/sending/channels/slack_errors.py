@@ -87,7 +87,8 @@ _SETUP: Final = {
     "token_expired": f"the token has expired; {_NEW_ONE}",
     "no_permission": "the workspace does not allow this app to do it; ask its administrator",
     "missing_scope": "the app lacks a scope; add it under OAuth & Permissions and install the app again",
-    "channel_not_found": "the bot sees no such channel; use the ID at the end of the channel's details, and invite the bot",
+    "channel_not_found": "the bot sees no such channel; use the ID at the end of the channel's details, and invite the "
+    "bot",
     "not_in_channel": "the bot is not in the channel; type /invite @your-bot there",
     "is_archived": "the channel is archived; choose another one",
     "channel_is_archived": "the channel is archived; choose another one",

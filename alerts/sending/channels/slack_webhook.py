@@ -58,7 +58,10 @@ class SlackWebhook:
     def check(self) -> list[str]:
         """What a webhook cannot do."""
         return [
-            "an incoming webhook cannot edit, thread or show charts, and may send duplicates after a crash; a bot token does not have these limits"
+            (
+                "an incoming webhook cannot edit, thread or show charts, and may send duplicates after a crash; a bot "
+                "token does not have these limits"
+            )
         ]
 
 

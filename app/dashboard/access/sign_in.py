@@ -95,7 +95,8 @@ def _checked(file: Path, document: Mapping[str, Any]) -> SignIn:
     readers, actors = (_patterns(file, access, name) for name in ("read", "act"))
     if not readers and not actors:
         raise ConfigurationError(
-            f'{file}: no user has access; add a section [access], e.g. read = ["*@example.org"], act = ["ada@example.org"]'
+            f'{file}: no user has access; add a section [access], e.g. read = ["*@example.org"], act = '
+            '["ada@example.org"]'
         )
     return SignIn(providers, readers, actors, redirect_uri)
 

@@ -156,4 +156,7 @@ def _alt(density: Density, pair: str) -> str:
         return f"{head} Nothing to draw."
     last = lines[measured[-1]]
     values = [number(float(edges[min(int(place), len(edges) - 1)])) for place in last]
-    return f"{head} In the newest column 98 % of the tokens lie between {values[0]} and {values[2]}, the median is near {values[1]}."
+    return (
+        f"{head} In the newest column 98 % of the tokens lie between {values[0]} and {values[2]}, the median is near "
+        f"{values[1]}."
+    )

@@ -75,7 +75,8 @@ def chart_of(
         "rows": [_row(view, runs, panel, number, theme) for number, panel in enumerate(shown, start=2)],
         "legend": _legend(runs, shown, legend, theme),
         "note": _incomplete(view, shown),
-        "note_help": "Tokens that are broken (not finite, a probability above 1, a placeholder) or could not be matched are left out.",
+        "note_help": "Tokens that are broken (not finite, a probability above 1, a placeholder) or could not be "
+        "matched are left out.",
         "absent": absent(panels, shown),
         "kinds": _kinds(events, theme),
         "events": _events(events),
@@ -227,4 +228,7 @@ def _row_in_words(runs: Sequence[RunSeries], panel: Panel) -> str:
     step, value = runs[line.run].latest(line.metric) or (0, float("nan"))
     column = line.values(runs)
     low, high = number(float(np.nanmin(column))), number(float(np.nanmax(column)))
-    return f"{panel.title} ({line.name}): {quantity(value, metric(line.metric).unit)} at step {step:,}, between {low} and {high}."
+    return (
+        f"{panel.title} ({line.name}): {quantity(value, metric(line.metric).unit)} at step {step:,}, between {low} and "
+        f"{high}."
+    )

@@ -61,7 +61,8 @@ def _tile(view: RunView, panel: Panel, theme: Theme, seen: Visible | None) -> di
         "change": _with_step(_multiple(view, line) or change(value, median, log=panel.scale == "log"), view, step),
         "change_help": _MULTIPLE
         if _multiple(view, line)
-        else f"latest value compared with the median of earlier steps, {quantity(median, unit_beside_label(line.metric))}",
+        else "latest value compared with the median of earlier steps, "
+        f"{quantity(median, unit_beside_label(line.metric))}",
         "spark": spark(thinned(inside(view.series, line.metric, seen)), log=panel.scale == "log"),
         "color": theme.color(line.role),
     }

@@ -177,7 +177,8 @@ def _effect(document: Mapping[str, Any]) -> Iterator[Block]:
     since, run = document["from_step"], document["run"]
     yield heading(
         "Effect",
-        f"up to {window} uncorrected steps before the switch and as many corrected ones; means of ten block medians and their 97 % intervals",
+        f"up to {window} uncorrected steps before the switch and as many corrected ones; means of ten block medians "
+        "and their 97 % intervals",
     )
     as_of = "" if effect["step"] is None else f", as of step {effect['step']:,}"
     yield text(f"{effect['words'][:1].upper()}{effect['words'][1:]}{as_of}", _EFFECT_TONES.get(effect["judgement"], ""))

@@ -432,7 +432,10 @@ def _test(name: str, blocked: str) -> Block:
 
 def _letter(letter: Row, blocked: str) -> Block:
     args = {"key": letter["key"], "channel": letter["channel"]}
-    again = f"`{letter['channel']}` gets one more attempt; if the channel can tell, it first checks whether the message has arrived."
+    again = (
+        f"`{letter['channel']}` gets one more attempt; if the channel can tell, it first checks whether the message "
+        "has arrived."
+    )
     drop = "The message is not sent; the alert itself does not change."
     actions = [
         action("again", "Send again", again, blocked, args=args),

@@ -37,7 +37,10 @@ Row = Mapping[str, Any]
 _COLLECTORS: Final = ("collector", "process", "state", "self-test", "recorded", "lost", "queue and cost")
 _NODES: Final = ("node", "behind", "clock", "logprobe", "token", "problem")
 _PROBLEMS: Final = ("complaint", "times", "lost", "last", "message", "what to do")
-_TWICE: Final = "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in logprobe"
+_TWICE: Final = (
+    "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in "
+    "logprobe"
+)
 
 
 @dataclass(frozen=True)

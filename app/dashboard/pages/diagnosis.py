@@ -314,7 +314,10 @@ def _offer(document: DiagnosisDocument, finding: FindingDocument, acceptances: A
         if finding["layer"] == "semantic"
         else ""
     )
-    explanation = f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit.{why}{vetoes}"
+    explanation = (
+        f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the "
+        f"limit.{why}{vetoes}"
+    )
     limit = {"value": "" if suggested is None else f"{suggested:.2g}", "required": suggested is None}
     fields = [
         {"name": "because", "label": "because", "required": True},

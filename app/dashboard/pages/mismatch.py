@@ -231,7 +231,10 @@ def _grouped(catalog: Sequence[Declared]) -> Iterator[tuple[str, str, list[PairM
 
 
 def _note(seen: Visible) -> str:
-    return f"latest values of {'all steps' if seen.whole else seen.words}, as a factor of the median of all earlier steps or the difference from it"
+    return (
+        f"latest values of {'all steps' if seen.whole else seen.words}, as a factor of the median of all earlier steps "
+        "or the difference from it"
+    )
 
 
 def _row(metric: Metric, cells: Mapping[str, Any]) -> dict[str, object]:

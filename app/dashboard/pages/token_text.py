@@ -120,7 +120,8 @@ def rules(config: CorrectionConfig) -> list[str]:
         Rule.MASKED_BELOW: f"dropped: {weighed} is below {number(config.is_lower)}",
         Rule.MASKED_ABOVE: f"dropped: {weighed} is above {number(config.is_upper)}",
         Rule.LIMITED_BELOW: f"clipped: {weighed} is below {number(config.is_lower)}",
-        Rule.LIMITED_ABOVE: f"{'clipped' if config.is_mode == 'clip' else 'truncated'}: {weighed} is above {number(config.is_upper)}",
+        Rule.LIMITED_ABOVE: f"{'clipped' if config.is_mode == 'clip' else 'truncated'}: {weighed} is above "
+        f"{number(config.is_upper)}",
     }
     return [words[rule] for rule in Rule]
 
@@ -145,7 +146,8 @@ def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
     total, kept, reduced = (sum(side[name] for side in sides) for name in ("sequences", "kept", "reduced"))
     if any(side.get("folded") for side in sides):
         return (
-            f"This step is folded (`--keep-store-gib`): its metrics cover all {total:,} sequences, the list is a sample, "
+            f"This step is folded (`--keep-store-gib`): its metrics cover all {total:,} sequences, the list is a "
+            "sample, "
             f"and {kept:,} of the sample have raw tokens."
         )
     gone = total - kept - reduced

@@ -110,7 +110,8 @@ def _notes(step: StepTokens, strip: Strip | None) -> list[str]:
     notes = [words.kept_words(step.sides)]
     if step.asked is not None and step.sequences:
         notes.append(
-            f"Step {step.step:,} has no sequence called {words.visible(step.asked[:_NAME], spaces=False)}; showing the worst."
+            f"Step {step.step:,} has no sequence called {words.visible(step.asked[:_NAME], spaces=False)}; showing the "
+            "worst."
         )
     if not step.sequences:
         notes.append(
@@ -285,7 +286,8 @@ def alt_text(strip: Strip, step: StepTokens) -> str:
     worst = "" if not len(pair.worst) else f" The worst token is at position {int(pair.worst[0]):,}."
     broken = f" {pair.broken:,} are broken." if pair.broken else ""
     return (
-        f"Tokens of one sequence of step {step.step:,}, coloured by ρ of the pair {step.pair}: {len(strip.tokens):,} tokens, "
+        f"Tokens of one sequence of step {step.step:,}, coloured by ρ of the pair {step.pair}: {len(strip.tokens):,} "
+        "tokens, "
         f"{pair.measured:,} measured.{broken} ρ of the sequence {number(pair.sequence_ratio)}, "
         f"geometric mean {number(pair.geometric_ratio)}.{worst} The table of worst tokens has the same information."
     )

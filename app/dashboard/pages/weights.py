@@ -133,7 +133,10 @@ def status_lines(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:
 
 def _aged(age: Age) -> Block:
     steps = f"the newest {age.steps:,} steps" if age.steps > 1 else "the newest step"
-    sentence = f"The tokens trained on in {steps} were sampled by {f'weights {age.words}' if age.oldest else 'the newest weights'}."
+    sentence = (
+        f"The tokens trained on in {steps} were sampled by "
+        f"{f'weights {age.words}' if age.oldest else 'the newest weights'}."
+    )
     waits = " The lag grew: batches wait between engine and trainer; bound how many." if age.grew else ""
     return text(f"{sentence}{waits}", "warning" if age.grew else "")
 
@@ -145,7 +148,8 @@ def _arriving(lanes: Sequence[Lane]) -> list[Block]:
     if not lanes:
         return [
             text(
-                "No weight update was recorded: call `logprobe.collectors.weights.mark(version)` when the engines have loaded new weights.",
+                "No weight update was recorded: call `logprobe.collectors.weights.mark(version)` when the engines have "
+                "loaded new weights.",
                 "unknown",
             )
         ]
@@ -172,9 +176,15 @@ def _newest(lanes: Sequence[Lane]) -> str:
 
 def _late(lane: Lane) -> str:
     if lane.behind is None or lane.newest_version is None:
-        return f"{name_of(lane)} never reported its weight version: call `logprobe.collectors.weights.mark(version)` after the load"
+        return (
+            f"{name_of(lane)} never reported its weight version: call `logprobe.collectors.weights.mark(version)` "
+            "after the load"
+        )
     state = "stopped updating" if lane.state == "stopped" else "lags behind"
-    return f"{name_of(lane)} {state} at version `{harmless(lane.newest_version)}`, {counted(lane.behind, 'version')} behind"
+    return (
+        f"{name_of(lane)} {state} at version `{harmless(lane.newest_version)}`, {counted(lane.behind, 'version')} "
+        "behind"
+    )
 
 
 def _worst(lanes: Sequence[Lane]) -> str:
@@ -236,7 +246,10 @@ def _arrival(arrival: Arrival) -> dict[str, object]:
 
 
 def _in_words(lane: Lane) -> str:
-    return f"{name_of(lane)}: {counted(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}, {_note(lane)}."
+    return (
+        f"{name_of(lane)}: {counted(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}, "
+        f"{_note(lane)}."
+    )
 
 
 def lanes_blocks(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:

@@ -19,17 +19,21 @@ _QUESTIONS: Final[Mapping[Question, tuple[str, str]]] = {
     "in_flight": ("in-flight update", "none"),
 }
 _MEANING: Final[Mapping[tuple[Question, str], str]] = {
-    ("after_switch", "worse"): "Suggests that the KV cache of the old weights was kept: abort or recompute requests in flight, or clear the "
+    ("after_switch", "worse"): "Suggests that the KV cache of the old weights was kept: abort or recompute requests in "
+    "flight, or clear the "
     "cache with the update. Tokens that are stale themselves add to it: see the lag above.",
     ("after_switch", "same"): "Requests continue as if they had started with the new weights.",
     ("after_switch", "better"): "Sequences without a switch are staler.",
-    ("before_switch", "worse"): "Staleness: the trainer's weights are newer than those that sampled. It grows with the lag, and a correction is the remedy.",
+    ("before_switch", "worse"): "Staleness: the trainer's weights are newer than those that sampled. It grows with the "
+    "lag, and a correction is the remedy.",
     ("before_switch", "same"): "The weights change little between versions, or the trainer computed with the old ones.",
     ("before_switch", "better"): "The trainer computed with the old weights, or the version label is set too early.",
     ("cached", "worse"): "The prefix cache holds keys and values of old weights: reset it with every update.",
     ("cached", "same"): "Cached prompt tokens are harmless.",
-    ("cached", "better"): "Requests without cached tokens are a different group: the first of a prompt, or after a reset. The cache is harmless.",
-    ("in_flight", "worse"): "Tokens sampled across an update are further from the trainer: staleness, or a cache that was kept. See the switch above.",
+    ("cached", "better"): "Requests without cached tokens are a different group: the first of a prompt, or after a "
+    "reset. The cache is harmless.",
+    ("in_flight", "worse"): "Tokens sampled across an update are further from the trainer: staleness, or a cache that "
+    "was kept. See the switch above.",
     ("in_flight", "same"): "No detectable harm from in-flight updates.",
     ("in_flight", "better"): "Requests without an update are staler.",
 }  # fmt: skip
@@ -117,7 +121,10 @@ def _version(group: Row, x: int) -> dict[str, object]:
         if group["first_step"] == group["last_step"]
         else f"steps {group['first_step']:,} to {group['last_step']:,}"
     )
-    words = f"version {harmless(group['version'])}: K3 {number(group['k3_kl'])}, {group['sequences']:,} sequences, {steps}{_broken(group)}"
+    words = (
+        f"version {harmless(group['version'])}: K3 {number(group['k3_kl'])}, {group['sequences']:,} sequences, "
+        f"{steps}{_broken(group)}"
+    )
     return {"x": x, "y": group["k3_kl"], "error": None, "words": words}
 
 

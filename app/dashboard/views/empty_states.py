@@ -21,7 +21,8 @@ def recording_snippet(home: Path) -> None:
     )
     st.code(_SNIPPET.format(home=str(home)), language="python")
     st.markdown(
-        "Nothing to record yet? `logprobe demo` replays a recorded run. `logprobe doctor` shows what can be measured here."
+        "Nothing to record yet? `logprobe demo` replays a recorded run. `logprobe doctor` shows what can be measured "
+        "here."
     )
 
 

@@ -175,7 +175,8 @@ class Fingerprints:
             reason = "unannounced"
             health.report(
                 "weights_changed_unannounced",
-                "the weights changed although no load, label or mark was seen: something writes them in place; their version is unknown "
+                "the weights changed although no load, label or mark was seen: something writes them in place; their "
+                "version is unknown "
                 "until the next weights.mark(version)",
             )
         news = (reading.fingerprint.digest, version)

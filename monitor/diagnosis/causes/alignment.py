@@ -60,7 +60,8 @@ def _misaligned(evidence: Evidence) -> Sign | None:
         INFERRED,
         1.0,
         {"correlation": gap.correlation, "offset": offset, "correlation_shifted": shifts[best]},
-        f"r and t of the same token correlate only {gap.correlation:.2f}{told}: one side is indexed at another position than the other "
+        f"r and t of the same token correlate only {gap.correlation:.2f}{told}: one side is indexed at another "
+        "position than the other "
         "(inferred from the numbers).",
         since_step=evidence.start,
     )
@@ -89,7 +90,9 @@ def different_model(evidence: Evidence) -> Sign | None:
             "training_log_ppl": _surprise(evidence, "t"),
         },
         f"K3 is {gap.k3:.2g}, and r and t correlate {gap.correlation:.2f}: perplexity of the same tokens is "
-        f"{math.exp(_surprise(evidence, 'r')):.3g} at the engine and {math.exp(min(_surprise(evidence, 't'), 99.0)):.3g} at the trainer.{far} The two do not score the same text with the same weights"
+        f"{math.exp(_surprise(evidence, 'r')):.3g} at the engine and "
+        f"{math.exp(min(_surprise(evidence, 't'), 99.0)):.3g} at the trainer.{far} The two do not score the same text "
+        "with the same weights"
         f"{', or not at the same places' if apart else ''} (inferred from the numbers).",
         since_step=evidence.start if since is None else since,
     )
@@ -173,7 +176,8 @@ def retokenization(evidence: Evidence) -> Sign | None:
         CERTAIN,
         1.0,
         {"sequences": different, "share": share, "other_lengths": joins.other_lengths},
-        f"{different} sequences ({share:.1%} of those the engine recorded) reach the trainer with other token ids than were sampled.",
+        f"{different} sequences ({share:.1%} of those the engine recorded) reach the trainer with other token ids than "
+        "were sampled.",
         since_step=_since(evidence),
     )
 

@@ -86,7 +86,8 @@ def _never_arrived(evidence: Evidence, risen: Change, not_loaded: int) -> Sign |
             "labels_without_load": not_loaded,
             "unknown_version_share": evidence.unknown_versions,
         },
-        f"Since step {beginning(evidence, risen)}{until} the engine's log-probs leave the trainer's ({risen.ratio:.3g} times the mean |d| of the other steps, "
+        f"Since step {beginning(evidence, risen)}{until} the engine's log-probs leave the trainer's ({risen.ratio:.3g} "
+        "times the mean |d| of the other steps, "
         f"{risen.z:.0f} standard errors), {_told(evidence, risen)}: new weights do not reach it.",
         since_step=beginning(evidence, risen),
     )
@@ -105,7 +106,8 @@ def _blurred(risen: Change) -> Sign:
         POSSIBLE,
         1.0,
         risen_numbers(risen),
-        f"Since step {risen.step} the mean |d| that the other finding leaves is {risen.ratio:.3g} times as large ({risen.z:.0f} standard errors): new "
+        f"Since step {risen.step} the mean |d| that the other finding leaves is {risen.ratio:.3g} times as large "
+        f"({risen.z:.0f} standard errors): new "
         "weights may not reach the engine (inferred; look again once the other fault is fixed).",
         since_step=risen.step,
     )
@@ -115,7 +117,10 @@ def _told(evidence: Evidence, risen: Change) -> str:
     if evidence.versions_known:
         return "although the engine says that it has the trainer's weights"
     if agreed_before(evidence, risen):
-        return "while before both agreed to rounding, so that weights did arrive (inferred; the version of the tokens is not known)"
+        return (
+            "while before both agreed to rounding, so that weights did arrive (inferred; the version of the tokens is "
+            "not known)"
+        )
     return "but the version of the tokens is not known: it may also be a lag that grew"
 
 
@@ -169,7 +174,8 @@ def _version_stands_still(evidence: Evidence) -> Sign | None:
         CERTAIN if recorded else INFERRED,
         1.0,
         {"stuck_updates": missed, "step": since, "lag_now": float(newest[end])},
-        f"Since step {since} the trainer made {missed:.0f} updates and the engine's version stayed what it was: no update reaches it. That is no staleness "
+        f"Since step {since} the trainer made {missed:.0f} updates and the engine's version stayed what it was: no "
+        "update reaches it. That is no staleness "
         "that a correction is for."
         + ("" if recorded else " (The engine's own updates are not recorded: batches that wait would look the same.)"),
         since_step=since,
@@ -220,7 +226,8 @@ def version_conflict(evidence: Evidence) -> Sign | None:
             "engine_older": conflicts.engine_older,
             "engine_newer": conflicts.engine_newer,
         },
-        f"Of {conflicts.compared:,} tokens whose weight version both engine and trainer state, {conflicts.differing:,} ({share:.0%}) have two different ones"
+        f"Of {conflicts.compared:,} tokens whose weight version both engine and trainer state, {conflicts.differing:,} "
+        f"({share:.0%}) have two different ones"
         f"{': ' + ', '.join(sides) if sides else ''}. One of the two is wrong, so their lag is unknown.",
         since_step=conflicts.first_step,
     )
@@ -242,7 +249,8 @@ def _fewer_tensors(evidence: Evidence) -> Sign | None:
         KNOWN,
         1.0,
         {"updates_with_fewer_tensors": fewer, "different_checksums": sums, "tensors": max(counts, default=None)},
-        f"{fewer} weight updates carried fewer tensors than others, {sums} versions have different checksums at trainer and engine: a part of the "
+        f"{fewer} weight updates carried fewer tensors than others, {sums} versions have different checksums at "
+        "trainer and engine: a part of the "
         "weights stays old.",
         since_step=risen_since(evidence),
     )

@@ -29,7 +29,8 @@ def nonfinite_logprobs(evidence: Evidence) -> Sign | None:
         CERTAIN,
         1.0,
         {**counts, "share": broken / max(evidence.series.total("n_expected"), 1)},
-        f"{broken} tokens have a log-prob that is NaN, infinite or a placeholder (−9999), most of them from {side}; they are in no mean.",
+        f"{broken} tokens have a log-prob that is NaN, infinite or a placeholder (−9999), most of them from {side}; "
+        "they are in no mean.",
         since_step=_first(evidence, "nonfinite_rollout", "nonfinite_trainer", "sentinel"),
     )
 
@@ -97,7 +98,8 @@ def synthetic_eos(evidence: Evidence) -> Sign | None:
             "token_id": int(ids[counts.argmax()]),
             "same_id": float(counts.max() / last),
         },
-        f"{share:.0%} of the sampled sequences end in a token that the engine did not sample: its log-prob is a placeholder "
+        f"{share:.0%} of the sampled sequences end in a token that the engine did not sample: its log-prob is a "
+        "placeholder "
         f"(0, −9999 or missing), and that happens at no other place.",
         since_step=int(seen.step[ends].min()),
     )

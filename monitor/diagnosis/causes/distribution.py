@@ -55,7 +55,8 @@ def raw_logprobs(evidence: Evidence) -> Sign | None:
         1.0,
         {**_raw_numbers(evidence), "temperature_implied": scale.temperature, "misfit": scale.misfit},
         f"The log-probs reported are not those of the distribution sampled from (mean ρ − 1 = {gap.ratio.value:+.3g}, "
-        f"{gap.ratio.z:.0f} standard errors), while the trainer's are: they look as if temperature {scale.temperature:.2g} was not "
+        f"{gap.ratio.z:.0f} standard errors), while the trainer's are: they look as if temperature "
+        f"{scale.temperature:.2g} was not "
         f"applied to them{otherwise} (inferred from the numbers).",
         since_step=evidence.start if scale.since is None else scale.since,
     )
@@ -90,7 +91,8 @@ def _raw_words(evidence: Evidence, applied: list[str]) -> str:
         else "no trainer log-prob to compare with"
     )
     return (
-        f"logprobs_mode is {evidence.setup.logprobs_mode}: the engine samples with {', '.join(applied)} but reports log-probs without, so they "
+        f"logprobs_mode is {evidence.setup.logprobs_mode}: the engine samples with {', '.join(applied)} but reports "
+        "log-probs without, so they "
         f"belong to another distribution than the tokens ({seen})."
     )
 
@@ -134,9 +136,11 @@ def _penalties(evidence: Evidence) -> Sign | None:
         KNOWN,
         1.0,
         {**evidence.setup.penalties, "k3_kl": evidence.gap.k3, "calibration_z": evidence.gap.ratio.z},
-        f"The engine samples and reports with {named}; the trainer's log-probs (K3 {evidence.gap.k3:.2g}) are of logits without.",
+        f"The engine samples and reports with {named}; the trainer's log-probs (K3 {evidence.gap.k3:.2g}) are of "
+        "logits without.",
         since_step=evidence.start,
-        fix="Sample with `presence_penalty=0, frequency_penalty=0, repetition_penalty=1`, or apply the same penalties to the trainer's logits.",
+        fix="Sample with `presence_penalty=0, frequency_penalty=0, repetition_penalty=1`, or apply the same penalties "
+        "to the trainer's logits.",
     )
 
 
@@ -183,8 +187,10 @@ def truncated_support(evidence: Evidence) -> Sign | None:
         (CERTAIN if bounded else KNOWN) if declared else (INFERRED if zeros > _ALONE else LIKELY),
         1.0,
         {**numbers, "ratio_deviation": evidence.gap.ratio.value, "calibration_z": evidence.gap.ratio.z},
-        f"{'The engine' if side < 0 else 'The trainer'} renormalises over a part of the vocabulary ({grounds}) and the other side does not: "
-        f"mean ρ − 1 is {evidence.gap.ratio.value:+.3g}, {max(evidence.gap.up, evidence.gap.down):.0%} of the log-ratios have one sign, and "
+        f"{'The engine' if side < 0 else 'The trainer'} renormalises over a part of the vocabulary ({grounds}) and the "
+        "other side does not: "
+        f"mean ρ − 1 is {evidence.gap.ratio.value:+.3g}, {max(evidence.gap.up, evidence.gap.down):.0%} of the "
+        "log-ratios have one sign, and "
         f"{zeros:.1%} of the tokens have all probability on one side only.",
         since_step=evidence.start,
     )
@@ -208,7 +214,8 @@ def structured_output_mask(evidence: Evidence) -> Sign | None:
             "far_share": grammar,
             "exact_zeros": _exact_zeros(evidence.tokens),
         },
-        f"The engine gives probability only to what a grammar allows ({told}); the trainer spreads it over the whole vocabulary: every "
+        f"The engine gives probability only to what a grammar allows ({told}); the trainer spreads it over the whole "
+        "vocabulary: every "
         f"log-ratio is negative, down to {evidence.gap.min_d:.1f}.",
         since_step=evidence.start,
     )
@@ -231,7 +238,8 @@ def vocab_padding(evidence: Evidence) -> Sign | None:
             "mean_d": evidence.gap.d.value,
             "calibration_z": evidence.gap.ratio.z,
         },
-        f"All log-probs of the {whose} are lower than the other side's (mean log-ratio {evidence.gap.d.value:+.3g}) although nothing is "
+        f"All log-probs of the {whose} are lower than the other side's (mean log-ratio {evidence.gap.d.value:+.3g}) "
+        "although nothing is "
         f"truncated: padded vocabulary rows take probability in its softmax (inferred from the numbers).",
         since_step=evidence.start,
     )
@@ -297,7 +305,8 @@ def miscalibrated_logprobs(evidence: Evidence) -> Sign | None:
         UNNAMED,  # any rule that names the distribution comes before
         min(abs(deviation) / gap.k3, 1.0),
         {"ratio_deviation": deviation, "calibration_z": gap.ratio.z, "k3_kl": gap.k3},
-        f"Mean ρ − 1 is {deviation:+.3g} ({gap.ratio.z:.0f} standard errors) where K3 is {gap.k3:.2g}: log-probs of the distribution sampled from have "
+        f"Mean ρ − 1 is {deviation:+.3g} ({gap.ratio.z:.0f} standard errors) where K3 is {gap.k3:.2g}: log-probs of "
+        "the distribution sampled from have "
         "mean ρ = 1 however large the mismatch (inferred from the numbers).",
         since_step=shifted_since(evidence.series, math.copysign(1.0, deviation)),
     )

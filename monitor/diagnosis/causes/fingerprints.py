@@ -22,7 +22,8 @@ def diverged(evidence: Evidence, effect: float) -> Sign | None:
             "different": list(divergence.wrong),
             "version": divergence.version,
         },
-        f"Replicas {', '.join(divergence.replicas)} say that they have version {divergence.version}, and their weights have different fingerprints: "
+        f"Replicas {', '.join(divergence.replicas)} say that they have version {divergence.version}, and their weights "
+        "have different fingerprints: "
         f"{names} has other weights ({divergence.why}).",
         since_step=divergence.step,
     )
@@ -44,7 +45,8 @@ def not_synced(evidence: Evidence, effect: float) -> Sign | None:
         CERTAIN,
         effect,
         _numbers(mismatch),
-        f"{_engine(mismatch)} says that it has version {mismatch.version}, and the fingerprint of its weights is {whose}: new weights do not reach it.",
+        f"{_engine(mismatch)} says that it has version {mismatch.version}, and the fingerprint of its weights is "
+        f"{whose}: new weights do not reach it.",
         since_step=mismatch.step,
     )
 
@@ -55,7 +57,8 @@ def _again_and_again(evidence: Evidence, effect: float) -> Sign:
         CERTAIN,
         effect,
         {"versions": len(labels), "version": labels[-1]},
-        f"Of {len(labels)} versions, the newest of them {labels[-1]}, the engine had the label and, by their fingerprints, the weights of another; in between "
+        f"Of {len(labels)} versions, the newest of them {labels[-1]}, the engine had the label and, by their "
+        "fingerprints, the weights of another; in between "
         "it had the right ones: it misses updates now and then.",
     )
 
@@ -69,7 +72,8 @@ def partly_synced(evidence: Evidence, effect: float) -> Sign | None:
         CERTAIN,
         effect,
         _numbers(mismatch),
-        f"{_engine(mismatch)} has version {mismatch.version} in some tensors; {len(mismatch.different)} of {mismatch.compared} that were compared have "
+        f"{_engine(mismatch)} has version {mismatch.version} in some tensors; {len(mismatch.different)} of "
+        f"{mismatch.compared} that were compared have "
         f"other values than at the trainer: {mismatch.tensors}.",
         since_step=mismatch.step,
     )
@@ -98,7 +102,8 @@ def version_reused(evidence: Evidence) -> Sign | None:
             "versions": reuse.versions,
             "adapter": reuse.adapter,
         },
-        f"{who} had {reuse.different} different weights{of_adapter} under version {reuse.version}{more}, by their fingerprints: which of them sampled "
+        f"{who} had {reuse.different} different weights{of_adapter} under version {reuse.version}{more}, by their "
+        "fingerprints: which of them sampled "
         "a token of that version is unknown, and its lag may be wrong.",
         since_step=reuse.step,
     )
@@ -114,7 +119,8 @@ def unannounced_weights(evidence: Evidence) -> Sign | None:
         KNOWN,
         unknown,
         {"changes": changes, "unknown_version_share": unknown},
-        f"Workers' fingerprints changed {changes} times without a load, a label or a mark: something writes the weights in place. From the last "
+        f"Workers' fingerprints changed {changes} times without a load, a label or a mark: something writes the "
+        "weights in place. From the last "
         f"matching reading to the next mark the version is unknown ({unknown:.0%} of the tokens have none).",
     )
 

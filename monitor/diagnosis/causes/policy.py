@@ -20,15 +20,18 @@ _CLEAR_K3: Final = 1e-3  # K3 below which a gap is not put down to lag where no 
 _RISES: Final = 1e-4  # K3 below which a rise has no name: rounding that changed
 _DOUBLED: Final = 2.0  # times what was there before: less is a matter of degree
 _DOUBT: Final = (
-    " Updates that stopped arriving (missed_weight_sync) fit the rise almost as well: a weight fingerprint, or a tensor's checksum at trainer and "
+    " Updates that stopped arriving (missed_weight_sync) fit the rise almost as well: a weight fingerprint, or a "
+    "tensor's checksum at trainer and "
     "engine, tells which."
 )
 _MOST: Final = 0.5  # of the tokens
 _BESIDE_A_SCALE: Final = 0.5  # of its effect: what of K3 a temperature makes is then not known
 _UPDATES: Final = 5  # whose K3 is known, before and after
 _ENGINE_TOO: Final = (
-    "an update that moves the policy further looks so among tokens of older weights, and these are not known to be any; an engine that "
-    "computes otherwise since then looks the same. Weight versions, and the engine's configuration before and after, tell which."
+    "an update that moves the policy further looks so among tokens of older weights, and these are not known to be "
+    "any; an engine that "
+    "computes otherwise since then looks the same. Weight versions, and the engine's configuration before and after, "
+    "tell which."
 )
 
 
@@ -54,7 +57,8 @@ def staleness(evidence: Evidence) -> Sign | None:
             "k3_fresh": fresh.k3,
             "tokens_fresh": fresh.n,
         },
-        f"{old.n / evidence.slices.n:.0%} of the tokens come from weights {lag:.2g} versions older than the trainer's, and their K3 is {old.k3:.2g}"
+        f"{old.n / evidence.slices.n:.0%} of the tokens come from weights {lag:.2g} versions older than the trainer's, "
+        f"and their K3 is {old.k3:.2g}"
         + (
             f" against {fresh.k3:.2g} at lag 0." if fresh.n >= _FEWEST else "; there are none at lag 0 to compare with."
         ),
@@ -103,7 +107,8 @@ def late_growth(evidence: Evidence) -> Sign | None:
             "z": rise.z if rise else None,
             "or": "missed_weight_sync" if alike else None,
         },
-        f"K3 grew to {ratio:.3g} times its normal since step {since}, gradually, while the log-probs stay calibrated: training moves away from "
+        f"K3 grew to {ratio:.3g} times its normal since step {since}, gradually, while the log-probs stay calibrated: "
+        "training moves away from "
         f"the policy that samples.{_DOUBT if alike else ''}",
         since_step=since,
     )

@@ -78,7 +78,8 @@ def _stored(evidence: Evidence) -> Sign | None:
                     KNOWN,
                     1.0,
                     {"dtype": dtype, "on_grid_share": share, "side": side, "k3_kl": evidence.gap.k3},
-                    f"{share:.0%} of the {side} log-probs are {dtype} numbers: they were rounded after they had been computed.",
+                    f"{share:.0%} of the {side} log-probs are {dtype} numbers: they were rounded after they had been "
+                    "computed.",
                     since_step=evidence.start,
                     fix=f"Keep log-probs in float32 from logits to loss: the {side} are cast to {dtype} on their way.",
                 )
@@ -100,7 +101,8 @@ def _declared_dtype(evidence: Evidence) -> Sign | None:
         (KNOWN if full else LIKELY) if trainer_grid < _ON_GRID or math.isnan(trainer_grid) else POSSIBLE,
         effect,
         {"dtype": dtype, "trainer_dtype": setup.trainer_dtype, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
-        f"The engine computes in {dtype}{', the trainer in more' if full else ''}: K3 of {k3:.2g} among tokens of the same weights, {_range(evidence, k3)}.",
+        f"The engine computes in {dtype}{', the trainer in more' if full else ''}: K3 of {k3:.2g} among tokens of the "
+        f"same weights, {_range(evidence, k3)}.",
         since_step=evidence.start,
     )
 
@@ -124,7 +126,8 @@ def _engine_grid(evidence: Evidence) -> Sign | None:
         INFERRED if k3 <= _QUANTIZED else LIKELY,
         effect,
         {"engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
-        f"The engine's logits are bfloat16 numbers ({engine_grid:.0%} of the differences between tokens of one context), the trainer's are not: K3 of "
+        f"The engine's logits are bfloat16 numbers ({engine_grid:.0%} of the differences between tokens of one "
+        "context), the trainer's are not: K3 of "
         f"{k3:.2g}, {_range(evidence, k3)} (inferred from the numbers).",
         since_step=evidence.start,
     )
@@ -142,10 +145,13 @@ def _undeclared_side(evidence: Evidence) -> Sign | None:
         LIKELY if evidence.versions_known else POSSIBLE,
         _share(k3, evidence),
         {"engine_dtype": "float32", "k3_kl": k3, "calibration_z": evidence.gap.ratio.z},
-        f"The engine's dtype is float32, yet noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow: the trainer's forward "
-        "pass or its lm_head is in a 16-bit dtype, or the weights were rounded on their way (inferred from the numbers).",
+        f"The engine's dtype is float32, yet noise of K3 {k3:.2g} is there from the first step on, is calibrated and "
+        "does not grow: the trainer's forward "
+        "pass or its lm_head is in a 16-bit dtype, or the weights were rounded on their way (inferred from the "
+        "numbers).",
         since_step=evidence.start,
-        fix="Compute the trainer's log-probs without autocast and with a float32 lm_head, and compare a tensor's checksum on both sides.",
+        fix="Compute the trainer's log-probs without autocast and with a float32 lm_head, and compare a tensor's "
+        "checksum on both sides.",
     )
 
 
@@ -163,7 +169,8 @@ def _unknown_noise(evidence: Evidence) -> Sign | None:
         LIKELY if evidence.versions_known else POSSIBLE,
         _share(k3, evidence),
         {"k3_kl": k3, "calibration_z": evidence.gap.ratio.z},
-        f"Noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow, as with bfloat16 on one side (inferred from the "
+        f"Noise of K3 {k3:.2g} is there from the first step on, is calibrated and does not grow, as with bfloat16 on "
+        "one side (inferred from the "
         "numbers; the engine's configuration is not known).",
         since_step=evidence.start,
     )
@@ -180,7 +187,8 @@ def lm_head_precision(evidence: Evidence) -> Sign | None:
         INFERRED,
         effect,
         {"engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, "k3_kl": k3},
-        f"The trainer's logits are bfloat16 numbers ({trainer_grid:.0%} of the differences between tokens of one context), the engine's are not: K3 of "
+        f"The trainer's logits are bfloat16 numbers ({trainer_grid:.0%} of the differences between tokens of one "
+        "context), the engine's are not: K3 of "
         f"{k3:.2g}, {_range(evidence, k3)} (inferred from the numbers; the layers before may be in bfloat16, too).",
         since_step=evidence.start,
     )
@@ -197,7 +205,8 @@ def quantized_rollout(evidence: Evidence) -> Sign | None:
             KNOWN + _FEWER_BITS,
             effect,
             {**parts, "k3_kl": k3},
-            f"The engine is quantised ({named}) and the trainer is not: K3 of {k3:.2g} among tokens of the same weights.",
+            f"The engine is quantised ({named}) and the trainer is not: K3 of {k3:.2g} among tokens of the same "
+            "weights.",
             since_step=evidence.start,
         )
     return _undeclared_quantization(evidence, _k3(evidence))
@@ -255,7 +264,8 @@ def moe_routing(evidence: Evidence) -> Sign | None:
             "share_of_worst_percent": tail,
             "architectures": str(next(iter(evidence.setup.engine("architectures")), None)),
         },
-        f"The model is a mixture of experts, and 1 % of the tokens make {tail:.0%} of K3: rounding sends single tokens to other experts in the "
+        f"The model is a mixture of experts, and 1 % of the tokens make {tail:.0%} of K3: rounding sends single tokens "
+        "to other experts in the "
         "engine than in the trainer.",
         since_step=evidence.start,
     )
@@ -279,7 +289,8 @@ def batch_variance(evidence: Evidence) -> Sign | None:
         INFERRED if both else LIKELY,
         _share(k3, evidence),
         {"k3_kl": k3, "engine_on_grid_share": engine_grid, "trainer_on_grid_share": trainer_grid, **_numbers(spread)},
-        f"{told}; what is left (K3 {k3:.2g}, {_range(evidence, k3)}) comes from kernels whose rounding depends on the shape of the batch (inferred from the "
+        f"{told}; what is left (K3 {k3:.2g}, {_range(evidence, k3)}) comes from kernels whose rounding depends on the "
+        "shape of the batch (inferred from the "
         "numbers).",
         since_step=evidence.start,
     )
@@ -305,7 +316,8 @@ def trainer_not_deterministic(evidence: Evidence) -> Sign | None:
         INFERRED if alone else LIKELY,
         _share(k3, evidence),
         {"k3_kl": k3, **dropouts, **_numbers(spread)},
-        f"K3 of {k3:.2g} is more than precision makes, and {told}: its log-probs were computed in train mode, with dropout or another random part"
+        f"K3 of {k3:.2g} is more than precision makes, and {told}: its log-probs were computed in train mode, with "
+        "dropout or another random part"
         f"{'' if dropouts else ' (inferred from the numbers)'}.",
         since_step=evidence.start,
     )

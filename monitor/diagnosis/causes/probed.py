@@ -29,7 +29,8 @@ def stale_prefix_cache(evidence: Evidence) -> Sign | None:
     return _sign(
         evidence,
         bad,
-        f"K3 is {cached:.2g} for requests with cached prompt tokens{others}: the prefix cache holds keys and values of older weights.",
+        f"K3 is {cached:.2g} for requests with cached prompt tokens{others}: the prefix cache holds keys and values of "
+        "older weights.",
     )
 
 
@@ -38,7 +39,10 @@ def engine_state(evidence: Evidence) -> Sign | None:
     bad = _bad(evidence)
     if not bad or stale_prefix_cache(evidence) is not None:
         return None
-    words = "It is neither its settings nor its weights, nor that the policy moved on: what differs is its state (KV cache, prefix cache, batch)."
+    words = (
+        "It is neither its settings nor its weights, nor that the policy moved on: what differs is its state (KV "
+        "cache, prefix cache, batch)."
+    )
     return _sign(evidence, bad, words)
 
 
@@ -61,7 +65,8 @@ def _sign(evidence: Evidence, bad: Sequence[Probed], words: str) -> Sign:
             "probe_uncached_k3": middle([look.uncached_k3 for look in bad]),
             "probe_tokens": sum(look.tokens for look in bad),
         },
-        f"The running engine scored its own sequences again, past its caches and with the same weights, and differs from what it reported by a K3 of "
+        "The running engine scored its own sequences again, past its caches and with the same weights, and differs "
+        "from what it reported by a K3 of "
         f"{k3:.2g}. {words}",
         since_step=bad[0].step,
     )

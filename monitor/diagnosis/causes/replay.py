@@ -17,7 +17,8 @@ def replay_broken(evidence: Evidence) -> Sign | None:
         CERTAIN,
         1 - min(max(replay.agreement, 0.0), 1.0) if replay.compared else 1.0,
         {"where": fault.kind, "shift": fault.shift, **_numbers(replay)},
-        f"The trainer's routes are the engine's for {replay.agreement:.1%} of {replay.compared:,} pairs of a token and a layer. They are not {fault.where}: "
+        f"The trainer's routes are the engine's for {replay.agreement:.1%} of {replay.compared:,} pairs of a token and "
+        f"a layer. They are not {fault.where}: "
         "gradients there go to experts that did not see the token.",
     )
 
@@ -31,7 +32,8 @@ def replay_off(evidence: Evidence) -> Sign | None:
         KNOWN,
         0.0,
         _numbers(replay),
-        f"The engine returns its routes, and the trainer's agree with them for {replay.agreement:.1%} of {replay.compared:,} pairs of a token and a layer, in "
+        f"The engine returns its routes, and the trainer's agree with them for {replay.agreement:.1%} of "
+        f"{replay.compared:,} pairs of a token and a layer, in "
         "no rank or turn exactly: it chooses experts by itself, and the routes are returned for nothing.",
     )
 

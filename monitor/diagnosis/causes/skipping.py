@@ -12,7 +12,10 @@ from logprobe.monitor.diagnosis.evidence.skipped import Skipped, skipped
 
 _SURE: Final = {"fingerprints": CERTAIN, "loads": KNOWN, "rounding": INFERRED, "phase": POSSIBLE}
 _LABELLED: Final = "although the engine says that it has the trainer's weights: it missed those updates"
-_UNLABELLED: Final = "and the version of their tokens is not known: the engine missed those updates, or these batches were sampled by older weights"
+_UNLABELLED: Final = (
+    "and the version of their tokens is not known: the engine missed those updates, or these batches were sampled by "
+    "older weights"
+)
 
 
 def missed_now_and_then(evidence: Evidence) -> Sign | None:
@@ -42,18 +45,21 @@ def _words(missed: Skipped, labelled: str) -> str:
     more = f"{missed.ratio:.3g} times that of the ones around them ({missed.z:.0f} standard errors)"
     if missed.told_by == "fingerprints":
         return (
-            f"At {count} of {whole} weight versions the engine had the weights of another, by their fingerprints, and K3 of their tokens is {more}: "
+            f"At {count} of {whole} weight versions the engine had the weights of another, by their fingerprints, and "
+            f"K3 of their tokens is {more}: "
             "it missed those updates."
         )
     if missed.told_by == "loads":
         return (
-            f"At {count} of {whole} weight versions the engine got the label and, as far as was seen, no weights, and K3 of their tokens is {more}: "
+            f"At {count} of {whole} weight versions the engine got the label and, as far as was seen, no weights, and "
+            f"K3 of their tokens is {more}: "
             "it missed those updates."
         )
     if missed.told_by == "rounding":
         return f"Engine and trainer agree to rounding, but for {_steps(missed)}, {labelled}."
     return (
-        f"K3 of {_steps(missed)} is {more}, and nothing else about its tokens is different. The updates before them may "
+        f"K3 of {_steps(missed)} is {more}, and nothing else about its tokens is different. The updates before them "
+        "may "
         "have been missed, or those batches are other tasks: fingerprints of the weights tell which."
     )
 

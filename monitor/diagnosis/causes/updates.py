@@ -79,8 +79,10 @@ def _kept_since(evidence: Evidence, numbers: dict[str, float]) -> Sign | None:
         INFERRED + RECORDED,  # the engine's records say when the cache was no longer cleared
         not_in_flight(evidence),
         {**numbers, "before": before.value, "after": after.value, "z": z, "step": since},
-        f"Until step {since} weight updates cleared the prefix cache, since then they leave it as it is, and tokens of the trainer's own weight version "
-        f"differ {after.value / max(before.value, 1e-12):.2g} times as much: the cached keys and values are of older weights.",
+        f"Until step {since} weight updates cleared the prefix cache, since then they leave it as it is, and tokens of "
+        "the trainer's own weight version "
+        f"differ {after.value / max(before.value, 1e-12):.2g} times as much: the cached keys and values are of older "
+        "weights.",
         since_step=since,
     )
 
@@ -91,8 +93,10 @@ def _cached_and_risen(evidence: Evidence, risen: Change, numbers: dict[str, floa
         INFERRED + RECORDED,  # the engine's records exclude a cache that was cleared
         not_in_flight(evidence),
         {**numbers, **risen_numbers(risen)},
-        f"Nearly all requests reuse cached prompt tokens, {numbers['updates_without_clearing']:.0%} of the weight updates left the cache as it was, and "
-        f"tokens of the trainer's own weight version differ since step {since}: the cached keys and values are of older weights.",
+        f"Nearly all requests reuse cached prompt tokens, {numbers['updates_without_clearing']:.0%} of the weight "
+        "updates left the cache as it was, and "
+        f"tokens of the trainer's own weight version differ since step {since}: the cached keys and values are of "
+        "older weights.",
         since_step=since,
     )
 
@@ -106,8 +110,10 @@ def _nothing_but_the_cache(evidence: Evidence, numbers: dict[str, float]) -> Sig
         LIKELY,
         not_in_flight(evidence),
         {**numbers, "k3_fresh": float(tokens.fresh.k3.mean())},
-        "Nearly all requests reuse cached prompt tokens, weight updates left the cache as it was, and tokens of the trainer's own weight version differ "
-        "although the engine computes in float32: the cached keys and values may be of older weights (inferred by elimination).",
+        "Nearly all requests reuse cached prompt tokens, weight updates left the cache as it was, and tokens of the "
+        "trainer's own weight version differ "
+        "although the engine computes in float32: the cached keys and values may be of older weights (inferred by "
+        "elimination).",
         since_step=evidence.start,
     )
 
@@ -119,7 +125,8 @@ def _cached_against_others(evidence: Evidence, cached: Slices, other: Slices, nu
             CERTAIN if kept > _KEPT else INFERRED,
             1 - 1 / (1 + today.value),
             {**numbers, "k3_ratio_today": 1 + today.value, "z": today.z},
-            f"Today K3 of requests with cached prompt tokens is {1 + today.value:.3g} times that of those without ({today.z:.0f} standard errors) at the "
+            f"Today K3 of requests with cached prompt tokens is {1 + today.value:.3g} times that of those without "
+            f"({today.z:.0f} standard errors) at the "
             "same weight version: the prefix cache holds keys and values of older weights.",
             since_step=_began(evidence, _cached_now),
         )
@@ -136,7 +143,8 @@ def _cached_against_others(evidence: Evidence, cached: Slices, other: Slices, nu
         CERTAIN if kept > _KEPT else INFERRED,
         1 - min(better.value / worse.value, 1.0),
         {**numbers, "z": z},
-        f"Requests with cached prompt tokens differ {worse.value / max(better.value, 1e-12):.3g} times as much as those without ({z:.0f} "
+        f"Requests with cached prompt tokens differ {worse.value / max(better.value, 1e-12):.3g} times as much as "
+        f"those without ({z:.0f} "
         "standard errors) at the same weight version: the prefix cache holds keys and values of older weights.",
         since_step=None if risen is None else beginning(evidence, risen),
     )
@@ -252,7 +260,8 @@ def _after_switch(evidence: Evidence, tokens: Tokens, kept: float) -> Sign | Non
         CERTAIN if kept > _KEPT and better.n >= _FEWEST else INFERRED,
         share * float(switched.mean()) ** 0.5,
         {**numbers, "z": z, "in_flight_share": float(switched.mean())},
-        f"Tokens sampled by new weights in requests that were in flight at the update differ by {worse.value:.2g}, others of the same "
+        f"Tokens sampled by new weights in requests that were in flight at the update differ by {worse.value:.2g}, "
+        "others of the same "
         f"version by {better.value:.2g}: those requests go on with keys and values of the old weights.",
         since_step=int(tokens.step[newest].min()),
     )
@@ -273,8 +282,10 @@ def _in_flight_by_records(evidence: Evidence, kept: float) -> Sign | None:
         LIKELY,
         1 - min(better.value / worse.value, 1.0),
         {"in_flight": worse.value, "others": better.value, "z": z, "updates_in_flight_without_clearing": kept},
-        f"{kept:.0%} of the weight updates kept requests in flight with what they had computed, and those differ by {worse.value:.2g}, others by "
-        f"{better.value:.2g}: a part of it are keys and values of old weights (how much is unknown without raw tokens).",
+        f"{kept:.0%} of the weight updates kept requests in flight with what they had computed, and those differ by "
+        f"{worse.value:.2g}, others by "
+        f"{better.value:.2g}: a part of it are keys and values of old weights (how much is unknown without raw "
+        "tokens).",
         since_step=risen_since(evidence),
     )
 
@@ -332,7 +343,8 @@ def replica_divergence(evidence: Evidence) -> Sign | None:
         sign = replace(
             sign,
             confidence=POSSIBLE,
-            explanation=f"{sign.explanation} But its tokens are likelier or less likely than those of the others, and among tokens alike it does not differ: it "
+            explanation=f"{sign.explanation} But its tokens are likelier or less likely than those of the others, and "
+            "among tokens alike it does not differ: it "
             "may be given other tasks. Fingerprints of the weights tell which.",
         )
     return fingerprints.diverged(evidence, 0.0 if sign is None else sign.effect) or sign
@@ -359,7 +371,8 @@ def _worse_replica(evidence: Evidence) -> Sign | None:
         KNOWN,
         1 - min(better.value / worse.value, 1.0),
         {"replica": worst, "replicas": len(names), "its_gap": worse.value, "others": better.value, "z": z},
-        f"Replica {worst} differs from the trainer by {worse.value:.2g}, the others by {better.value:.2g} ({z:.0f} standard errors), at the "
+        f"Replica {worst} differs from the trainer by {worse.value:.2g}, the others by {better.value:.2g} ({z:.0f} "
+        "standard errors), at the "
         "same declared weight version.",
         since_step=risen_since(evidence),
     )
@@ -413,7 +426,8 @@ def _gone_astray(evidence: Evidence, name: str, late: dict[str, Contrast], repli
         KNOWN,
         1 - 1 / (1 + today.value),
         {"replica": name, "replicas": replicas, "k3_ratio_today": 1 + today.value, "z": today.z},
-        f"Today K3 of replica {name} is {1 + today.value:.3g} times that of the others ({today.z:.0f} standard errors), at the same declared weight "
+        f"Today K3 of replica {name} is {1 + today.value:.3g} times that of the others ({today.z:.0f} standard "
+        "errors), at the same declared weight "
         "version.",
         since_step=_began(evidence, _replica_now(name)),
     )

@@ -145,7 +145,8 @@ class Replay:
         if len(self._padded) > _SOME * len(self.turns):
             return Fault(
                 "padding",
-                f"at the end of {len(self._padded) / len(self.turns):.0%} of the answers, where all trained routes are alike",
+                f"at the end of {len(self._padded) / len(self.turns):.0%} of the answers, where all trained routes are "
+                "alike",
                 None,
             )
         lost = self._lost
@@ -161,7 +162,8 @@ class Replay:
             return None
         return Fault(
             "shift",
-            f"by a constant shift: the trained routes are those of the token {abs(shift)} {'later' if shift > 0 else 'earlier'}",
+            f"by a constant shift: the trained routes are those of the token {abs(shift)} "
+            f"{'later' if shift > 0 else 'earlier'}",
             shift,
         )
 

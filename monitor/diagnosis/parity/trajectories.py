@@ -112,7 +112,10 @@ def _judged(band: Band, outside_B: NDArray[np.int64], blocks: tuple[Block, ...])
     block = blocks[first]
     side: Literal["above", "below"] = "above" if outside_B[first] > 0 else "below"
     back = blocks[last].first_step if last < len(blocks) else None
-    words = f"leaves the reference at step {block.first_step} in {band.label}: {block.value:.3g}, reference {block.reference:.3g}"
+    words = (
+        f"leaves the reference at step {block.first_step} in {band.label}: {block.value:.3g}, reference "
+        f"{block.reference:.3g}"
+    )
     reason = words if back is None else f"{words}; back at step {back}"
     return Trajectory(band.metric, band.label, "leaves", reason, block.first_step, back, side, blocks)
 

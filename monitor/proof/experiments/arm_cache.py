@@ -42,7 +42,8 @@ class ArmCache:
                 _write(path, outcome)
         except OSError as error:
             raise StoreError(
-                f"cannot write to {error.filename or self.folder}: {error.strerror}; free some space, finished arms are kept"
+                f"cannot write to {error.filename or self.folder}: {error.strerror}; free some space, finished arms "
+                "are kept"
             ) from error
         return outcome
 

@@ -64,7 +64,8 @@ class Engine:
         if seen != set(counts):
             raise EngineError(
                 "unexpected",
-                f"{self._url}/metrics does not have vllm:num_requests_running and _waiting: is this `vllm serve`, without --disable-log-stats?",
+                f"{self._url}/metrics does not have vllm:num_requests_running and _waiting: is this `vllm serve`, "
+                "without --disable-log-stats?",
             )
         return Load(round(counts["running"]), round(counts["waiting"]))
 

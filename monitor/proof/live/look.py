@@ -157,7 +157,8 @@ def look(
     if before is None:
         return Look(run, None).without_gap(
             "no_version",
-            "the engine's weight version is unknown: call logprobe.collectors.weights.mark(version), or name the engine's replica",
+            "the engine's weight version is unknown: call logprobe.collectors.weights.mark(version), or name the "
+            "engine's replica",
         )
     chosen = _chosen(source, run, before.version, settings, after)
     if isinstance(chosen, Look):

@@ -67,7 +67,8 @@ def _check(arrays: Sequence[Any], sequences: Sequence[Mapping[str, Any]], name: 
     for index, (array, sequence) in enumerate(zip(arrays, sequences, strict=True)):
         if array.shape != (len(sequence["response_ids"]),):
             raise ValueError(
-                f"{name} returned {array.size} log-probs for the {len(sequence['response_ids'])} response tokens of sequence {index}"
+                f"{name} returned {array.size} log-probs for the {len(sequence['response_ids'])} response tokens of "
+                f"sequence {index}"
             )
 
 
