@@ -32,7 +32,7 @@ class Notified:
         episode: that they were told of last; None: of none.
         open: whether they believe that it still fires.
         value: as given in the last message.
-        count: messages about this episode.
+        count: messages so far.
         acknowledged: whether they were told that it is acknowledged.
         since_step: where the episode began; None: no step is known.
     """
@@ -285,8 +285,8 @@ def _notification(
 ) -> tuple[Alert, list[Message]]:
     begins = word in {"firing", "escalated"}
     episode = episode_of(context.run, alert) if begins else alert.notified.episode or ""
-    # A rule that was changed may find an episode again that was notified before: its messages keep counting.
-    count = alert.notified.count + 1 if episode == alert.notified.episode else 1
+    # A rule that looks at steps again may find an episode again that was notified before.
+    count = alert.notified.count + 1
     notified = Notified(
         episode=episode,
         open=word != "resolved",
