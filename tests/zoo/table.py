@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from zoo.judge import Judged, judge
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
 BEGIN, END = "<!-- zoo: written by make zoo -->", "<!-- zoo: end -->"
+WIDTH: Final = 120  # of the page's prose
 TARGETS: Final = {"healthy": 0.99, "enable": 0.95, "refuse": 0.98, "refuse, semantic": 1.0}
 Outcome = dict[str, Any]
 
@@ -79,8 +81,9 @@ def _by_kind(outcomes: list[Outcome]) -> Iterator[str]:
 def _missed(outcomes: list[Outcome]) -> Iterator[str]:
     """Families and kinds of model in which not all was right, or the first cause another."""
     faulty = [each for each in outcomes if each["family"] not in HEALTHY_FAMILIES]
-    yield f"Wrong: {_short(outcomes, 'right')}."
-    yield f"First cause named in {_count(faulty, 'named')}: {_short(faulty, 'named')} missed."
+    yield from wrap(f"Wrong: {_short(outcomes, 'right')}.", WIDTH, break_on_hyphens=False)
+    named = f"First cause named in {_count(faulty, 'named')}: {_short(faulty, 'named')} missed."
+    yield from wrap(named, WIDTH, break_on_hyphens=False)
 
 
 def _short(outcomes: list[Outcome], key: str) -> str:
