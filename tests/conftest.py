@@ -29,6 +29,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Services and commands are forked, but for those of `make scale` and others that measure them."""
+    import forked
+
+    if all(item.path.name.startswith("test_") for item in session.items):
+        forked.begin()
+
+
 # Their scenarios are forked from one process that has imported vLLM, so one worker runs them all.
 _TOGETHER = {
     f"tests/e2e/test_{name}.py": "engines" for name in ("attribution", "experts", "real_engine", "vllm_engine")

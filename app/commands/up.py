@@ -21,8 +21,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns after Ctrl-C or SIGTERM."""
     for words in unknown():
         say(words)
+    stack = stack_of(arguments)
+    with stop_on_signals() as stop:
+        stack.run(stop)
+    say("stopped")
+    return 0
+
+
+def stack_of(arguments: argparse.Namespace) -> Stack:
+    """What the arguments ask for; not started. Raises as `Stack` does."""
     home = Home(home_path(arguments))
-    stack = Stack(
+    return Stack(
         home,
         access=_access(arguments),
         port=arguments.port,
@@ -33,10 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
         also=[*checked(arguments.also, home, arguments.ca), *other_homes(home, os.environ)],
         ca=arguments.ca,
     )
-    with stop_on_signals() as stop:
-        stack.run(stop)
-    say("stopped")
-    return 0
 
 
 def _access(arguments: argparse.Namespace) -> Access:

@@ -9,21 +9,65 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
-from playwright.sync_api import Browser, Page, Request, expect
+import forked
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
+
+from logprobe.app.commands import up
+from logprobe.app.parsers.command_line import build
+from logprobe.app.processes import supervisor
 
 PATIENCE = 180_000  # milliseconds; the service may have to diagnose first, and a busy machine stands still for a while
 expect.set_options(timeout=PATIENCE)
+_IDLE: MutableMapping[Browser, list[BrowserContext]] = WeakKeyDictionary()
 _ADDRESS = re.compile(r"dashboard at (http://\S+)")
 
 
 @contextmanager
 def dashboard(*arguments: str, seconds: float = 180) -> Iterator[str]:
-    """Runs ``logprobe ARGUMENTS`` until the block ends; yields the dashboard's address. It must stop cleanly."""
+    """Runs ``logprobe ARGUMENTS`` until the block ends; yields the dashboard's address. It must stop cleanly.
+
+    Of ``logprobe up`` the processes are, in tests, those of the service and the dashboard; this one keeps them running.
+    """
+    with (_up if forked.on() and arguments[0] == "up" else _command)(arguments, seconds) as address:
+        yield address
+
+
+@contextmanager
+def _up(arguments: Sequence[str], seconds: float) -> Iterator[str]:
+    stack = up.stack_of(build().parse_args(arguments))
+    stop, settled = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    def keep_running() -> None:
+        try:
+            stack.run(stop, settled.set)
+        except BaseException as error:  # the test fails with it
+            failures.append(error)
+        settled.set()
+
+    thread = threading.Thread(target=keep_running, daemon=True)
+    with patch.object(supervisor, "subprocess", forked):
+        thread.start()
+        try:
+            assert settled.wait(seconds), "the dashboard does not answer"
+            assert not failures, failures
+            yield stack.url
+        finally:
+            stop.set()
+            thread.join(90)
+    assert not thread.is_alive(), "its processes do not end"
+    assert not failures, failures
+
+
+@contextmanager
+def _command(arguments: Sequence[str], seconds: float) -> Iterator[str]:
     command = [sys.executable, "-m", "logprobe.app.cli", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     lines: list[str] = []
@@ -87,14 +131,16 @@ class Watched:
     def __init__(
         self, browser: Browser, address: str, *, width: int = 1280, height: int = 900, dark: bool = False
     ) -> None:
-        self.context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
+        idle = _IDLE.setdefault(browser, [])
+        self.context = idle.pop() if idle else browser.new_context()
+        self._idle = idle
         self.page: Page = self.context.new_page()
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(color_scheme="dark" if dark else "light")
         self.page.set_default_timeout(PATIENCE)
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self._host = address.split("/")[2]
+        self._scheme, _, self._host = address.split("/")[:3]
         self.page.on(
             "console", lambda message: self._say(message.text) if message.type in {"error", "warning"} else None
         )
@@ -119,4 +165,11 @@ class Watched:
         self.page.screenshot(path=folder / f"{name}.png")
 
     def close(self) -> None:
-        self.context.close()
+        """Leaves nothing to the next page but the scripts that the browser has compiled: most of what a first visit costs."""
+        origin = {"origin": f"{self._scheme}//{self._host}", "storageTypes": "all"}
+        self.page.goto("about:blank")  # what it writes when it is left is written now
+        self.context.new_cdp_session(self.page).send("Storage.clearDataForOrigin", origin)
+        self.context.clear_cookies()
+        for page in self.context.pages:
+            page.close()
+        self._idle.append(self.context)

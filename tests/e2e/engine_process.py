@@ -1,20 +1,16 @@
 """Runs a scenario on a real vLLM engine in a process of its own, and reads what it left in the spool.
 
-The process is forked from one that has imported vLLM (`engine_server`), which starts with the first scenario and ends with this one.
+In tests it is forked from one that has imported vLLM, see `forked`.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -54,7 +50,7 @@ def run_scenario(
     name: str, models: Path, *numbers: int, script: str = "engine_scenarios", timeout: float = 800, **environment: str
 ) -> Any:
     """What scenario `name` of `script` returned; fails with the end of its output when it did not end well."""
-    command = [str(SCENARIOS.with_stem(script)), name, str(models), *map(str, numbers)]
+    command = [sys.executable, str(SCENARIOS.with_stem(script)), name, str(models), *map(str, numbers)]
     done = _run(command, _variables({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **environment}), timeout)
     lines = done.stdout.splitlines()
     answers = [line.removeprefix("RESULT ") for line in lines if line.startswith("RESULT ")]
@@ -71,55 +67,42 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, **ENGINE_ENVIRONMENT, **environment}
 
 
+def _popen() -> type[subprocess.Popen[Any]]:
+    """Importing vLLM is most of what a scenario costs. Nothing of logprobe is imported with it."""
+    from forked import Popen  # scenarios import this module too, and start nothing
+
+    class Scenario(Popen):
+        modules = (  # releases differ in theirs
+            "vllm",
+            "transformers.models.qwen3.modeling_qwen3?",
+            "vllm.entrypoints.llm?",
+            "vllm.model_executor.models.registry?",
+            "vllm.model_executor.models.qwen3?",
+            "vllm.v1.engine.llm_engine?",
+            "vllm.v1.engine.core?",
+            "vllm.v1.worker.cpu_worker?",
+        )
+        environment = ENGINE_ENVIRONMENT
+
+    return Scenario
+
+
 def _run(command: list[str], environment: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
     """Runs in a session of its own, so that engines in processes of their own end with it."""
-    server, deadline = _server(), time.monotonic() + timeout
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
-        job = {"command": command, "environment": environment, "output": str(output), "errors": str(errors)}
-        server.stdin.write(json.dumps(job).encode() + b"\n")
-        process = None
+        with output.open("wb") as out, errors.open("wb") as err:
+            process = _popen()(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
         try:
-            process = _answer(server, deadline)
-            code = _answer(server, deadline)
-        except BaseException:
-            _end(server)  # another scenario would get this one's answer
-            raise
+            code = process.wait(timeout)
         finally:
-            if process:
-                with suppress(ProcessLookupError):
-                    os.killpg(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
         return subprocess.CompletedProcess(command, code, output.read_text("utf-8"), errors.read_text("utf-8"))
-
-
-@functools.cache
-def _server() -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(SCENARIOS.with_name("engine_server.py"))]
-    pipe = subprocess.PIPE
-    server = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, env=_variables({}))
-    atexit.register(_end, server)
-    return server
-
-
-def _answer(server: subprocess.Popen[bytes], deadline: float) -> int:
-    """The next number that the server says."""
-    if not select.select([server.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        raise TimeoutError("the scenario did not end in time")
-    line = server.stdout.readline()
-    assert line, "the process that imports vLLM has ended; see what it wrote"
-    return int(line)
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    """Ends the server when stdin does not end it."""
-    _server.cache_clear()
-    server.stdin.close()
-    try:
-        server.wait(10)
-    except subprocess.TimeoutExpired:  # it waits for a scenario
-        server.kill()
-        server.wait()
-    server.stdout.close()
 
 
 def spooled(home: Path, run: str, kind: str, component: str = "") -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import forked
 import numpy as np
 
 from logprobe.app import cli
@@ -76,7 +77,7 @@ def connected(home: Path) -> FlightReader:
 def start_service(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A service process; not yet ready."""
     command = [sys.executable, "-m", "logprobe.app.processes.service", "--home", str(home), *arguments]
-    return subprocess.Popen(command, stderr=subprocess.PIPE)
+    return forked.Popen(command, stderr=subprocess.PIPE)
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def logprobe(*arguments: str | Path, code: int = 0, **environment: str) -> subpr
     """Runs the command line in a process of its own; fails unless it exits with `code`."""
     command = [sys.executable, "-m", "logprobe.app.cli", *map(str, arguments)]
     settings = {**os.environ, **environment}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS, env=settings)
+    done = forked.run(command, timeout=SECONDS, env=settings)
     assert done.returncode == code, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

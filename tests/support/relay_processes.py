@@ -21,6 +21,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import forked
+
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import certificate, tokens
 from logprobe.monitor.relay.files import RelayFiles
@@ -58,7 +60,7 @@ class Process:
     def start(self) -> Process:
         with self.log.open("ab") as log:
             self.began = log.tell()
-            self.process = subprocess.Popen(
+            self.process = forked.Popen(
                 self.command, env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
             )
         return self

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from hashlib import sha256
 
+import forked
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,7 +32,7 @@ def logprobe(folder, *arguments, **environment):
     scratch.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "logprobe.app.cli", *map(str, arguments), "--home", str(folder / "home")]
     settings = {**os.environ, **SMALL, **environment, "TMPDIR": str(scratch)}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200, env=settings)
+    done = forked.run(command, timeout=200, env=settings)
     return done.returncode, done.stdout + done.stderr
 
 

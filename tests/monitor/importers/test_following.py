@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from framework_writers import SEQUENCES, WRITERS
@@ -34,7 +35,7 @@ def rows(home, sql):
 
 
 def program(name, *arguments, **options):
-    return subprocess.Popen([sys.executable, str(PROGRAMS / name), *map(str, arguments)], text=True, **options)
+    return forked.Popen([sys.executable, str(PROGRAMS / name), *map(str, arguments)], text=True, **options)
 
 
 class Heard:
