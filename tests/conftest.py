@@ -129,7 +129,8 @@ def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Path of a Chromium; `make test` installs Debian's, so its absence is a failure and no skip."""
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    names = ("chromium-headless-shell", "chromium", "chromium-browser")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if path is None:
         pytest.fail("no chromium: run `make test`, or install it and set CHROMIUM to its path")
     return path
