@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -27,6 +28,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marks, folders = ("engine", "browser"), {"relay", "scenarios"}
     long = {item.path for item in items if any(map(item.get_closest_marker, marks)) or item.path.parent.name in folders}
     items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """What is collected is no garbage: Python looked through it again and again, which took as long as collecting."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
