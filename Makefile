@@ -48,6 +48,7 @@ help:
 	@echo "make zoo-passes   runs of real forward passes judged: the second table of tests/RESULTS.md"
 	@echo "make rescue  a run that collapses without a correction: none, always, and armed (ARGS='--seeds 1 --detail')"
 	@echo "make test-frameworks   trains with TRL, ms-swift, verl and PipelineRL and compares every number they log"
+	@echo "make test-gpu    recorder, corrections, fingerprints, hooks, TRL and a vLLM engine on a CUDA device"
 	@echo "make test-settings     do the settings that remedies name exist in each framework's own configuration?"
 	@echo "make test-engines      the plugin on vLLM 0.28, 0.30 and 0.32; writes the table of tests/RESULTS.md"
 	@echo "make test-identity     random schedules of adapters read again, weights overwritten in place and equal answers: any version wrong?"
@@ -260,6 +261,13 @@ $(patsubst %,.venv-%/.logprobe-ready,trl ms_swift ray): .venv-%/.logprobe-ready:
 test-frameworks: $(FRAMEWORKS:%=test-%)
 $(FRAMEWORKS:%=test-%): test-%: .venv-%/.logprobe-ready
 	@.venv-$*/bin/python -m pytest --timeout=7200 tests/frameworks/$*_cases.py $(ARGS)
+
+# On a machine with a CUDA device, in an environment that has logprobe[serve], torch, and vllm and trl where their cases are to run.
+GPU_PYTHON ?= python3
+.PHONY: test-gpu
+test-gpu:
+	@$(GPU_PYTHON) -m pytest -s tests/gpu/*_cases.py $(ARGS)
+	@PYTHONPATH=tests/gpu $(GPU_PYTHON) -m pytest -p tensors_on_cuda tests/collectors/correction tests/collectors/integrations
 
 # What each framework's tests have seen recorded (tests/frameworks/features.json, written by LOGPROBE_WRITE_TABLES=1), as the table of tests/RESULTS.md.
 .PHONY: features

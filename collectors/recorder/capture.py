@@ -48,6 +48,11 @@ class Part:
     on_device: bool = False  # whether a stream has to copy some of it
     offset: int = 0
 
+    @property
+    def device(self) -> Any:
+        """Where the first of its tensors lies; of what is `on_device`."""
+        return next(piece.device for piece in self.pieces if not isinstance(piece, np.ndarray))
+
     def stays_on(self, device: Any) -> bool:
         """Whether it has a value per token and lies on `device`, where it will be reduced."""
         pieces = self.pieces
@@ -218,6 +223,8 @@ class Captured:
 
         Numpy arrays; with a `device`, tensors on it where there is a value per token.
         """
+        if self.events:
+            torch_bridge.beside_captures()
         for event in self.events or ():
             event.synchronize()
         return {} if self.block is None else {part.name: self._copy_of(part, self.block) for part in self.parts}
@@ -258,6 +265,8 @@ class Capturer:
             part.offset = end
             end += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
             on_device = on_device or part.on_device
+        if on_device or kept:
+            torch_bridge.refuse_capture({part.device for part in call.parts if part.on_device})
         pool = self._pinned if on_device else self._pool
         block = pool.take(end, call.extra_bytes)
         if block is None:

@@ -3,9 +3,11 @@ imported it."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,6 +19,8 @@ from logprobe.collectors.recorder.buffers import Block
 # numpy has no bfloat16; its bits travel as two opaque bytes and are widened in the recorder's thread.
 BFLOAT16 = np.dtype("V2")
 _WITHOUT_FLOAT64: Final = frozenset({"mps", "meta"})
+_THREAD_LOCAL: Final = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_beside: Final = threading.local()
 
 
 def is_tensor(value: object) -> bool:
@@ -99,6 +103,26 @@ def pinned_block(size: int) -> Block:
     return Block(array, memory, array.data)
 
 
+def beside_captures() -> None:
+    """What this thread asks of CUDA from now on spoils no graph capture of another thread.
+
+    While a thread captures in CUDA's default mode, every thread is forbidden what could be unsafe, a wait for an event
+    for instance, and who does it all the same ends the capture. This thread waits for its own streams only, which are
+    part of no capture.
+    """
+    if not getattr(_beside, "asked", False) and "torch" in sys.modules and sys.modules["torch"].version.cuda:
+        _beside.asked = True
+        with suppress(OSError, AttributeError):  # no such driver, so no such captures
+            mode = ctypes.c_int(_THREAD_LOCAL)
+            ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+
+
+def refuse_capture(devices: Iterable[Any]) -> None:
+    """Raises `InputError` where the caller captures a CUDA graph: memory that is taken for copies would end that."""
+    if any(device.type == "cuda" and _backend(device).is_current_stream_capturing() for device in devices):
+        raise InputError("recording inside a CUDA graph capture is not possible; call the recorder outside of it")
+
+
 class DeviceCopies:
     """Copies of tensors on devices, made so that the caller's stream never waits for them.
 
@@ -153,11 +177,8 @@ class DeviceCopies:
         return self.on_side_stream(device)
 
     def _stream(self, device: Any) -> Any:
-        backend = _backend(device)
-        if device.type == "cuda" and backend.is_current_stream_capturing():
-            raise InputError("recording inside a CUDA graph capture is not possible; call the recorder outside of it")
         if device not in self._streams:
-            self._streams[device] = backend.Stream(device)
+            self._streams[device] = _backend(device).Stream(device)
         return self._streams[device]
 
 

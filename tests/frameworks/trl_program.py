@@ -1,6 +1,6 @@
 """Trains a tiny policy with TRL's own trainer: `python trl_program.py '{"model": …, "out": …, …}'`; prints one JSON line with what TRL logged.
 
-The engine is a real vLLM on the CPU, colocated. One thing is not TRL's own there: its `sync_weights` loads tensor by tensor with the
+The engine is a real vLLM, colocated. One thing is not TRL's own on a CPU: its `sync_weights` loads tensor by tensor with the
 model's `load_weights`, which the CPU build refuses because it packs linear weights. `reload_weights` does the same in one call.
 """
 
@@ -29,7 +29,6 @@ from trl.experimental import online_dpo
 from trl.experimental.online_dpo import online_dpo_trainer
 from trl.generation import vllm_generation
 from trl.generation.vllm_client import VLLMClient
-from vllm import SamplingParams
 
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives
@@ -71,6 +70,8 @@ TURN, ANSWER = 6, [5, 6, 7]  # tokens per turn; the tool's answer
 
 def turns_with_a_tool(prompts: list[str], trainer: Any) -> dict[str, Any]:
     """Two turns with a tool's answer between, which the mask leaves out."""
+    from vllm import SamplingParams
+
     engine = trainer.vllm_generation.llm
     settings = SamplingParams(temperature=trainer.args.temperature, max_tokens=TURN, min_tokens=TURN, logprobs=0)
     asked = [trainer.processing_class(prompt)["input_ids"] for prompt in prompts]
@@ -156,7 +157,7 @@ def store(trainer: Any, file: str) -> None:
     kept: dict[str, Any] = {}
 
     def keep(prefix: str, values: dict[str, Any]) -> None:
-        tensors = {k: v.detach().numpy() for k, v in values.items() if isinstance(v, torch.Tensor)}
+        tensors = {k: v.detach().cpu().numpy() for k, v in values.items() if isinstance(v, torch.Tensor)}
         kept.update({f"{prefix}.{k}": v for k, v in tensors.items() if f"{prefix}.{k}" not in kept})
 
     def watched(method: str, names: Callable[[Any], dict[str, Any]]) -> None:
@@ -193,7 +194,8 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     if options.get("server"):
         return served(options)
     engine = options.get("engine", "float32")
-    if engine and "server" not in options:
+    on_cpu = options.get("config", {}).get("use_cpu", True)
+    if engine and on_cpu and "server" not in options:
         use_cpu_engine(engine, options.get("syncs"), clears_cache=options.get("clears_cache", True))
     trainer = trainer_of(options)
     if "engine_temperature" in options:
@@ -209,7 +211,9 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     if "dies" in options:
         trainer.add_callback(Dying(**options["dies"]))
     trainer.train(resume_from_checkpoint=options.get("checkpoint"))
-    weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in trainer.model.parameters())).hexdigest()
+    weights = hashlib.sha256(
+        b"".join(p.detach().cpu().numpy().tobytes() for p in trainer.model.parameters())
+    ).hexdigest()
     return {
         "trl": trl.__version__,
         "sampled": 2 * TURN,
