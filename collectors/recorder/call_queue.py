@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.health import Health
 from logprobe.collectors.recorder import torch_bridge
 from logprobe.collectors.recorder.buffers import Budget
@@ -160,8 +161,15 @@ class CallQueue:
         """Copy its arrays and append it; False, counted, when there is no room."""
         if self.closing:
             return self._refuse("closed", "the recorder is closed; records after close() are dropped", item)
-        if not self.capturer.copy(item):
-            return self._refuse_full(item)
+        try:
+            if not self.capturer.copy(item):
+                return self._refuse_full(item)
+        except Exception as error:
+            if isinstance(error, LogprobeError):
+                raise
+            # A device's, for instance; how much is lost with the call is known here.
+            message = f"Recorder.{item.kind}: {type(error).__name__}: {error}"
+            return self._refuse("internal_error", message, item)
         if not self._append(item):
             item.release()
             return self.offer(item)

@@ -273,9 +273,13 @@ class Capturer:
             return False
         try:
             self._fill(block, call, kept, on_device=on_device)
-        except BaseException:
+        except BaseException as error:
             pool.give_back(block, call.extra_bytes)
-            raise
+            if not kept or not torch_bridge.out_of_memory(error):
+                raise
+            call.extra_bytes -= sum(part.nbytes for part in call.parts if part.name in kept)
+            call.device = None  # which has no memory to keep copies in
+            return self.copy(call)
         call.block, call.pool = block, pool
         return True
 

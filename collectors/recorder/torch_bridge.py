@@ -103,6 +103,11 @@ def pinned_block(size: int) -> Block:
     return Block(array, memory, array.data)
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a device had no memory for a tensor."""
+    return isinstance(error, getattr(sys.modules.get("torch"), "OutOfMemoryError", ()))
+
+
 def beside_captures() -> None:
     """What this thread asks of CUDA from now on spoils no graph capture of another thread.
 
@@ -129,7 +134,8 @@ class DeviceCopies:
     The caller's stream makes a clone on the device, which costs microseconds and no waiting: the caller may change its
     tensor in place right after the call, and a copy made beside it could see half of that. Everything else happens on a
     side stream, which waits for the clone (on the device); only the recorder's thread waits for the event at the end of
-    it. `record_stream` keeps the clone's memory from being reused before it has been read.
+    it. `record_stream` keeps the clone's memory from being reused before it has been read. Where the
+    device has no memory for a clone, the caller's stream makes the copy itself.
     """
 
     def __init__(self) -> None:
@@ -144,14 +150,24 @@ class DeviceCopies:
 
     def _copy_from(self, device: Any, tensors: list[tuple[Any, int]], block: Block) -> Any:
         stream = self._stream(device)
-        clones = [(_clone(tensor), offset) for tensor, offset in tensors]
+        try:
+            clones = [(_clone(tensor), offset) for tensor, offset in tensors]
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            return self._copy_at_once(device, tensors, block)
         with self._following(device):
-            for source, offset in clones:
-                end = offset + source.numel() * source.element_size()
-                target = block.owner[offset:end].view(source.dtype).view(source.shape)
-                target.copy_(source, non_blocking=True)
+            _copy_into(block, clones)
+            for source, _ in clones:
                 source.record_stream(stream)
             return _event(device, stream)
+
+    @staticmethod
+    def _copy_at_once(device: Any, tensors: list[tuple[Any, int]], block: Block) -> Any:
+        """On the caller's own stream, which what it does to its tensors later has to follow: no memory there is needed,
+        but its stream is held up for as long as the copy takes."""
+        _copy_into(block, [(tensor.detach(), offset) for tensor, offset in tensors])
+        return _event(device, _backend(device).current_stream(device))
 
     def keep(self, tensors: Mapping[str, Sequence[Any]], device: Any) -> tuple[Mapping[str, Any], Any]:
         """Clones that stay on their device, of several tensors end to end; and the event that says when they are
@@ -185,6 +201,13 @@ class DeviceCopies:
 def _backend(device: Any) -> Any:
     """torch.cuda; torch.xpu and torch.npu have the same interface."""
     return getattr(sys.modules["torch"], device.type)
+
+
+def _copy_into(block: Block, tensors: Iterable[tuple[Any, int]]) -> None:
+    """Asks the stream of now for copies of (tensor, offset in bytes)."""
+    for source, offset in tensors:
+        end = offset + source.numel() * source.element_size()
+        block.owner[offset:end].view(source.dtype).view(source.shape).copy_(source, non_blocking=True)
 
 
 def _clone(tensor: Any) -> Any:

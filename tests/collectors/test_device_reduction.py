@@ -25,6 +25,8 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
 from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
+from logprobe.collectors.recorder import torch_bridge
+from logprobe.collectors.recorder.buffers import Block
 
 FLOATS = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "entropy", "advantages")
 PER_TOKEN = (*FLOATS, "token_ids", "mask")
@@ -249,8 +251,14 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     """In place of the GPU that is not there."""
     stand_in = Accelerator()
     monkeypatch.setattr("logprobe.collectors.recorder.torch_bridge._backend", lambda _: stand_in)
+    monkeypatch.setattr("logprobe.collectors.recorder.capture.pinned_block", pageable_block)
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     return stand_in
+
+
+def pageable_block(size: int) -> Block:
+    memory = torch.empty(size, dtype=torch.uint8)
+    return Block(memory.numpy(), memory, memory.numpy().data)
 
 
 @pytest.mark.parametrize(
@@ -296,3 +304,43 @@ def test_an_accelerator_without_memory_hands_over_to_numpy(
     assert_same_records(reduced, expected)
     assert health["problems"]["device_reduction_failed"] == 1
     assert health["dropped"] == {}
+
+
+@pytest.mark.parametrize("raw_fraction", [0.2, 1.0])
+def test_where_not_even_a_clone_fits_the_hosts_own_stream_copies(
+    tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, raw_fraction: float
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch_bridge, "_clone", full)
+    monkeypatch.setattr(torch_bridge, "_joined_clone", full)
+    arguments = broken_call(1)
+    on_device = {
+        k: accelerator.on(v) if isinstance(v, torch.Tensor) and k in PER_TOKEN else v for k, v in arguments.items()
+    }
+    raw, reduced, health = recorded(tmp_path / "device", [on_device], raw_fraction=raw_fraction)
+    expected_raw, expected, _ = recorded(tmp_path / "host", [arguments], raw_fraction=raw_fraction, reduce_on="host")
+    assert_same_records(raw, expected_raw)
+    assert_same_records(reduced, expected)
+    assert health["dropped"] == {}
+    assert not accelerator.recorded, "no stream but the host's own"
+
+
+def test_what_a_failing_device_costs_is_counted(
+    home: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch_bridge, "_clone", fail)
+    arguments = broken_call(1)
+    tokens = accelerator.on(arguments["token_ids"])
+    with Recorder(home, "run", raw_fraction=1.0) as recorder:
+        assert not recorder.training(**{**arguments, "token_ids": tokens})
+    assert recorder.health["dropped"]["internal_error"] == {
+        "calls": 1,
+        "sequences": 40,
+        "tokens": len(arguments["token_ids"]),
+    }
+    assert "illegal memory access" in recorder.health["last_error"]

@@ -178,7 +178,7 @@ def test_memory_is_given_back(tmp_path: Path, device: torch.device) -> None:
 
 def test_a_full_device_costs_the_host_nothing(tmp_path: Path, device: torch.device) -> None:
     calls = [on(device, tensors(step, sequences=2000)) for step in range(4)]
-    with Recorder(tmp_path, "run", raw_fraction=0.1) as recorder:
+    with Recorder(tmp_path / "run", "run", raw_fraction=0.1) as recorder:
         assert recorder.training(**calls[0])
         assert recorder.flush()
         torch.cuda.empty_cache()
@@ -193,20 +193,19 @@ def test_a_full_device_costs_the_host_nothing(tmp_path: Path, device: torch.devi
                 except torch.OutOfMemoryError:
                     size //= 2
             for arguments in calls[1:3]:
-                recorder.training(**arguments)  # neither raises nor ends the host
-            recorder.flush()
+                assert recorder.training(**arguments)
+            assert recorder.flush()
         finally:
             filled.clear()
             torch.cuda.set_per_process_memory_fraction(1.0)
             torch.cuda.empty_cache()
         assert recorder.training(**calls[3])
         assert recorder.flush()
-    told = set(recorder.health["problems"]) | set(recorder.health["dropped"])
-    assert told, "what could not be recorded is said"
-    found = by_sample(tmp_path, "training").keys() | by_sample(tmp_path, "statistics").keys()
-    assert {f"0/{row}" for row in range(2000)} | {f"3/{row}" for row in range(2000)} <= found
-    lost = sum(drop["sequences"] for drop in recorder.health["dropped"].values())
-    assert len(found) + lost == 8000, "what is not recorded is counted"
+    assert recorder.health["dropped"] == {}
+    expected, _, _ = recorded(tmp_path / "host", [tensors(step, sequences=2000) for step in range(4)], raw_fraction=1.0)
+    raw, reduced = by_sample(tmp_path / "run", "training"), by_sample(tmp_path / "run", "statistics")
+    assert len(raw) + len(reduced) == 8000
+    assert_same_records(raw, {name: expected[name] for name in raw})
 
 
 def test_nothing_else_is_said(tmp_path: Path, device: torch.device) -> None:
