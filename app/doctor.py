@@ -40,6 +40,7 @@ from logprobe.collectors.integrations.frameworks import FRAMEWORKS, Framework, h
 from logprobe.collectors.plain_text import harmless
 from logprobe.collectors.vllm.options import injects
 from logprobe.monitor import queries
+from logprobe.monitor.liveness import dated_words
 
 Line = tuple[Literal["ok", "note", "problem"], str, str]
 _PLUGINS: Final = {"verl": "verl.plugins", "SGLang": "sglang.srt.plugins"}
@@ -278,6 +279,7 @@ def _records(home: Path) -> list[Finding]:
                 *_version_conflicts(reader),
                 *_ends(reader),
                 *_clashes(reader),
+                *_clocks(reader),
                 *_losses(reader, home),
             ]
     except ModuleNotFoundError as error:  # the base install has no duckdb
@@ -334,6 +336,12 @@ def _losses(reader: Any, home: Path) -> Iterator[Finding]:
             losses.append(missing)
         for text, remedy in losses:
             yield Finding("runs", "problem", f"{run}: {text}", remedy)
+
+
+def _clocks(reader: Any) -> Iterator[Finding]:
+    for row in queries.app_runs(reader).to_pylist():
+        if words := dated_words(row.get("dated_ahead") or 0.0):  # a service of an earlier version does not say
+            yield Finding("runs", "problem", f"{row['run']}: {words}", "synchronize the clocks of all nodes (NTP)")
 
 
 def _clashes(reader: Any) -> Iterator[Finding]:

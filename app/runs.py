@@ -51,6 +51,7 @@ def _run(row: queries.AppRuns, now: datetime) -> Run:
         median_step_seconds=row["step_seconds"],
         writers=writers,
         spooled_at=row.get("spooled_at"),  # a service of an earlier version does not say
+        dated_ahead=row.get("dated_ahead") or 0.0,
     )
     # A service of an earlier version says nothing of a judgement.
     ended_after = row["steps"] if liveness.state.over else None

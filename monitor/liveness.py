@@ -4,7 +4,7 @@ recorded."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -61,6 +61,7 @@ def judge(
     median_step_seconds: float | None = None,
     writers: Sequence[Writer] = (),
     spooled_at: datetime | None = None,
+    dated_ahead: float = 0.0,
 ) -> Liveness:
     """Judges a run.
 
@@ -71,6 +72,7 @@ def judge(
         writers: the run's collectors; a heartbeat counts as a sign that it is alive, though not as data.
         spooled_at: when the newest of the records was written that wait in the spool, so that what they say is
             unknown; None: none has waited for long.
+        dated_ahead: seconds by which the clock that dated the newest step is ahead of the reader's; the reason says so.
 
     Returns:
         ``failed`` when every writer closed and one of them because its process died of an error; ``ended`` when every
@@ -81,6 +83,19 @@ def judge(
         late enough to worry; ``stale`` when neither data nor heartbeats came for long; ``no_data`` when nothing was
         ever recorded.
     """
+    liveness = _judged(now, last_record, median_step_seconds, writers, spooled_at)
+    if words := dated_words(dated_ahead):
+        return replace(liveness, reason=f"{liveness.reason}; {words}")
+    return liveness
+
+
+def _judged(
+    now: datetime,
+    last_record: datetime | None,
+    median_step_seconds: float | None,
+    writers: Sequence[Writer],
+    spooled_at: datetime | None,
+) -> Liveness:
     if last_record is None:
         return Liveness(State.NO_DATA, _no_data(writers))
     late, lost = _late_after(median_step_seconds), lost_after(median_step_seconds)
@@ -151,6 +166,14 @@ def _usual(median_step_seconds: float | None) -> str:
         if median_step_seconds is None
         else f" (a step usually takes {span_words(timedelta(seconds=median_step_seconds))})"
     )
+
+
+def dated_words(ahead: float) -> str:
+    """What a clock does that is ahead of ours by so many seconds, or behind (negative); nothing where it is right."""
+    if not ahead:
+        return ""
+    span = span_words(timedelta(seconds=abs(ahead)))
+    return f"its records are dated {span} {'after' if ahead > 0 else 'before'} they came: check its trainer's clock"
 
 
 def ago(now: datetime, then: datetime) -> str:

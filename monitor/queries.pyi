@@ -162,6 +162,9 @@ class AlertRuns(TypedDict):
     rules: Any  # VARCHAR
     open: Any  # BIGINT
     live: Any  # BOOLEAN
+    past: Any  # BOOLEAN
+    dated_ahead: Any  # DOUBLE
+    dated_at: Any  # TIMESTAMP WITH TIME ZONE
     incident: Any  # BOOLEAN
     silenced: Any  # BOOLEAN
     acknowledged: Any  # BOOLEAN
@@ -393,6 +396,7 @@ class AppRuns(TypedDict):
     tags: Any  # VARCHAR[]
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     last_record_at: Any  # TIMESTAMP WITH TIME ZONE
+    dated_ahead: Any  # DOUBLE
 
 def app_runs(source: Source, /) -> Rows[AppRuns]: ...
 
@@ -766,7 +770,8 @@ def controller_read(source: Source, /, *, runs: Any) -> Rows[ControllerRead]: ..
 class ControllerRuns(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
-    time: Any  # TIMESTAMP WITH TIME ZONE
+    computed_at: Any  # TIMESTAMP WITH TIME ZONE
+    past: Any  # BOOLEAN
     revision: Any  # BIGINT
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
     live: Any  # BOOLEAN

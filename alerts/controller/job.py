@@ -200,7 +200,7 @@ class Controller:
     def due(self, row: Row) -> Priority | None:
         """Runs that moved on since they were looked at last, unless they ended so long ago that no trainer is there to
         tell."""
-        ended = row["time"] is not None and self._clock() - row["time"] > _LIVE
+        ended = row["past"] or self._clock() - row["computed_at"] > _LIVE
         if ended or self._seen.get(row["run"]) == row["mark"]:
             return None
         return priority(live=row["live"], armed=self.armed(row["run"]), first=row["run"] not in self._seen)

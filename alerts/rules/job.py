@@ -227,8 +227,7 @@ class Evaluator:
     def _evaluate_status(self, works: Sequence[_Work], news: timedelta) -> None:
         statuses = self._presents.of([work.row for work in works])
         for work in works:
-            young = work.context.now - work.row["last_arrival"] <= news
-            at = work.context.now if young else work.row["last_arrival"]
+            at = _as_of(work.row, work.context.now, news)
             now = work.status = statuses[work.run]
             observations = run_status.observe(work.rules, now, at)
             work.alerts, transitions = evaluation.evaluate_status(
@@ -285,7 +284,7 @@ class Evaluator:
             # end of it.
             if work.cursor is None or step.step > work.cursor:
                 work.cursor = step.step
-                self._notify(work, step=step.step, at=step.at)
+                self._notify(work, step=step.step, at=step.at - timedelta(seconds=work.row["dated_ahead"]))
         work.looked += len(steps)
 
     def _notify(self, work: _Work, *, step: int | None, at: datetime) -> None:
@@ -412,6 +411,13 @@ def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: dateti
     unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
     young = now - row["last_arrival"] <= notify_within
     return bool(unseen or young or row["open"] or (row["rules"] or "") != _fingerprint(rules))
+
+
+def _as_of(row: Mapping[str, Any], now: datetime, news: timedelta) -> datetime:
+    """As of when a run is looked at: now, while its records are new; an import is of the time at which it was made."""
+    if row["past"]:
+        return min(row["last_arrival"], row["dated_at"])
+    return now if now - row["last_arrival"] <= news else row["last_arrival"]
 
 
 def _too_young(row: Mapping[str, Any], seen: int | None, quiet_since: datetime) -> bool:

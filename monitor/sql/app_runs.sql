@@ -5,8 +5,8 @@
 -- `revision` grows whenever a step of the run was recomputed; `writers` are its collectors. `news` becomes another text whenever
 -- the run is diagnosed, one of its alerts moves or its correction is acted upon, or somebody notes something; null: nothing of the kind has happened. `judgement`: how the run stands.
 -- `spooled_at`: when the newest of the records was written that wait in the spool; null: none has waited for long.
--- A collector's clock may run ahead of ours: nothing it recorded is newer than its arrival here, and a heartbeat is seen when
--- it arrives.
+-- A collector's clock may differ from ours: nothing it recorded is newer than its arrival here, what comes at the pace at which it is made is as new as that, and a
+-- heartbeat is seen when it arrives. `dated_ahead`: by how many seconds the clock is ahead that dated the newest step, see live_runs.
 WITH arrivals AS (
     SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at,
            max(ingested_at) FILTER (kind IN ('training', 'statistics', 'rollout', 'step')) AS last_data_at,
@@ -25,10 +25,12 @@ WITH arrivals AS (
            sum(tokens)::BIGINT AS tokens, sum(sequences)::BIGINT AS sequences, max(revision) AS revision
     FROM step_summaries GROUP BY run
 ), recent AS (
-    SELECT s.run, epoch(s.time - lag(s.time) OVER (PARTITION BY s.run ORDER BY s.step)) AS seconds
+    SELECT s.run, s.time, s.computed_at, epoch(s.time - lag(s.time) OVER (PARTITION BY s.run ORDER BY s.step)) AS seconds
     FROM step_summaries AS s JOIN steps AS n ON s.run = n.run AND s.step > n.last_step - 50
 ), paced AS (
-    SELECT run, median(seconds) AS step_seconds FROM recent GROUP BY run
+    SELECT run, median(seconds) AS step_seconds, max(time) AS made, max(computed_at) AS came,
+           coalesce(at_its_pace(max(time) - min(time), max(computed_at) - min(computed_at)), false) AS kept
+    FROM recent GROUP BY run
 ), rollouts AS (
     SELECT run, max(time) AS last_at FROM rollout_sequences GROUP BY run
 ), happened AS (
@@ -45,7 +47,8 @@ WITH arrivals AS (
 SELECT run, first_at, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
        coalesce(revision, 0) AS revision, news, judgements AS judgement, owner, tags, spooled.newest_at AS spooled_at,
        if(greatest(steps.last_at, rollouts.last_at) IS NULL, NULL,
-          least(greatest(steps.last_at, rollouts.last_at), last_data_at)) AS last_record_at
+          if(kept, last_data_at, least(greatest(steps.last_at, rollouts.last_at), last_data_at))) AS last_record_at,
+       dated_ahead(made, came, kept) AS dated_ahead
 FROM writers LEFT JOIN steps USING (run) LEFT JOIN paced USING (run) LEFT JOIN rollouts USING (run) LEFT JOIN news USING (run)
 LEFT JOIN judgements USING (run) LEFT JOIN noted USING (run) LEFT JOIN spooled USING (run)
 ORDER BY first_at DESC, begun_at DESC NULLS FIRST, run

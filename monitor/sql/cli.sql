@@ -37,12 +37,14 @@ WITH signs AS (
            arg_max(details, time) FILTER (event = 'unwritten') AS said,
            arg_min(details, time) FILTER (event = 'started') AS began
     FROM health_records WHERE run = coalesce($run, run) GROUP BY run, writer
+), arrived AS (  -- a heartbeat is seen when it arrives, whatever clock dated it
+    SELECT run, writer, max(ingested_at) AS last_arrival FROM segments WHERE run = coalesce($run, run) GROUP BY run, writer
 ), ended AS (
     SELECT run, writer, component, last_sign, (said ->> '$.sequences')::BIGINT AS sequences, (said ->> '$.tokens')::BIGINT AS tokens,
            try_cast(began ->> '$.rank' AS INTEGER) AS rank, try_cast(began ->> '$.flush_interval' AS DOUBLE) AS flush_seconds
-    FROM signs LEFT JOIN spooled USING (run)
+    FROM signs LEFT JOIN arrived USING (run, writer) LEFT JOIN spooled USING (run)
     WHERE NOT closed AND coalesce(said, began) IS NOT NULL
-        AND epoch($now::TIMESTAMPTZ) - epoch(greatest(last_sign, newest_at)) > $silent
+        AND epoch($now::TIMESTAMPTZ) - epoch(greatest(coalesce(last_arrival, last_sign), newest_at)) > $silent
 ), trained AS (
     SELECT ended.run, ended.writer, max(step) AS last_step
     FROM ended JOIN segments USING (run, writer) JOIN training_sequences USING (segment_id)

@@ -41,9 +41,9 @@ WITH asked AS (
 SELECT a.run, min(c.value) AS coverage FROM asked AS a LEFT JOIN complete AS c ON c.run = a.run GROUP BY a.run
 
 -- controller_heard: When the newest step of $run from $first on was made, and when its trainer was last told of a correction. Grain: one row.
--- Inputs: step_summaries, controller_actions.
+-- Inputs: step_summaries, controller_actions. What another clock dated (see dated_ahead) was made when it was computed, as far as is known.
 SELECT
-    (SELECT max(time) FROM step_summaries WHERE run = $run AND step >= $first) AS made,
+    (SELECT max(if(epoch(computed_at - time) > 900, computed_at, least(time, computed_at))) FROM step_summaries WHERE run = $run AND step >= $first) AS made,
     (SELECT max(time) FROM controller_actions WHERE run = $run AND name = 'switched_on') AS told
 
 -- controller_impossible: Why the trainer of $run said that it cannot apply a correction, in records of step $first or later, the newest first.
@@ -60,13 +60,13 @@ LEFT JOIN (SELECT run, max(number) AS actions FROM controller_actions GROUP BY r
 WHERE list_contains($runs::VARCHAR[], run)
 
 -- controller_runs: Where each run stands, for the controller: the step that its newest records are of (after a return to a checkpoint that is not the
--- highest), when they were made, and two marks of change: `revision` grows whenever a step was recomputed. `live`: see live_runs.
+-- highest), when a step was last computed, and two marks of change: `revision` grows whenever a step was recomputed. `live`, `past`: see live_runs.
 -- Grain: run. Inputs: step_summaries, diagnoses, live_runs. Parameters: none.
-SELECT l.run, max(s.step) AS step, l.time, l.revision, any_value(d.diagnosed_at) AS diagnosed_at, l.live
+SELECT l.run, max(s.step) AS step, l.computed_at, l.past, l.revision, any_value(d.diagnosed_at) AS diagnosed_at, l.live
 FROM live_runs(now()) AS l
 JOIN step_summaries AS s ON s.run = l.run AND coalesce(s.time = l.time, l.time IS NULL)
 LEFT JOIN diagnoses AS d ON d.run = l.run
-GROUP BY l.run, l.time, l.revision, l.live
+GROUP BY l.run, l.computed_at, l.past, l.revision, l.live
 ORDER BY l.run
 
 -- controller_save: Remembers the controller's state of a run. Parameters: $run, $control, $directives, $now.

@@ -1,3 +1,11 @@
+-- macro_at_its_pace: Whether steps that were made within the interval `made` came at that pace when `came` passed from the first to the last of them. An import
+-- comes all at once; what came late, or was computed again, may come slower.
+made > INTERVAL 0 SECONDS AND epoch(came) BETWEEN 0.5 * epoch(made) AND 2 * epoch(made) + 60
+
+-- macro_dated_ahead: By how many seconds the clock that dated a step `made` is ahead of the one here, on which it was computed at `came`; 0: it need not be.
+-- What comes before it is made was dated by another clock, and so was what comes long after it, although its run came at its pace (`kept`).
+CASE WHEN epoch(made - came) > 60 OR (kept AND epoch(came - made) > 900) THEN epoch(made - came) ELSE 0 END
+
 -- macro_known_versions: Spans [{start, end, version}] of the weights that sampled a sequence: the engine's where the trainer said nothing; else of every token
 -- the version of whoever knows it, and null where the two differ. Arguments and places as of `version_pieces`.
 CASE WHEN stated IS NULL THEN spans ELSE list_transform(
@@ -10,20 +18,24 @@ CASE WHEN stated IS NULL THEN spans ELSE list_transform(
 ) END
 
 -- macro_live_runs: Runs with computed steps at time `looked_at`: the newest step, the newest revision, when a step was last computed, and whether the run
--- is `live`: no more than ten seconds, and five times as long as its last steps took, have passed since then, and its records are of the
--- last day: an import is not live. A run whose records wait in the spool is as live as they are new. Grain: run. Inputs: step_summaries, abandoned_steps, spooled.
+-- is `live`: no more than ten seconds, and five times as long as its last steps took, have passed since then, and it is not `past`: dated more than a day
+-- before it came, all at once, as an import is. Steps that come at the pace at which they are made are of now, whatever clock dated them: `dated_ahead` is by
+-- how many seconds theirs is ahead of ours, 0 where it need not be. A run whose records wait in the spool is as live as they are new.
+-- Grain: run. Inputs: step_summaries, abandoned_steps, spooled.
 WITH newest AS (
     SELECT run, max(step) AS step, max(revision) AS revision, max(computed_at) AS computed_at, max(time) AS time
     FROM step_summaries ANTI JOIN abandoned_steps USING (run, step) GROUP BY run
-), pace AS (
-    SELECT n.run, coalesce(epoch(max(s.time) - min(s.time)) / nullif(count(s.time) - 1, 0), 0) AS seconds
+), paced AS (
+    SELECT n.run, n.step, n.revision, n.computed_at, n.time,
+           coalesce(epoch(max(s.time) - min(s.time)) / nullif(count(s.time) - 1, 0), 0) AS seconds,
+           coalesce(at_its_pace(max(s.time) - min(s.time), max(s.computed_at) - min(s.computed_at)), false) AS kept
     FROM newest AS n JOIN step_summaries AS s ON s.run = n.run AND s.step > greatest(n.step, -9000000000000000000) - 10
-    GROUP BY n.run
+    GROUP BY n.run, n.step, n.revision, n.computed_at, n.time
 )
-SELECT n.run, n.step, n.revision, n.computed_at, n.time,
-       epoch(looked_at::TIMESTAMPTZ - greatest(n.computed_at, w.newest_at)) <= greatest(10, 5 * p.seconds)
-           AND coalesce(epoch(n.computed_at - n.time) <= 86400, true) AS live
-FROM newest AS n JOIN pace AS p ON p.run = n.run LEFT JOIN spooled AS w ON w.run = n.run
+SELECT n.run, n.step, n.revision, n.computed_at, n.time, coalesce(epoch(n.computed_at - n.time) > 86400, false) AND NOT kept AS past,
+       dated_ahead(n.time, n.computed_at, kept) AS dated_ahead,
+       epoch(looked_at::TIMESTAMPTZ - greatest(n.computed_at, w.newest_at)) <= greatest(10, 5 * n.seconds) AND NOT past AS live
+FROM paced AS n LEFT JOIN spooled AS w ON w.run = n.run
 
 -- macro_raw_in: Raw records of one kind in given files. Grain: one row per sequence, token-level data as lists. Inputs: `files`, as the ledger names them.
 SELECT * FROM read_parquet(files, union_by_name = true, hive_partitioning = false)

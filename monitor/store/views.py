@@ -43,6 +43,8 @@ MACROS: Final = {  # views with parameters, in the order of their dependencies
 _ARGUMENTS: Final = ("spans", "stated", "alignment")
 EXPRESSIONS: Final = {
     "deciding": ("document",),
+    "at_its_pace": ("made", "came"),
+    "dated_ahead": ("made", "came", "kept"),
     **dict.fromkeys(
         ("version_edges", "version_pieces", "known_versions", "version_counts", "version_source"), _ARGUMENTS
     ),

@@ -271,14 +271,27 @@ def test_records_that_came_and_are_not_computed_yet_do_not_lower_the_coverage(st
     assert store.read("controller_coverage", runs=[RUN], first=[0], last=[15])["coverage"][0].as_py() == 1.0
 
 
-def test_a_trainer_that_does_not_answer_is_noted_once_it_can_have_heard(store: Store, trainer: Trainer) -> None:
+@pytest.mark.parametrize("ahead", [timedelta(0), timedelta(hours=-2), timedelta(hours=2)])
+def test_a_trainer_that_does_not_answer_is_noted_once_it_can_have_heard(
+    store: Store, trainer: Trainer, ahead: timedelta
+) -> None:
+    """`ahead`: its clock of ours."""
+
+    def train(steps: int) -> None:
+        trainer.train(steps)
+        with store.transaction() as cursor:
+            cursor.execute(
+                "UPDATE step_summaries SET time = time + $ahead WHERE abs(epoch(computed_at - time)) < 900",
+                {"ahead": ahead},
+            )
+
     controller = switched_on(store, trainer)
-    trainer.train(6)
+    train(6)
     controller.run_once()
     assert audit(store) == ["switched_on/critical_growth"]  # made within the second in which it was told
     with store.transaction() as cursor:
         cursor.execute("UPDATE controller_actions SET time = time - INTERVAL 6 SECOND")
-    trainer.train(1)
+    train(1)
     controller.run_once()
     assert audit(store)[-1] == "not_acknowledged/no_record"
     assert told(store) == ["switched_on"]  # the alert rule of that name sends the message

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from alert_homes import K3, at, put
 from recorded_home import take_in
 from segments import records, trained
 
-from logprobe.app.runs import runs_of
+from logprobe.alerts.controller.job import Controller
+from logprobe.alerts.controller.policy import Policy
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.job import Evaluator
+from logprobe.app import doctor
+from logprobe.app.runs import Run, runs_of
+from logprobe.app.text.gaps import SILENT_SECONDS
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor import queries
+from logprobe.monitor.diagnosis.judged import judged_as_of
 from logprobe.monitor.liveness import Liveness, State
 from logprobe.monitor.store.store import Store
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+STEPS = 30
+WRONG = [-400 * DAY, -DAY - HOUR, -8 * HOUR, 2 * DAY]
+HIGH = """
+defaults: false
+rules:
+  - {name: high, metric: k3_kl, for: 2, keep_firing: 2, when: {kind: threshold, above: 1, clear: 0.5}}
+"""
 
 
 def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...] = ("heartbeat",), data: bool = True):
@@ -25,7 +43,10 @@ def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...
     writer = SpoolWriter(home, "run", "trainer-1")
     if data:
         writer.write("training", records("training", *(trained(f"s{n}", n, time=theirs) for n in range(3))))
-    health = [{"time": theirs, "event": event, "component": "trainer", "severity": "info"} for event in events]
+    health = [
+        {"time": theirs, "event": event, "component": "trainer", "severity": "info", "details": "{}"}
+        for event in events
+    ]
     writer.write("health", records("health", *health))
     take_in(store)
     return began
@@ -59,3 +80,95 @@ def test_a_run_that_ended_is_told_from_one_that_was_killed(store: Store, home: P
 def test_heartbeats_are_no_data(store: Store, home: Path) -> None:
     began = arrive(store, home, ahead=2 * HOUR, data=False)
     assert judged(store, began, later=timedelta(0)).state is State.NO_DATA
+
+
+@pytest.mark.parametrize("ahead", [-DAY, timedelta(0), 2 * HOUR])
+def test_a_collector_has_ended_once_nothing_came_for_long_whatever_its_clock_says(
+    store: Store, home: Path, ahead: timedelta
+) -> None:
+    began = arrive(store, home, ahead=ahead, events=("started", "heartbeat"))
+
+    def ended(later: timedelta) -> int:
+        return queries.cli_ends(store, run="run", now=began + later, silent=SILENT_SECONDS).num_rows
+
+    assert [ended(timedelta(0)), ended(MINUTE)] == [0, 1]
+
+
+def computed(store: Store, *, ahead: timedelta, pace: float = 1.0, values: dict[int, float] | None = None) -> datetime:
+    """Steps of ten seconds each by a clock that is `ahead` of ours, computed as they came in, `pace` times as fast as
+    they were made; → when the last one was."""
+    put(store, "run", {step: {K3: (values or {}).get(step, 0.1)} for step in range(STEPS)})
+    last = at(STEPS - 1)
+    with store.transaction() as cursor:
+        cursor.execute(
+            "UPDATE step_summaries SET time = time + $ahead, computed_at = $last::TIMESTAMPTZ - (($last::TIMESTAMPTZ - time) / $pace)",
+            {"ahead": ahead, "last": last, "pace": pace},
+        )
+    return last
+
+
+def run_at(store: Store, now: datetime) -> Run:
+    (run,) = runs_of(queries.app_runs(store), now)
+    return run
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), *WRONG])
+def test_records_that_come_at_their_pace_are_of_a_live_run_whatever_they_are_dated(
+    store: Store, ahead: timedelta
+) -> None:
+    now = computed(store, ahead=ahead) + timedelta(seconds=1)
+    run = run_at(store, now)
+    assert run.liveness.state is State.LIVE
+    assert ("dated" in run.liveness.reason) is (ahead != timedelta(0))
+    judged = judged_as_of(store, "run", now=now)
+    assert judged is not None
+    assert judged.live
+    assert judged.seconds_behind == pytest.approx(10 * (STEPS - 1) + 1, abs=1), "waited since they came in"
+    assert [finding.text for finding in doctor._clocks(store) if "dated" in finding.text] == (
+        [f"run: {run.liveness.reason.partition('; ')[2]}"] if ahead else []
+    )
+    assert run_at(store, now + timedelta(minutes=11)).liveness.state is State.STALE
+    assert not judged_as_of(store, "run", now=now + timedelta(minutes=11)).live
+
+
+@pytest.mark.parametrize("pace", [1000.0, 20.0])
+def test_an_import_and_a_backlog_are_of_no_live_run(store: Store, pace: float) -> None:
+    now = computed(store, ahead=-2 * DAY, pace=pace) + timedelta(seconds=1)
+    run = run_at(store, now)
+    assert run.liveness.state is State.IDLE, "it came just now, but is two days old"
+    assert "dated" not in run.liveness.reason
+    assert not judged_as_of(store, "run", now=now).live
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), *WRONG])
+def test_the_controller_looks_at_runs_whose_steps_still_come(store: Store, ahead: timedelta) -> None:
+    now = computed(store, ahead=ahead) + timedelta(seconds=1)
+
+    def looked_at(later: timedelta) -> object:
+        return Controller(store, lambda _: Policy(), clock=lambda: now + later).run_once().get("runs")
+
+    assert looked_at(timedelta(0)) == 1
+    assert looked_at(DAY + HOUR) == 0, "no trainer is left to be told"
+
+
+def test_the_controller_does_not_look_at_an_import(store: Store) -> None:
+    now = computed(store, ahead=-2 * DAY, pace=1000.0)
+    assert Controller(store, lambda _: Policy(), clock=lambda: now).run_once().get("runs") == 0
+
+
+def told(store: Store, now: datetime) -> list[tuple[int, str]]:
+    book = rule_file.parse(HIGH, "alerts.yaml")
+    Evaluator(store, lambda: book, threading.Event(), clock=lambda: now).run_once()
+    rows = store.query("SELECT step, state FROM notifications ORDER BY number").to_pylist()
+    return [(row["step"], row["state"]) for row in rows]
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), *WRONG])
+def test_people_hear_of_what_fires_now_whatever_the_clock_of_the_trainer_says(store: Store, ahead: timedelta) -> None:
+    now = computed(store, ahead=ahead, values=dict.fromkeys(range(5, 10), 2.0)) + timedelta(seconds=5)
+    assert told(store, now) == [(6, "firing"), (11, "resolved")]
+
+
+def test_nobody_hears_of_an_import(store: Store) -> None:
+    now = computed(store, ahead=-2 * DAY, pace=1000.0, values=dict.fromkeys(range(5, STEPS), 2.0))
+    assert told(store, now + timedelta(seconds=5)) == []
