@@ -722,6 +722,11 @@ class ConfigDocuments(TypedDict):
 
 def config_documents(source: Source, /, *, kind: Any, run: Any) -> Rows[ConfigDocuments]: ...
 
+class ControllerAbandoned(TypedDict):
+    step: Any  # BIGINT
+
+def controller_abandoned(source: Source, /, *, run: Any, steps: Any) -> Rows[ControllerAbandoned]: ...
+
 class ControllerAcks(TypedDict):
     step: Any  # BIGINT
     fingerprint: Any  # VARCHAR
@@ -770,8 +775,7 @@ def controller_read(source: Source, /, *, runs: Any) -> Rows[ControllerRead]: ..
 class ControllerRuns(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
-    computed_at: Any  # TIMESTAMP WITH TIME ZONE
-    past: Any  # BOOLEAN
+    made_at: Any  # TIMESTAMP WITH TIME ZONE
     revision: Any  # BIGINT
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
     live: Any  # BOOLEAN

@@ -22,7 +22,7 @@ from logprobe.alerts.controller.refusals import (
     tries,
     upstream,
 )
-from logprobe.alerts.controller.situation import Acknowledgement, Action, Control, Phase, Situation, Trial
+from logprobe.alerts.controller.situation import Acknowledgement, Action, Control, Phase, Returned, Situation, Trial
 from logprobe.collectors.correction import CorrectionConfig
 
 Decision = tuple[Control, tuple[Action, ...]]
@@ -48,6 +48,9 @@ _DRY: Final = "dry run: no directive is sent; set `dry_run: false` below `correc
 def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
     """The next state and what was done, in order. Looking again at the same situation does nothing more."""
     control, actions = _kill_switch(control, situation, policy)
+    if situation.returned is not None:  # judged from the next look on: this one has gathered for what was on before
+        control, more = _returned(control, situation, situation.returned)
+        return control, actions + more
     mode = control.mode or policy.mode
     control = replace(control, waiting=None, objection=None)
     if control.on:
@@ -131,6 +134,31 @@ def _kill_switch(control: Control, situation: Situation, policy: Policy) -> Deci
     return changed, (Action("released", "kill_switch", words),)
 
 
+def _returned(control: Control, situation: Situation, before: Returned) -> Decision:
+    """A run that went back to a checkpoint stands as it stood at that step; what came of the attempt that it gave up
+    neither corrects nor refuses anything."""
+    on = before.config is not None and control.mode is not Mode.OFF  # what a person switched off stays off
+    now = Control(
+        phase=Phase.ISSUED if on else Phase.IDLE,
+        mode=control.mode,
+        config=before.config if on else None,
+        from_step=before.from_step if on else None,
+        masked_from=before.from_step if on else None,
+        switches=control.switches,
+        switched_at=tuple(step for step in control.switched_at if step <= situation.step),
+        stopped=control.stopped,
+    )
+    went = f"the run went back to step {situation.step}, before the switch at step {control.last_switch}"
+    if on:
+        words = f"{went}: {before.config}, from step {before.from_step} on, applies again"
+        told = {**_details(situation, Trial(before.config, None)), "from_step": before.from_step}
+        return now, (Action("switched_on", "returned", words, "warning", told),)
+    if not control.on and before.config is None:
+        return now, ()
+    words = f"{went}: no correction applies, until the run is judged to need one again"
+    return now, (Action("switched_off", "returned", words, "warning"),)
+
+
 def _trigger(situation: Situation, policy: Policy) -> bool:
     """Critical growth, fast growth, or growth with staleness. What layer it comes from decides over refusal, not over
     looking."""
@@ -186,6 +214,7 @@ def _switch(
     begun = replace(
         control,
         switches=control.switches + 1,
+        switched_at=(*control.switched_at, situation.step),
         masked_from=None,
         refusals=(),
         impossible=(),

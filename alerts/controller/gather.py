@@ -22,10 +22,12 @@ from logprobe.alerts.controller.situation import (
     KnownFinding,
     Phase,
     Preview,
+    Returned,
     Situation,
     Trial,
 )
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
+from logprobe.collectors.directives import Directives
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.document import FindingDocument
 from logprobe.monitor.queries import Source
@@ -81,12 +83,18 @@ def gather(
     stopped: bool,
     previewing: bool = False,
     seen: Known | None = None,
+    directives: Directives | None = None,
 ) -> Situation:
     """The situation of `run` whose newest step with metrics is `step`. Raises `QueryError`.
 
     `previewing`: read raw tokens although nothing depends on them. `seen`: what `look` found; None: it is read here.
+    `directives`: what the trainer was told; None: whether the run went back to a checkpoint is not looked at.
     """
     seen = seen or look(store, {run: step})[run]
+    ahead = [known for known in (control.last_switch, seen.diagnosed_step) if known is not None and known > step]
+    given_up = queries.controller_abandoned(store, run=run, steps=ahead)["step"].to_pylist() if ahead else []
+    if seen.diagnosed_step in given_up:
+        seen = _known(None, seen.coverage)
     advice = seen.diagnosis.get("correction") or {}
     situation = Situation(
         step=step,
@@ -99,6 +107,8 @@ def gather(
         coverage=seen.coverage,
         stopped=stopped,
     )
+    if directives is not None and control.last_switch in given_up:
+        return replace(situation, returned=_told_for(step, directives))
     if control.on:
         situation = replace(situation, **_trainer_reports(store, run, step, control, policy, seen=seen))
         if control.config is not None and decide.wants_recount(control, situation, policy):
@@ -108,6 +118,12 @@ def gather(
     if not wanted:
         return situation
     return replace(situation, trials=trials(store, run, step, wanted, until=lambda trial: _passes(trial, policy)))
+
+
+def _told_for(step: int, directives: Directives) -> Returned:
+    """What applies in `step`, but for the kill switch."""
+    entry = replace(directives, stopped=False).at(step)
+    return Returned() if entry is None else Returned(entry.config, entry.from_step)
 
 
 def _passes(trial: Trial, policy: Policy) -> bool:

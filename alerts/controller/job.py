@@ -200,7 +200,7 @@ class Controller:
     def due(self, row: Row) -> Priority | None:
         """Runs that moved on since they were looked at last, unless they ended so long ago that no trainer is there to
         tell."""
-        ended = row["past"] or self._clock() - row["computed_at"] > _LIVE
+        ended = self._clock() - row["made_at"] > _LIVE
         if ended or self._seen.get(row["run"]) == row["mark"]:
             return None
         return priority(live=row["live"], armed=self.armed(row["run"]), first=row["run"] not in self._seen)
@@ -278,6 +278,7 @@ class Controller:
                 stopped=self._file(run).stop_path.exists(),
                 previewing=previewing,
                 seen=seen,
+                directives=memory.directives,
             )
             control, actions = _naming(run, *decision(memory.control, situation, policy))
             self._armed[run] = control.on or (control.mode or policy.mode) is Mode.ARMED
@@ -383,7 +384,7 @@ def _directives(memory: Memory, control: Control, actions: Sequence[Action], *, 
     for action in actions:
         if action.name == "switched_on" and control.from_step is not None:
             directives = directives.issue(control.from_step, control.config, action.words)
-        elif action.name in {"switched_off", "rolled_back"} and memory.control.on:
+        elif action.name in {"switched_off", "rolled_back"} and (memory.control.on or action.reason == "returned"):
             directives = directives.issue(off_from, None, action.words)
     return directives
 

@@ -235,9 +235,11 @@ def _cooling(situation: Situation, control: Control, policy: Policy) -> Refusal 
 
 
 def _rate(_: Situation, control: Control, policy: Policy) -> Refusal | None:
-    if control.switches < policy.max_switches:
+    if len(control.switched_at) < policy.max_switches:
         return None
-    return Refusal("rate_limit", f"it was switched {control.switches} times in this run; a person has to decide")
+    return Refusal(
+        "rate_limit", f"it was switched {len(control.switched_at)} times in this run; a person has to decide"
+    )
 
 
 # What needs a preview stands last: tokens are only read when nothing else speaks against the correction.

@@ -54,6 +54,15 @@ class Acknowledgement:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """A run has gone back to a checkpoint from before its last switch: what its trainer had been told for the step
+    that it is at."""
+
+    config: CorrectionConfig | None = None  # None: no correction
+    from_step: int | None = None  # first step with it; None: it was told nothing
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """One run at one moment."""
 
@@ -73,6 +82,7 @@ class Situation:
     )
     heard: bool = True  # whether the newest step was made late enough for its trainer to know of the newest directive
     impossible: str = ""  # why the trainer says that it cannot apply what it was told; "": it does not say so
+    returned: Returned | None = None  # None: the steps up to the last switch still count
     effect: Mapping[str, Any] | None = None  # see `effect.judge`; None: not due, or not measurable yet
 
 
@@ -100,6 +110,7 @@ class Control:
     applied_from: int | None = None  # … with this configuration
     previewed: float | None = None  # masked share of tokens that the preview found
     switches: int = 0
+    switched_at: tuple[int, ...] = ()  # the steps of those that a return to a checkpoint has not undone
     last_switch: int | None = None  # step of it
     refusals: tuple[str, ...] = ()  # `Refusal.key` of those given since the last switch: each is given once
     waiting: str | None = (
@@ -137,6 +148,8 @@ class Control:
             refusals=tuple(document["refusals"]),
             impossible=tuple(document.get("impossible", ())),
             kept=tuple(document.get("kept", ())),
+            # An earlier version counted them alone.
+            switched_at=tuple(document.get("switched_at", (document["last_switch"] or 0,) * document["switches"])),
             config=None if config is None else CorrectionConfig.from_dict(config),
         )
 

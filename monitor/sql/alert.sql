@@ -108,8 +108,7 @@ WITH computed AS (
 ), standing AS (
     SELECT run, count(*) FILTER (told OR phase IN ('firing', 'recovering')) AS open FROM alert_states GROUP BY run
 ), resumed AS (
-    SELECT run, arg_max(step, began) AS resumed_step
-    FROM (SELECT run, began, min(step) AS step FROM older_sequences GROUP BY run, began) GROUP BY run
+    SELECT run, arg_max(step, began) AS resumed_step FROM returns GROUP BY run
 ), unsettled AS (
     SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL OR NOT calm
 ), joined AS MATERIALIZED (  -- apart from what holds for all runs: planning one join of all took as long as everything else

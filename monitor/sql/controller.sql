@@ -1,9 +1,13 @@
+-- controller_abandoned: Which of $steps (a list) of $run are of an attempt that was given up, see abandoned_steps. Grain: step. Inputs: abandoned_steps.
+SELECT step FROM abandoned_steps WHERE run = $run AND list_contains($steps::BIGINT[], step)
+
 -- controller_acks: What the trainer said it applied in the steps $first to $last of $run. Grain: step and configuration, whichever ranks and micro-batches
--- name it. Inputs: step_records. `fingerprint`: null where what is stated is no such document. `masked`: mean over their tokens.
+-- name it; what an attempt that was given up applied is not meant. Inputs: step_records, returns. `fingerprint`: null where what is stated is no such document. `masked`: mean over their tokens.
 WITH stated AS (
     SELECT step, CASE WHEN json_valid(correction) THEN correction END AS document
-    FROM step_records
+    FROM step_records AS s
     WHERE run = $run AND step BETWEEN $first AND $last AND correction IS NOT NULL
+        AND NOT EXISTS (FROM returns AS r WHERE r.run = s.run AND r.step <= s.step AND s.time < r.began)
 ),
 reports AS (
     SELECT step, document ->> '$.fingerprint' AS fingerprint,
@@ -47,10 +51,11 @@ SELECT
     (SELECT max(time) FROM controller_actions WHERE run = $run AND name = 'switched_on') AS told
 
 -- controller_impossible: Why the trainer of $run said that it cannot apply a correction, in records of step $first or later, the newest first.
--- Grain: record. Inputs: health_records.
+-- Grain: record. Inputs: health_records, returns.
 SELECT step, message
-FROM health_records
+FROM health_records AS h
 WHERE run = $run AND event = 'correction_impossible' AND step >= $first
+    AND NOT EXISTS (FROM returns AS r WHERE r.run = h.run AND r.step <= h.step AND h.time < r.began)
 ORDER BY time DESC
 
 -- controller_read: What the controller remembers of $runs (a list). Grain: run of which it remembers anything. Inputs: controllers, controller_actions.
@@ -60,13 +65,13 @@ LEFT JOIN (SELECT run, max(number) AS actions FROM controller_actions GROUP BY r
 WHERE list_contains($runs::VARCHAR[], run)
 
 -- controller_runs: Where each run stands, for the controller: the step that its newest records are of (after a return to a checkpoint that is not the
--- highest), when a step was last computed, and two marks of change: `revision` grows whenever a step was recomputed. `live`, `past`: see live_runs.
+-- highest), when they were made (`made_at`, by our clock as far as is known), and two marks of change: `revision` grows whenever a step was recomputed. `live`: see live_runs.
 -- Grain: run. Inputs: step_summaries, diagnoses, live_runs. Parameters: none.
-SELECT l.run, max(s.step) AS step, l.computed_at, l.past, l.revision, any_value(d.diagnosed_at) AS diagnosed_at, l.live
+SELECT l.run, max(s.step) AS step, coalesce(l.time - to_microseconds((1e6 * l.dated_ahead)::BIGINT), l.computed_at) AS made_at, l.revision, any_value(d.diagnosed_at) AS diagnosed_at, l.live
 FROM live_runs(now()) AS l
 JOIN step_summaries AS s ON s.run = l.run AND coalesce(s.time = l.time, l.time IS NULL)
 LEFT JOIN diagnoses AS d ON d.run = l.run
-GROUP BY l.run, l.computed_at, l.past, l.revision, l.live
+GROUP BY l.run, l.time, l.computed_at, l.dated_ahead, l.revision, l.live
 ORDER BY l.run
 
 -- controller_save: Remembers the controller's state of a run. Parameters: $run, $control, $directives, $now.

@@ -1,7 +1,7 @@
 -- view_abandoned_steps: Computed steps that the newest attempt (see attempts) has still to train again: all that is known of them is of older attempts, so
--- they say nothing of how the run stands. Grain: run and step. Inputs: step_summaries, older_sequences.
+-- they say nothing of how the run stands. Grain: run and step. Inputs: step_summaries, returns.
 SELECT DISTINCT s.run, s.step
-FROM (SELECT run, began, min(step) AS step FROM older_sequences GROUP BY run, began) AS o
+FROM returns AS o
 JOIN step_summaries AS s ON s.run = o.run AND s.step >= o.step AND s.time < o.began
 
 -- view_events: Everything that happened beside the numbers, as one timeline. Grain: one row per event.
@@ -51,6 +51,9 @@ WHERE filename IN (SELECT {home} || path FROM raw_files WHERE kind = {kind} AND 
 
 -- view_rollouts: What the engines sampled. Grain: one row per rollout record; what the join made of several is left out. Input: rollout_sequences.
 SELECT * EXCLUDE (logprobs, parts, decisions, clock_offset, engine_started) FROM rollout_sequences WHERE parts IS NULL
+
+-- view_returns: Returns to a checkpoint: when an attempt began, and the first step that it has trained again. Grain: run and attempt. Inputs: older_sequences.
+SELECT run, began, min(step) AS step FROM older_sequences GROUP BY run, began
 
 -- view_scalars: Scalars of step records. Grain: one row per run, step and name. Input: step_records.
 -- `value`: mean over the ranks that reported it, of each rank's newest value; `lowest` and `highest` of these, over `ranks` ranks.

@@ -21,6 +21,7 @@ from logprobe.monitor.store.sql_files import statement
 
 # In the order of their dependencies.
 VIEWS: Final = (
+    "returns",
     "abandoned_steps",
     "sequences",
     "tokens",

@@ -17,6 +17,7 @@ from logprobe.alerts.controller.situation import (
     KnownFinding,
     Phase,
     Preview,
+    Returned,
     Situation,
     Trial,
 )
@@ -154,7 +155,7 @@ REFUSALS = [
     ),
     ("diagnosis_old", {"step": 301, "diagnosed_step": 100}, {}, {}),
     ("cool_down", {}, {"last_switch": 1}, {}),
-    ("rate_limit", {}, {"switches": 4}, {}),
+    ("rate_limit", {}, {"switched_at": (1, 2, 3, 4)}, {}),
 ]  # fmt: skip
 
 
@@ -181,7 +182,10 @@ def test_it_refuses_and_says_why(reason: str, situation: dict, control: dict, po
     ],
 )
 def test_what_keeps_within_the_limits_is_not_refused(situation: dict) -> None:
-    assert refusal(replace(CRITICAL, **situation), Control(last_switch=0, switches=3), POLICY) is None
+    assert (
+        refusal(replace(CRITICAL, **situation), Control(last_switch=0, switches=3, switched_at=(0, 0, 0)), POLICY)
+        is None
+    )
 
 
 # What may keep a critical verdict from a directive: mode, dry run, kill switch, and each reason above.
@@ -452,7 +456,7 @@ def test_a_person_switches_off_and_it_stays_off() -> None:
         ({"phase": Phase.APPLIED}, {}, {}, False),
         ({"mode": Mode.OFF}, {}, {}, False),
         ({"last_switch": 99}, {}, {}, False),
-        ({"switches": 4}, {}, {}, False),
+        ({"switched_at": (0, 1, 2, 3)}, {}, {}, False),
         ({}, {"verdict": "healthy"}, {}, False),
         ({}, {"findings": (RAW,)}, {}, False),
         ({}, {"coverage": 0.5}, {}, False),
@@ -475,3 +479,47 @@ def test_what_is_remembered_survives_json() -> None:
     refused, _ = decide.advance(Control(), replace(CRITICAL, coverage=0.1), POLICY)
     for control in (Control(), on(), refused, decide.switch_off(on(), 120, by="ann")[0]):
         assert Control.parse(json.loads(json.dumps(control.document()))) == control
+
+
+EARLIER = CorrectionConfig(is_level="token", is_upper=2.0)
+
+
+def test_what_was_switched_on_at_a_step_that_is_trained_again_is_off_and_judged_again() -> None:
+    control = replace(on(500), refusals=("cool_down",), effect_judged=True, switched_at=(100, 500), switches=2)
+    back = replace(CRITICAL, step=300, returned=Returned())
+    control, actions = decide.advance(control, back, POLICY)
+    assert names(actions) == ["switched_off/returned"]
+    assert "went back to step 300, before the switch at step 500" in actions[0].words
+    assert (control.phase, control.from_step, control.switched_at, control.refusals) == (Phase.IDLE, None, (100,), ())
+    _, actions = decide.advance(control, replace(CRITICAL, step=301), POLICY)
+    assert names(actions) == ["switched_on/critical_growth"], "no cool-down counts from step 500"
+
+
+def test_what_had_been_on_before_that_applies_again_and_has_to_be_acknowledged() -> None:
+    back = replace(CRITICAL, step=300, returned=Returned(EARLIER, 250))
+    control, actions = decide.advance(on(500), back, POLICY)
+    assert names(actions) == ["switched_on/returned"]
+    assert (control.phase, control.config, control.from_step, control.last_switch) == (Phase.ISSUED, EARLIER, 250, None)
+    said = (Acknowledgement(299, EARLIER.fingerprint(), 0.01),)
+    control, actions = decide.advance(control, replace(CRITICAL, step=301, acknowledgements=said), POLICY)
+    assert names(actions) == ["acknowledged/applied"]
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [(Returned(EARLIER, 250), ["switched_off/returned"]), (Returned(None, 250), []), (Returned(), [])],
+)
+def test_what_a_person_switched_off_stays_off(before: Returned, told: list[str]) -> None:
+    off, _ = decide.switch_off(on(400), 500, by="ann")
+    control, actions = decide.advance(off, replace(CRITICAL, step=300, returned=before), POLICY)
+    assert names(actions) == told
+    assert (control.on, control.mode, control.last_switch) == (False, Mode.OFF, None)
+    _, actions = decide.advance(control, replace(CRITICAL, step=301), POLICY)
+    assert names(actions) == ["refused/mode_off"]
+
+
+def test_a_state_of_an_earlier_version_keeps_its_number_of_switches() -> None:
+    document = on(100).document()
+    del document["switched_at"]
+    assert Control.parse({**document, "switches": 3}).switched_at == (100, 100, 100)
+    assert Control.parse(on(100).document()) == on(100)

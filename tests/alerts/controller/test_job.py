@@ -23,6 +23,7 @@ from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.monitor import queries
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
@@ -90,7 +91,9 @@ def diagnosed(store: Store, verdict: str, *findings: dict[str, object]) -> None:
     advice = "not_needed" if verdict == "healthy" else "do_not_enable" if RAW in findings else "enable"
     correction = {"advice": advice, "why": "as the diagnosis has it"}
     document = json.dumps({"verdict": verdict, "findings": findings, "correction": correction})
-    (row,) = store.query("SELECT max(step) AS step, max(revision) AS revision FROM step_summaries").to_pylist()
+    (row,) = store.query(
+        "SELECT max(step) AS step, max(revision) AS revision FROM step_summaries ANTI JOIN abandoned_steps USING (run, step)"
+    ).to_pylist()
     with store.transaction() as cursor:
         store.execute(
             cursor, "diagnosis_write", run=RUN, verdict=verdict, layer="objective", since_step=0,
@@ -452,3 +455,62 @@ def test_the_policy_in_force_is_the_one_before_a_mistake(store: Store) -> None:
     said = action.run({"run": "a"})
     assert (said["effect_steps"], said["mode"]) == (70, "suggest")
     assert "logprobe.yaml" in said["problem"]
+
+
+def test_a_run_that_goes_back_to_a_checkpoint_from_before_the_switch(
+    home: Path, store: Store, trainer: Trainer
+) -> None:
+    controller = switched_on(store, trainer)  # at step 14
+    with CorrectionSwitch(home, RUN, poll_seconds=0.01) as switch:
+        eventually(lambda: switch.current(99) is not None)
+        trainer.train(6, switch=switch)
+        diagnosed(store, "critical", STALE)
+        controller.run_once()
+        assert audit(store) == ["switched_on/critical_growth", "acknowledged/applied"]
+        trainer.recorder.close()
+        again = Trainer(home, store)
+        again.recorder.begins(5)
+        again.step = 5
+        # What the trainer does meanwhile: the step it is at lies before the directive, which applies from 17 on
+        assert [switch.current(step) is None for step in (5, 16, 17)] == [True, True, False]
+        again.train(2, switch=switch)
+        controller.run_once()
+        assert audit(store)[2:] == ["switched_off/returned"], "critical was the attempt that was given up"
+        eventually(lambda: switch.current(17) is None)
+        again.train(1, switch=switch)
+        controller.run_once()
+        assert len(audit(store)) == 3, "the diagnosis of that attempt switches nothing on"
+        diagnosed(store, "critical", STALE)
+        controller.run_once()
+        assert audit(store)[3:] == ["switched_on/critical_growth"], (
+            "7 steps after the switch of 14, with a cool-down of 100"
+        )
+        eventually(lambda: switch.current(10) is not None)
+        again.train(8, switch=switch)
+        controller.run_once()
+        assert audit(store)[4:] == ["acknowledged/applied"]
+    assert again.recorder.close()
+
+
+def test_what_a_given_up_attempt_said_of_a_correction_is_not_held_against_the_next(
+    home: Path, store: Store, trainer: Trainer
+) -> None:
+    controller = switched_on(store, trainer)
+    trainer.recorder.report("correction_impossible", "no log-probs of the engine", step=17)
+    trainer.recorder.step(18, correction='{"fingerprint": "another"}')
+    trainer.train(1)
+
+    def said() -> list[int]:
+        acks = queries.controller_acks(store, run=RUN, first=0, last=99).num_rows
+        return [acks, queries.controller_impossible(store, run=RUN, first=0).num_rows]
+
+    assert said() == [1, 1]
+    trainer.recorder.close()
+    again = Trainer(home, store)
+    again.recorder.begins(13)
+    again.step = 13
+    again.train(1)
+    assert said() == [0, 0]
+    controller.run_once()
+    assert audit(store)[1:] == ["switched_off/returned"]
+    assert again.recorder.close()
