@@ -166,6 +166,7 @@ class AlertRuns(TypedDict):
     dated_ahead: Any  # DOUBLE
     dated_at: Any  # TIMESTAMP WITH TIME ZONE
     incident: Any  # BOOLEAN
+    returned_to: Any  # BIGINT[]
     silenced: Any  # BOOLEAN
     acknowledged: Any  # BOOLEAN
 

@@ -195,7 +195,14 @@ class Evaluator:
         acknowledged = ledger.acknowledgements(self._store, runs) if rows[0]["acknowledged"] else {}
         works = []
         for row in rows:
-            context = Context(row["run"], now, silences, acknowledged, notify_from=now - news)
+            context = Context(
+                row["run"],
+                now,
+                silences,
+                acknowledged,
+                notify_from=now - news,
+                returned_to=row["returned_to"] or (),
+            )
             works.append(self._begin(context, row, row["of"], kept[row["run"]]))
         self._evaluate(works, news)
         self._known.update({work.run: (work.rules, work.kept) for work in works})

@@ -103,7 +103,8 @@ class Context:
     """What decides, besides the alerts, whether something is told. `notify_from`: older news is history; None:
     everything is told.
 
-    `accepted`: why a cause that alerts share is lived with, see `run_status.lived_with`.
+    `accepted`: why a cause that alerts share is lived with, see `run_status.lived_with`. `returned_to`: the first step
+    of each attempt with which the run went back to a checkpoint.
     """
 
     run: str
@@ -112,6 +113,7 @@ class Context:
     acknowledgements: Mapping[str, Acknowledgement] = field(default_factory=dict)
     notify_from: datetime | None = None
     accepted: Mapping[str, str] = field(default_factory=dict)
+    returned_to: Sequence[int] = ()
 
 
 def evaluate_step(alerts: Iterable[Alert], facts: StepFacts) -> tuple[list[Alert], list[Transition]]:
@@ -245,11 +247,14 @@ def _notify_one(
     return _notification(alert, word, context, step, at)
 
 
-def episode_of(run: str, alert: Alert) -> str:
-    """Names one firing of a rule, the same whenever the same steps are looked at."""
+def episode_of(run: str, alert: Alert, returned_to: Sequence[int] = ()) -> str:
+    """Names one firing of a rule, the same whenever the same steps are looked at; one that begins at a step that was
+    trained again is another than that of the attempt before."""
     state = alert.state
     where = state.started_step if state.started_step is not None else f"{state.started_at:%Y%m%dT%H%M%S}"
-    return "/".join(filter(None, (run, alert.rule.name, alert.slice, str(where))))
+    again = 0 if state.started_step is None else sum(step <= state.started_step for step in returned_to)
+    attempt = f"again-{again}" if again else None
+    return "/".join(filter(None, (run, alert.rule.name, alert.slice, str(where), attempt)))
 
 
 def _due(alert: Alert, others: Sequence[AlertStatus], context: Context) -> str | None:
@@ -284,7 +289,7 @@ def _notification(
     alert: Alert, word: str, context: Context, step: int | None, at: datetime
 ) -> tuple[Alert, list[Message]]:
     begins = word in {"firing", "escalated"}
-    episode = episode_of(context.run, alert) if begins else alert.notified.episode or ""
+    episode = episode_of(context.run, alert, context.returned_to) if begins else alert.notified.episode or ""
     # A rule that looks at steps again may find an episode again that was notified before.
     count = alert.notified.count + 1
     notified = Notified(

@@ -104,6 +104,19 @@ def test_what_comes_late_does_not_call_back_what_was_told(store: Store) -> None:
     assert messages(store) == [("a", 2, "high", "firing")]
 
 
+def go_back(store: Store, *steps: int, value: float, when: int) -> None:
+    """Steps are trained again, as the step job leaves them."""
+    for step in steps:
+        with store.transaction() as cursor:
+            cursor.execute("INSERT INTO older_sequences (run, step, began) VALUES ('a', ?, ?)", [step, at(when)])
+            cursor.execute("DELETE FROM step_metrics WHERE step = ?", [step])
+        put(store, "a", {step: {K3: value}})
+        with store.transaction() as cursor:
+            times = {"step": step, "at": at(when + step)}
+            cursor.execute("UPDATE step_summaries SET time = $at, computed_at = $at WHERE step = $step", times)
+        look(store, at(when + step + 1))
+
+
 def test_after_a_return_to_a_checkpoint_rules_look_at_the_steps_that_are_trained_again(store: Store) -> None:
     first = [0.1] * 3 + [2.0, 2.0, 0.1, 0.1] * 2 + [0.1] * 2
     put(store, "a", series(first))
@@ -111,16 +124,31 @@ def test_after_a_return_to_a_checkpoint_rules_look_at_the_steps_that_are_trained
     told = [("a", 4, "high", "firing"), ("a", 6, "high", "resolved"), ("a", 8, "high", "firing")]
     assert messages(store) == [*told, ("a", 10, "high", "resolved")]
     for step in (3, 4, 5):
-        with store.transaction() as cursor:  # as the step job does with the first of them
-            cursor.execute("INSERT INTO older_sequences (run, step, began) VALUES ('a', ?, ?)", [step, at(100)])
-            cursor.execute("DELETE FROM step_metrics WHERE step = ?", [step])
-        put(store, "a", {step: {K3: 2.0}})
-        with store.transaction() as cursor:
-            times = {"step": step, "at": at(100 + step)}
-            cursor.execute("UPDATE step_summaries SET time = $at, computed_at = $at WHERE step = $step", times)
-        look(store, at(100 + step + 1))
+        go_back(store, step, value=2.0, when=100)
         assert queries.alert_runs(store)["cursor"].to_pylist() == [step]
     assert messages(store)[4:] == [("a", 4, "high", "firing")], "although its episode has the name of an earlier one"
+
+
+def test_an_acknowledgement_is_of_the_attempt_in_which_it_was_given(store: Store) -> None:
+    def fires() -> tuple[str, str | None]:
+        (row,) = queries.alert_list(store, run="a").to_pylist()
+        return row["phase"], row["acknowledged_by"]
+
+    put(store, "a", series([0.1] * 3 + [2.0] * 4))
+    look(store, at(20))
+    of(store, clock=lambda: at(20))[ACKNOWLEDGE].run({"episode": "a", "author": "ann", "reason": "mine"})
+    assert fires() == ("firing", "ann")
+    put(store, "a", series([0.1] * 4, first=7))
+    look(store, at(30))
+    assert fires()[0] == "normal"
+    go_back(store, 3, 4, 5, value=2.0, when=100)
+    assert fires() == ("firing", None), "what fires from step 3 on is another thing than what fired from there on before"
+    of(store, clock=lambda: at(106))[ACKNOWLEDGE].run({"episode": "a", "author": "bob", "reason": "mine"})
+    assert fires() == ("firing", "bob")
+    look(store, at(106), book(HIGH.replace("keep_firing: 2", "keep_firing: 9")))
+    assert fires() == ("firing", "bob"), "a rule that looks at the same steps again finds the same episode"
+    episodes = store.query("SELECT DISTINCT episode FROM notifications ORDER BY episode")["episode"].to_pylist()
+    assert episodes == ["a/high/3", "a/high/3/again-1"]
 
 
 def test_old_runs_are_looked_at_and_nobody_is_told(store: Store) -> None:
