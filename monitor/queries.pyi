@@ -1765,7 +1765,7 @@ class OutboxDue(TypedDict):
     overtaken: Any  # BOOLEAN
     later: Any  # BOOLEAN
 
-def outbox_due(source: Source, /, *, channel: Any, leaving: Any, now: Any) -> Rows[OutboxDue]: ...
+def outbox_due(source: Source, /, *, channel: Any, latest: Any, leaving: Any, now: Any) -> Rows[OutboxDue]: ...
 
 class OutboxUnrouted(TypedDict):
     key: Any  # VARCHAR

@@ -4,6 +4,7 @@ pace."""
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -69,8 +70,10 @@ class Sender:
         clock: Clock,
         random: Random,
         stopping: threading.Event,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`routes`: of all channels, this one among them."""
+        """`routes`: of all channels, this one among them. `steady`: seconds that only grow, whatever the clock is set
+        to."""
         self.name = route.channel.name
         self._store = store
         self._route = route
@@ -79,19 +82,20 @@ class Sender:
         self._random = random
         self._stopping = stopping
         self._failures = 0  # in a row
-        self._resume_at: datetime | None = None
+        self._steady = steady
+        self._rests_until = -math.inf  # on the steady clock
         self._last_sent: float | None = None
         self._why: str | None = None
         self._limited = 0
 
     def state(self) -> Condition:
         """What is configured, and whether it rests; safe from any thread."""
-        until = self._resume_at
-        resting = until is not None and self._clock() < until
+        left = self._rests_until - self._steady()
+        resting = left > 0
         return {
             "kind": self._route.kind,
             "severities": sorted(self._route.severities),
-            "waits_until": until if resting else None,
+            "waits_until": self._clock() + timedelta(seconds=left) if resting else None,
             "why": self._why if resting else None,
             "limited": self._limited,
         }
@@ -115,7 +119,7 @@ class Sender:
         return {name: counts[name] for name in ("sent", "failed", "dead")}
 
     def _resting(self) -> bool:
-        return self._stopping.is_set() or (self._resume_at is not None and self._clock() < self._resume_at)
+        return self._stopping.is_set() or self._steady() < self._rests_until
 
     def _take_turn(self) -> bool:
         """Waits until the channel's pace allows a message; False when the service stops."""
@@ -135,7 +139,7 @@ class Sender:
         finally:
             self._last_sent = time.monotonic()
         outbox.sent(self._store, delivery, receipt, self._clock())
-        self._failures, self._resume_at = 0, None
+        self._failures, self._rests_until = 0, -math.inf
         return "sent"
 
     def _again_after(self, delivery: Delivery) -> timedelta:
@@ -161,8 +165,10 @@ class Sender:
             LOGGER.warning("channel %s: %s; it will be retried", self.name, words)
         uncertain = error.reason == "uncertain"
         wait = pause(max(delivery.attempts + 1, self._failures), error.reason, error.retry_after, self._random)
-        self._resume_at = now + wait
-        next_at = now + max(wait, self._route.settle) if uncertain else now + wait
+        self._rests_until = self._steady() + wait.total_seconds()
+        # A channel that asked for more rests as a whole: what is stored must not wait for long after a clock was set.
+        stored = min(wait, timedelta(seconds=_LONGEST))
+        next_at = now + max(stored, self._route.settle) if uncertain else now + stored
         outbox.failed(self._store, delivery, words, uncertain=uncertain, next_at=next_at)
         return "failed"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.store.store import Store
 
 _ROUTED_AT_ONCE: Final = 500
+_LATEST: Final = timedelta(minutes=10)  # no attempt is put off for longer: one that is, was before the clock was set
 _LONGEST_ERROR: Final = 500  # characters
 
 
@@ -79,7 +80,8 @@ _ROUTED: Final = pa.schema([("key", pa.string()), ("channel", pa.string())])
 def due(store: Store, channel: str, now: datetime) -> Delivery | None:
     """The delivery of `channel` to be tried next, if one is due."""
     leaving = list(store.moved.all())  # these take their messages along
-    rows = queries.outbox_due(store, channel=channel, now=now, leaving=leaving).to_pylist()
+    latest = now + _LATEST
+    rows = queries.outbox_due(store, channel=channel, now=now, latest=latest, leaving=leaving).to_pylist()
     return _delivery(channel, rows[0]) if rows else None
 
 

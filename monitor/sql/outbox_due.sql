@@ -1,4 +1,5 @@
 -- The delivery of $channel to be tried next, of runs that are not $leaving. Grain: one row or none. Inputs: deliveries, notifications; $now.
+-- Due later than $latest is none: the clock was set back since.
 -- Within an episode in the order of the transitions, the end of an incident after all before it; among those the one first that has waited longest,
 -- so that a message which fails for its content does not hold up the others. A thread is an incident, or an episode that belongs to none: `thread` is
 -- the receipt of what was sent last of it in the channel, which names the thread's first message, or the one that replaced it; `overtaken`: a later one has been sent before this one, or the end of the incident, which
@@ -14,7 +15,7 @@ WITH waiting AS (
 next AS (
     SELECT *
     FROM waiting
-    WHERE number = CASE state WHEN 'closed' THEN of_thread ELSE of_episode END AND next_at <= $now
+    WHERE number = CASE state WHEN 'closed' THEN of_thread ELSE of_episode END AND (next_at <= $now OR next_at > $latest)
     ORDER BY next_at, number
     LIMIT 1
 ),

@@ -64,15 +64,30 @@ class Bench:
     def __init__(self, store: Store, *channels: Channel) -> None:
         self.store = store
         # The store stamps notifications with the real time, so this clock starts there.
-        self.now = datetime.now(UTC) + timedelta(seconds=1)
+        self._began = self.now = datetime.now(UTC) + timedelta(seconds=1)
+        self._set_by = timedelta(0)
         self.stopping = threading.Event()
         routes = [Route(channel, ALL, timedelta(seconds=15)) for channel in channels]
         self.senders = {
             route.channel.name: Sender(
-                store, route, routes, clock=lambda: self.now, random=Random(7), stopping=self.stopping
+                store,
+                route,
+                routes,
+                clock=lambda: self.now,
+                steady=self._steady,
+                random=Random(7),
+                stopping=self.stopping,
             )
             for route in routes
         }
+
+    def _steady(self) -> float:
+        return (self.now - self._began - self._set_by).total_seconds()
+
+    def set_clock(self, by: timedelta) -> None:
+        """The clock is set; no time passes."""
+        self.now += by
+        self._set_by += by
 
     def enqueue(self, *notes: Notification) -> None:
         with self.store.transaction() as cursor:

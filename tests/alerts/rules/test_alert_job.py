@@ -142,7 +142,9 @@ def test_an_acknowledgement_is_of_the_attempt_in_which_it_was_given(store: Store
     look(store, at(30))
     assert fires()[0] == "normal"
     go_back(store, 3, 4, 5, value=2.0, when=100)
-    assert fires() == ("firing", None), "what fires from step 3 on is another thing than what fired from there on before"
+    assert fires() == ("firing", None), (
+        "what fires from step 3 on is another thing than what fired from there on before"
+    )
     of(store, clock=lambda: at(106))[ACKNOWLEDGE].run({"episode": "a", "author": "bob", "reason": "mine"})
     assert fires() == ("firing", "bob")
     look(store, at(106), book(HIGH.replace("keep_firing: 2", "keep_firing: 9")))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
+import pytest
 from alert_notes import NOTE
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,3 +214,51 @@ def test_a_message_that_kills_its_sender_is_tried_less_and_less_and_given_up(sto
     bench.now += timedelta(hours=25)
     bench.run()
     assert bench.states() == {"a": (0, 0, 1)}
+
+
+@pytest.mark.parametrize("back", [timedelta(hours=3), timedelta(days=400)])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_is_set_back_makes_no_channel_rest_for_longer(
+    store: Store, back: timedelta, restarted: bool
+) -> None:
+    channel = Recording("team", "unreachable")
+    bench = Bench(store, channel)
+    bench.enqueue(NOTE)
+    bench.run(minutes_between=0.001)
+    assert bench.states() == {"team": (0, 1, 0)}
+    bench.set_clock(-back)
+    until = bench.senders["team"].state()["waits_until"]
+    assert until is not None
+    assert timedelta(0) < until - bench.now <= timedelta(seconds=2)
+    if restarted:
+        now = bench.now
+        bench = Bench(store, channel)
+        bench.now = now
+    bench.now += timedelta(seconds=3)
+    bench.run()
+    assert bench.states() == {"team": (1, 0, 0)}
+
+
+def test_a_clock_that_is_set_ahead_ends_no_rest(store: Store) -> None:
+    """A channel asked for an hour; what it refused is not tried before."""
+    channel = Busy("team")
+    bench = Bench(store, channel)
+    bench.enqueue(NOTE)
+    bench.run(minutes_between=0.001)
+    bench.set_clock(timedelta(hours=2))
+    bench.run(hours=0.9)
+    assert channel.asked == 1
+    bench.run(hours=0.2)
+    assert bench.states() == {"team": (1, 0, 0)}
+
+
+class Busy(Recording):
+    """A channel that asks once for an hour's rest."""
+
+    asked = 0
+
+    def send(self, outgoing: Outgoing) -> Receipt:
+        self.asked += 1
+        if self.asked == 1:
+            raise ChannelError("busy", "too many", retry_after=3600.0)
+        return super().send(outgoing)
