@@ -137,26 +137,23 @@ def _kill_switch(control: Control, situation: Situation, policy: Policy) -> Deci
 def _returned(control: Control, situation: Situation, before: Returned) -> Decision:
     """A run that went back to a checkpoint stands as it stood at that step; what came of the attempt that it gave up
     neither corrects nor refuses anything."""
-    on = before.config is not None and control.mode is not Mode.OFF  # what a person switched off stays off
-    now = Control(
-        phase=Phase.ISSUED if on else Phase.IDLE,
+    off = Control(
         mode=control.mode,
-        config=before.config if on else None,
-        from_step=before.from_step if on else None,
-        masked_from=before.from_step if on else None,
         switches=control.switches,
         switched_at=tuple(step for step in control.switched_at if step <= situation.step),
         stopped=control.stopped,
     )
     went = f"the run went back to step {situation.step}, before the switch at step {control.last_switch}"
-    if on:
-        words = f"{went}: {before.config}, from step {before.from_step} on, applies again"
-        told = {**_details(situation, Trial(before.config, None)), "from_step": before.from_step}
-        return now, (Action("switched_on", "returned", words, "warning", told),)
+    if before.config is not None and control.mode is not Mode.OFF:  # what a person switched off stays off
+        first = before.from_step
+        on = replace(off, phase=Phase.ISSUED, config=before.config, from_step=first, masked_from=first)
+        words = f"{went}: {before.config}, from step {first} on, applies again"
+        told = {**_details(situation, Trial(before.config, None)), "from_step": first}
+        return on, (Action("switched_on", "returned", words, "warning", told),)
     if not control.on and before.config is None:
-        return now, ()
+        return off, ()
     words = f"{went}: no correction applies, until the run is judged to need one again"
-    return now, (Action("switched_off", "returned", words, "warning"),)
+    return off, (Action("switched_off", "returned", words, "warning"),)
 
 
 def _trigger(situation: Situation, policy: Policy) -> bool:

@@ -422,9 +422,11 @@ def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: dateti
 
 def _as_of(row: Mapping[str, Any], now: datetime, news: timedelta) -> datetime:
     """As of when a run is looked at: now, while its records are new; an import is of the time at which it was made."""
+    last: datetime = row["last_arrival"]
     if row["past"]:
-        return min(row["last_arrival"], row["dated_at"])
-    return now if now - row["last_arrival"] <= news else row["last_arrival"]
+        made: datetime = row["dated_at"]
+        return min(last, made)
+    return now if now - last <= news else last
 
 
 def _too_young(row: Mapping[str, Any], seen: int | None, quiet_since: datetime) -> bool:
