@@ -904,6 +904,14 @@ def diagnosis_routes(
     source: Source, /, *, each: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[DiagnosisRoutes]: ...
 
+class DiagnosisSample(TypedDict):
+    step: Any  # BIGINT
+    fingerprint: Any  # UBIGINT
+
+def diagnosis_sample(
+    source: Source, /, *, parts: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
+) -> Rows[DiagnosisSample]: ...
+
 class DiagnosisSlices(TypedDict):
     step: Any  # BIGINT
     version: Any  # DOUBLE

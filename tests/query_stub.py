@@ -103,7 +103,7 @@ def _columns(cursor: duckdb.DuckDBPyConnection, home: Home, parsed: duckdb.State
         "local_rollout_files": "rollout",
     }
     given = {
-        name: raw_places.pattern(empty_file(home, kinds[name])) if name in kinds else None
+        name: [raw_places.pattern(empty_file(home, kinds[name]))] if name in kinds else None
         for name in parsed.named_parameters
     }
     result = cursor.execute(parsed, given or None)

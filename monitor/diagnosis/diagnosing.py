@@ -14,6 +14,7 @@ from logprobe.monitor.diagnosis.decomposition import Decomposition, decomposed
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence
 from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, log_mean
+from logprobe.monitor.diagnosis.evidence.samples import Samples
 from logprobe.monitor.diagnosis.levels import in_words, level_of
 from logprobe.monitor.diagnosis.named import with_settings
 from logprobe.monitor.diagnosis.proven import latest, with_experiment
@@ -38,7 +39,12 @@ _NOTHING: Final = 0.05  # share of K3: next to nothing
 
 
 def diagnose(
-    source: Source, run: str, *, steps: Steps = (None, None), accepted: Sequence[Acceptance] = ()
+    source: Source,
+    run: str,
+    *,
+    steps: Steps = (None, None),
+    accepted: Sequence[Acceptance] = (),
+    samples: Samples | None = None,
 ) -> Diagnosis:
     """What is wrong with a run.
 
@@ -47,11 +53,12 @@ def diagnose(
         run: which run.
         steps: first and last, both included; None: no bound.
         accepted: causes that people live with.
+        samples: where raw tokens are kept until the run is diagnosed again; None: nowhere.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
-    evidence = gather(source, run, steps=steps)
+    evidence = gather(source, run, steps=steps, samples=samples)
     return with_settings(with_experiment(conclude(evidence, accepted), latest(source, run, "bisect")), evidence.setup)
 
 

@@ -18,6 +18,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.diagnosing import diagnose
 from logprobe.monitor.diagnosis.document import DiagnosisDocument
+from logprobe.monitor.diagnosis.evidence.samples import Samples
 from logprobe.monitor.diagnosis.leading import leading, share_of
 from logprobe.monitor.diagnosis.memory import known_level
 from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
@@ -53,16 +54,19 @@ class DiagnosisStage:
         accepted: Callable[[str], Sequence[Acceptance]] = lambda _run: (),
         armed: Callable[[str], bool] = lambda _run: False,
         urgent: bool | None = None,
+        samples: Samples | None = None,
     ) -> None:
         """`accepted`: what people have accepted of a run; `armed`: whether a correction of it may be switched.
 
-        `urgent`: True: only armed live runs that changed since, False: only others; None: all.
+        `urgent`: True: only armed live runs that changed since, False: only others; None: all. `samples`: where raw
+        tokens of live runs are kept between two diagnoses, of all stages of the store; None: it is the only one.
         """
         self._store = store
         self._now = now
         self._accepted = accepted
         self._armed = armed
         self._urgent = urgent
+        self._samples = samples or Samples()
 
     def rows(self) -> Sequence[Row]:
         """Runs that have news, the newest first."""
@@ -87,7 +91,8 @@ class DiagnosisStage:
 
     def _diagnose(self, row: Row) -> bool:
         run, at = row["run"], self._now()  # what is accepted from now on is not in it
-        diagnosis = diagnose(self._store, run, accepted=self._accepted(run))
+        samples = self._samples if row["live"] else None  # others are diagnosed once
+        diagnosis = diagnose(self._store, run, accepted=self._accepted(run), samples=samples)
         document = diagnosis.document()
         with self._store.transaction() as cursor:
             kept = self._kept(run)

@@ -21,6 +21,7 @@ from typing import Final
 from logprobe.monitor.analysis.profile_job import ProfileJob
 from logprobe.monitor.analysis.step_job import STEPS_PER_BATCH, StepJob
 from logprobe.monitor.diagnosis.accepted import accepted
+from logprobe.monitor.diagnosis.evidence.samples import Samples
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
 from logprobe.monitor.diagnosis.job import PACES, DiagnosisStage
 from logprobe.monitor.diagnosis.judged import SECONDS
@@ -71,9 +72,12 @@ class Pipeline:
         self._steps = StepJob(store)
         self._profiles = ProfileJob(store)
         self._growth = Turns(GrowthStage(store), stopping)
+        samples = Samples()
         self._urgent_diagnosis, self._diagnosis = (
             Turns(
-                DiagnosisStage(store, accepted=lambda run: accepted(store, run), armed=armed, urgent=urgent),
+                DiagnosisStage(
+                    store, accepted=lambda run: accepted(store, run), armed=armed, urgent=urgent, samples=samples
+                ),
                 stopping,
                 paces=PACES if paced else None,
             )

@@ -26,6 +26,7 @@ from logprobe.monitor.diagnosis.evidence.evidence import (
 from logprobe.monitor.diagnosis.evidence.probes import Probed, Probes
 from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.replay import from_rows as routes_from_rows
+from logprobe.monitor.diagnosis.evidence.samples import Samples
 from logprobe.monitor.diagnosis.evidence.setup import from_documents, parsed
 from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens, from_table
@@ -61,13 +62,14 @@ class Window(TypedDict):
     last: int | None
 
 
-def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence:
+def gather(source: Source, run: str, *, steps: Steps = (None, None), samples: Samples | None = None) -> Evidence:
     """Everything known of a run in a window of steps.
 
     Args:
         source: a `Reader` or a `Store`.
         run: which run.
         steps: first and last, both included; None: no bound.
+        samples: where raw tokens are kept for the next time; None: nowhere.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
@@ -81,7 +83,7 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None)) -> Evidence
     joins = _joins(
         queries.diagnosis_joins(source, **window).to_pylist(), queries.version_conflicts(source, **window).to_pylist()
     )
-    recorded = _sample(source, run, series, _versions(weights))
+    recorded = _sample(source, run, series, _versions(weights), samples)
     settings = settings_of(configs)
     return Evidence(
         run=run,
@@ -201,12 +203,15 @@ def _versions(rows: list[queries.DiagnosisWeights]) -> Versions:
     return Versions.from_records(labels)
 
 
-def _sample(source: Source, run: str, series: Series, versions: Versions) -> Tokens | None:
+def _sample(source: Source, run: str, series: Series, versions: Versions, samples: Samples | None) -> Tokens | None:
     """At most about `SAMPLE_TOKENS` tokens, spread evenly over the window's steps; None: no raw tokens are kept."""
     steps, parts = _plan(series)
     if not steps:
         return None
-    table = queries.diagnosis_tokens(source, run=run, steps=steps, parts=parts)
+    if samples is None:
+        table = queries.diagnosis_tokens(source, run=run, steps=steps, parts=parts)
+    else:
+        table = samples.read(source, run, steps, parts)
     return from_table(table, versions) if table.num_rows else None
 
 

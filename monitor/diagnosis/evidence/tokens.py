@@ -171,7 +171,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         versions: what is known of weight versions.
     """
     mask_M = table["mask"].fill_null(False).to_numpy().astype(np.bool_)
-    sequence_M = _sequences(table["sequence"])
+    sequence_M = _sequences(table["step"], table["sequence"])
     first_M = np.diff(sequence_M, prepend=-1) > 0
     rank_M: Codes = np.cumsum(mask_M) - mask_M
     begins = np.flatnonzero(first_M)
@@ -203,10 +203,11 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
     return everything.where(mask_M)
 
 
-def _sequences(column: pa.ChunkedArray) -> Codes:
-    """Number of each row's sequence, without gaps: of some nothing is kept any more."""
-    numbers = column.to_numpy()
-    return np.cumsum(np.diff(numbers, prepend=numbers[:1]) != 0).astype(np.intp)
+def _sequences(steps: pa.ChunkedArray, numbers: pa.ChunkedArray) -> Codes:
+    """Number of each row's sequence, without gaps: of some nothing is kept any more, and numbers are of one step."""
+    step_M, number_M = steps.to_numpy(), numbers.to_numpy()
+    begins = (np.diff(number_M, prepend=number_M[:1]) != 0) | (np.diff(step_M, prepend=step_M[:1]) != 0)
+    return np.cumsum(begins).astype(np.intp)
 
 
 def _strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
