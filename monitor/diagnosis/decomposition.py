@@ -142,7 +142,7 @@ def _cells(tokens: Tokens) -> tuple[Codes, Codes]:
     lag = np.where(np.isnan(tokens.lag), len(_LAGS) + 1, np.searchsorted(_LAGS, np.nan_to_num(tokens.lag)))
     probability = np.searchsorted(_PROBABILITIES, np.exp(tokens.r), side="right")
     longest = np.zeros(int(tokens.sequence.max()) + 1)
-    np.maximum.at(longest, tokens.sequence, tokens.place + 1)
+    longest[tokens.sequence] = tokens.place + 1  # of several the last one stays, and places ascend
     place = np.searchsorted(_PLACES, tokens.place / longest[tokens.sequence], side="right")
     measured = np.isfinite(tokens.entropy)
     ends = np.quantile(tokens.entropy[measured], _ENTROPIES) if measured.any() else np.zeros(0)

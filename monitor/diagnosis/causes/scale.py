@@ -19,7 +19,7 @@ from logprobe.monitor.diagnosis.causes.alignment import unrelated
 from logprobe.monitor.diagnosis.evidence.change_points import change
 from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT, Evidence, Gap, gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, correlation, logit, slope
-from logprobe.monitor.diagnosis.evidence.once import once
+from logprobe.monitor.diagnosis.evidence.once import once, once_for_all
 from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of
 
 _ONE_SIDED: Final = 0.99  # share of log-ratios with one sign; noise and staleness have half
@@ -88,7 +88,7 @@ def _apparent(evidence: Evidence) -> Scale | None:
     since = _scaled_since(evidence, tokens)
     fit = scale_between(tokens) if since is None else None
     if fit is None:  # a fault that began late is a small part of the window
-        tokens = tokens.where(tokens.step >= (_steps_of_today(evidence)[0] if since is None else since))
+        tokens = tokens.since(_steps_of_today(evidence)[0] if since is None else since)
         fit = scale_between(tokens) if len(tokens) >= _FEWEST else None
     if fit is None:
         return _by_moments(today) or _declared(evidence, today) or _shifted(evidence, today)
@@ -104,13 +104,13 @@ def _scaled_since(evidence: Evidence, tokens: Tokens) -> int | None:
     risen = change(evidence)
     if risen is None or risen.until is not None:
         return None
-    before_N = tokens.step < risen.step
-    if min(before_N.sum(), (~before_N).sum()) < _FEWEST or scale_between(tokens.where(~before_N)) is None:
+    before, after = tokens.before(risen.step), tokens.since(risen.step)
+    if min(len(before), len(after)) < _FEWEST or scale_between(after) is None:
         return None
-    return risen.step if scale_between(tokens.where(before_N)) is None else None
+    return risen.step if scale_between(before) is None else None
 
 
-@once
+@once_for_all
 def scale_between(tokens: Tokens) -> tuple[float, float] | None:
     """β and misfit of t as a power of r, from tokens alone; None: there is no scale, or there are too few tokens."""
     if len(tokens) < _FEWEST or correlation(tokens.r, tokens.t) < _RELATED:

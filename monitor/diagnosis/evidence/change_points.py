@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from logprobe.monitor.diagnosis.evidence.evidence import LEAST, ROUNDING, Evidence, Series
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, from_sums
 from logprobe.monitor.diagnosis.evidence.once import once
+from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
 _COLUMNS: Final = ("n", "x", "c_nn", "c_xx", "c_xn", "sequences")
@@ -100,9 +101,8 @@ def _of_tokens(tokens: Tokens) -> tuple[NDArray[np.int64], Floats]:
     sequences, first, sequence_N = np.unique(tokens.sequence, return_index=True, return_inverse=True)
     n, x = np.bincount(sequence_N).astype(np.float64), np.bincount(sequence_N, np.abs(tokens.d))
     of_sequence = np.stack([n, x, n * n, x * x, x * n, np.ones(len(sequences))], axis=1)
-    sums = np.zeros((len(steps), len(_COLUMNS)))
-    np.add.at(sums, step_N[first], of_sequence)
-    return steps, sums
+    of_step = step_N[first]
+    return steps, np.stack([np.bincount(of_step, column, len(steps)) for column in of_sequence.T], axis=1)
 
 
 def _of_series(series: Series) -> tuple[NDArray[np.int64], Floats]:
@@ -190,6 +190,7 @@ class Bend:
     abrupt: bool
 
 
+@once
 def bend(series: Series) -> Bend | None:
     """The best of all jumps and ramps of log K3, if the rise is significant; None where there is none.
 
@@ -214,7 +215,8 @@ def _bend(steps: NDArray[np.int64], y: Floats) -> Bend | None:
 def stays_level(evidence: Evidence) -> bool:
     """Whether K3 of tokens of one lag jumped once and has not moved since: what never arrives falls behind further with
     every update."""
-    steps, y = _own_logs(evidence)
+    own = evidence.own
+    steps, y = _logs_of(evidence.series if own is None else own)
     jump = _bend(steps, y)
     if jump is None or not jump.abrupt:
         return False
@@ -231,7 +233,13 @@ def pace(evidence: Evidence) -> float | None:
     step to the next as a power of the updates missed, at most the second: log K3 rises ever more slowly. Residuals are
     taken as a first-order autoregression, whose memory is that of the run's first half.
     """
-    _, y = _own_logs(evidence)
+    own = evidence.own
+    return _pace(evidence.series if own is None else own)
+
+
+@once
+def _pace(own: Series | Strata) -> float | None:
+    _, y = _logs_of(own)
     starts = np.arange(_QUIET, len(y) - _RISING, max(len(y) // _STARTS, 1))
     if not len(starts):
         return None
@@ -242,11 +250,10 @@ def pace(evidence: Evidence) -> float | None:
     return len(y) / 2 * math.log(max(powers, 1e-12) / max(drift, 1e-12))
 
 
-def _own_logs(evidence: Evidence) -> tuple[NDArray[np.int64], Floats]:
-    """Steps and log K3 of tokens of one weight lag."""
-    own = evidence.own
-    if own is None:
-        return _logs(evidence.series)
+def _logs_of(own: Series | Strata) -> tuple[NDArray[np.int64], Floats]:
+    """Steps and log K3 there."""
+    if isinstance(own, Series):
+        return _logs(own)
     steps = np.unique(own.step[own.tokens > 0])
     return steps, np.log(np.maximum(own.by_step(steps), LEAST)) if len(steps) else np.zeros(0)
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
+from logprobe.monitor.diagnosis.evidence.once import once
 from logprobe.monitor.diagnosis.evidence.probes import Probes
 from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.setup import Setup
@@ -460,7 +461,7 @@ class Evidence:
         """
         if self.strata is None or not ((self.strata.lag > 0).any() or self.explained):
             return None
-        return self.strata.within(self.series.step).alike
+        return _of_one_lag(self.strata, self.series)
 
     @property
     def _measured(self) -> NDArray[np.int64]:
@@ -493,3 +494,9 @@ class Evidence:
             explained=self.explained | {cause},
             separated=self.separated if strata is None else self.separated | {cause},
         )
+
+
+@once
+def _of_one_lag(strata: Strata, series: Series) -> Strata:
+    """Those of the series' steps; evidence of which a part was explained has the same ones."""
+    return strata.within(series.step).alike

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -106,9 +106,21 @@ class Tokens:
     def with_d(self, d_N: Floats) -> Tokens:
         """The same tokens with what is left of their log-ratio."""
         left = dataclasses.replace(self, d=d_N)
-        if "parent" in vars(self):  # which contexts are shared is no matter of d
-            vars(left)["parent"] = self.parent
+        vars(left)["common"] = self.common
         return left
+
+    @cached_property
+    def common(self) -> dict[Any, Any]:
+        """What was computed of these tokens that is no matter of d: `with_d` hands it on."""
+        return {}
+
+    def _some(self, name: Any, keep: Callable[[], Bools]) -> Tokens:
+        """`where`, of which all but d is picked out once."""
+        if name not in self.common:
+            keep_N = keep()
+            self.common[name] = None if keep_N.all() else (np.flatnonzero(keep_N), self.where(keep_N))
+        picked: tuple[Codes, Tokens] | None = self.common[name]
+        return self if picked is None else picked[1].with_d(self.d.take(picked[0]))
 
     @cached_property
     def valid(self) -> Tokens:
@@ -118,24 +130,34 @@ class Tokens:
     @cached_property
     def fresh(self) -> Tokens:
         """Those that are not known to come from weights older than the trainer's."""
-        return self.where(~(self.lag > 0))
+        return self._some("fresh", lambda: ~(self.lag > 0))
 
     @cached_property
     def alike(self) -> Tokens:
         """Those of one weight lag, see `of_one_lag`."""
-        return self.where(of_one_lag(self.lag, np.ones(len(self))))
+        return self._some("alike", lambda: of_one_lag(self.lag, np.ones(len(self))))
 
-    @cached_property
+    def before(self, step: int) -> Tokens:
+        """Those of earlier steps."""
+        return self._some(("before", step), lambda: self.step < step)
+
+    def since(self, step: int) -> Tokens:
+        """Those of this and later steps."""
+        return self._some(("since", step), lambda: ~(self.step < step))
+
+    @property
     def parent(self) -> Codes:
         """Code of each token's context [N]; −1 where no one shares it."""
-        return _contexts(self)
+        if "parent" not in self.common:
+            self.common["parent"] = _contexts(self)
+        parent: Codes = self.common["parent"]
+        return parent
 
     @cached_property
     def repeated(self) -> Tokens:
         """Those whose context is shared, with its code."""
-        shared = self.parent >= 0
-        some = self.where(shared)
-        some.__dict__["parent"] = self.parent[shared]
+        some = self._some("repeated", lambda: self.parent >= 0)
+        some.common.setdefault("parent", self.parent[self.parent >= 0])
         return some
 
     @cached_property
