@@ -26,10 +26,13 @@ from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.fleet import handover, package
 from logprobe.monitor.fleet.forwarding import Forwarder
 from logprobe.monitor.fleet.moved import Moved, MovedRuns
+from logprobe.monitor.fleet.others import VARIABLE
 from logprobe.monitor.fleet.table import Fleet, Row, Standing
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.recovery.backup import backup
 from logprobe.monitor.recovery.checking import check
+from logprobe.monitor.recovery.rebuilding import restore
 from logprobe.monitor.store.store import Store
 
 RUN, OTHER = "runs/ü 1", "runs/ü 1/2"
@@ -130,6 +133,43 @@ def test_what_arrives_at_the_old_home_follows_and_counts_once(fleet: Fleet, tmp_
     with Store.open(Home(a)) as store:
         Forwarder(store).run_once()
     assert not DirectiveFile(a, RUN).stop_path.exists()
+
+
+def test_a_restored_backup_leaves_a_run_that_came_back_since_where_it_is(fleet: Fleet, tmp_path: Path) -> None:
+    a, numbers = tmp_path / "a", metrics(tmp_path / "a")
+    fleet.move(RUN, "b", "ada")
+    backup(Home(a), tmp_path / "kept", raw=False)
+    fleet.move(RUN, "a", "ada")
+    done = restore(Home(a), tmp_path / "kept", {VARIABLE: str(tmp_path)})
+    assert MovedRuns(Home(a)).all() == {}, "b would send what arrives to a, and a to b"
+    assert done.elsewhere == {}
+    assert metrics(a) == numbers, "from its raw tokens, which came back with it"
+    record(a, RUN, steps=range(3, 4))
+    with Store.open(Home(a)) as store:
+        bring_in(store)
+    assert {step for step, *_ in metrics(a)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_restored_backup_brings_back_no_run_that_has_left_since(fleet: Fleet, tmp_path: Path, lost: bool) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    backup(Home(a), tmp_path / "kept", raw=True)
+    fleet.move(RUN, "b", "ada")
+    there = contents(b)
+    if lost:
+        shutil.rmtree(a)
+    done = restore(Home(a), tmp_path / "kept", {VARIABLE: str(tmp_path)})
+    if lost:  # nothing in the home says that it has left, and the fleet's table alone removes nothing
+        assert done.elsewhere == {RUN: "b"}
+        assert contents(a) != {}
+        with pytest.raises(ConfigurationError, match="has records at a and at b: which of them"):
+            fleet.holder(RUN, fleet.standings())
+    else:
+        with Store.open(Home(a)) as store:
+            assert Forwarder(store).run_once()["problem"] is None
+        assert contents(a) == {}
+        assert MovedRuns(Home(a)).find(RUN).to == "b"
+    assert contents(b) == there
 
 
 @pytest.mark.long
