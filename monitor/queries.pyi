@@ -1101,6 +1101,13 @@ class ExportConfigRecords(TypedDict):
 
 def export_config_records(source: Source, /, *, run: Any) -> Rows[ExportConfigRecords]: ...
 
+class ExportExtent(TypedDict):
+    segments: Any  # BIGINT
+    since: Any  # TIMESTAMP WITH TIME ZONE
+    raw_records: Any  # BIGINT
+
+def export_extent(source: Source, /, *, run: Any) -> Rows[ExportExtent]: ...
+
 class ExportHealthRecords(TypedDict):
     time: Any  # TIMESTAMP WITH TIME ZONE
     component: Any  # VARCHAR

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS
 from logprobe.monitor import queries
-from logprobe.monitor.exporters.table_files import replaced, steps_of
+from logprobe.monitor.exporters.table_files import extent_of, replaced, require_all, steps_of
 from logprobe.monitor.importers.rows import Row
 from logprobe.monitor.importers.source import Place, Unit, small_batches
 from logprobe.monitor.reader import Reader
@@ -80,8 +80,9 @@ class Manifest(TypedDict):
 
 
 def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> Manifest:
-    """Writes the bundle; returns its manifest. Raises `ConfigurationError` when the run is not known or `path` not
-    writable."""
+    """Writes the bundle; returns its manifest. Raises `ConfigurationError` when the run is not known, is deleted
+    meanwhile, or `path` is not writable."""
+    extent = extent_of(reader, run)
     steps = steps_of(reader, run)
     files: dict[str, Member] = {}
     with replaced(path) as file, zipfile.ZipFile(file, "w") as archive:
@@ -107,6 +108,7 @@ def export_bundle(reader: Reader, run: str, path: Path, *, version: str) -> Mani
             "left_out": _left_out(reader, run, files),
         }
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
+        require_all(reader, run, extent)
     return manifest
 
 

@@ -36,10 +36,11 @@ def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool =
 
     CSV gets texts as `plain_text.csv_cell` has them, with `raw` as they are.
 
-    Raises `ConfigurationError` when the run is not known or the suffix none of `SUFFIXES`.
+    Raises `ConfigurationError` when the run is not known, is deleted meanwhile, or the suffix is none of `SUFFIXES`.
     """
     if path.suffix not in SUFFIXES:
         raise ConfigurationError(f"{path}: unknown format; use a name that ends in {', '.join(SUFFIXES)} or .logprobe")
+    extent = extent_of(reader, run)
     steps = steps_of(reader, run)
     parts = [steps] if what == "metrics" else _tokens(reader, run, steps["step"].to_pylist())
     rows = 0
@@ -52,15 +53,33 @@ def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool =
             rows += part.num_rows
         if writer is not None:
             writer.close()
+        require_all(reader, run, extent)
     return rows
 
 
-def steps_of(reader: Reader, run: str) -> pa.Table:
-    """All steps of a run, without the columns that only other runs have. Raises `ConfigurationError` for an unknown
-    run."""
-    table = queries.export_steps(reader, run=run)
-    if not table.num_rows and run not in queries.app_runs(reader)["run"].to_pylist():
+def extent_of(reader: Reader, run: str) -> queries.ExportExtent:
+    """What there is of a run. Raises `ConfigurationError` for an unknown one."""
+    (extent,) = queries.export_extent(reader, run=run).to_pylist()
+    if not extent["segments"]:
         raise ConfigurationError(f"no run {run!r} here; `logprobe runs` lists them")
+    return extent
+
+
+def require_all(reader: Reader, run: str, before: queries.ExportExtent) -> None:
+    """Raises `ConfigurationError` when what a run had `before` is not there any more: what was read since may lack
+    some."""
+    (now,) = queries.export_extent(reader, run=run).to_pylist()
+    fewer = now["segments"] < before["segments"] or now["raw_records"] < before["raw_records"]
+    if fewer or now["since"] != before["since"]:
+        raise ConfigurationError(
+            f"run {run!r} was deleted, moved, or lost raw tokens while it was exported; nothing was written: repeat the "
+            "command"
+        )
+
+
+def steps_of(reader: Reader, run: str) -> pa.Table:
+    """All steps of a run, without the columns that only other runs have."""
+    table = queries.export_steps(reader, run=run)
     return table.select(
         [name for name in table.column_names if table[name].null_count < table.num_rows or name == "step"]
     )

@@ -199,7 +199,7 @@ def restore(home: Home, folder: Path, environment: Mapping[str, str]) -> Rebuilt
         try:
             replaced = _set_aside(home)
             away = _away(home)
-            without = {(MOVED,)} if (home.path / MOVED).exists() else set()
+            without: set[tuple[str, ...]] = {(MOVED,)} if (home.path / MOVED).exists() else set()
             without |= {("raw", run_dir(home.path, run).name) for run in away}
             for source in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
                 place = source.relative_to(folder)
@@ -239,7 +239,8 @@ def _of_others(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
 def _still_here(home: Home) -> set[str]:
     """Runs with records here that this home has not handed over."""
     with home.lock(), Store.open(home) as store:
-        return set(store.query("SELECT DISTINCT run FROM segments")["run"].to_pylist()) - store.moved.all().keys()
+        here = set(map(str, store.query("SELECT DISTINCT run FROM segments")["run"].to_pylist()))
+        return here - store.moved.all().keys()
 
 
 def _set_aside(home: Home) -> list[str]:

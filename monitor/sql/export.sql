@@ -1,6 +1,11 @@
 -- export_config_records: The config records of a run. Grain: record. Inputs: config_records. Parameters: $run.
 SELECT * EXCLUDE (run) FROM config_records WHERE run = $run ORDER BY time
 
+-- export_extent: What there is of a run: segments, when the first arrived, and raw records. Grain: one row. Inputs: segments, raw_files. Parameters: $run.
+SELECT count(*) AS segments, min(ingested_at) AS since, (SELECT coalesce(sum(rows), 0)::BIGINT FROM raw_files WHERE run = $run) AS raw_records
+FROM segments
+WHERE run = $run
+
 -- export_health_records: The health records of a run, without the markers of an import, which mean nothing in another home.
 -- Grain: record. Inputs: health_records. Parameters: $run.
 SELECT * EXCLUDE (run, writer) FROM health_records WHERE run = $run AND component IS DISTINCT FROM 'import' ORDER BY time

@@ -2,15 +2,24 @@
 
 import json
 import zipfile
+from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 from importing_files import slime_rollout, slime_training, write_lines
+from processes import record
 from pyarrow import csv
+from store_work import bring_in
 
 from logprobe.app.cli import main
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.monitor.deletion.part import delete_rows
+from logprobe.monitor.exporters import bundle
+from logprobe.monitor.exporters.table_files import export_table
+from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.store.store import Store
 
 RUN = "r"
 
@@ -132,3 +141,63 @@ def test_wrong_usage(home, tmp_path, capsys):
     assert main(["export", "nobody", str(tmp_path / "x.csv"), "--home", str(home)]) == 1
     assert "no run 'nobody' here" in capsys.readouterr().err
     assert not (tmp_path / "x.csv").exists()
+
+
+class _Meanwhile:
+    """A reader; when the statement `name` is asked for the second time, something happens before it is answered."""
+
+    def __init__(self, reader, name, happens):
+        self._reader, self._name, self._happens, self._asked = reader, name, happens, 0
+
+    def read(self, name, **parameters):
+        if name == self._name:
+            self._asked += 1
+            if self._asked == 2:
+                self._happens()
+        return self._reader.read(name, **parameters)
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("name", "what"), [("export_tokens", "t.parquet"), ("export_training", "b.logprobe")])
+def test_a_run_that_is_deleted_meanwhile_is_not_exported_in_part(tmp_path, name, what, again, monkeypatch):
+    monkeypatch.setattr(bundle, "_SEGMENTS", 1)
+    home = tmp_path / "home"
+    for steps in (range(3), range(3, 6)):
+        record(home, RUN, steps=steps)
+        with Store.open(Home(home).create()) as store:
+            bring_in(store)
+    with Store.open(Home(home)) as store:
+
+        def delete():
+            with store.transaction() as cursor:
+                delete_rows(store, cursor, RUN)
+            if again:
+                record(home, RUN, steps=range(9))
+                bring_in(store)
+
+        reader = _Meanwhile(store, name, delete)
+        work = (
+            partial(bundle.export_bundle, reader, RUN, tmp_path / what, version="1")
+            if what.endswith(".logprobe")
+            else partial(export_table, reader, RUN, "tokens", tmp_path / what)
+        )
+        with pytest.raises(ConfigurationError, match=r"deleted, moved, or lost raw tokens while .*nothing was written"):
+            work()
+    assert not (tmp_path / what).exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_arrives_meanwhile_disturbs_no_export(tmp_path):
+    record(tmp_path, RUN, steps=range(3))
+    with Store.open(Home(tmp_path).create()) as store:
+        bring_in(store)
+
+        def grow():
+            record(tmp_path, RUN, steps=range(3, 5))
+            bring_in(store)
+
+        rows = export_table(_Meanwhile(store, "export_tokens", grow), RUN, "tokens", tmp_path / "t.parquet")
+        assert rows == store.query("SELECT count(*) AS n FROM tokens WHERE step < 3")["n"][0].as_py()
