@@ -11,7 +11,8 @@ Steps that a later attempt trained again under the run's name: the newest attemp
 An older attempt is known by what a trainer says of itself (`Recorder.begins`), never by what its records look like:
 other ranks, micro-batches and sessions at work at the same time are one attempt. What is set aside lies in the tables
 ``older_*``, where no metric looks, and comes back when its writer turns out to have been at work still. A step of the
-older attempt counts until the newest has recorded it, too.
+older attempt counts until the newest has recorded it, too. Of a step that had been folded the sums go, and its sample
+is what is set aside; where the sample is gone as well, nothing tells the attempts apart.
 
 The tables that metrics are computed from hold everything the store knows of some steps. A statement takes milliseconds,
 however little it reads. So all are read on one snapshot, and what is simple in most runs is folded here, on arrays; its
@@ -57,6 +58,13 @@ SELECT run, step, tokens, sequences, time, computed_at, nextval('revision') FROM
 """
 _CLEAR_MARKS: Final = "DELETE FROM dirty_steps WHERE mark IN (SELECT mark FROM computed_marks)"
 _SET_ASIDE: Final = ("attempts_statistics", "attempts_forget_statistics", "attempts_records", "attempts_forget_records")
+_FOLDED: Final = (
+    "folded_steps",
+    "folded_pairs",
+    "folded_spans",
+    "folded_joins",
+    "sampled_sequences",
+)  # a row per step, or more
 _SPAN_KEY: Final = ("step", "trainer_version", "version", "run")
 _LAG: Final = ("run", "version", "step", "time", "source")  # what a lag needs of a weight record
 _TIMES: Final = ("requested_at", "started_at", "applied_at", "resumed_at")
@@ -218,11 +226,15 @@ def settle(store: Store, marks: pa.Table) -> None:
         return
     steps = steps.filter(pc.is_in(steps["run"], runs.combine_chunks()))
     _bring_back(store, queries.attempts_disproved(store, steps))
-    _set_aside(store, steps, queries.attempts_older(store, steps))
+    _set_aside(store, steps, queries.attempts_older(store, steps), queries.attempts_folded(store, steps))
 
 
-def _set_aside(store: Store, steps: pa.Table, older: pa.Table) -> None:
+def _set_aside(store: Store, steps: pa.Table, older: pa.Table, folded: pa.Table) -> None:
     with store.transaction() as cursor:
+        if folded.num_rows:
+            store.execute(cursor, "attempts_set_aside_sample", folded)
+            for name in _FOLDED:
+                store.execute(cursor, "forget_steps", folded, table=name)
         if older.num_rows:
             store.execute(cursor, "attempts_set_aside", older)
             store.execute(cursor, "attempts_forget", older, table="training_sequences")

@@ -54,6 +54,47 @@ WHERE (c.writer = b.writer OR l.last < b.began) AND EXISTS (
 )
 GROUP BY c.run, c.step, c.segment_id, c.row, c.writer
 
+-- attempts_folded: Those of the steps of incoming (Arrow: run, step) that are folded, and that a later attempt has trained again: as attempts_older has it of the
+-- sequences that the sample names, and of the newest record of all. Grain: step. Inputs: folded_steps, sampled_sequences, training_sequences,
+-- health_records, segments.
+WITH begins AS (
+    SELECT run, writer, time AS began, step AS first_step, CASE WHEN json_valid(details) THEN try_cast(details ->> '$.rank' AS INTEGER) END AS rank
+    FROM health_records
+    WHERE event = 'training_begins' AND step IS NOT NULL AND run IN (SELECT run FROM incoming)
+), candidates AS (
+    SELECT f.run, f.step, b.writer, b.began
+    FROM folded_steps AS f
+    JOIN incoming AS i ON i.run = f.run AND i.step = f.step
+    JOIN begins AS b ON b.run = f.run AND b.first_step <= f.step AND b.began > f.time
+    JOIN training_sequences AS t ON t.run = f.run AND t.step = f.step AND t.rank IS NOT DISTINCT FROM b.rank AND t.time >= b.began
+    JOIN segments AS s ON s.segment_id = t.segment_id AND s.writer = b.writer
+), writers AS (
+    SELECT DISTINCT q.run, q.step, s.writer
+    FROM sampled_sequences AS q JOIN incoming AS i ON i.run = q.run AND i.step = q.step JOIN segments AS s ON s.segment_id = q.segment_id
+), last_records AS (
+    SELECT t.run, s.writer, max(t.time) AS last
+    FROM training_sequences AS t JOIN segments AS s USING (segment_id)
+    WHERE t.run IN (SELECT run FROM candidates)
+    GROUP BY ALL
+), again AS (
+    SELECT c.run, c.step, c.writer, c.began
+    FROM candidates AS c
+    JOIN writers AS w ON w.run = c.run AND w.step = c.step
+    LEFT JOIN last_records AS l ON l.run = w.run AND l.writer = w.writer
+    GROUP BY c.run, c.step, c.writer, c.began
+    HAVING bool_and(w.writer = c.writer OR l.last IS NULL OR l.last < c.began)
+)
+SELECT run, step, max_by(writer, began) AS repeated_by, max(began) AS began FROM again GROUP BY run, step
+
+-- attempts_set_aside_sample: Sets aside what is kept of folded steps, their samples. Grain: sequence. Inputs: incoming (Arrow: run, step, repeated_by, began),
+-- sampled_sequences, segments.
+INSERT INTO older_sequences BY NAME
+SELECT q.run, q.step, q.rank, q.sample_id, q.group_id, q.time, q.n_total, q.n_expected, q.reward, q.weight_version, q.rollout_source, q.alignment,
+       q.token_match, q.length_match, q.tags, q.raw_kept, q.rollout_segment, q.rollout_row, q.segment_id, q.row, s.writer, i.repeated_by, i.began
+FROM sampled_sequences AS q
+JOIN incoming AS i ON i.run = q.run AND i.step = q.step
+JOIN segments AS s ON s.segment_id = q.segment_id
+
 -- attempts_set_aside: Sets sequences aside. Grain: training record. Inputs: incoming (Arrow: key, writer, repeated_by, began), training_sequences.
 INSERT INTO older_sequences BY NAME
 SELECT t.*, i.writer, i.repeated_by, i.began
