@@ -166,7 +166,8 @@ def _sql_type(column: pa.DataType) -> str:
 def _steps_columns(cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Column name → its SQL expression, for every metric and then every scalar, in alphabetical order.
 
-    DuckDB's column names do not tell upper from lower case, hence the renaming of what would collide.
+    DuckDB's column names do not tell upper from lower case, and Arrow's end at a NUL, hence the renaming of what would
+    collide.
     """
     columns: dict[str, str] = {}
     taken = {name.casefold() for name in _STEP_COLUMNS}
@@ -183,7 +184,7 @@ def _steps_columns(cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
 
 def _free_name(key: str, taken: set[str]) -> str:
-    name = key
+    name = key.replace("\0", "␀")
     while name.casefold() in taken or not name:
         name = f"step.{name}"
     return name

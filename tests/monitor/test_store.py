@@ -339,6 +339,22 @@ def test_steps_are_wide_and_names_that_collide_stay_apart(store: Store):
     ]
 
 
+def test_scalars_whose_names_differ_after_a_nul_have_columns_of_their_own(store: Store) -> None:
+    names = ["nul", "nul\0x", "nul\0y", "nul␀x", "\0", ""]
+    with store.transaction() as cursor:
+        cursor.execute(
+            "INSERT INTO step_records (run, step, scalars) VALUES ('r', 1, map_from_entries($entries::STRUCT(k VARCHAR, v DOUBLE)[]))",
+            {"entries": [{"k": name, "v": float(place)} for place, name in enumerate(names)]},
+        )
+        store.refresh_steps_view(cursor)
+    table = store.query("SELECT * FROM steps")
+    assert len(set(table.column_names)) == len(table.column_names)
+    (row,) = table.to_pylist()
+    shown = {name: value for name, value in row.items() if isinstance(value, float)}
+    assert shown == {"nul": 0.0, "nul␀x": 1.0, "nul␀y": 2.0, "step.nul␀x": 3.0, "␀": 4.0, "step.": 5.0}
+    assert store.query('SELECT "nul␀x" AS v FROM steps')["v"].to_pylist() == [1.0]
+
+
 def test_views_follow_the_code(store: Store):
     store.close()
     with duckdb.connect(str(store.home.database)) as connection:
