@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.recorder.records import OWN_EVENTS
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.recorded import WRITER, Frame, RecordedRun, shifted
@@ -69,7 +70,6 @@ _WEIGHTS: Final = (
 )
 _TRAINER: Final = "trainer"
 _ENGINE: Final = "vllm_plugin"  # as the plugin's own recorder is called
-_OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # the recorders of the replay write these themselves
 _SEQUENCES: Final = frozenset({"training", "statistics", "rollout"})  # kinds of which a recorder counts the rows
 _ENGINE_KINDS: Final = frozenset({"engine_config", "sampling_params"})
 _CLOSE_SECONDS: Final = 5.0
@@ -197,7 +197,7 @@ class Replay:
 
     def _health(self, table: pa.Table) -> None:
         for row in table.to_pylist():
-            if row["event"] not in _OWN_EVENTS:
+            if row["event"] not in OWN_EVENTS:
                 details = None if row["details"] is None else json.loads(row["details"])
                 component = row["component"] or _TRAINER
                 self._recorder(_ENGINE if component.startswith("vllm") else _TRAINER).report(
@@ -266,7 +266,7 @@ def _write(run: str, home: Path, frame: Frame, *, by: timedelta, whole: bool) ->
 
 
 def _without_own_events(health: pa.Table) -> pa.Table:
-    return health.filter(pc.invert(pc.is_in(health["event"], pa.array(sorted(_OWN_EVENTS)))))
+    return health.filter(pc.invert(pc.is_in(health["event"], pa.array(sorted(OWN_EVENTS)))))
 
 
 def _documents(frame: Frame) -> dict[str, Any]:

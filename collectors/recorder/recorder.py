@@ -436,8 +436,9 @@ class Recorder:
         """Write a `health` record: what a collector found out about its host, or what it could not do.
 
         Args:
-            event: identifier, such as "self_test"; repetitions of the same severity within 10 s become one record with
-                a count.
+            event: identifier, such as "self_test", other than what the recorder says of itself ("started",
+                "heartbeat", "closed": its run would count as ended); repetitions of the same severity within 10 s
+                become one record with a count.
             message: one sentence for people.
             severity: "info", "warning" or "error"; the last two are logged too.
             component: default: the recorder's.
@@ -449,7 +450,7 @@ class Recorder:
         with self._runtime.guard("report", step):
             health = self._runtime.call_queue.health
             health.report(
-                event,
+                records.event(event),
                 message,
                 severity=severity,
                 component=component,
@@ -465,7 +466,9 @@ class Recorder:
         """Write a `health` record of how things stand now; unlike `report`, every one becomes a record, and none is
         logged."""
         with self._runtime.guard("state"):
-            return self._small("health", records.state(self._settings.component, event, message, details))
+            return self._small(
+                "health", records.state(self._settings.component, records.event(event), message, details)
+            )
         return False
 
     def begins(self, step: int) -> bool:

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from logprobe.collectors.errors import InputError
 from logprobe.collectors.recorder import arrays, torch_bridge
@@ -14,6 +14,8 @@ from logprobe.collectors.recorder.capture import Captured, Part, array_part
 from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.collectors.recorder.labels import text
 from logprobe.collectors.spool.schema import LARGEST
+
+OWN_EVENTS: Final = frozenset({"started", "heartbeat", "closed"})  # what a recorder says of itself
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -38,6 +40,13 @@ def _index(name: str, value: Any) -> int:
         return operator.index(number)
     except TypeError:
         raise InputError(f"{name}={value!r}: must be a whole number") from None
+
+
+def event(name: str) -> str:
+    """The name of what a host reports. Raises `InputError` for one that would speak for the recorder."""
+    if name in OWN_EVENTS:
+        raise InputError(f"event: {name!r} is what the recorder says of itself; choose another name")
+    return name
 
 
 def state(component: str, event: str, message: str, details: object) -> dict[str, Any]:

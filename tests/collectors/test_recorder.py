@@ -18,10 +18,14 @@ import pytest
 import torch
 from processes import eventually
 from spool_contents import by_sample, health_events, rows, segments
+from store_work import bring_in
 
+from logprobe.app.runs import runs_of
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder import batches
+from logprobe.monitor import queries
+from logprobe.monitor.store.store import Store
 
 
 def batch(names: str | list[str] = "ab", time: int = 4, **changes) -> dict:
@@ -229,6 +233,25 @@ def test_report(recorder: Recorder, home: Path, caplog: pytest.LogCaptureFixture
     )
     assert json.loads(row["details"]) == {"hooks": 3}
     assert not caplog.records
+
+
+@pytest.mark.parametrize("event", ["closed", "started", "heartbeat"])
+def test_what_a_recorder_says_of_itself_is_not_said_in_its_name(
+    recorder: Recorder, home: Path, store: Store, event: str
+) -> None:
+    """A run whose trainer is said to have closed has ended: nobody misses it, and it may be deleted."""
+    assert recorder.step(1, loss=0.5)
+    assert recorder.report(event, "the first phase is over", severity="warning") is False
+    assert recorder.state(event, "the first phase is over", None) is False
+    assert recorder.flush()
+    events = health_events(home)
+    assert all("first phase" not in row["message"] for found in events.values() for row in found)
+    refused = events["bad_input"]
+    assert sum(row["count"] for row in refused) == 2
+    assert f"event: {event!r} is what the recorder says of itself" in refused[0]["message"]
+    bring_in(store)
+    (run,) = runs_of(queries.app_runs(store), datetime.now(UTC))
+    assert not run.liveness.state.over
 
 
 def test_a_warning_is_not_merged_with_an_info_of_the_same_event(
