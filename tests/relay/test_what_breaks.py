@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,11 +19,14 @@ from relay_processes import Proxy, port_of, port_so_far, prepare, receiver, rela
 from relay_processes import receiving as receiving_at
 from segments import records, trained
 
+from logprobe.app.runs import runs_of
 from logprobe.collectors.locks import RELAY, FileLock
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.relay.pacing import Backoff, Bandwidth, Compression
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstone, Tombstones
+from logprobe.monitor.diagnosis.judged import judged_as_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.relay.files import RelayFiles
@@ -125,6 +129,51 @@ def test_duplicates_an_older_collector_a_wrong_clock_and_a_quarantined_file(tmp_
             eventually(lambda: reader.query(refused).to_pylist(), "and a health record of the run")
         assert [path.name for path in (node / "quarantine").rglob("*.arrow")] == [damaged.name]
     finally:
+        receiving.end()
+        end(service)
+
+
+_PACED = """
+import sys, time
+import numpy as np
+from logprobe.collectors import Recorder
+with Recorder(sys.argv[1], sys.argv[2], rank=0) as recorder:
+    for step in range(200):
+        tokens = {"token_ids": [np.arange(8)], "trainer_logprobs": [np.full(8, -0.5, np.float32)]}
+        recorder.training(step=step, sample_ids=[f"s{step}"], rollout_logprobs=[np.full(8, -0.4, np.float32)], **tokens)
+        recorder.flush()
+        time.sleep(1.5)
+"""
+
+
+@pytest.mark.long
+def test_runs_of_nodes_with_different_clocks_are_live_while_their_records_come(tmp_path: Path) -> None:
+    """One node's clock is a day behind: its run is as live as that of the other node, and says so."""
+    home, yesterday = tmp_path / "service" / "home", {"LD_PRELOAD": str(_clock_library(tmp_path))}
+    key, service = prepare(home), start_service(home)
+    receiving = receiver(home).start()
+    started = []
+    try:
+        for name, environment in (("behind", yesterday), ("right", {})):
+            node = tmp_path / name
+            program = [sys.executable, "-c", _PACED, str(node), name]
+            started.append(subprocess.Popen(program, env={**os.environ, **environment}))
+            started.append(relay(node, port_of(receiving), home, key, **environment).start().process)
+
+        def states() -> dict[str, tuple[str, bool]]:
+            found = runs_of(queries.app_runs(reader), datetime.now(UTC))
+            return {run.name: (run.liveness.state.value, "dated 24 h before" in run.liveness.reason) for run in found}
+
+        with connected(home) as reader:
+            wanted = {"behind": ("live", True), "right": ("live", False)}
+            eventually(lambda: states() == wanted, "both are live", 180)
+            eventually(
+                lambda: all(judged_as_of(reader, run).live for run in wanted), "and are judged as live runs are", 180
+            )
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
         receiving.end()
         end(service)
 
