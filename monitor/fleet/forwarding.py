@@ -112,8 +112,8 @@ class Forwarder:
         for run in sorted(in_tables(self._store, runs, lambda table: table != "relay_nodes")):
             if in_tables(self._store, [run], lambda table: table == "segments"):
                 return (
-                    f"{run} has records here, as after a restore, and belongs to another service: delete them, or move "
-                    "it back"
+                    f"{run} has records here, as in an older store that was put back by hand, and belongs to another "
+                    "service: logprobe backup, and logprobe restore of that, leaves them out"
                 )
             with self._store.transaction() as cursor:
                 delete_rows(self._store, cursor, run)

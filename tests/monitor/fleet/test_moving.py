@@ -172,6 +172,20 @@ def test_a_restored_backup_brings_back_no_run_that_has_left_since(fleet: Fleet, 
     assert contents(b) == there
 
 
+def test_an_older_store_that_was_put_back_by_hand_is_named_and_the_remedy_works(fleet: Fleet, tmp_path: Path) -> None:
+    a = tmp_path / "a"
+    backup(Home(a), tmp_path / "kept", raw=False)
+    fleet.move(RUN, "b", "ada")
+    shutil.copyfile(tmp_path / "kept" / "logprobe.duckdb", a / "logprobe.duckdb")
+    with Store.open(Home(a)) as store:
+        assert "logprobe backup, and logprobe restore of that" in Forwarder(store).run_once()["problem"]
+    backup(Home(a), tmp_path / "again", raw=False)
+    restore(Home(a), tmp_path / "again", {})
+    assert contents(a) == {} != contents(a, OTHER)
+    with Store.open(Home(a)) as store:
+        assert Forwarder(store).run_once()["problem"] is None
+
+
 @pytest.mark.long
 def test_raw_tokens_in_an_object_store_come_along_as_files(fleet: Fleet, tmp_path: Path) -> None:
     a, b, bucket = tmp_path / "a", tmp_path / "b", tmp_path / "bucket"
