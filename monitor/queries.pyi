@@ -162,9 +162,7 @@ class AlertRuns(TypedDict):
     rules: Any  # VARCHAR
     open: Any  # BIGINT
     live: Any  # BOOLEAN
-    past: Any  # BOOLEAN
     dated_ahead: Any  # DOUBLE
-    dated_at: Any  # TIMESTAMP WITH TIME ZONE
     incident: Any  # BOOLEAN
     returned_to: Any  # BIGINT[]
     silenced: Any  # BOOLEAN

@@ -234,7 +234,8 @@ class Evaluator:
     def _evaluate_status(self, works: Sequence[_Work], news: timedelta) -> None:
         statuses = self._presents.of([work.row for work in works])
         for work in works:
-            at = _as_of(work.row, work.context.now, news)
+            young = work.context.now - work.row["last_arrival"] <= news
+            at = work.context.now if young else work.row["last_arrival"]
             now = work.status = statuses[work.run]
             observations = run_status.observe(work.rules, now, at)
             work.alerts, transitions = evaluation.evaluate_status(
@@ -418,15 +419,6 @@ def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: dateti
     unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
     young = now - row["last_arrival"] <= notify_within
     return bool(unseen or young or row["open"] or (row["rules"] or "") != _fingerprint(rules))
-
-
-def _as_of(row: Mapping[str, Any], now: datetime, news: timedelta) -> datetime:
-    """As of when a run is looked at: now, while its records are new; an import is of the time at which it was made."""
-    last: datetime = row["last_arrival"]
-    if row["past"]:
-        made: datetime = row["dated_at"]
-        return min(last, made)
-    return now if now - last <= news else last
 
 
 def _too_young(row: Mapping[str, Any], seen: int | None, quiet_since: datetime) -> bool:

@@ -23,7 +23,6 @@ from logprobe.monitor.store.store import Store
 pytestmark = pytest.mark.browser
 
 OWN = """\
-tell_within: 36500d  # the recording is old
 # ours
 rules:
   # very large

@@ -167,8 +167,3 @@ def told(store: Store, now: datetime) -> list[tuple[int, str]]:
 def test_people_hear_of_what_fires_now_whatever_the_clock_of_the_trainer_says(store: Store, ahead: timedelta) -> None:
     now = computed(store, ahead=ahead, values=dict.fromkeys(range(5, 10), 2.0)) + timedelta(seconds=5)
     assert told(store, now) == [(6, "firing"), (11, "resolved")]
-
-
-def test_nobody_hears_of_an_import(store: Store) -> None:
-    now = computed(store, ahead=-2 * DAY, pace=1000.0, values=dict.fromkeys(range(5, STEPS), 2.0))
-    assert told(store, now + timedelta(seconds=5)) == []
