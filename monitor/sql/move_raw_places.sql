@@ -1,2 +1,2 @@
--- Segments whose raw tokens have been merged into the file $target. Grain: one row per segment. Inputs: incoming (Arrow: path).
-UPDATE segments SET raw_file = $target WHERE raw_file IN (SELECT path FROM incoming)
+-- Segments whose raw tokens have been merged into another file. Grain: one row per segment. Inputs: incoming (Arrow: path, target).
+UPDATE segments SET raw_file = i.target FROM incoming AS i WHERE segments.raw_file = i.path

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, starmap
 from typing import Any, Final
 
 import pyarrow as pa
@@ -36,6 +36,10 @@ from logprobe.monitor.store.store import Store
 COMPACT_BYTES: Final = 64 << 20  # of a merged file; it is sorted in memory, at two to three times its size
 COMPACT_TOKENS: Final = 8 << 20
 COMPACT_FILES: Final = 16  # fewer small files than this are left alone: a live run would be rewritten all the time
+# Many live runs have so many at the same time: merging them all at once took half a core for minutes.
+_MERGE_SECONDS: Final = 5.0  # of processor time at a time, but for those of which there are many
+_MANY_FILES: Final = 4 * COMPACT_FILES
+_TOGETHER: Final = 16  # groups of one transaction, if they are small: it takes as long as merging one
 _SORT_KEYS: Final = {"training": ("step", "segment_id", "row"), "rollout": ("time", "segment_id", "row")}
 
 
@@ -98,9 +102,17 @@ class RetentionReport:
 class Retention:
     """Keeps the raw tokens of a store within a policy, and in few files. Safe to share between threads."""
 
-    def __init__(self, store: Store, policy: RetentionPolicy | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        policy: RetentionPolicy | None = None,
+        *,
+        processor: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`processor`: seconds of processor time of the calling thread."""
         self._store = store
         self.policy = policy or RetentionPolicy()
+        self._processor = processor
         self._turn = threading.Lock()  # two that merge the same files would double them
 
     def run_once(self, *, now: datetime | None = None, compact: bool = True, by_age: bool = True) -> RetentionReport:
@@ -119,8 +131,8 @@ class Retention:
         with self._turn:
             self._store.raw.require()
             there = {file.path for file in self._undamaged() if file.location is None}
-            for group in mergeable([file for file in files if file.path in there], fewest=2):
-                self._merge(group, RetentionReport())
+            for groups in _together(mergeable([file for file in files if file.path in there], fewest=2)):
+                self._merge(groups, RetentionReport())
 
     def _run(self, now: datetime, policy: RetentionPolicy, *, compact: bool) -> RetentionReport:
         started = time.perf_counter()
@@ -134,8 +146,7 @@ class Retention:
         self._forget_missing(report)
         self._remove(expired(self.files(), policy, now), report)
         if compact:
-            for group in mergeable(self._undamaged()):
-                self._merge(group, report)
+            self._merge_some(report)
         if report.removed_files or report.merged_files:
             self._store.try_checkpoint()
         files = [file for file in self.files() if file.location is None]
@@ -198,31 +209,50 @@ class Retention:
                 self._store.execute(cursor, name, paths)
         self._store.note_incomplete_steps(removed=[file.path for file in files if file.location is not None])
 
-    def _merge(self, files: Sequence[Kept], report: RetentionReport) -> None:
+    def _merge_some(self, report: RetentionReport) -> None:
+        """Merges the largest groups, as many as there is time for; the others are merged next time."""
+        begun = self._processor()
+        for groups in _together(sorted(mergeable(self._undamaged()), key=len, reverse=True)):
+            if self._processor() - begun > _MERGE_SECONDS and len(groups[0]) < _MANY_FILES:
+                return
+            self._merge(groups, report)
+
+    def _merge(self, groups: Sequence[Sequence[Kept]], report: RetentionReport) -> None:
+        """Each into one file, all of them in one transaction."""
+        merged: list[tuple[Sequence[Kept], RawFile]] = []
         try:
-            table = self._sorted_rows(files)
+            for files in groups:
+                table = self._sorted_rows(files, report)
+                merged += [] if table is None else [(files, self._write(files, table))]
+            if merged:
+                self._replace(merged)
+        except BaseException:
+            remove_files(self._store.home, [file.path for _, file in merged])
+            raise
+        gone = [file.path for files, _ in merged for file in files]
+        self._store.retire([*gone, *notes_of(self._store.home, [file.path for _, file in merged])])
+        report.merged_files += len(gone)
+        report.merged_into += len(merged)
+
+    def _replace(self, merged: Sequence[tuple[Sequence[Kept], RawFile]]) -> None:
+        places = [(file.path, into.path) for files, into in merged for file in files]
+        self._note([path for path, _ in places])
+        moved = pa.table({"path": [path for path, _ in places], "target": [target for _, target in places]})
+        with self._store.transaction() as cursor:
+            self._store.execute(cursor, "insert_raw_files", pa.Table.from_pylist(list(starmap(_merged_row, merged))))
+            self._store.execute(cursor, "move_raw_places", moved)
+            self._store.execute(cursor, "unregister_raw_files", moved.select(["path"]))
+
+    def _sorted_rows(self, files: Sequence[Kept], report: RetentionReport) -> pa.Table | None:
+        """None: one of them cannot be read."""
+        schema = RAW_SCHEMAS[files[0].kind]
+        try:
+            tables = [read_raw(self._store.home.path / file.path, schema) for file in files]
         except (OSError, pa.ArrowException) as error:
             report.problems.append(f"raw files of run {files[0].run!r} cannot be merged: {error}")
             for file in files:  # the others are merged next time
                 self._store.raw.damaged.look_at(file.path, file.bytes, file.rows, whole=True)
-            return
-        merged = self._write(files, table)
-        try:
-            self._note([file.path for file in files])
-            with self._store.transaction() as cursor:
-                self._store.execute(cursor, "insert_raw_files", _merged_row(files, merged))
-                self._store.execute(cursor, "move_raw_places", _paths(files), target=merged.path)
-                self._store.execute(cursor, "unregister_raw_files", _paths(files))
-        except BaseException:
-            remove_files(self._store.home, [merged.path])
-            raise
-        self._store.retire([*(file.path for file in files), *notes_of(self._store.home, [merged.path])])
-        report.merged_files += len(files)
-        report.merged_into += 1
-
-    def _sorted_rows(self, files: Sequence[Kept]) -> pa.Table:
-        schema = RAW_SCHEMAS[files[0].kind]
-        tables = [read_raw(self._store.home.path / file.path, schema) for file in files]
+            return None
         return pa.concat_tables(tables).sort_by([(key, "ascending") for key in _SORT_KEYS[files[0].kind]])
 
     def _write(self, files: Sequence[Kept], table: pa.Table) -> RawFile:
@@ -298,10 +328,22 @@ def _is_full(group: Sequence[Kept]) -> bool:
     return len(group) > 1 and (enough or sum(file.tokens for file in group) >= COMPACT_TOKENS // 2)
 
 
-def _merged_row(files: Sequence[Kept], merged: RawFile) -> pa.Table:
+def _together(groups: Iterable[list[Kept]]) -> Iterator[list[list[Kept]]]:
+    """Groups to be merged in one transaction; until then the disk has them twice."""
+    some: list[list[Kept]] = []
+    for group in groups:
+        if some and (len(some) == _TOGETHER or sum(f.bytes for g in (*some, group) for f in g) > COMPACT_BYTES):
+            yield some
+            some = []
+        some.append(group)
+    if some:
+        yield some
+
+
+def _merged_row(files: Sequence[Kept], merged: RawFile) -> dict[str, object]:
     first_steps = [file.min_step for file in files if file.min_step is not None]
     last_steps = [file.max_step for file in files if file.max_step is not None]
-    row = {
+    return {
         "path": merged.path,
         "run": files[0].run,
         "kind": files[0].kind,
@@ -313,7 +355,6 @@ def _merged_row(files: Sequence[Kept], merged: RawFile) -> pa.Table:
         "created_at": max(file.created_at for file in files),  # merging makes nothing younger than its youngest part
         "compacted": True,
     }
-    return pa.Table.from_pylist([row])
 
 
 def _paths(files: Sequence[Kept]) -> pa.Table:

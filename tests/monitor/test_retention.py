@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from datetime import timedelta
 
@@ -84,9 +85,9 @@ def _merge_soon(monkeypatch) -> None:
     monkeypatch.setattr(retention, "COMPACT_FILES", 4)
 
 
-def fill(store: Store, files: int, first: int = 0) -> None:
+def fill(store: Store, files: int, first: int = 0, run: str = "run") -> None:
     """One training and one rollout file per step; later steps first, so that merging has something to sort."""
-    writer, ingester = SpoolWriter(store.home.path, "run", f"w{first}"), Ingester(store)
+    writer, ingester = SpoolWriter(store.home.path, run, f"w{first}"), Ingester(store)
     for step in reversed(range(first, first + files)):
         ids = [1000 * step + i for i in range(4)]
         writer.write("training", records("training", trained(f"s{step}", step, token_ids=ids, received=False)))
@@ -128,6 +129,27 @@ def test_merging_keeps_every_token_and_sorts_by_step(store: Store):
     ).to_pylist() == [{"min_step": 0, "max_step": 5, "rows": 6, "tokens": 24, "compacted": True}]
     again = Retention(store, UNLIMITED).run_once()
     assert (again.merged_files, again.removed_files) == (0, 0)
+
+
+@pytest.mark.usefixtures("_merge_soon")
+@pytest.mark.parametrize(("many", "at_once"), [(100, ["b"]), (5, ["b", "c"])])
+def test_of_many_runs_some_are_merged_at_a_time_the_largest_first(store: Store, monkeypatch, many, at_once):
+    monkeypatch.setattr(retention, "_TOGETHER", 2)
+    monkeypatch.setattr(retention, "_MANY_FILES", many)
+    for run, files in (("a", 4), ("b", 6), ("c", 5)):
+        fill(store, files, run=run)
+    before = counted(store)
+    seconds = itertools.chain([0.0, 0.0], itertools.repeat(10.0))  # after the first merges it is more than enough
+    Retention(store, UNLIMITED, processor=lambda: next(seconds)).run_once()
+    merged = store.query("SELECT DISTINCT run FROM raw_files WHERE compacted ORDER BY run")["run"].to_pylist()
+    assert merged == at_once
+    assert counted(store) == before
+    Retention(store, UNLIMITED).run_once()
+    assert len(registered(store)) == 6
+    assert counted(store) == before
+    places = store.query("SELECT DISTINCT run, kind, raw_file FROM segments ORDER BY raw_file").to_pylist()
+    files = store.query("SELECT run, kind, path AS raw_file FROM raw_files ORDER BY path").to_pylist()
+    assert places == files
 
 
 @pytest.mark.usefixtures("_merge_soon")
@@ -243,7 +265,7 @@ def test_a_merge_that_fails_changes_nothing(store: Store, monkeypatch):
     fill(store, 6)
     before, files = counted(store), on_disk(store)
     row = retention._merged_row
-    monkeypatch.setattr(retention, "_merged_row", lambda *args: row(*args).append_column("nonsense", [[1]]))
+    monkeypatch.setattr(retention, "_merged_row", lambda *args: row(*args) | {"nonsense": 1})
     with pytest.raises(StoreError, match="rolled back"):
         Retention(store, UNLIMITED).run_once()
     assert (counted(store), on_disk(store)) == (before, files)
