@@ -48,8 +48,8 @@ Rows = Sequence[tuple[Mapping[str, Any], Sequence[Rule]]]  # of `alert_runs`, ea
 
 SECONDS: Final = 1.0
 PATIENCE: Final = 60.0
-# What is critical is told on a busy machine too, and telling it takes a fifth of the time at most.
-_REST: Final = 4.0  # times as long as a look took
+# What is critical is told on a busy machine too, and telling it takes a tenth of the time at most.
+_REST: Final = 9.0  # times as long as a look took
 _MOST_REST: Final = 10.0  # seconds
 # A step is looked at once nothing came for it for so long: its records come in several segments.
 QUIET: Final = timedelta(seconds=2)

@@ -41,7 +41,8 @@ from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, segment_me
 
 _NAME = re.compile(r"(\d{8})\.([a-z_]+)\.([0-9a-f]{8})\.arrow")
 _NUMBER = re.compile(r"[0-9]{1,8}")
-_TEMPORARY = re.compile(r"\.\d{8}\.[a-z_]+\.tmp")
+TEMPORARY: Final = ".tmp"  # ends the name of a segment that is being written
+_TEMPORARY = re.compile(rf"\.\d{{8}}\.[a-z_]+{re.escape(TEMPORARY)}")
 _FOOTER_END: Final = 10  # the footer's length and b"ARROW1"
 _BLOCK: Final = struct.Struct("<qi4xq")  # of the footer: offset, length of the metadata, length of the body
 _CONTINUATION: Final = 0xFFFFFFFF
@@ -238,7 +239,7 @@ class _Written:
     @property
     def temporary(self) -> Path:
         """Where they are written before they are renamed."""
-        return self.where.path.with_name(f".{self.where.sequence:08d}.{self.where.kind}.tmp")
+        return self.where.path.with_name(f".{self.where.sequence:08d}.{self.where.kind}{TEMPORARY}")
 
 
 class SpoolWriter:

@@ -14,7 +14,7 @@ from typing import Final
 
 from logprobe.collectors.errors import SegmentError
 from logprobe.collectors.spool.safe_read import file_kind
-from logprobe.collectors.spool.segments import SegmentPath, is_temporary, run_name
+from logprobe.collectors.spool.segments import TEMPORARY, SegmentPath, is_temporary, run_name
 from logprobe.monitor.home import Home
 from logprobe.monitor.plain_text import is_text, printable
 
@@ -107,6 +107,8 @@ class _Look:
 
     def sort_in(self, entry: os.DirEntry[str], depth: int) -> None:
         """Finds out what an entry is."""
+        if entry.name.startswith(".") and not entry.name.endswith(TEMPORARY):
+            return  # set aside until the next checkpoint: of many runs there are thousands
         path = Path(entry.path)
         try:
             status = entry.stat(follow_symlinks=False)

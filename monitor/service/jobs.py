@@ -96,8 +96,8 @@ class Job:
         `patience`: seconds without a success, or a `beat`, after which the service calls itself unwell. `rest`: times
         as long as a run took that no tick starts another, up to `most_rest` seconds: work that costs per run, not per
         item, then finds more at a time. `rank`: which other jobs rest while it works, see `courtesy`. `follows`: there
-        is news for it when ingest has brought some or a run was diagnosed: it is asked then, and its own pace is for
-        what time and people bring.
+        is news for it when an armed run's growth was judged or the run was diagnosed: it is asked then, and its own
+        pace is for what other runs, time and people bring.
         """
         self.name = name
         self.seconds = seconds

@@ -71,7 +71,7 @@ class Pipeline:
         self._versions = LateMarks(store)
         self._steps = StepJob(store)
         self._profiles = ProfileJob(store)
-        self._growth = Turns(GrowthStage(store), stopping)
+        self._growth = Turns(GrowthStage(store, armed=armed), stopping)
         samples = Samples()
         self._urgent_diagnosis, self._diagnosis = (
             Turns(

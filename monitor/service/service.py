@@ -64,6 +64,7 @@ _OPEN_PAUSE: Final = 0.1
 OBJECTS_JOB: Final = "object_store"
 INGEST_SECONDS: Final = 0.5
 INGEST_REST: Final = 1.0  # times as long as it took: statements cost the same for one step and for ten
+INGEST_MOST_REST: Final = 0.8  # seconds: a record is to be in the store within two, see `judged`
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 _DIAGNOSIS_SECONDS: Final = 1.0
 _RETENTION_SECONDS: Final = 60.0
@@ -183,20 +184,20 @@ class Service:
     def _make_jobs(self, pipeline: Pipeline, parts: Sequence[Part]) -> dict[str, Job]:
         join = Job("join", _DERIVE_SECONDS, pipeline.join, rank=Rank.JUDGEMENT)
         step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps, rank=Rank.JUDGEMENT)
-        growth = Job("growth", _DERIVE_SECONDS, pipeline.judge_growth, rank=Rank.JUDGEMENT)
+
+        def told(work: Callable[[], Progress]) -> Progress:
+            done = work()
+            if done.get("armed"):
+                self._ask_followers()
+            return done
+
+        growth = Job("growth", _DERIVE_SECONDS, partial(told, pipeline.judge_growth), rank=Rank.JUDGEMENT)
 
         def follow_up(_: Ingested) -> None:
             # Each has an account of its own: a join that fails keeps nobody from seeing metrics.
             join.run(wait=True)
             step_metrics.run(wait=True)
             growth.run(wait=True)
-            self._ask_followers()
-
-        def told(work: Callable[[], Progress]) -> Progress:
-            done = work()
-            if done["runs"]:
-                self._ask_followers()
-            return done
 
         ingest = Job(
             "ingest",
@@ -204,6 +205,7 @@ class Service:
             lambda: pipeline.ingest(follow_up, ingest.beat),
             patience=_INGEST_PATIENCE,
             rest=INGEST_REST,
+            most_rest=INGEST_MOST_REST,
             rank=Rank.JUDGEMENT,
         )
         profiles = Job("profiles", _DERIVE_SECONDS, lambda: pipeline.profile(profiles.beat))

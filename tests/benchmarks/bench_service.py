@@ -29,7 +29,7 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.service.service import INGEST_REST, INGEST_SECONDS
+from logprobe.monitor.service.service import INGEST_MOST_REST, INGEST_REST, INGEST_SECONDS
 from logprobe.monitor.store.store import Store
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "e2e"))
@@ -141,7 +141,7 @@ def jobs(home: Path) -> Iterator[list[Due]]:
         pipeline = Pipeline(store, stopping, paced=True)
         parts = [make(store, stopping) for make in PARTS]
         due = [Due(0.0, job.name, job.seconds, job.run_now) for part in parts for job in part.jobs]
-        look = Job("ingest", INGEST_SECONDS, lambda: ingest(pipeline), rest=INGEST_REST)
+        look = Job("ingest", INGEST_SECONDS, lambda: ingest(pipeline), rest=INGEST_REST, most_rest=INGEST_MOST_REST)
         due.append(Due(0.0, look.name, look.seconds, look.run))
         derived = (pipeline.join, pipeline.profile, pipeline.diagnose)
         due += [Due(0.0, work.__name__, DERIVE_SECONDS, work) for work in derived]

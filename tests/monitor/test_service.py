@@ -26,6 +26,8 @@ from logprobe.collectors.errors import QueryError, ServiceUnavailableError, Stor
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader, connect, open_reader
+from logprobe.monitor.service.jobs import Job, Part
+from logprobe.monitor.service.service import Service
 from logprobe.monitor.store.queries import MORE
 
 STEPS = "SELECT count(*) AS n FROM step_summaries WHERE run = $run"
@@ -337,3 +339,31 @@ def test_a_proxy_for_the_internet_is_not_asked(served, monkeypatch) -> None:
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with connect(home) as reader:
         assert steps_of(reader) == 3
+
+
+def test_jobs_that_follow_are_asked_for_news_of_armed_runs_only(home) -> None:
+    """Of 200 runs that are not, looking takes a tenth of a core."""
+    part = Part(jobs=[Job("follower", 3600.0, dict, follows=True)], armed="armed".__eq__)
+    running = Service(Home(home), parts=[lambda _store, _stopping: part])
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        with connected(home) as reader:
+
+            def looks() -> int:
+                return reader.status()["jobs"]["follower"]["runs"]
+
+            def diagnosed(run: str) -> bool:
+                return reader.read("diagnosis_latest", run=run).num_rows == 1
+
+            eventually(lambda: looks() == 1, "it has begun")
+            record(home, run="other", steps=range(3))
+            reader.ingest()
+            eventually(lambda: diagnosed("other"), "the other run is diagnosed")
+            assert looks() == 1
+            record(home, run="armed", steps=range(3))
+            reader.ingest()
+            eventually(lambda: looks() >= 2, "it is asked as the growth of the armed run is judged")
+    finally:
+        running.shutdown()
+        thread.join()

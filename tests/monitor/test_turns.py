@@ -12,7 +12,7 @@ from segments import Clock
 
 from logprobe.monitor.diagnosis.job import PACES
 from logprobe.monitor.service.jobs import INCOMPLETE
-from logprobe.monitor.service.turns import Pace, Priority, Turns, priority
+from logprobe.monitor.service.turns import BURST, Pace, Priority, Turns, priority
 
 
 @dataclass
@@ -81,7 +81,10 @@ class Simulated:
 
 def live_for(stage: Simulated, seconds: float, paces: Mapping[Priority, Pace] | None = PACES) -> list[dict[str, Any]]:
     """Ticks of a second, as the service has them."""
-    turns = Turns(stage, paces=paces, clock=stage.clock, processor=lambda: stage.spent)
+    return go_on(Turns(stage, paces=paces, clock=stage.clock, processor=lambda: stage.spent), stage, seconds)
+
+
+def go_on(turns: Turns, stage: Simulated, seconds: float) -> list[dict[str, Any]]:
     reports = []
     while stage.clock() < seconds:
         begun = stage.clock()
@@ -131,6 +134,30 @@ def test_of_many_live_runs_none_starves_and_the_share_is_kept(number: int) -> No
     turns = [len(run.turns) for run in runs]
     assert max(turns) - min(turns) <= 1
     assert stage.spent <= PACES[Priority.LIVE].share * 3000 + 11
+
+
+def test_200_runs_that_begin_together_have_a_first_verdict_within_five_minutes() -> None:
+    """At what a first diagnosis costs; what has had one already comes after it."""
+    runs = [Run(f"live-{index}", pace=10.0) for index in range(200)]
+    stage = Simulated(Clock(10.0), runs, cost=0.18)
+    live_for(stage, 320.0)
+    assert max(run.turns[0] for run in runs) <= 310
+    assert stage.spent <= BURST + PACES[Priority.LIVE].share * 310 + 1
+
+
+@pytest.mark.parametrize("number", [1, 50, 200])
+def test_what_is_news_of_many_live_runs_takes_no_more_than_their_share_and_comes_first(number: int) -> None:
+    runs = [Run(f"live-{index}") for index in range(200)]
+    stage = Simulated(Clock(), runs)
+    turns = Turns(stage, paces=PACES, clock=stage.clock, processor=lambda: stage.spent)
+    go_on(turns, stage, 1000.0)
+    began, spent = stage.clock(), stage.spent
+    stage.grown = dict.fromkeys((run.name for run in runs[:number]), began)
+    while stage.grown:
+        go_on(turns, stage, stage.clock() + 1.0)
+    seconds = stage.clock() - began
+    assert stage.spent - spent <= PACES[Priority.LIVE].share * seconds + stage.cost
+    assert seconds <= 1.2 * number * stage.cost / PACES[Priority.LIVE].share + 5  # every tenth turn is another's
 
 
 def test_ended_runs_are_looked_at_although_live_ones_use_up_their_share() -> None:
@@ -194,7 +221,8 @@ def test_an_error_of_all_runs_is_the_jobs() -> None:
 def test_the_order_of_priorities() -> None:
     assert priority(live=True, armed=True, changed=True) == Priority.CHANGED
     assert priority(live=True, armed=True, awaited=True) == Priority.ARMED
-    assert priority(live=True, armed=False, changed=True) == Priority.AWAITED
+    assert priority(live=True, armed=False, changed=True, awaited=True) == Priority.AWAITED
+    assert priority(live=True, armed=False, changed=True, first=True) == Priority.OUTDATED
     assert priority(live=False, armed=True, awaited=True) == Priority.AWAITED
     assert priority(live=True, armed=False, first=True) == Priority.LIVE
     assert priority(live=False, armed=True, first=True) == Priority.FIRST

@@ -31,9 +31,17 @@ class GrowthStage:
     writes = ("growth_now",)
     together = 256
 
-    def __init__(self, store: Store, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        armed: Callable[[str], bool] = lambda _run: False,
+    ) -> None:
+        """`armed`: whether a correction of a run may be switched."""
         self._store = store
         self._now = now
+        self._armed = armed
 
     def rows(self) -> Sequence[Row]:
         """Runs with steps that were computed since."""
@@ -44,14 +52,16 @@ class GrowthStage:
         return priority(live=row["live"], armed=False, first=not row["judged"])
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """Judges them all at once. Raises `StoreError` and `QueryError`."""
+        """Judges them all at once; → how many are judged otherwise than before, and how many are armed. Raises
+        `StoreError` and `QueryError`."""
         before = {row["run"]: row for row in rows}
         now_by_run = growth_now(self._store, list(before))
         at = self._now()
         kept = [_columns(run, now, before[run], at) for run, now in now_by_run.items()]
         with self._store.transaction() as cursor:
             self._store.execute(cursor, "replace", pa.Table.from_pylist(kept, _KEPT), table="growth_now")
-        return {"changes": sum(row["verdict"] != before[row["run"]]["verdict"] for row in kept)}
+        changes = sum(row["verdict"] != before[row["run"]]["verdict"] for row in kept)
+        return {"changes": changes, "armed": sum(map(self._armed, before))}
 
 
 def _columns(run: str, now: Now, before: Row, at: datetime) -> dict[str, object]:

@@ -145,12 +145,12 @@ def test_a_diagnosis_from_older_data_replaces_no_newer_one(beginning: Path, monk
         def overtaken(*arguments: Any, **options: Any) -> Any:
             monkeypatch.setattr(job_module, "diagnose", diagnose)
             made = diagnose(*arguments, **options)
-            assert fast.run(fast.rows()) == {"changes": 0}
+            assert fast.run(fast.rows()) == {"changes": 0, "armed": 0}
             return made
 
         monkeypatch.setattr(job_module, "diagnose", overtaken)
         kept = slow.run([row])
-        assert kept == {"changes": 0}
+        assert kept == {"changes": 0, "armed": 1}
         (stored,) = store.query("SELECT revision FROM diagnoses").to_pylist()
         assert stored["revision"] > row["revision"]
 
