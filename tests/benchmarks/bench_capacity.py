@@ -33,7 +33,7 @@ RAW = ((8, 24), (32, 128), (64, 512), (64, 2048))  # sequences, tokens of each
 FIRST, STEPS, AT_ONCE = 300, 900, 10  # of a shape: before, and counted; so many are ingested together
 MOST = 0.25  # error of the formula
 # What docs/scaling.md says: of a service at rest, and of each step a second, or run.
-CORES, MEMORY = (0.7, 0.018), (320.0, 1.15)  # memory: MiB
+CORES, MEMORY = (0.45, 0.02), (320.0, 1.15)  # memory: MiB
 STORE = (900.0, 165.0, 8.6)  # bytes of a step, of each of its sequences, and of each scalar; one pair
 TOKEN, STEP_FILE = 9.0, 6_000.0  # bytes of a raw token, and of a step until small files are merged
 
