@@ -50,6 +50,7 @@ class Sequence:
         "tokens",
         "told",
         "turn",
+        "whole",
     )
 
     def __init__(self, request: Any, *, turn: int = 0) -> None:
@@ -68,6 +69,7 @@ class Sequence:
         self.finish_reason: str | None = None
         self.missing = 0  # tokens without a log-prob
         self.told: int | None = None  # tokens that the caller got, where a stop string ended the request
+        self.whole = False  # the caller got all tokens
         self.tokens = array("i")
         self.logprobs = array("f")
         self.times = array("d")  # when the step that sampled the token was scheduled, on the monotonic clock
@@ -99,7 +101,8 @@ class Sequence:
 
     def waits_for_word(self) -> bool:
         """Whether the front-end may still say that a stop string ended it before the engine did."""
-        return self.told is None and self.finish_reason != "abort" and bool(getattr(self.params, "stop", None))
+        undecided = self.told is None and not self.whole and self.finish_reason != "abort"
+        return undecided and bool(getattr(self.params, "stop", None))
 
     def goes_on(self) -> bool:
         """Whether this was one turn of a streaming session that waits for its next input."""
@@ -225,11 +228,13 @@ class Capture:
         if output.finish_reason is not None:
             self._finish(sequence, str(output.finish_reason))
 
-    def stopped(self, told: dict[str, int]) -> None:
-        """The front-end found stop strings: request id → tokens that its caller got."""
-        for name, count in told.items():
+    def told(self, words: dict[str, int | None]) -> None:
+        """What the front-end says of requests with stop strings: request id → tokens that its caller got; None: all."""
+        for name, count in words.items():
             sequence = self.open.get(name) or self.waiting.get(name)
-            if sequence is not None and count <= len(sequence.tokens):
+            if sequence is not None and count is None:
+                sequence.whole = True
+            elif sequence is not None and count is not None and count <= len(sequence.tokens):
                 sequence.told = count
 
     def ended(self, requests: Iterable[Any]) -> None:

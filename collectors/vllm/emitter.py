@@ -37,7 +37,7 @@ from logprobe.collectors.vllm.weights.fingerprints import Fingerprints
 from logprobe.collectors.vllm.weights.updates import Update, UpdateObserver
 
 TICK_SECONDS: Final = 0.1
-_WORD_SECONDS: Final = 2.0  # a stop string that a busy front-end found is known to the engine by then
+_WORD_SECONDS: Final = 20.0  # what a front-end says of a stop string comes by then, or never: it has no plugin
 _ON_DISK_SECONDS: Final = 1.5  # the recorder writes once a second
 _FLUSH_SECONDS: Final = 1.0  # this thread waits for the disk; the engine does not
 _FRESH_SECONDS: Final = 5.0  # a mark is read at most so long after it was made, where clocks agree

@@ -1,9 +1,9 @@
-"""What only the front-end knows: that a stop string ended a request, and after how many tokens.
+"""What only the front-end knows: whether a stop string ended a request, and after how many tokens.
 
-The engine core learns of a stop string as an abort, and has sampled on meanwhile. The front-end's process loads the
-plugin too: there the abort gets company, a name of ours that says which request was stopped and how many tokens its
-caller got. The engine's side takes these names out again (`split_words`); vLLM itself passes over names of requests
-that it does not know.
+The engine core learns of a stop string as an abort, and has sampled on meanwhile; it may even have ended the request
+itself. The front-end's process loads the plugin too: there the names of requests to abort get company, names of ours
+that say of each ended request with stop strings how many tokens its caller got. The engine's side takes these names out
+again (`split_words`); vLLM itself passes over names of requests that it does not know.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any, Final
 from logprobe.collectors.health import Guard, Health
 
 Hook = Callable[..., Any]
-_WORD: Final = "logprobe-stopped:"
-_MOST_WORDS: Final = 4096  # stops on their way to an engine
-_STOPPED: Final[dict[str, int]] = {}  # request id → tokens that its caller got
+_STOPPED: Final = "logprobe-stopped:"
+_WHOLE: Final = "logprobe-whole:"
 _HEALTH: Final = Health()
 
 
@@ -28,38 +27,34 @@ def install(wrap: Callable[[type, str, Callable[[Hook], Hook]], bool]) -> None:
     if all(name in vars(processor) for name in ("process_outputs", "_finish_request")):
         wrap(processor, "_finish_request", _finish_request)
         wrap(processor, "process_outputs", _process_outputs)
-        for client in (core_client.SyncMPClient, core_client.AsyncMPClient):
-            wrap(client, "_send_input", _sending(EngineCoreRequestType.ABORT))
-        wrap(core_client.InprocClient, "abort_requests", _abort_requests)
+        wrap(core_client.DPLBAsyncMPClient, "abort_requests_async", _to_every_engine(EngineCoreRequestType.ABORT))
 
 
-def split_words(names: Iterable[str]) -> tuple[list[str], dict[str, int]]:
-    """Names of an abort without ours, and what ours say: request id → tokens that its caller got.
+def split_words(names: Iterable[str]) -> tuple[list[str], dict[str, int | None]]:
+    """Names of an abort without ours, and what ours say: request id → tokens that its caller got; None: all.
 
-    >>> split_words(["a-1", "logprobe-stopped:7:a-1"])
-    (['a-1'], {'a-1': 7})
+    >>> split_words(["a-1", "logprobe-stopped:7:a-1", "logprobe-whole:b"])
+    (['a-1'], {'a-1': 7, 'b': None})
     """
-    plain, told = [], {}
+    plain: list[str] = []
+    told: dict[str, int | None] = {}
     for name in names:
-        if name.startswith(_WORD):
-            count, _, request_id = name.removeprefix(_WORD).partition(":")
+        if name.startswith(_STOPPED):
+            count, _, request_id = name.removeprefix(_STOPPED).partition(":")
             told[request_id] = int(count)
+        elif name.startswith(_WHOLE):
+            told[name.removeprefix(_WHOLE)] = None
         else:
             plain.append(name)
     return plain, told
 
 
-def with_words(names: list[str]) -> list[str]:
-    """Names of an abort and, behind them, what is known of those that a stop string ended."""
-    words = [f"{_WORD}{count}:{name}" for name in names if (count := _STOPPED.pop(name, None)) is not None]
-    return [*names, *words] if words else names
-
-
 def _finish_request(original: Hook) -> Hook:
     def finish_request(processor: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         with Guard(_HEALTH, "vllm_plugin.finish_request", cost=False):
-            ended = processor.__dict__.setdefault("logprobe_ended", {})
-            ended[state.request_id] = state.detokenizer.num_output_tokens() if state.detokenizer is not None else None
+            if getattr(state.detokenizer, "stop", None):
+                ended = processor.__dict__.setdefault("logprobe_ended", {})
+                ended[state.request_id] = state.detokenizer.num_output_tokens()
         return original(processor, state, *args, **kwargs)
 
     return finish_request
@@ -71,37 +66,33 @@ def _process_outputs(original: Hook) -> Hook:
         ended = processor.__dict__.get("logprobe_ended")
         if ended:
             with Guard(_HEALTH, "vllm_plugin.process_outputs", cost=False):
-                _remember({name: ended[name] for name in outputs.reqs_to_abort if ended.get(name) is not None})
+                stopped = set(outputs.reqs_to_abort)
+                words = [
+                    f"{_STOPPED}{count}:{name}" if name in stopped else f"{_WHOLE}{name}"
+                    for name, count in ended.items()
+                ]
+                outputs.reqs_to_abort += words
             ended.clear()
         return outputs
 
     return process_outputs
 
 
-def _remember(stopped: dict[str, int]) -> None:
-    _STOPPED.update(stopped)
-    while len(_STOPPED) > _MOST_WORDS:
-        del _STOPPED[next(iter(_STOPPED))]
+def _to_every_engine(abort: Any) -> Callable[[Hook], Hook]:
+    """Of several engines vLLM asks the one that has the request; it has forgotten which one had what has ended."""
 
-
-def _sending(abort: Any) -> Callable[[Hook], Hook]:
     def make(original: Hook) -> Hook:
-        def send_input(client: Any, request_type: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-            if request_type is abort and _STOPPED:
-                with Guard(_HEALTH, "vllm_plugin.send_input", cost=False):
-                    request = with_words(list(request))
-            return original(client, request_type, request, *args, **kwargs)
+        async def abort_requests_async(client: Any, request_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            names, words = list(request_ids), []
+            with Guard(_HEALTH, "vllm_plugin.abort_requests", cost=False):
+                words = [name for name in names if name.startswith((_STOPPED, _WHOLE))]
+                names = [name for name in names if name not in words]
+            result = await original(client, names, *args, **kwargs)
+            with Guard(_HEALTH, "vllm_plugin.abort_requests", cost=False):
+                for engine in client.core_engines if words and not client.resources.engine_dead else ():
+                    await client._send_input(abort, words, engine)  # noqa: SLF001 - the way of its own aborts
+            return result
 
-        return send_input
+        return abort_requests_async
 
     return make
-
-
-def _abort_requests(original: Hook) -> Hook:
-    def abort_requests(client: Any, request_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        if _STOPPED:
-            with Guard(_HEALTH, "vllm_plugin.abort_requests", cost=False):
-                request_ids = with_words(list(request_ids))
-        return original(client, request_ids, *args, **kwargs)
-
-    return abort_requests

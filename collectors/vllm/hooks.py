@@ -117,7 +117,7 @@ def _finish_requests(original: Hook, scheduler: Any, watch: Watch) -> Hook:
         ending: list[Any] = []
         if request_ids is not None and not isinstance(request_ids, str):
             request_ids, told = split_words(request_ids)  # a list: it may be an iterator, which two cannot read
-            capture.stopped(told)
+            capture.told(told)
         with guard("vllm_plugin.finish_requests"):
             ending = _requests(scheduler, request_ids)
         result = original(request_ids, *args, **kwargs)

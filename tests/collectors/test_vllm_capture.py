@@ -59,9 +59,9 @@ def test_what_a_stop_string_ended_is_cut_to_what_the_caller_got(ended_by_engine:
         step(capture, float(number), output([11 + number], None if number == 1 else [-0.5]))
     if ended_by_engine:  # before the abort arrived
         step(capture, 5.0, output([15], [-0.5], finish_reason="length"))
-        capture.stopped({"a-00000000": 3, "another": 1})
+        capture.told({"a-00000000": 3, "another": 1, "a third": None})
     else:
-        capture.stopped({"a-00000000": 3})
+        capture.told({"a-00000000": 3})
         stopping.get_finished_reason = lambda: None
         capture.ended([stopping])
     found = only(capture)
@@ -74,6 +74,20 @@ def test_what_a_stop_string_ended_is_cut_to_what_the_caller_got(ended_by_engine:
         3,
     )
     assert found.missing == 1
+
+
+def test_who_got_all_tokens_waits_for_no_other_word() -> None:
+    capture = Capture()
+    stopping = request()
+    stopping.sampling_params.stop = ["."]
+    capture.add(stopping)
+    step(capture, 1.0, output([11], [-0.5], finish_reason="length"))
+    found = capture.waiting["a-00000000"]
+    assert found.waits_for_word()
+    capture.told({"a-00000000": None})
+    assert not found.waits_for_word()
+    found.as_told()
+    assert (found.finish_reason, found.tokens.tolist()) == ("length", [11])
 
 
 def test_only_sequences_with_stop_strings_wait_for_the_front_end() -> None:

