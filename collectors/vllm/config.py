@@ -88,6 +88,8 @@ def engine_document(
     summary = {name: _plain(_look_up(vllm_config, path), 2) for name, path in _SUMMARY.items()}
     summary["architectures"] = _plain(_look_up(vllm_config, "model_config.hf_config.architectures"), 2)
     summary["checkpoint_dtype"] = _plain(_look_up(vllm_config, "model_config.hf_config.dtype"), 2)
+    if isinstance(summary["attention_backend"], str):
+        summary["attention_backend"] = summary["attention_backend"].upper()  # as vLLM and its workers write it
     chosen = dict(effective or {})
     summary |= {name: chosen[name] for name in _CHOSEN if summary[name] is None and chosen.get(name) is not None}
     return {

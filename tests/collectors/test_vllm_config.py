@@ -54,6 +54,13 @@ def test_summary_has_what_decides_about_logprobs() -> None:
     assert summary["kv_cache_dtype"] is None  # this vLLM has no such setting: unknown
 
 
+def test_an_attention_backend_that_was_asked_for_is_named_as_the_worker_names_it() -> None:
+    config = SimpleNamespace(attention_config=SimpleNamespace(backend=Enum("Backend", "TRITON_ATTN")["TRITON_ATTN"]))
+    effective = {"attention_backend": "TRITON_ATTN"}
+    found = engine_document(config, injected=False, effective=effective)
+    assert found["summary"]["attention_backend"] == found["effective"]["attention_backend"]
+
+
 def test_document_is_json_without_secrets_and_passing_things() -> None:
     text = json.dumps(document())
     assert document()["config"]["mode"] == "piecewise"
