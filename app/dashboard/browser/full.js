@@ -3,17 +3,19 @@
 import { fill } from "./chart_state.js";
 
 const CLASS = "lp-full";
+let entered = false; // the browser's own full screen, since the last toggle
 
 export function toggle(view) {
   const full = !view.state?.full;
-  if (full) document.documentElement.requestFullscreen?.().catch(() => {}); // where that is not allowed the window is filled
+  entered = false; // an event of what was before may still come
+  if (full) document.documentElement.requestFullscreen?.().then(() => { entered = true; }, () => {}); // where that is not allowed the window is filled
   else if (document.fullscreenElement) document.exitFullscreen();
   fill(full);
 }
 
 // The reader left the browser's full screen by its own means.
 export function left() {
-  if (!document.fullscreenElement) fill(false);
+  if (entered && !document.fullscreenElement) fill(false);
 }
 
 // Shows the page as it is asked for; → the height of the figure, `least` at least.
