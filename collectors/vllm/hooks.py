@@ -116,8 +116,10 @@ def _finish_requests(original: Hook, scheduler: Any, watch: Watch) -> Hook:
     def finish_requests(request_ids: Any, *args: Any, **kwargs: Any) -> Any:
         ending: list[Any] = []
         if request_ids is not None and not isinstance(request_ids, str):
-            request_ids, told = split_words(request_ids)  # a list: it may be an iterator, which two cannot read
-            capture.told(told)
+            request_ids = list(request_ids)  # it may be an iterator, which two cannot read
+            with guard("vllm_plugin.finish_requests"):
+                request_ids, words = split_words(request_ids)
+                capture.told(words)
         with guard("vllm_plugin.finish_requests"):
             ending = _requests(scheduler, request_ids)
         result = original(request_ids, *args, **kwargs)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.vllm import capture as vllm_capture
 from logprobe.collectors.vllm.capture import PROBE, Capture, Sequence
+from logprobe.collectors.vllm.hooks import _finish_requests
 
 NAN = float("nan")
 
@@ -74,6 +76,17 @@ def test_what_a_stop_string_ended_is_cut_to_what_the_caller_got(ended_by_engine:
         3,
     )
     assert found.missing == 1
+
+
+def test_a_word_that_is_not_understood_ends_no_engine() -> None:
+    def guard(name: str) -> Guard:
+        return Guard(Health(), name)
+
+    watch = SimpleNamespace(guard=guard, observed=SimpleNamespace(capture=Capture()))
+    asked: list[list[str]] = []
+    finish_requests = _finish_requests(lambda names: asked.append(list(names)), SimpleNamespace(requests={}), watch)
+    finish_requests(iter(["a-1", "logprobe-stopped:many:a-1"]))
+    assert asked == [["a-1", "logprobe-stopped:many:a-1"]]  # names that vLLM does not know
 
 
 def test_who_got_all_tokens_waits_for_no_other_word() -> None:
