@@ -31,11 +31,12 @@ def _once(
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)
-    def kept(of: T, /, *others: P.args, **_: P.kwargs) -> R:
+    def kept(of: T, /, *others: P.args, **named: P.kwargs) -> R:
         answers = kept_with(of).setdefault(name, {})
-        if others not in answers:
-            answers[others] = function(of, *others)  # type: ignore[call-arg]
-        answer: R = answers[others]
+        asked = (others, *named.items())
+        if asked not in answers:
+            answers[asked] = function(of, *others, **named)
+        answer: R = answers[asked]
         return answer
 
     return kept
