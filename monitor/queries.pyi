@@ -161,7 +161,7 @@ class AlertRuns(TypedDict):
     cursor: Any  # BIGINT
     rules: Any  # VARCHAR
     open: Any  # BIGINT
-    live: Any  # BOOLEAN
+    live_until: Any  # TIMESTAMP WITH TIME ZONE
     dated_ahead: Any  # DOUBLE
     incident: Any  # BOOLEAN
     returned_to: Any  # BIGINT[]
@@ -778,7 +778,7 @@ class ControllerRuns(TypedDict):
     made_at: Any  # TIMESTAMP WITH TIME ZONE
     revision: Any  # BIGINT
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
-    live: Any  # BOOLEAN
+    live_until: Any  # TIMESTAMP WITH TIME ZONE
 
 def controller_runs(source: Source, /) -> Rows[ControllerRuns]: ...
 
@@ -829,12 +829,12 @@ class DiagnosisDue(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
     revision: Any  # BIGINT
-    live: Any  # BOOLEAN
+    live_until: Any  # TIMESTAMP WITH TIME ZONE
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
     awaited: Any  # BOOLEAN
     changed: Any  # BOOLEAN
 
-def diagnosis_due(source: Source, /, *, now: Any) -> Rows[DiagnosisDue]: ...
+def diagnosis_due(source: Source, /) -> Rows[DiagnosisDue]: ...
 
 class DiagnosisJoins(TypedDict):
     rollout_source: Any  # VARCHAR
@@ -1362,13 +1362,13 @@ def growth_changed(source: Source, /, *, first: Any, last: Any, runs: Any) -> Ro
 
 class GrowthDue(TypedDict):
     run: Any  # VARCHAR
-    live: Any  # BOOLEAN
+    live_until: Any  # TIMESTAMP WITH TIME ZONE
     judged: Any  # BOOLEAN
     step: Any  # BIGINT
     verdict: Any  # VARCHAR
     changed_step: Any  # BIGINT
 
-def growth_due(source: Source, /, *, now: Any) -> Rows[GrowthDue]: ...
+def growth_due(source: Source, /) -> Rows[GrowthDue]: ...
 
 class GrowthSetups(TypedDict):
     run: Any  # VARCHAR

@@ -108,9 +108,9 @@ def follow(store: Store, entries: tuple[Accepted, ...], now: datetime) -> dict[s
     """Brings what is stored of the policy in line with `entries`, for all runs; counts of what was changed. Raises
     `StoreError`."""
     stored: dict[tuple[str, str], Mapping[str, Any]] = {
-        (row["run"], row["cause"]): row for row in queries.acceptances_policy(store).to_pylist()
+        (row["run"], row["cause"]): row for row in queries.acceptances_policy(store.kept).to_pylist()
     }
-    runs = queries.controller_runs(store)["run"].to_pylist() if entries else []
+    runs = queries.controller_runs(store.kept)["run"].to_pylist() if entries else []
     wanted = {(run, cause): entry for run in runs for cause, entry in of_run(entries, run).items()}
     gone = [key for key, row in stored.items() if key not in wanted or not _says(wanted[key], row)]
     new = [key for key, entry in wanted.items() if key not in stored or not _says(entry, stored[key])]

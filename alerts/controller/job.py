@@ -31,7 +31,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service.action import Action as ServiceAction
 from logprobe.monitor.service.jobs import Job, Part, Progress
-from logprobe.monitor.service.turns import Pace, Priority, Row, Turns, priority
+from logprobe.monitor.service.turns import Pace, Priority, Row, Turns, as_of, priority
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.store import Store
 
@@ -194,7 +194,7 @@ class Controller:
 
     def rows(self) -> Sequence[Row]:
         """Runs with steps, each with its `mark`: what there is to see of it now."""
-        rows = queries.controller_runs(self._store).to_pylist()
+        rows = as_of(queries.controller_runs(self._store.kept), self._clock())
         return [{**row, "mark": self._mark(row)} for row in rows]
 
     def due(self, row: Row) -> Priority | None:

@@ -38,7 +38,7 @@ from logprobe.monitor import judgement, queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Judgement, Severity
 from logprobe.monitor.service.jobs import Job, Part, PartMaker
-from logprobe.monitor.service.turns import Priority, Row, Turns, priority
+from logprobe.monitor.service.turns import Priority, Row, Turns, as_of, priority
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.store import Store
 
@@ -53,6 +53,7 @@ _REST: Final = 9.0  # times as long as a look took
 _MOST_REST: Final = 10.0  # seconds
 # A step is looked at once nothing came for it for so long: its records come in several segments.
 QUIET: Final = timedelta(seconds=2)
+_UNCHANGED: Final = timedelta(seconds=3)  # for which a look holds while nothing is written
 _SERIES: Final = 60  # steps of a sparkline
 _RUNS_PER_BATCH: Final = 64  # of one transaction: bounds memory, and how long other writers wait
 _CURSORS: Final = pa.schema([("run", pa.string()), ("step", pa.int64()), ("rules", pa.string())])
@@ -163,6 +164,8 @@ class Evaluator:
         self._known: Known = {}  # of the runs that were looked at last
         self._diagnosed: dict[str, datetime | None] = {}  # by run: the diagnosis that its incident has seen
         self._now = clock()
+        self._written = 0  # of the store, when the runs were looked up
+        self._turned: dict[str, tuple[int, datetime]] = {}  # by run: the same, and when, as of its last turn
         self._turns = Turns(self, stopping)
 
     def run_once(self) -> dict[str, object]:
@@ -171,14 +174,17 @@ class Evaluator:
 
     def rows(self) -> Sequence[Row]:
         """All runs that records have arrived of, each with the rules that are in effect for it."""
-        self._now = self._clock()
+        self._now, self._written = self._clock(), self._store.written
         book = self._book()
-        rows = queries.alert_runs(self._store).to_pylist()
+        rows = as_of(queries.alert_runs(self._store.kept), self._now)
         return [{**row, "of": book.for_run(row["run"]), "tell_within": book.tell_within} for row in rows]
 
     def due(self, row: Row) -> Priority | None:
-        """Runs that may have news."""
+        """Runs that may have news; those of which only time can bring any now and then."""
         if not _may_have_changed(row, row["of"], self._now, row["tell_within"]):
+            return None
+        written, looked = self._turned.get(row["run"], (None, self._now))
+        if written == self._written and self._now - looked < _UNCHANGED and not _is_new(row, row["of"]):
             return None
         return priority(live=row["live"], armed=False, first=row["cursor"] is None)
 
@@ -206,6 +212,7 @@ class Evaluator:
             works.append(self._begin(context, row, row["of"], kept[row["run"]]))
         self._evaluate(works, news)
         self._known.update({work.run: (work.rules, work.kept) for work in works})
+        self._turned.update(dict.fromkeys(runs, (self._written, now)))
         counts.update(steps=sum(work.looked for work in works))
         for work in works:
             counts.update(work.written)
@@ -415,10 +422,15 @@ class Evaluator:
 
 
 def _may_have_changed(row: Mapping[str, Any], rules: Sequence[Rule], now: datetime, notify_within: timedelta) -> bool:
-    """New steps, other rules, something people should hear of later, or a run that may stop any moment."""
-    unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
+    """Something that is new, something people should hear of later, or a run that may stop any moment."""
     young = now - row["last_arrival"] <= notify_within
-    return bool(unseen or young or row["open"] or (row["rules"] or "") != _fingerprint(rules))
+    return bool(young or row["open"] or _is_new(row, rules))
+
+
+def _is_new(row: Mapping[str, Any], rules: Sequence[Rule]) -> bool:
+    """New steps or other rules."""
+    unseen = row["newest_step"] is not None and (row["cursor"] is None or row["cursor"] < row["newest_step"])
+    return bool(unseen or (row["rules"] or "") != _fingerprint(rules))
 
 
 def _too_young(row: Mapping[str, Any], seen: int | None, quiet_since: datetime) -> bool:

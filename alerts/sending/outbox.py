@@ -63,7 +63,7 @@ def route(store: Store, wanted: Callable[[Notification], list[str]], now: dateti
 
     Raises `StoreError`. Done twice, or by two threads, it is done once.
     """
-    rows = queries.outbox_unrouted(store, limit=_ROUTED_AT_ONCE).to_pylist()
+    rows = queries.outbox_unrouted(store.kept, limit=_ROUTED_AT_ONCE).to_pylist()
     if not rows:
         return 0
     pairs = [(row["key"], name) for row in rows for name in wanted(Notification.from_json(row["document"]))]

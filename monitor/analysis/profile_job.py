@@ -63,7 +63,7 @@ class ProfileJob:
         """
         started = time.perf_counter()
         resting = self._resting.now()
-        due = queries.profile_due(self._store, steps=STEPS_PER_BATCH, tokens=TOKENS_PER_BATCH, resting=resting)
+        due = queries.profile_due(self._store.kept, steps=STEPS_PER_BATCH, tokens=TOKENS_PER_BATCH, resting=resting)
         tokens = self._of_each_run(due) if due.num_rows else 0
         return ProfileReport(due.num_rows, tokens, time.perf_counter() - started, self._resting.problem)
 

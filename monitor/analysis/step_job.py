@@ -111,8 +111,8 @@ class StepJob:
             StoreError: the store failed; the steps of the failed transaction stay dirty.
         """
         started = time.perf_counter()
-        settle(self._store, queries.dirty_steps(self._store))
-        marks = queries.dirty_steps(self._store)
+        settle(self._store, queries.dirty_steps(self._store.kept))
+        marks = queries.dirty_steps(self._store.kept)
         sequences = steps = 0
         runs = set()
         for batch in _batches(marks, max_steps):

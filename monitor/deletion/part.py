@@ -333,9 +333,9 @@ def left_of(store: Store, runs: Iterable[str]) -> set[str]:
 
 def in_tables(store: Store, runs: Sequence[str], wanted: Callable[[str], bool] = lambda _: True) -> set[str]:
     """Those of `runs` that have rows in a table whose name is `wanted`."""
-    tables = [table for table in _tables(queries.deletion_tables(store)) if wanted(table)]
     if not runs:
         return set()
+    tables = [table for table in _tables(queries.deletion_tables(store)) if wanted(table)]
     sql = " UNION ".join(_ANY.format(table=table) for table in tables)
     return set(store.query(sql, {"runs": runs})["run"].to_pylist())
 

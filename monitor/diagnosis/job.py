@@ -23,7 +23,7 @@ from logprobe.monitor.diagnosis.leading import leading, share_of
 from logprobe.monitor.diagnosis.memory import known_level
 from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
 from logprobe.monitor.service.flight import encode, finite
-from logprobe.monitor.service.turns import Pace, Priority, Row, priority
+from logprobe.monitor.service.turns import Pace, Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store
 
 # Shares of a core, so that ingest has the rest. A live run that is not armed may wait, as its growth is judged at every
@@ -71,7 +71,7 @@ class DiagnosisStage:
 
     def rows(self) -> Sequence[Row]:
         """Runs that have news, the newest first."""
-        return list(queries.diagnosis_due(self._store, now=self._now().isoformat()).to_pylist())
+        return as_of(queries.diagnosis_due(self._store.kept), self._now())
 
     def due(self, row: Row) -> Priority | None:
         """All of them that are this stage's."""

@@ -110,7 +110,9 @@ class Joiner:
         return report
 
     def _next_round(self, report: JoinReport) -> dict[str, Any]:
-        marks = queries.join_marks(self._store, samples=SAMPLES_PER_ROUND, resting=self._resting.now()).to_pylist()[0]
+        marks = queries.join_marks(
+            self._store.kept, samples=SAMPLES_PER_ROUND, resting=self._resting.now()
+        ).to_pylist()[0]
         report.remaining = marks["waiting"]
         return dict(marks)
 

@@ -49,7 +49,7 @@ class LateMarks:
     def run_once(self) -> int:
         """Works the queue off; → rollout records that were corrected. Raises `StoreError`."""
         resting = self._resting.now()
-        high = queries.versions_high(self._store, resting=resting).to_pylist()[0]["high"]
+        high = queries.versions_high(self._store.kept, resting=resting).to_pylist()[0]["high"]
         if high is None:
             return 0
         with self._store.holding_files():

@@ -137,7 +137,7 @@ class Mover:
         files = self._retention.files()
         stored = [file for file in files if file.location is not None]
         report.stored_files, report.stored_bytes = len(stored), _size(stored)
-        report.to_remove = queries.doomed_objects(self._store).num_rows
+        report.to_remove = queries.doomed_objects(self._store.kept).num_rows
         if settings.raw is None:
             return
         waiting = due(files, settings, self._retention.policy.max_bytes, now)

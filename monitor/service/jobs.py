@@ -294,7 +294,7 @@ def save_records(store: Store, jobs: Sequence[Job]) -> None:
     """Writes all accounts in one statement: each costs milliseconds. Raises `StoreError`."""
     accounts = [job.account() for job in jobs]
     rows = [{**account.document(), "progress": json.dumps(account.progress, default=str)} for account in accounts]
-    with store.transaction() as cursor:
+    with store.transaction(news=False) as cursor:
         store.execute(cursor, "replace", pa.Table.from_pylist(rows, _ACCOUNTS), table="job_runs")
 
 

@@ -21,8 +21,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum
 from typing import Any, Final, Protocol
+
+import pyarrow as pa
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.service.jobs import INCOMPLETE
@@ -91,6 +94,12 @@ class Stage(Protocol):
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """One turn of these runs; → counts of what was done. Raises what one of them makes it raise; it is then tried
         run by run."""
+
+
+def as_of(runs: pa.Table, now: datetime) -> list[Row]:
+    """Runs as they are at `now`: each row with `live`, by its `live_until` (None: it is not)."""
+    rows: list[dict[str, Any]] = runs.to_pylist()
+    return [{**row, "live": row["live_until"] is not None and now <= row["live_until"]} for row in rows]
 
 
 def priority(*, live: bool, armed: bool, changed: bool = False, awaited: bool = False, first: bool = False) -> Priority:

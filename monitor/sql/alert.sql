@@ -98,7 +98,7 @@ INSERT OR IGNORE INTO alert_transitions BY NAME SELECT * FROM incoming
 -- alert_runs: Runs and how far the rules have looked at each. Grain: run. Inputs: step_summaries, segments, alert_cursors, alert_states, diagnoses,
 -- controllers. `open`: alerts that people believe to fire, or that fire unsent. While `last_arrival`, `revision` (grows whenever a step of
 -- the run was recomputed), `diagnosed_at` and `controlled_at` are the same, nothing of the run has changed that the rules look at.
--- `live`, `dated_ahead`: see live_runs. `newest_computed_at`: when the newest step was computed. `silenced`, `acknowledged`: whether there are any silences and acknowledgements. `incident`: whether its
+-- `live_until`, `dated_ahead`: see live_runs. `newest_computed_at`: when the newest step was computed. `silenced`, `acknowledged`: whether there are any silences and acknowledgements. `incident`: whether its
 -- newest incident is open, or was closed while the run was critical. `cursor`: where the run went back to a checkpoint, before the steps that are trained again.
 -- `returned_to`: the first steps that its returns to a checkpoint have trained again (null: it never returned).
 WITH computed AS (
@@ -114,12 +114,12 @@ WITH computed AS (
     SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL OR NOT calm
 ), joined AS MATERIALIZED (  -- apart from what holds for all runs: planning one join of all took as long as everything else
     SELECT run, newest_step, newest_computed_at, computed.revision, last_arrival, diagnosed_at, controllers.updated_at AS controlled_at,
-           if(alert_cursors.step > newest_step, least(alert_cursors.step, resumed_step - 1), alert_cursors.step) AS cursor, alert_cursors.rules, coalesce(open, 0) AS open, coalesce(live, false) AS live,
+           if(alert_cursors.step > newest_step, least(alert_cursors.step, resumed_step - 1), alert_cursors.step) AS cursor, alert_cursors.rules, coalesce(open, 0) AS open, live_until,
            coalesce(dated_ahead, 0) AS dated_ahead,
            coalesce(incident, false) AS incident, returned_to
     FROM arrived
     LEFT JOIN computed USING (run)
-    LEFT JOIN (SELECT run, live, dated_ahead FROM live_runs(now())) USING (run)
+    LEFT JOIN (SELECT run, live_until, dated_ahead FROM live_runs(NULL)) USING (run)
     LEFT JOIN alert_cursors USING (run)
     LEFT JOIN standing USING (run)
     LEFT JOIN unsettled USING (run)

@@ -10,10 +10,10 @@ LEFT JOIN step_growth AS j ON j.run = s.run AND j.step = s.step
 LEFT JOIN step_metrics AS m ON m.run = s.run AND m.step = s.step AND m.metric = 'backend.k3_kl'
 WHERE j.step IS NULL OR (j.value IS NULL) <> (m.value IS NULL) OR abs(j.value - m.value) > 1e-9 * abs(m.value)
 
--- growth_due: Runs with steps that were computed since their growth was judged last. Grain: run. `live`: see live_runs. `judged`: whether it ever was;
--- `step`, `verdict`, `changed_step`: of that judgement. Inputs: live_runs, growth_now. Parameters: $now.
-SELECT n.run, n.live, g.run IS NOT NULL AS judged, g.step, g.verdict, g.changed_step
-FROM live_runs($now::TIMESTAMPTZ) AS n
+-- growth_due: Runs with steps that were computed since their growth was judged last. Grain: run. `live_until`: see live_runs. `judged`: whether it ever was;
+-- `step`, `verdict`, `changed_step`: of that judgement. Inputs: live_runs, growth_now.
+SELECT n.run, n.live_until, g.run IS NOT NULL AS judged, g.step, g.verdict, g.changed_step
+FROM live_runs(NULL) AS n
 LEFT JOIN growth_now AS g ON g.run = n.run
 WHERE n.revision > coalesce(g.revision, -1)
 ORDER BY n.revision DESC

@@ -21,6 +21,7 @@ CASE WHEN stated IS NULL THEN spans ELSE list_transform(
 -- is `live`: no more than ten seconds, and five times as long as its last steps took, have passed since then, and it is not `past`: dated more than a day
 -- before it came, all at once, as an import is. Steps that come at the pace at which they are made are of now, whatever clock dated them: `dated_ahead` is by
 -- how many seconds theirs is ahead of ours, 0 where it need not be. A run whose records wait in the spool is as live as they are new.
+-- `live_until`: the last moment at which it is live, should nothing else come (null: it is `past`).
 -- Grain: run. Inputs: step_summaries, abandoned_steps, spooled.
 WITH newest AS (
     SELECT run, max(step) AS step, max(revision) AS revision, max(computed_at) AS computed_at, max(time) AS time
@@ -34,7 +35,8 @@ WITH newest AS (
 )
 SELECT n.run, n.step, n.revision, n.computed_at, n.time, coalesce(epoch(n.computed_at - n.time) > 86400, false) AND NOT kept AS past,
        dated_ahead(n.time, n.computed_at, kept) AS dated_ahead,
-       epoch(looked_at::TIMESTAMPTZ - greatest(n.computed_at, w.newest_at)) <= greatest(10, 5 * n.seconds) AND NOT past AS live
+       CASE WHEN NOT past THEN greatest(n.computed_at, w.newest_at) + to_microseconds((1e6 * least(greatest(10, 5 * n.seconds), 1e9))::BIGINT) END AS live_until,
+       coalesce(looked_at::TIMESTAMPTZ <= live_until, false) AS live
 FROM paced AS n LEFT JOIN spooled AS w ON w.run = n.run
 
 -- macro_raw_in: Raw records of one kind in given files. Grain: one row per sequence, token-level data as lists. Inputs: `files`, as the ledger names them.

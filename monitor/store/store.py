@@ -36,6 +36,7 @@ from logprobe.monitor.queries import Source
 from logprobe.monitor.store import raw_places, views
 from logprobe.monitor.store.copies import copy_of, keep_before_upgrade
 from logprobe.monitor.store.courtesy import Courtesy
+from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
 from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_damage import said_of
@@ -99,6 +100,8 @@ class Store:
         self.courtesy = Courtesy()
         self.moved = MovedRuns(home)
         self.arrivals = 0  # runs that came from other homes with their rows
+        self.written = 0  # transactions that have ended, but for those that say that they are no news
+        self.kept = Kept(self, lambda: self.written)
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
@@ -153,11 +156,11 @@ class Store:
         return store
 
     @contextmanager
-    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def transaction(self, *, news: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor inside one transaction: committed at the end of the block, rolled back when the block raises.
 
         One at a time in the process; not to be nested. Errors of DuckDB surface as `StoreError`, nothing of the
-        transaction remains.
+        transaction remains. `news`: whether it writes what a job looks for its work in, see `kept`.
         """
         if getattr(self._local, "writing", False):
             raise StoreError("this thread already has an open transaction; transactions do not nest")
@@ -178,6 +181,7 @@ class Store:
                 raise
             finally:
                 self._local.writing = False
+                self.written += news  # last: what is asked for before is asked for again
         self.courtesy.rest()
 
     def query(

@@ -138,7 +138,7 @@ def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(
     runs.sequences()
     (judged,) = judged_runs(store).values()
     assert (judged.newest_step, judged.judged_step, judged.in_time) == (7, None, True)
-    (due,) = queries.diagnosis_due(store, now=at(130)).to_pylist()
+    (due,) = queries.diagnosis_due(store).to_pylist()
     assert (due["step"], due["changed"]) == (7, True)
     growth.run_once()
     diagnosis.run_once()

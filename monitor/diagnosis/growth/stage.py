@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.growth.judging import Now, growth_now
-from logprobe.monitor.service.turns import Priority, Row, priority
+from logprobe.monitor.service.turns import Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store
 
 _KEPT: Final = pa.schema({
@@ -45,7 +45,7 @@ class GrowthStage:
 
     def rows(self) -> Sequence[Row]:
         """Runs with steps that were computed since."""
-        return list(queries.growth_due(self._store, now=self._now().isoformat()).to_pylist())
+        return as_of(queries.growth_due(self._store.kept), self._now())
 
     def due(self, row: Row) -> Priority:
         """Live ones first."""

@@ -25,7 +25,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service import healthz
-from logprobe.monitor.service.turns import Turns
+from logprobe.monitor.service.turns import Turns, as_of
 from logprobe.monitor.store.store import Store
 
 RUN = "late-growth"
@@ -80,7 +80,7 @@ def test_a_diagnosis_from_before_there_was_anything_to_compare_stands_for_its_ow
     assert judged(store).judged_step == 20
     found = read(store, [RUN], datetime.now(UTC) + timedelta(minutes=1))[RUN]
     assert headline(found).words == "There was nothing to compare as of step 20; newer steps wait for a diagnosis."
-    [due] = queries.diagnosis_due(store, now=datetime.now(UTC)).to_pylist()
+    [due] = queries.diagnosis_due(store).to_pylist()
     assert due["changed"], "so it is diagnosed next"
 
 
@@ -155,9 +155,9 @@ def test_a_run_whose_growth_is_judged_otherwise_is_diagnosed_next(store: Store) 
     with store.transaction() as cursor:
         cursor.execute("UPDATE diagnoses SET step = 30")
         cursor.execute("UPDATE growth_now SET changed_step = 40, verdict = 'growing'")
-    assert store.read("diagnosis_due", now=datetime.now(UTC).isoformat()).num_rows == 0  # no other data
+    assert store.read("diagnosis_due").num_rows == 0  # no other data
     live(store)
-    (due,) = store.read("diagnosis_due", now=datetime.now(UTC).isoformat()).to_pylist()
+    (due,) = as_of(store.read("diagnosis_due"), datetime.now(UTC))
     assert (due["live"], due["changed"]) == (True, True)
 
 

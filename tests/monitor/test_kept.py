@@ -1,0 +1,185 @@
+"""Answers that are kept while nothing is written: never older than what is committed, and of nothing but tables."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from segments import RUN, records, trained
+
+from logprobe.alerts.acceptance.actions import follow
+from logprobe.alerts.controller.job import Controller
+from logprobe.alerts.controller.policy import Policy
+from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.job import Evaluator
+from logprobe.alerts.sending.dispatch import Dispatcher
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor import queries
+from logprobe.monitor.service.jobs import Job, save_records
+from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.store.kept import Kept
+from logprobe.monitor.store.sql_files import statement
+from logprobe.monitor.store.store import Store
+from logprobe.monitor.store.views import EXPRESSIONS, MACROS, VIEWS
+
+ROOT = Path(__file__).parents[2]
+ASKED = re.compile(r"queries\.(\w+)\(\s*(?:self\._)?store\.kept\b")
+# What may answer otherwise although no table has changed.
+ELSEWHERE = re.compile(
+    r"\b(now\(|today\(|current_\w+|get_current\w+|random\(|read_\w+\(|raw_\w+\b|local_\w+|tokens_in\(|duckdb_\w+\()"
+)
+
+
+@pytest.fixture
+def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that the store was asked, in order."""
+    names: list[str] = []
+    real = Store.read
+
+    def read(self: Store, name: str, *incoming: pa.Table, **params: Any) -> pa.Table:
+        names.append(name)
+        return real(self, name, *incoming, **params)
+
+    monkeypatch.setattr(Store, "read", read)
+    return names
+
+
+def mark(store: Store, step: int) -> None:
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', ?)", [step])
+
+
+def test_it_is_asked_again_once_something_was_written(store: Store, asked: list[str]) -> None:
+    for step in range(3):
+        for _ in range(3):
+            assert queries.dirty_steps(store.kept).num_rows == step
+        mark(store, step)
+    assert asked == ["dirty_steps"] * 3
+
+
+def test_other_parameters_are_another_question(store: Store, asked: list[str]) -> None:
+    for resting in ([], ["run"], []):
+        queries.versions_high(store.kept, resting=resting)
+    assert asked == ["versions_high"] * 2
+
+
+def test_what_is_rolled_back_and_the_account_of_the_jobs_are_no_harm(store: Store, asked: list[str]) -> None:
+    queries.dirty_steps(store.kept)
+    save_records(store, [Job("job", 1.0, dict)])
+    assert queries.dirty_steps(store.kept).num_rows == 0
+    assert asked == ["dirty_steps"]
+    with pytest.raises(StoreError), store.transaction() as cursor:
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 1)")
+        cursor.execute("INSERT INTO nowhere VALUES (1)")
+    assert queries.dirty_steps(store.kept).num_rows == 0
+
+
+def test_an_answer_that_failed_is_not_kept(store: Store) -> None:
+    answers: Iterator[Callable[[], pa.Table]] = iter([lambda: 1 // 0, lambda: pa.table({"a": [1]})])
+
+    class Failing:
+        def read(self, *_: Any, **__: Any) -> pa.Table:
+            return next(answers)()
+
+    kept = Kept(Failing(), lambda: store.written)
+    with pytest.raises(ZeroDivisionError):
+        kept.read("any")
+    assert kept.read("any").num_rows == kept.read("any").num_rows == 1
+
+
+def test_of_many_questions_the_oldest_answers_go(store: Store, asked: list[str]) -> None:
+    for number in range(65):
+        queries.versions_high(store.kept, resting=[f"{number}"])
+    queries.versions_high(store.kept, resting=["64"])
+    assert len(asked) == 65
+    queries.versions_high(store.kept, resting=["0"])
+    assert len(asked) == 66
+
+
+def test_beside_writers_no_answer_is_older_than_what_was_committed_before_it_was_asked_for(store: Store) -> None:
+    committed, wrong, done = [0], [], threading.Event()
+
+    def write(number: int) -> None:
+        for step in range(60):
+            with store.transaction() as cursor:
+                cursor.execute("INSERT INTO dirty_steps (run, step) VALUES (?, ?)", [f"{number}", step])
+                count = cursor.execute("SELECT count(*) FROM dirty_steps").fetchone()[0]
+            committed[0] = max(committed[0], count)
+
+    def read() -> None:
+        while not done.is_set():
+            before = committed[0]
+            if (found := queries.dirty_steps(store.kept).num_rows) < before:
+                wrong.append((before, found))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for thread in (*readers, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    for thread in readers:
+        thread.join()
+    assert wrong == []
+    assert queries.dirty_steps(store.kept).num_rows == 120
+
+
+def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked: list[str]) -> None:
+    pipeline = Pipeline(store, threading.Event())
+    evaluator = Evaluator(store, rule_file.load, threading.Event(), quiet=timedelta(0))
+    controller = Controller(store, lambda _: Policy())
+    dispatcher = Dispatcher(store, list, clock=lambda: datetime.now(UTC), random=Random(1), stopping=threading.Event())
+    jobs = [
+        pipeline.join, pipeline.compute_steps, pipeline.profile, pipeline.judge_growth, pipeline.diagnose, pipeline.diagnose_armed,
+        evaluator.run_once, controller.run_once, dispatcher.run_once, lambda: follow(store, (), datetime.now(UTC)),
+    ]  # fmt: skip
+    spool = SpoolWriter(home, RUN, "w")
+    for step in range(3):
+        spool.write("training", records("training", trained(f"{step}", step)))
+    pipeline.ingest(lambda _: None)
+    for _ in range(4):  # what one writes is news for another
+        for job in jobs:
+            job()
+    written = store.written
+    asked.clear()
+    for job in jobs:
+        job()
+    assert (store.written, asked) == (written, [])
+
+
+def sql_of(name: str) -> str:
+    """A statement, with all views, macros and expressions that it goes through."""
+    found, left = "", [name]
+    seen = set()
+    while left:
+        sql = re.sub(r"--.*", "", statement(left.pop()))
+        found += sql
+        for kind, names, used in (
+            ("view", VIEWS, r"(?:FROM|JOIN)\s+{}\b"),
+            ("macro", (*MACROS, *EXPRESSIONS), r"\b{}\("),
+        ):
+            for other in names:
+                if other not in seen and re.search(used.format(other), sql):
+                    seen.add(other)
+                    left.append(f"{kind}_{other}")
+    return found
+
+
+def test_what_is_kept_asks_tables_and_nothing_else() -> None:
+    files = [path for top in ("monitor", "alerts", "app") for path in (ROOT / top).rglob("*.py")]
+    names = {name for file in files for name in ASKED.findall(file.read_text())}
+    assert {"diagnosis_due", "alert_runs", "controller_runs", "growth_due", "dirty_steps"} <= names
+    assert sum(len(re.findall(r"store\.kept\b(?! import)", file.read_text())) for file in files) == len(
+        [name for file in files for name in ASKED.findall(file.read_text())]
+    )
+    assert {name: ELSEWHERE.findall(sql_of(name)) for name in names if ELSEWHERE.search(sql_of(name))} == {}
+    assert ELSEWHERE.search(sql_of("judgements"))  # it can be told
