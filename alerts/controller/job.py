@@ -108,7 +108,7 @@ def remember(
 SECONDS: Final = 5.0  # what a file brings: the settings, a kill switch that was set while no service ran
 # A preview of many tokens takes seconds, and is repeated as long as the verdict calls for a correction that is refused.
 PACES: Final = {level: Pace(share=0.3, rest=10) for level in Priority}
-_RUNS_PER_TURN: Final = 64
+_RUNS_PER_TURN: Final = 128
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
 _RUN: Final = re.compile(r"\bRUN\b")
 RULE: Final = "correction_controller"

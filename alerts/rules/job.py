@@ -55,7 +55,7 @@ _MOST_REST: Final = 10.0  # seconds
 QUIET: Final = timedelta(seconds=2)
 _UNCHANGED: Final = timedelta(seconds=3)  # for which a look holds while nothing is written
 _SERIES: Final = 60  # steps of a sparkline
-_RUNS_PER_BATCH: Final = 64  # of one transaction: bounds memory, and how long other writers wait
+_RUNS_PER_BATCH: Final = 128  # of one transaction: bounds memory, and how long other writers wait
 _CURSORS: Final = pa.schema([("run", pa.string()), ("step", pa.int64()), ("rules", pa.string())])
 _STORED: Final = attrgetter(*(field.name for field in fields(Alert) if field.name != "observation"))
 

@@ -32,7 +32,7 @@ from logprobe.monitor.ingest.backoff import RunBackoff
 from logprobe.monitor.ingest.sequence_rows import align, source_logprobs
 from logprobe.monitor.store.store import Store
 
-STEPS_PER_BATCH: Final = 64  # of one transaction
+STEPS_PER_BATCH: Final = 256  # of one transaction
 TOKENS_PER_BATCH: Final = 8_000_000  # a second or two of work, after which the service may stop
 TOKENS_PER_READ: Final = 2_000_000
 _OF_TRAINER: Final = ("trainer_logprobs", "current_logprobs", "reference_logprobs")

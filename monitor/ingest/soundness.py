@@ -171,9 +171,5 @@ def _tokens(kind: str, table: pa.Table) -> NDArray[np.int64]:
 
 
 def _with_key(segment: Segment, table: pa.Table, rows: pa.Array) -> pa.Table:
-    columns = {
-        "run": pa.repeat(segment.where.run, len(rows)),
-        "segment_id": pa.repeat(segment.segment_id, len(rows)),
-        "row": rows,
-    }
-    return pa.table({**columns, **{name: table[name] for name in table.column_names}})
+    key = [pa.repeat(segment.where.run, len(rows)), pa.repeat(segment.segment_id, len(rows)), rows]
+    return pa.Table.from_arrays([*key, *table.columns], names=["run", "segment_id", "row", *table.column_names])
