@@ -197,6 +197,8 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     on_cpu = options.get("config", {}).get("use_cpu", True)
     if engine and on_cpu and "server" not in options:
         use_cpu_engine(engine, options.get("syncs"), clears_cache=options.get("clears_cache", True))
+    if "engine_arguments" in options:
+        vllm_generation.LLM = functools.partial(vllm_generation.LLM, **options["engine_arguments"])
     trainer = trainer_of(options)
     if "engine_temperature" in options:
         trainer.vllm_generation.temperature = options["engine_temperature"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ _BUSY_CYCLES = 2_000_000_000  # of a multiprocessor: a second or more
 
 
 def pytest_sessionstart() -> None:
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() and os.environ.get("ENGINE_CASES_ON") != "cpu":
         pytest.exit("no CUDA device: torch.cuda.is_available() is false", returncode=1)
 
 
