@@ -57,6 +57,12 @@ def mark(store: Store, step: int) -> None:
         cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', ?)", [step])
 
 
+def mark_in_vain(store: Store) -> None:
+    with store.transaction() as cursor:
+        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 1)")
+        cursor.execute("INSERT INTO nowhere VALUES (1)")
+
+
 def test_it_is_asked_again_once_something_was_written(store: Store, asked: list[str]) -> None:
     for step in range(3):
         for _ in range(3):
@@ -76,9 +82,8 @@ def test_what_is_rolled_back_and_the_account_of_the_jobs_are_no_harm(store: Stor
     save_records(store, [Job("job", 1.0, dict)])
     assert queries.dirty_steps(store.kept).num_rows == 0
     assert asked == ["dirty_steps"]
-    with pytest.raises(StoreError), store.transaction() as cursor:
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 1)")
-        cursor.execute("INSERT INTO nowhere VALUES (1)")
+    with pytest.raises(StoreError):
+        mark_in_vain(store)
     assert queries.dirty_steps(store.kept).num_rows == 0
 
 

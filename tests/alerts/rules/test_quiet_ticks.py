@@ -104,3 +104,23 @@ def test_many_runs_are_asked_about_together(home: Path, store: Store) -> None:
     assert asked == [sorted(COSTLY), sorted(COSTLY)]
     cursors = {row["run"]: row["cursor"] for row in store.read("alert_runs").to_pylist()}
     assert cursors == {"a": 1, "b": 1, "c": 1}
+
+
+def test_of_a_run_that_only_time_can_change_looks_are_seconds_apart(home: Path, store: Store) -> None:
+    spool, pipeline = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event())
+    now = [datetime.now(UTC)]
+    evaluator = Evaluator(store, rule_file.load, threading.Event(), clock=lambda: now[0], quiet=timedelta(0))
+
+    def looks(seconds: float) -> int:
+        now[0] += timedelta(seconds=seconds)
+        return int(str(evaluator.run_once()["runs"]))
+
+    bring(spool, pipeline, 0)
+    assert looks(1) == 1
+    assert looks(0.1) == 1  # what it wrote is news
+    assert [looks(1) for _ in range(6)] == [0, 0, 1, 0, 0, 1]
+    bring(spool, pipeline, 1)
+    assert looks(0.1) == 1
+    with store.transaction():
+        pass
+    assert looks(0.1) == 1
