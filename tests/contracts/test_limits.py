@@ -200,6 +200,7 @@ GUARDS = {
     "monitor/relay/tokens.py files.MOST_BYTES": "refused",
     "monitor/service/jobs.py _MOST_ERRORS": "forgotten",
     "monitor/store/folding.py STEPS_PER_BATCH": "batch",
+    "monitor/store/kept.py _MOST": "forgotten",  # and asked again
     "monitor/store/raw_damage.py _MOST_NAMED": "said",
     "monitor/yaml_text.py limits.SETTINGS.value": "refused",
 }
