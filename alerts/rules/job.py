@@ -184,7 +184,8 @@ class Evaluator:
         if not _may_have_changed(row, row["of"], self._now, row["tell_within"]):
             return None
         written, looked = self._turned.get(row["run"], (None, self._now))
-        if written == self._written and self._now - looked < _UNCHANGED and not _is_new(row, row["of"]):
+        rests = timedelta(0) <= self._now - looked < _UNCHANGED  # a clock that was set back would make it hours
+        if written == self._written and rests and not _is_new(row, row["of"]):
             return None
         return priority(live=row["live"], armed=False, first=row["cursor"] is None)
 

@@ -119,6 +119,8 @@ def test_of_a_run_that_only_time_can_change_looks_are_seconds_apart(home: Path, 
     assert looks(1) == 1
     assert looks(0.1) == 1  # what it wrote is news
     assert [looks(1) for _ in range(6)] == [0, 0, 1, 0, 0, 1]
+    assert looks(-3600) == 1  # the clock was set back
+    assert [looks(1) for _ in range(3)] == [0, 0, 1]
     bring(spool, pipeline, 1)
     assert looks(0.1) == 1
     with store.transaction():
