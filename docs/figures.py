@@ -1,7 +1,7 @@
 """The story of a migration, drawn from recorded runs: figures 1, 4 and 5 of "vLLM V0 to V1: correctness before corrections".
 
     python docs/figures.py            # writes docs/images/migration-*.svg and rescue.svg, about a minute
-    python docs/figures.py --rescue FILE…    # rescue.svg of these results of `make rescue ARGS='--json FILE'`
+    python docs/figures.py --rescue FILE…    # rescue.svg of these results of `make campaign NAME=rescue ARGS='--json FILE'`
 
 The runs are those of `sample_data/`: a reference, a first attempt with two faults in the engine, and one with both repaired. They go
 through ingest, join and the step job, and are compared as `logprobe compare` does; nothing is drawn that it would not say.
@@ -143,7 +143,7 @@ def _medians(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def thinned(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the rescue's figure needs of what `make rescue` measured: arm → reward and K3 of each of its runs, in blocks of steps."""
+    """What the rescue's figure needs of what `make campaign NAME=rescue` measured: arm → reward and K3 of each of its runs, in blocks of steps."""
     arms = [arm for arm in _ARMS if any(run["arm"] == arm for run in results)]
     return {
         arm: {key: [_blocks(run[key]) for run in results if run["arm"] == arm] for key in ("reward", "k3")}
@@ -187,7 +187,7 @@ def _write(name: str, text: str) -> None:
 def main() -> int:
     """Writes all pictures, or the rescue's alone."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rescue", type=Path, nargs="+", help="results of `make rescue` to draw instead of those kept")
+    parser.add_argument("--rescue", type=Path, nargs="+", help="results of `make campaign NAME=rescue` to draw instead of those kept")
     arguments = parser.parse_args()
     kept = IMAGES / f"{RESCUE}.json"
     if arguments.rescue:

@@ -43,7 +43,7 @@ def pytest_collection() -> Any:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Services and commands are forked, but for those of `make scale` and others that measure them."""
+    """Services and commands are forked, but for those of `make campaign NAME=scale` and others that measure them."""
     import forked
 
     if all(item.path.name.startswith("test_") for item in session.items):
@@ -141,12 +141,10 @@ def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Path of a Chromium; `make test` installs Debian's, so its absence is a failure and no skip."""
-    names = ("chromium-headless-shell", "chromium", "chromium-browser")
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if path is None:
-        pytest.fail("no chromium: run `make test`, or install it and set CHROMIUM to its path")
-    return path
+    """Path of a Chromium."""
+    import system_tools
+
+    return system_tools.path("chromium-headless-shell")
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ RUN_SEQUENCES, RUN_STEPS, RUN_LENGTH = 200_000, 400, 500  # a run of 1e8 tokens
 
 
 def measure() -> list[Figure]:
-    """All figures of this module; those beside verl only where it is installed (`make bench-verl`)."""
+    """All figures of this module; those beside verl only where it is installed (`make campaign NAME=cost-verl`)."""
     return [*statistics_figures(), *verl_figures(), *step_job_figures()]
 
 

@@ -1,4 +1,4 @@
-"""`make chaos`: every scenario, one after the other, and a table of what became of them. Exit code 1 when a promise was broken.
+"""`make campaign NAME=chaos`: every scenario, one after the other, and a table of what became of them. Exit code 1 when a promise was broken.
 
 python tests/chaos/run.py [--kills 320] [--minutes 18] [--seed N] [--scenario NAME …]
 python tests/chaos/run.py --operators 200 [--fault NAME …] [--seed N]
@@ -59,7 +59,7 @@ def main() -> int:
     if arguments.operators:
         return _operators(arguments.fault or list(operators.SCENARIOS), arguments.operators, arguments.seed)
     names = arguments.scenario or list(SCENARIOS)
-    print(f"chaos: seed {arguments.seed}; again with: make chaos ARGS='--seed {arguments.seed}'", flush=True)
+    print(f"chaos: seed {arguments.seed}; again with: make campaign NAME=chaos ARGS='--seed {arguments.seed}'", flush=True)
     begun, kills = time.monotonic(), 0
     outcomes = []
     for number, name in enumerate(names):

@@ -1,6 +1,6 @@
 """Many nodes, one service, no shared folder, things killed at random: does the ledger have what `flush()` acknowledged, once?
 
-    make cluster ARGS="--nodes 64 --kills 30 --seed 1 --calls 20"
+    make campaign NAME=cluster ARGS="--nodes 64 --kills 30 --seed 1 --calls 20"
 
 Every node is a collector in a process of its own with a spool of its own, which starts its relay; relays reach the receiver through
 proxies that delay, cut, and stop in the middle. Exit code 1 when something acknowledged is missing, or something is stored twice.

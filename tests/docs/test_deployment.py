@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import system_tools
 import yaml
 
 from logprobe.app.parsers.command_line import build
@@ -43,8 +43,7 @@ def test_manifests_are_what_kubernetes_takes(file: Path) -> None:
 
 @pytest.mark.parametrize("file", UNITS, ids=lambda file: file.name)
 def test_units_are_what_systemd_takes(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = shutil.which("systemd-analyze")
-    assert program, "the units are checked by systemd-analyze: apt-get install systemd"
+    program = system_tools.path("systemd-analyze")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
     def complaints(unit: Path) -> str:

@@ -11,7 +11,7 @@ import pytest
 from logprobe.app.cli import main
 from logprobe.monitor.reader import open_reader
 
-# Their packages are not in the development environment: `make test-patterns` runs them.
+# Their packages are not in the development environment: `make campaign NAME=patterns` runs them.
 WITH_FRAMEWORKS = {"hf_trainer.py", "lightning_module.py", "trl_grpo.py"}
 
 

@@ -1,4 +1,4 @@
-"""The dashboard and the rules of docs/examples/grafana: they ask for what /metrics has. `make test-prometheus` runs them."""
+"""The dashboard and the rules of docs/examples/grafana: they ask for what /metrics has. `make campaign NAME=prometheus` runs them."""
 
 from __future__ import annotations
 

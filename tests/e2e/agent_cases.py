@@ -1,4 +1,4 @@
-"""Agents with tools against a real ``vllm serve``: what is recorded is what they sampled, turn by turn. Run by `make test-agents`."""
+"""Agents with tools against a real ``vllm serve``: what is recorded is what they sampled, turn by turn. Run by `make campaign NAME=agents`."""
 
 from __future__ import annotations
 

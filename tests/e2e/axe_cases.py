@@ -1,4 +1,4 @@
-"""Every page, light and dark, before axe-core: contrast, names, roles, headings. `make axe`; findings also go to `.artifacts`."""
+"""Every page, light and dark, before axe-core: contrast, names, roles, headings. `make campaign NAME=axe`; findings also go to `.artifacts`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Five recorded incidents, from the Slack message to cause, picture, setting and last good step: seconds and clicks, by page and by command.
 
-`make incidents` prints the table. A real service sends the messages, to a Slack of the tests' own; what it cannot know of an incident it has to
+`make campaign NAME=incidents` prints the table. A real service sends the messages, to a Slack of the tests' own; what it cannot know of an incident it has to
 say, and the table has it as it is said.
 """
 

@@ -1,4 +1,4 @@
-"""TRL on DeepSpeed's ZeRO: two CPU ranks, each with a part of the optimizer, the gradients, the weights; `make test-deepspeed`."""
+"""TRL on DeepSpeed's ZeRO: two CPU ranks, each with a part of the optimizer, the gradients, the weights; `make campaign NAME=deepspeed`."""
 
 from __future__ import annotations
 

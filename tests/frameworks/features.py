@@ -1,6 +1,6 @@
 """Which of a framework's data a test has seen recorded: counted in its home when it passed, and written down by `LOGPROBE_WRITE_TABLES=1`.
 
-`make features` makes the table in tests/RESULTS.md of what was written down. A session in which every test of a file ran and passed
+`make campaign NAME=features` makes the table in tests/RESULTS.md of what was written down. A session in which every test of a file ran and passed
 replaces what an earlier one has said of the framework; any other only adds to it.
 """
 

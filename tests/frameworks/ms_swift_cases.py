@@ -1,4 +1,4 @@
-"""ms-swift as it is, trained for a few steps with a real engine, recorded by its external plugin: `make test-frameworks`."""
+"""ms-swift as it is, trained for a few steps with a real engine, recorded by its external plugin: `make campaign NAME=frameworks`."""
 
 from __future__ import annotations
 

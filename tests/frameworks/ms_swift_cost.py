@@ -1,4 +1,4 @@
-"""What ms-swift's callback costs the training thread: `make bench-ms_swift`. Exit code 1 when it is more than 1 % of a step's processor time."""
+"""What ms-swift's callback costs the training thread: `make campaign NAME=cost-ms_swift`. Exit code 1 when it is more than 1 % of a step's processor time."""
 
 from __future__ import annotations
 

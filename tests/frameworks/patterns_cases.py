@@ -1,4 +1,4 @@
-"""The patterns of docs/patterns.md for the Hugging Face `Trainer` and Lightning, run as they are: `make test-patterns`."""
+"""The patterns of docs/patterns.md for the Hugging Face `Trainer` and Lightning, run as they are: `make campaign NAME=patterns`."""
 
 from __future__ import annotations
 

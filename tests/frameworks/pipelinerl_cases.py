@@ -1,4 +1,4 @@
-"""PipelineRL's own trainer, recorded through `logprobe run` alone: `make test-pipelinerl`.
+"""PipelineRL's own trainer, recorded through `logprobe run` alone: `make campaign NAME=pipelinerl`.
 
 Its loop, loss, preparation of samples, weight updates and logging are its own; GPUs are replaced (see `pipelinerl_program.py`).
 """

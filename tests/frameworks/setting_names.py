@@ -1,4 +1,4 @@
-"""Whether each framework has the settings that `framework_settings.yaml` names: `make test-settings`, or
+"""Whether each framework has the settings that `framework_settings.yaml` names: `make campaign NAME=settings`, or
 
     python setting_names.py FRAMEWORK=FOLDER …        # folders with the source of each, unpacked
 

@@ -1,4 +1,4 @@
-"""TRL as it is, trained for a few steps with a real engine, watched by two lines: `make test-frameworks`.
+"""TRL as it is, trained for a few steps with a real engine, watched by two lines: `make campaign NAME=frameworks`.
 
 Every number that TRL logs and logprobe computes must agree; training must not notice; faults must be found through the adapter alone.
 """

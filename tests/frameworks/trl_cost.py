@@ -1,4 +1,4 @@
-"""What `trl.watch` costs the training thread: `make bench-trl`. Exit code 1 when it is more than 1 % of a step's processor time."""
+"""What `trl.watch` costs the training thread: `make campaign NAME=cost-trl`. Exit code 1 when it is more than 1 % of a step's processor time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verl's own loops, v0 and v1, recorded through its entry point alone: `make test-verl`.
+"""verl's own loops, v0 and v1, recorded through its entry point alone: `make campaign NAME=verl`.
 
 Ray, the TransferQueue, data loading, advantages, losses and logging are verl's; its GPU workers are replaced (see `verl_program.py`).
 """

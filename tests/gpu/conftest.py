@@ -1,4 +1,4 @@
-"""Cases on a real CUDA device: `make test-gpu`."""
+"""Cases on a real CUDA device: `make campaign NAME=gpu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin inside real vLLM engines on a CUDA device, with CUDA graphs, compiled kernels and asynchronous scheduling: `make test-gpu`.
+"""The plugin inside real vLLM engines on a CUDA device, with CUDA graphs, compiled kernels and asynchronous scheduling: `make campaign NAME=gpu`.
 
 Engines start beside one another, as many as the processors allow (`ENGINES_AT_ONCE`), and each scenario runs once however many cases look at it.
 `ENGINE_CASES_ON=cpu` rehearses on the engine's CPU build what it can. With `ENGINE_CASES_FIGURES=FILE` measured figures are added to that file, a

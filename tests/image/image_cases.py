@@ -1,4 +1,4 @@
-"""The image of docs/examples/Dockerfile, built and used: the service inside, a relay and readers outside. Run by `make test-image`.
+"""The image of docs/examples/Dockerfile, built and used: the service inside, a relay and readers outside. Run by `make campaign NAME=image`.
 
     IMAGE_BASE     name of the base image; without it, one is made of Debian's packages (by debootstrap, as root), which needs no registry
     DEBIAN_MIRROR  where these packages are; without it, as debootstrap has it

@@ -14,7 +14,7 @@ from logprobe.monitor.store.store import Store
 
 
 def test_it_says_what_the_statements_are() -> None:
-    assert query_stub.FILE.read_text() == query_stub.stub(), "run: make queries"
+    assert query_stub.FILE.read_text() == query_stub.stub(), "run: python tests/query_stub.py"
 
 
 def test_a_statement_is_read_from_what_has_it(tmp_path: Path) -> None:

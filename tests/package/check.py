@@ -1,4 +1,4 @@
-"""`make package`: wheel and sdist, checked, and the wheel alone installed in an empty environment of every Python that is here.
+"""`make campaign NAME=package`: wheel and sdist, checked, and the wheel alone installed in an empty environment of every Python that is here.
 
 Prints a line per Python; the exit code is 1 if anything fails. Needs a package index.
 """

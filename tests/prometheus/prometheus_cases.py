@@ -1,4 +1,4 @@
-"""docs/examples/grafana on a real Prometheus that scrapes a real service: `make test-prometheus`.
+"""docs/examples/grafana on a real Prometheus that scrapes a real service: `make campaign NAME=prometheus`.
 
 Every expression of the dashboard, of its variables and of the rules is asked of Prometheus; Grafana itself is in no package index that a
 test could install it from, so the dashboard's file is checked as far as that goes.
@@ -34,7 +34,7 @@ EMPTY_HERE = {"logprobe_reward", "logprobe_weight_lag_mean"}  # the run records 
 
 def program(name: str) -> str:
     found = os.environ.get(name.upper()) or shutil.which(name)
-    assert found, f"no {name}: run `make test-prometheus`, or set {name.upper()} to its path"
+    assert found, f"no {name}: run `make campaign NAME=prometheus`, or set {name.upper()} to its path"
     return found
 
 

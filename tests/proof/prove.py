@@ -1,9 +1,9 @@
 """Plants each fault on a real engine and lets `logprobe score` and `bisect` find it; one row per fault, exit code 1 when one is missed.
 
-    make test-proof ARGS="bf16 two"
-    make test-proof ARGS=article
+    make campaign NAME=proof ARGS="bf16 two"
+    make campaign NAME=proof ARGS=article
 
-    make test-proof ARGS="--minutes 7"
+    make campaign NAME=proof ARGS="--minutes 7"
 
 Samples, finished arms and results are kept in `.artifacts/proof`; `--afresh` starts without them. Each call writes the rows of the table in
 tests/RESULTS.md for which there is a result, with the day and the rules it was made by; the others stay. `--minutes` is for a machine that

@@ -1,4 +1,4 @@
-"""The judge of the planted faults, and the tables that `make test-proof` writes."""
+"""The judge of the planted faults, and the tables that `make campaign NAME=proof` writes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_rows_without_a_new_result_stay_as_the_page_has_them(modules, tmp_path: 
         "| trainer in bfloat16 | yes | then |",
     ]
     file.write_text(
-        "\n".join(["<!-- faults: written by make test-proof -->", *old, "<!-- end of faults -->", "| other | x |"])
+        "\n".join(["<!-- faults: written by make campaign NAME=proof -->", *old, "<!-- end of faults -->", "| other | x |"])
     )
     results = {"bf16": document(**BOTH, first="dtype", smallest=["dtype"])}
     rows = [line for line in table.lines(results, page.rows("faults", file)) if line.startswith("|")][2:]
@@ -91,7 +91,7 @@ def test_rows_without_a_new_result_stay_as_the_page_has_them(modules, tmp_path: 
 def test_only_what_is_between_the_markers_is_replaced(modules, tmp_path: Path) -> None:
     _, page = modules
     file = tmp_path / "page.md"
-    begin, end = "<!-- faults: written by make test-proof -->", "<!-- end of faults -->"
+    begin, end = "<!-- faults: written by make campaign NAME=proof -->", "<!-- end of faults -->"
     file.write_text(f"before\n\n{begin}\nold\n{end}\n\nafter\n")
     for _ in range(2):
         page.write("faults", ["| new |"], file)

@@ -1,4 +1,4 @@
-"""`logprobe compare --ray` and `report --ray` on a real Ray: runs in files, a worker killed in the middle. Run by `make test-ray`."""
+"""`logprobe compare --ray` and `report --ray` on a real Ray: runs in files, a worker killed in the middle. Run by `make campaign NAME=ray`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`logprobe import --ray` on a real Ray: a worker and a node are killed in the middle, and the ledger is the same to the last bit.
 
-Run by `make test-ray`.
+Run by `make campaign NAME=ray`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arms on a real Ray of three nodes on this machine, one of which is killed. Run by `make test-ray`."""
+"""Arms on a real Ray of three nodes on this machine, one of which is killed. Run by `make campaign NAME=ray`."""
 
 from __future__ import annotations
 

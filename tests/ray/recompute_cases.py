@@ -1,4 +1,4 @@
-"""`logprobe recompute --ray` on a real Ray: a worker and a node are killed in the middle, and no digit changes. Run by `make test-ray`."""
+"""`logprobe recompute --ray` on a real Ray: a worker and a node are killed in the middle, and no digit changes. Run by `make campaign NAME=ray`."""
 
 from __future__ import annotations
 

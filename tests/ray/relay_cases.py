@@ -1,6 +1,6 @@
 """`logprobe ray up|down` on a real Ray of several raylets, each with a folder of its own: every node's records reach the service.
 
-Run by `make test-ray`.
+Run by `make campaign NAME=ray`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Does a correction help, and does logprobe switch it on in time? A run whose batches grow old, with and without.
 
-python -m rescue.run                 # with PYTHONPATH=tests:tests/support; make rescue: all arms, three seeds; prints a table
+python -m rescue.run                 # with PYTHONPATH=tests:tests/support; make campaign NAME=rescue: all arms, three seeds; prints a table
 python -m rescue.run --seeds 1 --arm armed --detail
 python -m rescue.run --seeds 10 --arm mis --arm armed --load 4   # … on a machine with four busy loops for each core
 python -m rescue.run --failure temperature                       # another failure: see FAILURES

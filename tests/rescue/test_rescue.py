@@ -1,4 +1,4 @@
-"""The parts of `make rescue` that need no training, and the demo's policy in numpy, which is the same."""
+"""The parts of `make campaign NAME=rescue` that need no training, and the demo's policy in numpy, which is the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The experiment of `rescue.run` with real neighbours: a small transformer trained by TRL's GRPO, sampled by vLLM in bfloat16.
 
-PYTHONPATH=tests:tests/frameworks .venv-trl/bin/python -m rescue.trl --arm none --arm mis --arm armed     # make rescue-trl
+PYTHONPATH=tests:tests/frameworks .venv-trl/bin/python -m rescue.trl --arm none --arm mis --arm armed     # make campaign NAME=rescue-trl
 
 From step `ONSET` on the engine's weights are one version older every five steps. The arms
 differ in what multiplies the loss: nothing, masked importance weights from the first step, or what the service tells the trainer.

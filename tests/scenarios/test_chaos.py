@@ -1,4 +1,4 @@
-"""A short, seeded part of `make chaos`: kills on a disk that refuses now and then; nothing is lost and nothing counts twice."""
+"""A short, seeded part of `make campaign NAME=chaos`: kills on a disk that refuses now and then; nothing is lost and nothing counts twice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The soak: a real Recorder process per run, the real service and an open page for hours, and slopes of what they take at the end.
 
-    make soak ARGS="--minutes 10"
+    make campaign NAME=soak ARGS="--minutes 10"
 
 Samples go to a CSV every few seconds; the report is printed, and written beside it. Exit code 1 when memory, threads, open files, or
 what a budget bounds still grow.

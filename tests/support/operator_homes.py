@@ -17,7 +17,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
 
 # Fault → what `/healthz` answers at once: 503 with these words, or 200 with none; or what a service says that does not start.
-# `make chaos` compares it with what is answered, and writes the table in tests/RESULTS.md.
+# `make campaign NAME=chaos` compares it with what is answered, and writes the table in tests/RESULTS.md.
 FAULTS = {
     "`logprobe.duckdb` removed or replaced by another one": "raw files that another store wrote",
     "An older `logprobe.duckdb` put back": "complete raw files that the store does not list",

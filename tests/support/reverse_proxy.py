@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import subprocess
 import time
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+import system_tools
 
 _AROUND = """daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
 events {{ worker_connections 64; }}
@@ -32,9 +31,7 @@ def documented(page: Path) -> str:
 @contextmanager
 def nginx(folder: Path, server: str, port: int) -> Iterator[None]:
     """Runs nginx with `server`, listening on `port`, until the block ends."""
-    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if program is None:
-        pytest.fail("no nginx: run `make test`, or install it (apt-get install nginx-light)")
+    program = system_tools.path("nginx")
     temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in _KINDS)
     file = folder / "nginx.conf"
     file.write_text(_AROUND.format(folder=folder, temporary=temporary, server=server))

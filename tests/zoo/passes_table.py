@@ -1,4 +1,4 @@
-"""Judges the zoo of real forward passes (`zoo.passes`): `make zoo-passes`, or `PYTHONPATH=tests:tests/support python -m zoo.passes_table`.
+"""Judges the zoo of real forward passes (`zoo.passes`): `make campaign NAME=zoo-passes`, or `PYTHONPATH=tests:tests/support python -m zoo.passes_table`.
 
 Each run is judged at several steps, as a service would; a healthy one at every twentieth. `--development`: the cases rules may be
 corrected with, on the terminal; without it those held back, into tests/RESULTS.md.
@@ -24,7 +24,7 @@ from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.result import Diagnosis
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
-BEGIN, END = "<!-- zoo of passes: written by make zoo-passes -->", "<!-- zoo of passes: end -->"
+BEGIN, END = "<!-- zoo of passes: written by make campaign NAME=zoo-passes -->", "<!-- zoo of passes: end -->"
 CALIBRATED: Final = 205  # first step that is judged
 EVERY: Final = 20
 Outcome = dict[str, Any]

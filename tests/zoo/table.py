@@ -1,4 +1,4 @@
-"""Judges the zoo and writes the confusion table into tests/RESULTS.md: `make zoo`, or `PYTHONPATH=tests:tests/support python -m zoo.table`.
+"""Judges the zoo and writes the confusion table into tests/RESULTS.md: `make campaign NAME=zoo`, or `PYTHONPATH=tests:tests/support python -m zoo.table`.
 
 `--each N --healthy N`: runs of each family and kind; `--development`: of the development sets, on the terminal; `--keep FILE`: outcomes as JSON lines; `--from FILE`: the table of kept outcomes.
 """
@@ -20,7 +20,7 @@ from zoo.cases import DEVELOPMENT, FAMILIES, HEALTHY_FAMILIES, HELD_BACK, KINDS,
 from zoo.judge import Judged, judge
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
-BEGIN, END = "<!-- zoo: written by make zoo -->", "<!-- zoo: end -->"
+BEGIN, END = "<!-- zoo: written by make campaign NAME=zoo -->", "<!-- zoo: end -->"
 WIDTH: Final = 120  # of the page's prose
 TARGETS: Final = {"healthy": 0.99, "enable": 0.95, "refuse": 0.98, "refuse, semantic": 1.0}
 Outcome = dict[str, Any]

@@ -1,4 +1,4 @@
-"""A seeded handful of the zoo; all of it is `make zoo`."""
+"""A seeded handful of the zoo; all of it is `make campaign NAME=zoo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a framework's loss cannot do is refused, and what it can is weighted so that its own divisor gives the stated mean; `make test-frameworks`
+"""What a framework's loss cannot do is refused, and what it can is weighted so that its own divisor gives the stated mean; `make campaign NAME=frameworks`
 does the same with the losses of TRL and ms-swift."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints in the folder of a Hugging Face trainer; `make test-trl` and `make test-ms_swift` have real trainings save and delete them."""
+"""Checkpoints in the folder of a Hugging Face trainer; `make campaign NAME=trl` and `make campaign NAME=ms_swift` have real trainings save and delete them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PipelineRL's hooks on modules with its names, signatures and layouts (58d39345), and nothing else of it; its own code runs in `make test-pipelinerl`."""
+"""PipelineRL's hooks on modules with its names, signatures and layouts (58d39345), and nothing else of it; its own code runs in `make campaign NAME=pipelinerl`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TRL's adapter on one generation that TRL 1.16 itself produced (`trl_program.py`, option "store"); `make test-frameworks` trains with TRL.
+"""TRL's adapter on one generation that TRL 1.16 itself produced (`trl_program.py`, option "store"); `make campaign NAME=frameworks` trains with TRL.
 
 The trainer here is a stand-in: it has TRL's method names and hands out the stored tensors.
 """

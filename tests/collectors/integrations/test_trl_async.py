@@ -1,4 +1,4 @@
-"""TRL's asynchronous GRPO on batches packed as TRL 1.16 packs them; `make test-trl` trains with TRL's own trainer, worker and a real server.
+"""TRL's asynchronous GRPO on batches packed as TRL 1.16 packs them; `make campaign NAME=trl` trains with TRL's own trainer, worker and a real server.
 
 The trainer here is a stand-in: it has TRL's method names, queue and collator, and nothing else of them.
 """

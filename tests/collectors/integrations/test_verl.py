@@ -1,4 +1,4 @@
-"""verl's adapter on batches that verl 0.9.1's own loops produced (`verl_program.py`, option "store"); `make test-verl` runs the loops.
+"""verl's adapter on batches that verl 0.9.1's own loops produced (`verl_program.py`, option "store"); `make campaign NAME=verl` runs the loops.
 
 The trainers here have verl's method names and hand out the stored tensors.
 """

@@ -55,7 +55,7 @@ def test_arguments_by_name_reach_the_host_once(home: Path) -> None:
     ],
 )
 def test_ms_swifts_other_layouts_are_left_alone_and_said(home: Path, template: Any, words: str) -> None:
-    """A stand-in with ms-swift's method names; `make test-frameworks` trains with ms-swift itself."""
+    """A stand-in with ms-swift's method names; `make campaign NAME=frameworks` trains with ms-swift itself."""
     trainer = SimpleNamespace(
         template=template,
         args=SimpleNamespace(output_dir="/runs/stand-in"),

@@ -1,4 +1,4 @@
-"""`logprobe bisect --ray` without Ray. With it: `make test-ray`."""
+"""`logprobe bisect --ray` without Ray. With it: `make campaign NAME=ray`."""
 
 from __future__ import annotations
 
