@@ -117,7 +117,10 @@ class Home:
 
     def create(self) -> Self:
         """Makes the folders. Raises `ConfigurationError` when the place is not writable, or holds what someone else
-        planted."""
+        planted, `StoreError` when its store has another schema: nothing in it is changed then."""
+        from logprobe.monitor.store.schema import check_file  # noqa: PLC0415 - loads DuckDB
+
+        check_file(self)
         try:
             make_home(self.path)
             refuse_planted(self.path)

@@ -34,7 +34,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.raw_files import note_pending, notes_of
-from logprobe.monitor.store.sql_files import migrations
+from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store
 
 PACK: Final = "fleet.pack"
@@ -130,7 +130,7 @@ def _leave(store: Store, run: str, move: str, folder: Path, *, author: str, to: 
             packer.collect_raw()  # the most of it, while others write
             with store.transaction() as cursor:
                 raw = packer.collect_raw()
-                sums = packer.write(cursor, move, migrations()[-1].version)
+                sums = packer.write(cursor, move, VERSION)
                 note_pending(home, raw)
                 delete_rows(store, cursor, run)
                 store.execute(
@@ -175,7 +175,7 @@ def _bring(store: Store, run: str, move: str, source: Path, action: str, *, auth
             "--release"
         )
     stated = package.read_manifest(source)
-    if (stated["run"], stated["move"], stated["schema"]) != (run, move, migrations()[-1].version):
+    if (stated["run"], stated["move"], stated["schema"]) != (run, move, VERSION):
         raise StoreError(
             f"{source} is of run {stated['run']!r}, move {stated['move']}, schema {stated['schema']}; both services "
             "need the same logprobe"

@@ -26,7 +26,7 @@ from logprobe.monitor.home import Home, utc_now
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Part
-from logprobe.monitor.store.migrations import current_version
+from logprobe.monitor.store.schema import VERSION, check_version
 from logprobe.monitor.store.store import Store
 
 MANIFEST: Final = "BACKUP.json"
@@ -89,6 +89,17 @@ def _act(store: Store, document: Mapping[str, Any], _: datetime) -> Made:
 _ACTIONS: Final[actions.Actions] = {BACKUP: ("copy the store and the settings to a folder", _act)}
 
 
+def check_backup(folder: Path) -> None:
+    """Raise `ConfigurationError` if the folder is no backup, `StoreError` if its store has another schema."""
+    try:
+        schema = int(json.loads((folder / MANIFEST).read_text())["schema"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{folder} has no {MANIFEST}, or it cannot be read; pass a folder that `logprobe backup` made"
+        ) from error
+    check_version(schema, str(folder / "logprobe.duckdb"))
+
+
 def _make(home: Home, folder: Path, holding: Pause, still: Pause, *, raw: bool) -> Made:
     """Makes it beside `folder`, which is there once all of it is: what a kill leaves is not taken for a backup."""
     partial = folder.with_name(f".{folder.name}.partial")
@@ -99,8 +110,8 @@ def _make(home: Home, folder: Path, holding: Pause, still: Pause, *, raw: bool) 
         partial.mkdir(parents=True, mode=0o700)
         with holding(), still():
             sizes = [_copy(path, partial / path.relative_to(home.path)) for path in _files(home)]
-        store, schema = _proven(partial)
-        manifest: Manifest = {"home": str(home.path), "made_at": utc_now(), "store": store, "schema": schema}
+        store = _proven(partial)
+        manifest: Manifest = {"home": str(home.path), "made_at": utc_now(), "store": store, "schema": VERSION}
         with holding():
             sizes += _copy_raw(home, partial) if raw else []
         (partial / MANIFEST).write_text(json.dumps(manifest))
@@ -150,14 +161,14 @@ def _copy(source: Path, target: Path) -> int:
     return target.stat().st_size
 
 
-def _proven(folder: Path) -> tuple[str, int]:
-    """Opens the copy; → when its store was made, and its schema: a backup that cannot be read is none. Its log becomes
-    a part of it, so that one rename restores it. Raises `StoreError`."""
+def _proven(folder: Path) -> str:
+    """Opens the copy; → when its store was made: a backup that cannot be read is none. Its log becomes a part of it, so
+    that one rename restores it. Raises `StoreError`."""
     try:
         with duckdb.connect(str(folder / "logprobe.duckdb")) as connection:
             connection.execute("CHECKPOINT")
             (made,) = connection.execute("SELECT epoch_us(min(applied_at)) FROM schema_versions").fetchall()[0]
-            return f"{made:x}", current_version(connection)
+            return f"{made:x}"
     except duckdb.Error as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise StoreError(

@@ -19,7 +19,7 @@ from typing import Final
 
 import duckdb
 
-from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.deletion.part import delete_rows
 from logprobe.monitor.fleet.moved import FOLDER as MOVED
@@ -28,7 +28,7 @@ from logprobe.monitor.fleet.others import VARIABLE, other_homes
 from logprobe.monitor.fleet.table import Fleet
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.adopting import Adopter, Source
-from logprobe.monitor.recovery.backup import MANIFEST
+from logprobe.monitor.recovery.backup import MANIFEST, check_backup
 from logprobe.monitor.recovery.objects import claimed_objects, readable
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.service.status import Ingested
@@ -192,8 +192,7 @@ def restore(home: Home, folder: Path, environment: Mapping[str, str]) -> Rebuilt
 
     Raises `ConfigurationError` when the folder is no backup, `HomeBusyError` while a service runs, `StoreError`.
     """
-    if not (folder / MANIFEST).exists():
-        raise ConfigurationError(f"{folder} has no {MANIFEST}; pass a folder that `logprobe backup` made")
+    check_backup(folder)
     others = _of_others(home, environment)
     with home.lock():
         try:

@@ -28,8 +28,8 @@ from logprobe.collectors.files import fsync_folder
 from logprobe.monitor.budgets import GIB
 from logprobe.monitor.free_sql.limits import MIB, store_memory
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.migrations import check_not_newer, current_version
 from logprobe.monitor.store.queries import one_line
+from logprobe.monitor.store.schema import check
 
 LOGGER: Final = logging.getLogger("logprobe.store")
 _ROOM: Final = 256 * MIB  # that the disk keeps free
@@ -77,7 +77,7 @@ def compact(home: Home) -> Compacted:
     before = path.stat().st_size
     try:
         with _opened(path) as connection:
-            check_not_newer(current_version(connection), home)
+            check(connection, home)
             connection.execute("CHECKPOINT")
             _check_log(path)
             _check_room(path, _size(connection)[0])

@@ -1,23 +1,17 @@
-"""Copies of a store's file: one that is kept before an upgrade, and one to read an older store from."""
+"""Copies of a store's file, such as one to read a store from whose home was moved."""
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from pathlib import Path
 from typing import Final
 
-import duckdb
-
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.files import fsync_folder
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.migrations import current_version
 from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file, is_empty_file
-from logprobe.monitor.store.sql_files import migrations
 
-LOGGER: Final = logging.getLogger("logprobe.store")
 _MOST_COPIED: Final = 4 << 30  # bytes of a file that somebody only wants to read
 
 
@@ -29,9 +23,8 @@ def copy_of(home: Home, folder: Path) -> Home:
     size = home.database.stat().st_size
     if size > _MOST_COPIED or not all(is_empty_file(empty_file(home, kind), kind) for kind in RAW_KINDS):
         raise StoreError(
-            f"{home.database} was written by an older logprobe, and reading does not upgrade it; start its service "
-            "once, which "
-            f"does: logprobe up --home {home.path}"
+            f"{home.database} was last served from another folder or by other code, and reading does not adapt it. Start "
+            f"its service once: logprobe up --home {home.path}"
         )
     copy = Home(folder)
     copy.path.mkdir()
@@ -44,24 +37,6 @@ def copy_of(home: Home, folder: Path) -> Home:
     except OSError as error:
         raise StoreError(f"{home.database} cannot be copied to {folder} ({error.strerror}); make room there") from error
     return copy
-
-
-def keep_before_upgrade(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Keeps the file as it is when an upgrade is about to change it. Raises `StoreError`: without a copy there is no
-    upgrade."""
-    have = current_version(connection)
-    if not 0 < have < migrations()[-1].version:
-        return
-    kept = home.database.with_name(f"{home.database.name}.schema-{have}")
-    connection.execute("CHECKPOINT")
-    try:
-        copy_durably(home.database, kept)
-    except OSError as error:
-        raise StoreError(
-            f"{home.database}: the upgrade needs room for a copy of the old file ({error.strerror}); make room and "
-            "start again"
-        ) from error
-    LOGGER.warning("upgrading %s; the old file is kept as %s (docs/operating.md, Upgrades)", home.database, kept)
 
 
 def copy_durably(source: Path, target: Path) -> None:

@@ -7,21 +7,11 @@ with ``-- outbox_due: ``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
 from logprobe.collectors.errors import QueryError
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One step of the store's schema; `version` counts from 1 without gaps."""
-
-    version: int
-    name: str
-    sql: str
 
 
 @cache
@@ -47,17 +37,10 @@ def _of_subject(subject: str) -> dict[str, str]:
     return {name: f"-- {sql}" for name, sql in zip(parts[::2], parts[1::2], strict=True)} if parts else {subject: text}
 
 
-@cache
-def migrations() -> tuple[Migration, ...]:
-    """All migrations, oldest first."""
-    files = sorted((_folder() / "migrations").iterdir(), key=lambda file: file.name)
-    return tuple(_migration(file) for file in files if file.name.endswith(".sql"))
-
-
-def _migration(file: Traversable) -> Migration:
-    number, _, name = file.name.removesuffix(".sql").partition("_")
-    sql = file.read_text(encoding="utf-8")
-    return Migration(version=int(number), name=name, sql=sql)
+def schema() -> str:
+    """Return the statements that create all tables."""
+    files = sorted((_folder() / "schema").iterdir(), key=lambda file: file.name)
+    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.name.endswith(".sql"))
 
 
 def _folder() -> Traversable:

@@ -33,11 +33,10 @@ from logprobe.monitor.free_sql.process import Snapshot
 from logprobe.monitor.free_sql.validation import validated
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
-from logprobe.monitor.store import raw_places, views
-from logprobe.monitor.store.copies import copy_of, keep_before_upgrade
+from logprobe.monitor.store import raw_places, schema, views
+from logprobe.monitor.store.copies import copy_of
 from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
-from logprobe.monitor.store.migrations import check_not_newer, current_version, migrate, rollback
 from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_damage import said_of
 from logprobe.monitor.store.raw_files import (
@@ -51,7 +50,8 @@ from logprobe.monitor.store.raw_files import (
 )
 from logprobe.monitor.store.raw_ownership import ObjectOwnership, RawOwnership
 from logprobe.monitor.store.retired_files import RetiredFiles
-from logprobe.monitor.store.sql_files import migrations, statement
+from logprobe.monitor.store.schema import rollback
+from logprobe.monitor.store.sql_files import statement
 
 if TYPE_CHECKING:
     from logprobe.monitor.objects.store import ObjectStore
@@ -117,17 +117,17 @@ class Store:
     def open(
         cls, home: Home, *, read_only: bool = False, memory_limit: str | None = None, threads: int | None = None
     ) -> Self:
-        """Opens a home's store, creating or upgrading it unless `read_only`.
+        """Opens a home's store, creating it unless `read_only`.
 
         Args:
             home: which home; its owner's lock is the caller's business.
-            read_only: nothing is created or upgraded, and no service may be running; one of an older logprobe, or of a
-                home that was moved, is read from a temporary copy.
+            read_only: nothing is created or changed, and no service may be running; that of a home that was moved, or
+                whose views are of other code, is read from a temporary copy.
             memory_limit: of DuckDB, as in ``"4GB"``; None: `limits.store_memory`.
             threads: of DuckDB; None: one per core.
 
         Raises:
-            StoreError: the file is missing (`read_only`), in use, damaged, or written by a newer logprobe.
+            StoreError: the file is missing (`read_only`), in use, damaged, or has another schema.
         """
         given = {
             "memory_limit": memory_limit or f"{store_memory() // MIB}MiB",
@@ -136,19 +136,20 @@ class Store:
         }
         settings = {name: value for name, value in given.items() if value is not None}
         store = cls(home, read_only=read_only, settings=settings)
-        if read_only and not store._is_up_to_date():
+        if read_only and not store._has_own_views():
             with store:  # nobody can open the file for writing while it is open here
                 return cls._of_copy(home, settings)
         return store
 
     @classmethod
     def _of_copy(cls, home: Home, settings: Mapping[str, Any]) -> Self:
-        """A temporary copy, upgraded, beside the home's own raw tokens: reading changes nothing in a home."""
+        """A temporary copy with this code's views, beside the home's own raw tokens: reading changes nothing in a
+        home."""
         folder = tempfile.TemporaryDirectory(prefix="logprobe-", ignore_cleanup_errors=True)
         try:
-            upgraded = copy_of(home, Path(folder.name) / "home")
-            cls(upgraded, read_only=False, settings=settings).close()
-            store = cls(upgraded, read_only=True, settings=settings)
+            copy = copy_of(home, Path(folder.name) / "home")
+            cls(copy, read_only=False, settings=settings).close()
+            store = cls(copy, read_only=True, settings=settings)
         except BaseException:
             folder.cleanup()
             raise
@@ -448,12 +449,8 @@ class Store:
         ].to_pylist()
         return locations
 
-    def _is_up_to_date(self) -> bool:
-        """Whether schema and views are this version's, and the views look for raw files where the home is now: it may
-        have been moved."""
-        version = self.query("SELECT coalesce(max(version), 0) AS version FROM schema_versions")["version"][0].as_py()
-        if version < migrations()[-1].version:
-            return False
+    def _has_own_views(self) -> bool:
+        """Whether the views are this code's, and look for raw files where the home is now: it may have been moved."""
         return bool(self.query(views.MARK)["comment"].to_pylist() == [views.mark(self.home)])
 
     def _read(
@@ -588,10 +585,9 @@ class Store:
     def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
         try:
             if self.read_only:
-                check_not_newer(current_version(connection), self.home)
+                schema.check(connection, self.home)
             elif first:  # later, on a full disk, nothing needs to be written
-                keep_before_upgrade(connection, self.home)
-                migrate(connection, self.home)
+                schema.create(connection, self.home)
                 views.create(connection, self.home)
             _confine(connection, self.home)
         except duckdb.Error as error:

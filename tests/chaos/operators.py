@@ -1,4 +1,4 @@
-"""What operators do to a home, at random: lose, cut, restore, copy, mount late and upgrade its store; then the way back, sometimes killed, too.
+"""What operators do to a home, at random: lose, cut, restore, copy and mount late its store; then the way back, sometimes killed, too.
 
 Each scenario is one fault with random timing. What `Recorder.flush` acknowledged is the reference: every sequence has to be in the store
 once, with all of its tokens, and every raw file that was ever complete is on the disk for as long as nobody took its rows in.
@@ -6,14 +6,12 @@ once, with all of its tokens, and every raw file that was ever complete is on th
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
 import shutil
 import signal
 import subprocess
-import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,10 +24,8 @@ from operator_homes import FAULTS, health, health_at, is_well, raw_files, table,
 from processes import connected, eventually, record
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.sql_files import migrations
 from logprobe.monitor.store.store import Store
 
-RELEASED: Final = Path(__file__).parents[1] / "data"
 PAGE: Final = Path(__file__).parents[1] / "RESULTS.md"
 _PRELOADED: Final = ("logprobe.app.processes.service", "logprobe.app.cli", "pyarrow.parquet", "chaos.operators")
 _WHOLE: Final = "SELECT sample_id FROM tokens WHERE run = ? GROUP BY ALL HAVING count(*) = 16"
@@ -283,38 +279,6 @@ def _renamed(drill: Drill) -> None:
         eventually(lambda: is_well(drill.home), "/healthz is well again")
 
 
-def _upgraded(drill: Drill) -> None:
-    """A home of an earlier version: upgraded, killed or not; its old store put back, as docs/operating.md says, and upgraded once more."""
-    name = drill.rng.choice(sorted(RELEASED.glob("home-*.tar.gz")))
-    with tarfile.open(name) as archive:
-        archive.extractall(drill.folder / "released", filter="data")
-    (released,) = (drill.folder / "released").glob("**/logprobe.duckdb")
-    released.parent.rename(drill.home)
-    schema = json.loads((drill.home / "numbers.json").read_text())["schema"]
-    drill.run = "later"
-    raw = raw_files(drill.home)
-    drill.ingested(killed=False)
-    before = _numbers(drill)
-    kept = drill.home / f"logprobe.duckdb.schema-{schema}"
-    assert kept.exists() == (schema < migrations()[-1].version)
-    if kept.exists() and drill.rng.random() < 0.7:
-        (drill.home / "logprobe.duckdb.wal").unlink(missing_ok=True)
-        kept.replace(drill.home / "logprobe.duckdb")
-        drill.refused("An older `logprobe.duckdb` put back")
-        drill.command("rebuild")
-    assert raw_files(drill.home) >= raw
-    assert _numbers(drill) == before
-
-
-def _numbers(drill: Drill) -> list[Any]:
-    """What the store says of runs that were there before."""
-    with Store.open(Home(drill.home), read_only=True) as store:
-        rows = store.query(
-            "SELECT run, sum(tokens) AS n, count(*) AS k FROM steps WHERE run <> 'later' GROUP BY ALL ORDER BY ALL"
-        )
-        return rows.to_pylist()
-
-
 def _shared_prefix(drill: Drill) -> None:
     """Another home, or a copy, with the same prefix of an object store: nothing is sent or removed there."""
     share, another = drill.folder / "share", drill.folder / "another"
@@ -344,7 +308,6 @@ SCENARIOS: Final[dict[str, Callable[[Drill], None]]] = {
     "copy beside": _copy,
     "home moved": _moved,
     "home renamed": _renamed,
-    "upgrade and back": _upgraded,
     "shared prefix": _shared_prefix,
 }
 

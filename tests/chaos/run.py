@@ -23,17 +23,15 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-import killed_upgrade
 from chaos import operators, power
 from chaos.drill import drill
 from chaos.torment import SCENARIOS, Torment, document
 
 KILLS: Final = 320
-UPGRADES: Final = 20
 CUTS: Final = 6
 OPERATORS: Final = 2 * len(operators.SCENARIOS)
 _RECKONED: Final = ("acknowledged", "lost", "doubled", "damaged", "broken")
-MINUTES: Final = 15.0  # of kills; power cuts and upgrades take some three more
+MINUTES: Final = 15.0  # of kills; power cuts take some two more
 _COLUMNS: Final = (
     "scenario", "seed", "recorder_kills", "service_kills", "faults", "full_disks", "acknowledged", "stored", "under_fire", "lost", "doubled",
     "damaged", "quarantined", "left_over", "seconds",
@@ -72,7 +70,6 @@ def main() -> int:
     _print(outcomes)
     good = all(each["good"] for each in outcomes)
     if not arguments.scenario:
-        good = _upgrades(arguments.seed) and good
         good = not _operators(list(operators.SCENARIOS), OPERATORS, arguments.seed) and good
     # Otherwise nothing was shown: the machine was too slow, or too few were killed.
     idle = [each["scenario"] for each in outcomes if each["scenario"] in SCENARIOS and not each["under_fire"]]
@@ -128,14 +125,6 @@ def _outcome(command: list[str], name: str) -> dict[str, Any]:
         raise SystemExit(f"{name}: ended with {done.returncode}")
     outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return outcome
-
-
-def _upgrades(seed: int) -> bool:
-    """Upgrades of an older store, killed; whether each left the old store or the new one."""
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        counts = killed_upgrade.torment(Path(folder), UPGRADES, seed)
-    print(f"{UPGRADES} killed upgrades of an older store: " + ", ".join(f"{n} {name}" for name, n in counts.items()))
-    return counts["broken"] == counts["unfinished"] == 0
 
 
 def _on_its_disk(command: list[str], folder: str, megabytes: int | None) -> list[str]:

@@ -217,7 +217,7 @@ def limits(repository: Path) -> Iterator[str]:
         if file.suffix == ".py":
             for found in _SLICE.finditer(file.read_text()):
                 yield f"{place} {next(name for name in found.groups() if name)}"
-        elif file.suffix == ".sql" and "migrations" not in place:
+        elif file.suffix == ".sql" and "/schema/" not in place:
             yield from _of_statements(place, file.read_text())
 
 

@@ -217,20 +217,6 @@ def test_a_sample_of_sequences_is_kept_and_says_that_it_is_one(home: Path) -> No
             assert (row["r"] == row["n"]) == (row["step"] % 3 != 0 or row["step"] >= 36), row
 
 
-def test_a_sum_that_older_records_lack_is_null_in_folded_steps_too(home: Path) -> None:
-    """As after a migration that adds one."""
-    with Store.open(Home(home)) as store:
-        with store.transaction() as cursor:
-            for table in ("statistics", "folded_pairs"):
-                cursor.execute(f"ALTER TABLE {table} ALTER COLUMN n_above DROP NOT NULL")
-        with store.transaction() as cursor:
-            cursor.execute("UPDATE statistics SET n_above = NULL WHERE step < 10")
-        assert fold(store).steps == 36
-        found = store.query("SELECT step, n_above FROM folded_pairs WHERE pair = 'backend'").to_pylist()
-        assert {row["step"] for row in found if row["n_above"] is None} == set(range(10))
-        assert all(row["n_above"] >= 0 for row in found if row["n_above"] is not None)
-
-
 def test_a_step_that_waits_for_anything_is_not_folded(home: Path) -> None:
     with Store.open(Home(home)) as store:
         with store.transaction() as cursor:

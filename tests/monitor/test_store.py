@@ -1,4 +1,4 @@
-"""The store: migrations, transactions, read-only SQL, views, and a full disk."""
+"""The store: its schema, transactions, read-only SQL, views, and a full disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.store.migrations import migrate
+from logprobe.monitor.store import schema
 from logprobe.monitor.store.queries import MORE
-from logprobe.monitor.store.sql_files import Migration, migrations
+from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store
 
 VIEWS = [
@@ -45,12 +45,10 @@ def mark(store: Store, step: int) -> None:
 # Schema
 
 
-def test_a_new_store_has_the_newest_schema_and_stays_as_it_is(home: Path):
+def test_a_new_store_has_the_schema_and_stays_as_it_is(home: Path):
     for _ in range(2):
         with Store.open(Home(home)) as store:
-            assert values(store, "SELECT max(version), count(*) FROM schema_versions") == [
-                (migrations()[-1].version,) * 2
-            ]
+            assert values(store, "SELECT version FROM schema_versions") == [(VERSION,)]
 
 
 @pytest.mark.parametrize("table", ["statistics", "older_statistics", "folded_pairs"])
@@ -61,30 +59,13 @@ def test_every_sum_has_its_column(store: Store, table: str):
     }
 
 
-def test_migrations_are_numbered_without_gaps():
-    assert [step.version for step in migrations()] == list(range(1, len(migrations()) + 1))
-
-
-def test_a_store_of_a_newer_logprobe_is_refused(home: Path):
-    with Store.open(Home(home)) as store, store.transaction() as cursor:
-        cursor.execute("INSERT INTO schema_versions (version, name) VALUES (999, 'future')")
-    for read_only in (False, True):
-        with pytest.raises(StoreError, match=r"version 999.*upgrade logprobe"):
-            Store.open(Home(home), read_only=read_only)
-
-
-def test_an_upgrade_that_fails_is_taken_back_as_a_whole(home: Path):
-    place = Home(home).create()
-    good = Migration(1, "good", "CREATE TABLE one (a INTEGER); INSERT INTO one VALUES (1)")
-    bad = Migration(2, "bad", "CREATE TABLE two (a INTEGER); INSERT INTO nowhere VALUES (1)")
-    with duckdb.connect(str(place.database)) as connection:
-        migrate(connection, place, [good])
-        with pytest.raises(StoreError, match="rolled back"):
-            migrate(connection, place, [good, Migration(2, "more", "DROP TABLE one"), Migration(3, "bad", bad.sql)])
-        assert connection.execute("SELECT a FROM one").fetchall() == [(1,)]
-        assert connection.execute("SELECT max(version) FROM schema_versions").fetchall() == [(1,)]
-        migrate(connection, place, [good, Migration(2, "more", "ALTER TABLE one ADD COLUMN b INTEGER")])
-        assert connection.execute("SELECT * FROM one").fetchall() == [(1, None)]
+def test_tables_that_cannot_all_be_created_are_taken_back(home: Path, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "schema", lambda: "CREATE TABLE one (a INTEGER); INSERT INTO nowhere VALUES (1)")
+        with pytest.raises(StoreError, match="cannot be created"):
+            Store.open(Home(home))
+    with Store.open(Home(home)) as store:
+        assert values(store, "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'one'") == [(0,)]
 
 
 def test_what_is_no_store_is_refused(home: Path):
@@ -303,7 +284,7 @@ def test_a_result_without_end_is_refused_and_the_store_goes_on(store: Store):
 
 
 def test_an_unknown_stored_query_is_refused(store: Store):
-    for name in ("nowhere", "../migrations/0001_initial", ""):
+    for name in ("nowhere", "../schema/records", ""):
         with pytest.raises(QueryError, match="no stored query"):
             store.read(name)
 

@@ -1,3 +1,58 @@
+-- Metrics computed from the records of steps: of the step, by token bucket, and of steps whose sequences were folded into sums.
+
+-- What the step job computed: one row per step and metric of the catalog, value null where it cannot be measured. Only the step
+-- job writes here, a step's rows all at once; without an index on the key the table is a sixth of the size and grows faster.
+CREATE TABLE step_metrics (
+    run    VARCHAR NOT NULL,
+    step   BIGINT NOT NULL,
+    metric VARCHAR NOT NULL,              -- "backend.k3_kl", "weight_lag_mean", …
+    value  DOUBLE
+);
+
+CREATE SEQUENCE revision START 1;
+CREATE TABLE step_summaries (
+    run         VARCHAR NOT NULL,
+    step        BIGINT NOT NULL,
+    tokens      BIGINT NOT NULL,          -- tokens under the mask
+    sequences   BIGINT NOT NULL,
+    time        TIMESTAMPTZ,              -- of the newest record of the step
+    computed_at TIMESTAMPTZ NOT NULL,
+    revision    BIGINT NOT NULL,          -- grows with every recomputation of any step; readers poll for newer ones
+    PRIMARY KEY (run, step)
+);
+
+-- Steps that received data since they were last computed. Ingest only appends (run, step); the step job deletes exactly the
+-- marks it has read, so a step that receives data while it is being computed stays dirty. Hence no primary key.
+CREATE SEQUENCE dirty_mark START 1;
+CREATE TABLE dirty_steps (
+    run  VARCHAR NOT NULL,
+    step BIGINT NOT NULL,
+    mark BIGINT NOT NULL DEFAULT nextval('dirty_mark')
+);
+
+-- Token-level profiles: sums per step, pair and bucket, so that steps and runs merge by a plain GROUP BY SUM. Written by the profile
+-- job, all rows of a step at once.
+CREATE TABLE profiles (
+    run       VARCHAR NOT NULL,
+    step      BIGINT NOT NULL,
+    pair      VARCHAR NOT NULL,           -- backend | update | total
+    dimension VARCHAR NOT NULL,           -- position | turn | probability | log_ratio: see logprobe.monitor.analysis.profiles
+    bucket    INTEGER,                    -- null: broken tokens, of which there are `n` and no sums
+    n         BIGINT NOT NULL,
+    sum_d     DOUBLE NOT NULL,
+    sum_abs_d DOUBLE NOT NULL,
+    sum_k3    DOUBLE NOT NULL
+);
+
+-- Which state of a step was profiled: its step_summaries.revision then, and how many tokens under the mask had raw records.
+CREATE TABLE profiled_steps (
+    run      VARCHAR NOT NULL,
+    step     BIGINT NOT NULL,
+    revision BIGINT NOT NULL,
+    tokens   BIGINT NOT NULL,
+    PRIMARY KEY (run, step)
+);
+
 -- Old steps, folded: sums over their sequences instead of the sequences (see logprobe.monitor.store.folding). All of a step's rows are
 -- written in the transaction that removes the sequences. Every column is a sum, a count or an extreme: what arrives late merges.
 CREATE TABLE folded_steps (
@@ -124,4 +179,39 @@ CREATE TABLE folded_profiles (
     sum_d      DOUBLE NOT NULL,
     sum_abs_d  DOUBLE NOT NULL,
     sum_k3     DOUBLE NOT NULL
+);
+
+-- Growth of K3, judged once per complete step: see logprobe.monitor.diagnosis.growth. What alerts ask of a step, and from where the
+-- diagnosis goes on.
+CREATE TABLE step_growth (
+    run            VARCHAR NOT NULL,
+    step           BIGINT NOT NULL,
+    value          DOUBLE,             -- K3 of the pair backend that was judged; null: not measured
+    verdict        VARCHAR NOT NULL,   -- no_data, calibrating, healthy, growing, critical
+    baseline       DOUBLE,             -- K3 of the run's own normal
+    ratio          DOUBLE,             -- recent median over the baseline
+    since_step     BIGINT,             -- where growth began
+    doubling_steps DOUBLE,
+    reasons        VARCHAR[],          -- null: neither growing nor critical
+    PRIMARY KEY (run, step)
+);
+
+CREATE TABLE growth_states (
+    run      VARCHAR PRIMARY KEY,
+    step     BIGINT NOT NULL,          -- newest that was judged
+    revision BIGINT NOT NULL,          -- of the run's newest summary when it was judged
+    rule     VARCHAR NOT NULL,         -- fingerprint; another rule judges all over again
+    changes  BIGINT[] NOT NULL,        -- steps at which the configuration changed, up to `step`
+    state    VARCHAR NOT NULL          -- JSON, as `Tracker.state` gives it
+);
+
+-- How the growth of K3 stands at each run's newest step, complete or not: judged as steps are computed, see
+-- logprobe.monitor.diagnosis.growth.stage. What is kept for good is in step_growth.
+CREATE TABLE growth_now (
+    run          VARCHAR PRIMARY KEY,
+    step         BIGINT NOT NULL,       -- newest that was judged
+    revision     BIGINT NOT NULL,       -- of the run's newest summary then
+    verdict      VARCHAR NOT NULL,      -- no_data, calibrating, healthy, growing, critical
+    changed_step BIGINT NOT NULL,       -- a diagnosis of an earlier step does not know this verdict
+    judged_at    TIMESTAMPTZ NOT NULL
 );

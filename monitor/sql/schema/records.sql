@@ -1,4 +1,4 @@
--- Everything the service knows, except raw tokens (Parquet files listed in raw_files).
+-- Records, and the ledger of the files that they came in. Raw tokens are in Parquet files, listed in raw_files.
 -- Times are UTC. `run` is part of every key: one home holds many runs.
 
 -- One row per ingested spool segment: the ledger of exactly-once ingest. Written in the same transaction as its content.
@@ -37,7 +37,9 @@ CREATE TABLE raw_files (
     tokens     BIGINT NOT NULL,
     bytes      BIGINT NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
-    compacted  BOOLEAN NOT NULL DEFAULT false
+    compacted  BOOLEAN NOT NULL DEFAULT false,
+    location   VARCHAR,                   -- address of the object; null: the file is on the disk, at `path`
+    sums       UINTEGER[]                 -- of an object: CRC-32 of each 128 KiB, since it is read in parts; null: not known
 );
 
 -- One row per sequence as the trainer saw it (training records, or statistics reduced next to the collector).
@@ -66,7 +68,19 @@ CREATE TABLE training_sequences (
     length_match    BOOLEAN,
     received_max_abs_diff DOUBLE,         -- |r as received − r at the source|, where both exist
     tags            MAP(VARCHAR, VARCHAR),
-    raw_kept        BOOLEAN NOT NULL
+    raw_kept        BOOLEAN NOT NULL,
+    -- Mixture of experts. Counts are of (token, layer) pairs, null unless both sides report routes.
+    route_layers    INTEGER,              -- whose routes the record has; null: none
+    routes_match    BOOLEAN,              -- both sides have the same layers; false: nothing was counted
+    routes_expected BIGINT,               -- tokens under the mask × layers
+    routes_compared BIGINT,               -- of these, with a route on both sides
+    routes_equal    BIGINT,               -- of these, with the same set of experts
+    part_ids        VARCHAR[],            -- of a sequence made of several engine requests: see training_parts
+    joined_by       VARCHAR,              -- id | parts: how the rollout record was found; null: none was
+    -- What the trainer knows of the weights that sampled its tokens: spans among all tokens and among those under the mask.
+    rollout_versions STRUCT(
+        "start" INTEGER, "end" INTEGER, sampled_start INTEGER, sampled_end INTEGER, "version" VARCHAR
+    )[]
 );
 
 -- Samples whose two sides may have become joinable since the join job last looked: one row per arrival on either side.
@@ -145,7 +159,23 @@ CREATE TABLE rollout_sequences (
     cached_prefix_tokens INTEGER,
     finish_reason        VARCHAR,
     sampling_id          VARCHAR,
-    engine_config_id     VARCHAR
+    engine_config_id     VARCHAR,
+    route_layers         INTEGER,          -- mixture of experts: layers whose routes the record has; null: none
+    trajectory           VARCHAR,          -- name of the sequence this request is a part of, as its caller gave it
+    -- Of a row that the join made of several requests: log-probs in the places of the trainer's tokens under the mask, and the requests.
+    -- Those of engines lie in raw files.
+    logprobs             FLOAT[],
+    parts STRUCT(
+        sample_id VARCHAR, segment_id VARCHAR, "row" INTEGER, "start" INTEGER, "end" INTEGER, prompt_length INTEGER,
+        cached_prefix_tokens INTEGER, replica VARCHAR, finish_reason VARCHAR
+    )[],
+    adapter              VARCHAR,          -- LoRA: name and number; null: the weights alone
+    adapter_id           BIGINT,
+    -- Times of the engine's steps say which tokens a late mark is about: microseconds of the monotonic clock of `machine`.
+    decisions            STRUCT("end" INTEGER, "at" BIGINT, "last" BIGINT)[],  -- how `spans` came about
+    machine              VARCHAR,
+    clock_offset         BIGINT,           -- wall clock - monotonic clock
+    engine_started       BIGINT            -- earlier marks belong to an earlier engine
 );
 
 CREATE TABLE step_records (
@@ -171,7 +201,10 @@ CREATE TABLE weight_records (
     pause_mode    VARCHAR,
     cache_cleared BOOLEAN,
     tensors       BIGINT,
-    checksum      VARCHAR
+    checksum      VARCHAR,
+    adapter       VARCHAR,
+    moment        BIGINT,                 -- of a mark: when it was made, by the monotonic clock of `machine`; null: no mark
+    machine       VARCHAR
 );
 
 CREATE TABLE config_records (
@@ -198,35 +231,6 @@ CREATE TABLE health_records (
     details   VARCHAR
 );
 
--- What the step job computed: one row per step and metric of the catalog, value null where it cannot be measured. Only the step
--- job writes here, a step's rows all at once; without an index on the key the table is a sixth of the size and grows faster.
-CREATE TABLE step_metrics (
-    run    VARCHAR NOT NULL,
-    step   BIGINT NOT NULL,
-    metric VARCHAR NOT NULL,              -- "backend.k3_kl", "weight_lag_mean", …
-    value  DOUBLE
-);
-
-CREATE TABLE step_summaries (
-    run         VARCHAR NOT NULL,
-    step        BIGINT NOT NULL,
-    tokens      BIGINT NOT NULL,          -- tokens under the mask
-    sequences   BIGINT NOT NULL,
-    time        TIMESTAMPTZ,              -- of the newest record of the step
-    computed_at TIMESTAMPTZ NOT NULL,
-    revision    BIGINT NOT NULL,          -- grows with every recomputation of any step; readers poll for newer ones
-    PRIMARY KEY (run, step)
-);
-
--- Steps that received data since they were last computed. Ingest only appends (run, step); the step job deletes exactly the
--- marks it has read, so a step that receives data while it is being computed stays dirty. Hence no primary key.
-CREATE SEQUENCE dirty_mark START 1;
-CREATE TABLE dirty_steps (
-    run  VARCHAR NOT NULL,
-    step BIGINT NOT NULL,
-    mark BIGINT NOT NULL DEFAULT nextval('dirty_mark')
-);
-
 CREATE TABLE job_runs (
     job         VARCHAR PRIMARY KEY,
     started_at  TIMESTAMPTZ,
@@ -237,4 +241,93 @@ CREATE TABLE job_runs (
     progress    VARCHAR                   -- JSON: what the job did last and how far behind it is
 );
 
-CREATE SEQUENCE revision START 1;
+-- A trained sequence may be made of several engine requests: those that the trainer names. The join makes one row of rollout_sequences of
+-- them (`parts` is not null).
+CREATE TABLE training_parts (
+    run        VARCHAR NOT NULL,
+    part_id    VARCHAR NOT NULL,          -- sample id of a rollout record
+    place      INTEGER NOT NULL,          -- 1, 2, … in the order of sampling
+    segment_id VARCHAR NOT NULL,          -- of the training record
+    row        INTEGER NOT NULL
+);
+
+-- Marks and rollout records that have not met yet: one row per segment of rollout records, or run and machine of marks.
+CREATE SEQUENCE version_mark START 1;
+CREATE TABLE version_queue (
+    run        VARCHAR NOT NULL,
+    segment_id VARCHAR,                  -- of rollout records; null: of marks
+    machine    VARCHAR,                  -- of marks
+    moment     BIGINT,                   -- of marks: the first one, by the monotonic clock of their machine, and by the wall clock
+    wall       BIGINT,
+    mark       BIGINT NOT NULL DEFAULT nextval('version_mark')
+);
+
+-- How far each node's relay is behind with each run, as the node said last. Grain: run and node.
+CREATE TABLE relay_nodes (
+    run                 VARCHAR NOT NULL,
+    node                VARCHAR NOT NULL,        -- the node's name for itself
+    writer              VARCHAR NOT NULL,        -- whose token it shows
+    seen_at             TIMESTAMPTZ NOT NULL,    -- on the service's clock
+    segments            BIGINT,                  -- that waited on the node
+    bytes               BIGINT,
+    oldest_seconds      DOUBLE,                  -- age of the oldest of them; null: none waited
+    clock_ahead_seconds DOUBLE,                  -- of the node's clock before the service's
+    version             VARCHAR,                 -- of logprobe on the node
+    problem             VARCHAR,                 -- what kept it from sending; null: nothing
+    PRIMARY KEY (run, node)
+);
+
+-- Sequences that are in the store more than once: found when the second copy comes, in the same transaction. One row per segment
+-- that brought any. Of a healthy run there is none.
+CREATE TABLE doubled (
+    run        VARCHAR NOT NULL,
+    kind       VARCHAR NOT NULL,          -- training | statistics | rollout
+    segment_id VARCHAR NOT NULL,          -- the later one
+    sequences  BIGINT NOT NULL,
+    tokens     BIGINT NOT NULL,           -- of these, masked ones included
+    first_step BIGINT,                    -- null for rollouts
+    last_step  BIGINT,
+    example    VARCHAR NOT NULL,          -- a sample id
+    first_in   VARCHAR NOT NULL,          -- a segment that had it before
+    found_at   TIMESTAMPTZ NOT NULL
+);
+
+-- Fingerprints of weights, as trainers gave them and as engines read them (collectors/fingerprint.py). Grain: one row per reading.
+CREATE TABLE weight_readings (
+    run           VARCHAR NOT NULL,
+    time          TIMESTAMPTZ,
+    source        VARCHAR,               -- "trainer" | "worker" (a process of an engine)
+    replica       VARCHAR,
+    worker        VARCHAR,               -- which part of the model; null: all of it
+    version       VARCHAR,               -- what the weights were said to be; null: nobody knew
+    step          BIGINT,
+    reason        VARCHAR,               -- "load" | "mark" | "resume" | "check" | "unannounced"; of a trainer null
+    applied_at    TIMESTAMPTZ,           -- when it was read
+    fingerprint   VARCHAR NOT NULL,      -- over all hashes
+    layout        VARCHAR,               -- `config_records` of kind "weight_layout": what the hashes are of
+    tensor_hashes UINTEGER[],
+    adapter       VARCHAR                -- LoRA: of the adapter that a worker loaded; null: of the weights below it
+);
+
+-- Objects to be removed: written before an upload begins and deleted with the commit that makes the object count, so that whatever
+-- is interrupted leaves no object behind that nobody knows.
+CREATE TABLE doomed_objects (
+    url   VARCHAR PRIMARY KEY,
+    since TIMESTAMPTZ NOT NULL
+);
+
+-- Steps that a later attempt of the run trained again: what earlier attempts recorded of them. Same columns as the tables that the newest
+-- attempt is in, which alone count; see logprobe.monitor.analysis.attempts.
+CREATE TABLE older_sequences AS FROM training_sequences LIMIT 0;
+ALTER TABLE older_sequences ADD COLUMN writer VARCHAR;
+ALTER TABLE older_sequences ADD COLUMN repeated_by VARCHAR;   -- the writer of the newest attempt at the step
+ALTER TABLE older_sequences ADD COLUMN began TIMESTAMPTZ;     -- when that attempt began
+CREATE TABLE older_statistics AS FROM statistics LIMIT 0;
+CREATE TABLE older_step_records AS FROM step_records LIMIT 0;
+
+-- What has waited in the spool for longer than a judgement may take, as the service saw it last: of these records nothing is known yet.
+CREATE TABLE spooled (
+    run       VARCHAR NOT NULL,
+    oldest_at TIMESTAMPTZ NOT NULL,  -- when the oldest file that waits was written
+    newest_at TIMESTAMPTZ NOT NULL
+);

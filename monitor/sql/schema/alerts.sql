@@ -1,0 +1,169 @@
+-- Alerts, their notifications, corrections, incidents, and notes on runs.
+
+-- Alerts: how each stands, what became of it, who takes care of it, and what is silenced. A run's alerts, their transitions, the
+-- notifications and the cursor are written in one transaction.
+
+-- How far the rules have looked at a run.
+CREATE TABLE alert_cursors (
+    run   VARCHAR PRIMARY KEY,
+    step  BIGINT,                         -- newest step that all rules have seen
+    rules VARCHAR NOT NULL                -- fingerprint of the rules in force then
+);
+
+-- One row per run, rule and slice that was looked at. `document` is what the rule goes on from.
+CREATE TABLE alert_states (
+    run         VARCHAR NOT NULL,
+    rule        VARCHAR NOT NULL,
+    slice       VARCHAR NOT NULL,         -- "weight_lag=2"; "": whole step
+    fingerprint VARCHAR NOT NULL,         -- of the rule
+    phase       VARCHAR NOT NULL,         -- normal | pending | firing | recovering | no_data | error
+    reason      VARCHAR NOT NULL,         -- why, see logprobe.alerts.rules.states.Reason
+    severity    VARCHAR NOT NULL,
+    episode     VARCHAR,                  -- newest one that a notification was sent of
+    told        BOOLEAN NOT NULL,         -- whether the newest notification said that it fires
+    muted       VARCHAR,                  -- why no notification is sent of an alert that fires
+    step        BIGINT,                   -- newest one looked at
+    started_step BIGINT,                  -- of the episode
+    changed_at  TIMESTAMPTZ,              -- when the phase began
+    value       DOUBLE,
+    words       VARCHAR,                  -- what was seen last
+    document    VARCHAR NOT NULL,         -- JSON
+    PRIMARY KEY (run, rule, slice)
+);
+
+-- Every change of phase. Only ever appended to.
+CREATE SEQUENCE alert_transition_numbers;
+CREATE TABLE alert_transitions (
+    run      VARCHAR NOT NULL,
+    key      VARCHAR NOT NULL,            -- the same whenever the same step is looked at
+    number   BIGINT NOT NULL DEFAULT nextval('alert_transition_numbers'),
+    rule     VARCHAR NOT NULL,
+    slice    VARCHAR NOT NULL,
+    severity VARCHAR NOT NULL,
+    step     BIGINT,
+    time     TIMESTAMPTZ NOT NULL,        -- of the step, or of the look
+    before   VARCHAR NOT NULL,
+    after    VARCHAR NOT NULL,
+    reason   VARCHAR NOT NULL,
+    value    DOUBLE,
+    words    VARCHAR,
+    PRIMARY KEY (run, key)
+);
+
+CREATE TABLE alert_acknowledgements (
+    episode VARCHAR PRIMARY KEY,
+    author  VARCHAR NOT NULL,
+    reason  VARCHAR NOT NULL,
+    time    TIMESTAMPTZ NOT NULL,
+    until   TIMESTAMPTZ                   -- of a snooze: from then on an alert that still fires is sent again; null: the whole episode
+);
+
+CREATE TABLE alert_silences (
+    id         VARCHAR PRIMARY KEY,       -- chosen by who asks for it, so that asking twice is asking once
+    matchers   VARCHAR NOT NULL,          -- JSON: field or label → pattern
+    author     VARCHAR NOT NULL,
+    reason     VARCHAR NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    expires_at TIMESTAMPTZ NOT NULL
+);
+
+-- The outbox of alerts. A notification is written in the transaction of the state transition that it tells of; the sender makes one
+-- delivery of it per channel that wants it, and records what became of each.
+CREATE SEQUENCE notification_numbers;
+
+CREATE TABLE notifications (
+    key         VARCHAR PRIMARY KEY,      -- idempotency key: one per transition of an episode
+    number      BIGINT NOT NULL DEFAULT nextval('notification_numbers'),  -- in the order of the transitions
+    run         VARCHAR NOT NULL,
+    rule        VARCHAR NOT NULL,
+    episode     VARCHAR NOT NULL,
+    state       VARCHAR NOT NULL,
+    severity    VARCHAR NOT NULL,
+    step        BIGINT,
+    time        TIMESTAMPTZ NOT NULL,     -- of the transition
+    document    VARCHAR NOT NULL,         -- the whole notification, JSON
+    enqueued_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+    routed_at   TIMESTAMPTZ,              -- null: no deliveries were made of it yet
+    incident    VARCHAR                   -- incidents.id; its messages share a thread
+);
+
+CREATE TABLE deliveries (
+    key             VARCHAR NOT NULL,     -- notifications.key
+    channel         VARCHAR NOT NULL,     -- its name in channels.yaml
+    status          VARCHAR NOT NULL DEFAULT 'waiting',  -- waiting | sent | dead | dropped (by a person)
+    attempts        INTEGER NOT NULL DEFAULT 0,
+    next_at         TIMESTAMPTZ NOT NULL, -- not to be tried before
+    uncertain_since TIMESTAMPTZ,          -- an attempt began then of which it is not known whether the message arrived
+    last_error      VARCHAR,              -- of the newest failed attempt; never holds a secret
+    receipt         VARCHAR,              -- JSON: where the message is, as the channel names it
+    finished_at     TIMESTAMPTZ,
+    PRIMARY KEY (key, channel)
+);
+
+-- What the correction controller remembers of each run: its state, and the directives the trainer was given. The directive file in
+-- the home is written from here.
+CREATE TABLE controllers (
+    run        VARCHAR PRIMARY KEY,
+    control    VARCHAR NOT NULL,          -- JSON, see logprobe.alerts.controller.situation.Control
+    directives VARCHAR NOT NULL,          -- JSON, see logprobe.collectors.directives.Directives
+    updated_at TIMESTAMPTZ NOT NULL
+);
+
+-- The audit: everything the controller did, declined to do, or was told to do. Only ever appended to.
+CREATE TABLE controller_actions (
+    run      VARCHAR NOT NULL,
+    number   BIGINT NOT NULL,             -- 1, 2, 3 … within the run
+    step     BIGINT,                      -- newest step with metrics then
+    time     TIMESTAMPTZ NOT NULL,
+    name     VARCHAR NOT NULL,            -- suggested | switched_on | refused | acknowledged | rolled_back | effect | …
+    reason   VARCHAR NOT NULL,
+    words    VARCHAR NOT NULL,
+    severity VARCHAR NOT NULL,            -- info | warning | critical
+    details  VARCHAR NOT NULL,            -- JSON
+    PRIMARY KEY (run, number)
+);
+
+-- What people did about alerts, beside the correction's own audit: written with what was done, and only ever appended to.
+CREATE SEQUENCE alert_audit_numbers;
+CREATE TABLE alert_audit (
+    number  BIGINT PRIMARY KEY DEFAULT nextval('alert_audit_numbers'),
+    time    TIMESTAMPTZ NOT NULL,
+    author  VARCHAR NOT NULL,
+    action  VARCHAR NOT NULL,             -- acknowledged | snoozed | silenced | rule saved | sent again | …
+    subject VARCHAR NOT NULL,             -- an episode, a rule, a silence, a channel
+    words   VARCHAR NOT NULL              -- what changed, or why
+);
+
+-- Incidents: opened when a run becomes critical, closed by a person or once the run was healthy for long. Written in the transaction of
+-- the alerts that they follow from; what people say of one is in alert_audit, under its id.
+CREATE TABLE incidents (
+    id           VARCHAR PRIMARY KEY,     -- run, "#", number
+    run          VARCHAR NOT NULL,
+    number       BIGINT NOT NULL,         -- 1 for the run's first
+    opened_at    TIMESTAMPTZ NOT NULL,
+    opened_step  BIGINT,                  -- newest step then
+    since_step   BIGINT,                  -- onset, by the diagnosis or else by the alert
+    healthy      BIGINT NOT NULL,         -- steps in a row that the run has been healthy
+    seen         BIGINT,                  -- step of the last look, if the run was healthy then
+    calm         BOOLEAN NOT NULL,        -- closed, and the run has been better than critical since
+    closed_at    TIMESTAMPTZ,
+    closed_step  BIGINT,
+    closed_by    VARCHAR,                 -- a name, or "logprobe"
+    resolution   VARCHAR,
+    cause        VARCHAR,                 -- of `document`
+    diagnosed_at TIMESTAMPTZ,             -- of `document`
+    document     VARCHAR                  -- JSON: the newest diagnosis of the trouble; a later healthy one does not replace it
+);
+
+-- What people say of runs: tags, an owner, and notes, also at a step. Each change is in alert_audit as well.
+CREATE SEQUENCE annotation_numbers;
+CREATE TABLE annotations (
+    number     BIGINT PRIMARY KEY DEFAULT nextval('annotation_numbers'),
+    run        VARCHAR NOT NULL,
+    kind       VARCHAR NOT NULL,          -- tag | owner | note
+    step       BIGINT,                    -- of a note; null: of the run as a whole
+    words      VARCHAR NOT NULL,
+    author     VARCHAR NOT NULL,
+    time       TIMESTAMPTZ NOT NULL,
+    removed_at TIMESTAMPTZ                -- null: it holds
+);

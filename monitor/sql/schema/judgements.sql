@@ -1,0 +1,65 @@
+-- Judgements of runs: diagnoses, levels of healthy runs, accepted findings, and experiments.
+
+-- What is wrong with each run, as of the last time the diagnosis job looked. `document`: what `logprobe diagnose --json` prints.
+CREATE TABLE diagnoses (
+    run          VARCHAR PRIMARY KEY,
+    step         BIGINT NOT NULL,         -- the last one it has seen
+    revision     BIGINT NOT NULL,         -- the newest step_summaries.revision it has seen
+    verdict      VARCHAR NOT NULL,        -- healthy | growing | critical | calibrating | no_data
+    layer        VARCHAR NOT NULL,        -- semantic | inference_path | objective | none | unknown
+    since_step   BIGINT,
+    causes       VARCHAR[] NOT NULL,      -- of its findings, the weightiest first
+    document     VARCHAR NOT NULL,        -- JSON
+    diagnosed_at TIMESTAMPTZ NOT NULL,
+    -- What it comes to: read for every run at once, where reading all documents would take too long.
+    cause        VARCHAR,                 -- of the finding that people read first; null: none alarms
+    share        DOUBLE,                  -- of K3 that it explains; null: not known
+    urgency      VARCHAR,                 -- of that finding
+    advice       VARCHAR                  -- enable | do_not_enable | not_needed
+);
+
+-- One row for each time that verdict, layer or credible causes of a run became others. Only appended to.
+CREATE TABLE diagnosis_changes (
+    run          VARCHAR NOT NULL,
+    step         BIGINT NOT NULL,         -- the last one seen when it changed
+    verdict      VARCHAR NOT NULL,
+    layer        VARCHAR NOT NULL,
+    since_step   BIGINT,
+    causes       VARCHAR[] NOT NULL,
+    document     VARCHAR NOT NULL,
+    diagnosed_at TIMESTAMPTZ NOT NULL
+);
+
+-- What healthy runs had, by setup: with it a new run of the same setup is judged from its first step on, see logprobe.monitor.diagnosis.memory.
+CREATE TABLE known_levels (
+    run      VARCHAR PRIMARY KEY,
+    setup    VARCHAR NOT NULL,       -- digest of the settings
+    settings VARCHAR NOT NULL,       -- what decides log-probs, by name: JSON
+    low      DOUBLE NOT NULL,        -- K3 of tokens that the trainer's own weights sampled: the lower one of the run's beginning and its end
+    high     DOUBLE NOT NULL,        -- the higher one
+    noted_at TIMESTAMPTZ NOT NULL
+);
+
+-- Findings that people live with: a row for each time that somebody accepted one, in force until it is withdrawn. Never deleted.
+CREATE TABLE acceptances (
+    run          VARCHAR NOT NULL,
+    cause        VARCHAR NOT NULL,
+    because      VARCHAR NOT NULL,
+    up_to        DOUBLE,                  -- K3 that the cause may explain; null: a multiple of `was`
+    was          DOUBLE,                  -- K3 that it explained when it was accepted; null: not known then
+    author       VARCHAR,
+    source       VARCHAR NOT NULL,        -- command | page | policy
+    accepted_at  TIMESTAMPTZ NOT NULL,
+    withdrawn_at TIMESTAMPTZ,             -- null: in force
+    withdrawn_by VARCHAR
+);
+
+-- Experiments on a run: a row for each `logprobe score` or `logprobe bisect` that finished. Never deleted.
+CREATE TABLE experiments (
+    run         VARCHAR NOT NULL,
+    kind        VARCHAR NOT NULL,         -- score | bisect
+    finished_at TIMESTAMPTZ NOT NULL,
+    author      VARCHAR,
+    departs     VARCHAR NOT NULL,
+    document    VARCHAR NOT NULL          -- JSON, as the command prints it
+);

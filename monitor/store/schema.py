@@ -1,0 +1,95 @@
+"""The store's schema: created in an empty file, and the only one that this code opens."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+import duckdb
+
+from logprobe.collectors.errors import StoreError
+from logprobe.monitor.home import Home
+from logprobe.monitor.store.sql_files import schema
+
+VERSION: Final = 29
+_OLDER_CODE: Final = "0b68d890"  # the last commit that opens older schemas
+# The time is the store's identity, see `Store.identity`.
+_TABLE: Final = """
+CREATE TABLE schema_versions (
+    version    INTEGER PRIMARY KEY,
+    applied_at TIMESTAMPTZ NOT NULL DEFAULT now()
+)
+"""
+
+
+def create(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Create the tables in one transaction if the store is empty.
+
+    Raises:
+        StoreError: the store has another schema, or the tables cannot be created.
+    """
+    if _has_schema(connection, home):
+        return
+    connection.execute("BEGIN TRANSACTION")
+    try:
+        connection.execute(_TABLE)
+        connection.execute(schema())
+        connection.execute("INSERT INTO schema_versions (version) VALUES (?)", [VERSION])
+        connection.execute("COMMIT")
+    except duckdb.Error as error:
+        rollback(connection)
+        raise StoreError(f"{home.database}: its tables cannot be created ({error})") from error
+    with suppress(duckdb.Error):  # a lost log must not take the schema, and with it the store's identity, away
+        connection.execute("CHECKPOINT")
+
+
+def check(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
+    """Raise `StoreError` unless the open store is empty or has this code's schema."""
+    _has_schema(connection, home)
+
+
+def check_file(home: Home) -> None:
+    """Raise `StoreError` if the home's store has another schema. Change nothing in the home.
+
+    A missing store passes. So does one that cannot be read now: damage, or another process, is reported on opening.
+    """
+    if not home.database.exists():
+        return
+    with suppress(duckdb.Error), duckdb.connect(str(home.database), read_only=True) as connection:
+        check(connection, home)
+
+
+def check_version(version: int, place: str) -> None:
+    """Raise `StoreError` if `version`, the schema of the store at `place`, is not this code's."""
+    if version > VERSION:
+        raise StoreError(
+            f"{place} has schema {version}, this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new "
+            "data directory."
+        )
+    if version < VERSION:
+        raise StoreError(
+            f"{place} has schema {version} of an older logprobe. Export its runs with the code of commit {_OLDER_CODE} "
+            "(logprobe export), or use a new data directory."
+        )
+
+
+def rollback(connection: duckdb.DuckDBPyConnection) -> None:
+    """Roll back the open transaction, if there is one."""
+    try:
+        connection.execute("ROLLBACK")
+    except duckdb.Error:
+        return  # DuckDB has done so on its own: a failed COMMIT or a fatal error leaves no transaction behind
+
+
+def _has_schema(connection: duckdb.DuckDBPyConnection, home: Home) -> bool:
+    """Return True for this code's schema, False for an empty store; raise `StoreError` for any other."""
+    tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
+    if not tables:
+        return False
+    if ("schema_versions",) not in tables:
+        raise StoreError(
+            f"{home.database} is a database of another program. Move it away, or use a new data directory."
+        )
+    (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM schema_versions").fetchall()[0]
+    check_version(version, str(home.database))
+    return True

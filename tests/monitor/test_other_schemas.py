@@ -1,0 +1,122 @@
+"""A home whose store has another schema, or is another program's: refused with a remedy, and no byte of it is changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from processes import called, record
+
+from logprobe.collectors.errors import StoreDamagedError, StoreError
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.reader import open_reader
+from logprobe.monitor.recovery.backup import MANIFEST, backup
+from logprobe.monitor.recovery.rebuilding import restore
+from logprobe.monitor.service.service import Service
+from logprobe.monitor.store.schema import VERSION
+from logprobe.monitor.store.store import Store
+
+OLDER = "has schema 28 of an older logprobe. Export its runs with the code of commit 0b68d890 (logprobe export), or use a new data directory."
+NEWER = f"has schema 999, this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new data directory."
+STRANGE = "is a database of another program. Move it away, or use a new data directory."
+COMMANDS = {
+    "up": ["--no-app"], "ingest": ["--once"], "sql": ["SELECT 1"], "runs": [], "metrics": ["toy"], "export": ["toy", "out.zip"], "backup": ["kept"],
+    "rebuild": [], "compact": [], "check": [], "recompute": ["toy"], "delete": ["toy"],
+}  # fmt: skip
+
+
+def content(home: Home) -> dict[str, tuple[int, bytes]]:
+    """Every file and folder of a home."""
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in [home.path, *home.path.rglob("*")]
+    }
+
+
+def altered(home: Path, statement: str) -> Home:
+    """A home with an ingested run and more in its spool, whose store is altered and keeps the change in its log."""
+    record(home)
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+    record(home, "later")
+    place = Home(home)
+    with duckdb.connect(str(place.database)) as connection:
+        connection.execute("PRAGMA disable_checkpoint_on_shutdown")
+        connection.execute(statement)
+    assert place.database.with_name("logprobe.duckdb.wal").exists()
+    return place
+
+
+@pytest.fixture
+def older(home: Path) -> Home:
+    return altered(home, "UPDATE schema_versions SET version = 28")
+
+
+@pytest.mark.parametrize(
+    ("statement", "refusal"),
+    [
+        ("UPDATE schema_versions SET version = 28", OLDER),
+        ("UPDATE schema_versions SET version = 999", NEWER),
+        ("DROP TABLE schema_versions", STRANGE),
+    ],
+)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_it_is_not_opened(home: Path, statement: str, refusal: str, read_only: bool) -> None:
+    place = altered(home, statement)
+    before = content(place)
+    with pytest.raises(StoreError) as raised:
+        Store.open(place, read_only=read_only)
+    assert not isinstance(raised.value, StoreDamagedError)
+    assert str(raised.value) == f"{place.database} {refusal}"
+    assert content(place) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_say_so_and_change_nothing(
+    older: Home, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = content(older)
+    done = called(command, *COMMANDS[command], "--home", older.path, code=1)
+    assert f"{older.database} {OLDER}" in done.stderr
+    assert content(older) == before
+    assert [path for path in tmp_path.iterdir() if path != older.path] == []
+
+
+def test_a_service_and_a_reader_refuse_it(older: Home) -> None:
+    before = content(older)
+    with pytest.raises(StoreError, match="schema 28"):
+        Service(older).run()
+    with pytest.raises(StoreError, match="schema 28"):
+        open_reader(older)
+    assert content(older) == before
+
+
+def test_a_home_with_nothing_but_such_a_store_gets_no_other_file(tmp_path: Path) -> None:
+    place = Home(tmp_path / "bare")
+    place.path.mkdir()
+    with duckdb.connect(str(place.database)) as connection:
+        connection.execute("CREATE TABLE schema_versions AS SELECT 28 AS version")
+    before = content(place)
+    for command in ("up", "ingest", "rebuild"):
+        assert OLDER in called(command, *COMMANDS[command], "--home", place.path, code=1).stderr
+    assert content(place) == before
+
+
+def test_a_backup_of_another_schema_is_not_restored(home: Path, tmp_path: Path) -> None:
+    place = Home(home)
+    record(home)
+    with Store.open(place) as store:
+        Ingester(store).run_once()
+    kept = tmp_path / "kept"
+    backup(place, kept, raw=False)
+    manifest = json.loads((kept / MANIFEST).read_text())
+    assert manifest["schema"] == VERSION
+    (kept / MANIFEST).write_text(json.dumps({**manifest, "schema": 28}))
+    before = content(place)
+    with pytest.raises(StoreError, match="has schema 28 of an older logprobe"):
+        restore(place, kept, {})
+    assert content(place) == before
