@@ -22,7 +22,6 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +34,6 @@ from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.collectors.relay.arguments import service
-from logprobe.collectors.relay.routes import fleet_of
 from logprobe.collectors.versions import home_and_run
 
 POLL_SECONDS: Final = 1.0
@@ -306,11 +304,10 @@ class _Receiver:
         self._files = (Path(said.token).expanduser(), Path(said.ca).expanduser() if said.ca else None)
         self._run = run
         self._key = directive_key(None, environment)
-        self._connections: dict[tuple[int, str], Any] = {}  # by process, as above, and address
-        self._services: list[str] = []  # of the fleet, if the service is in one
+        self._connections: dict[int, Any] = {}  # by process, as above
 
     def read(self) -> Directives:
-        answer = self._answer()
+        answer = self._ask()
         if answer.get("stopped") is not False:
             return Directives(self._run, stopped=True)
         content = answer.get("directives")
@@ -318,38 +315,12 @@ class _Receiver:
             return Directives(self._run)
         return decode(str(content).encode("utf-8", "replace"), self._run, self._key)
 
-    def _answer(self) -> Mapping[str, Any]:
-        """Of the service that has the run now, as its own one says, or while that is away another one of the fleet."""
-        address = self._address
-        try:
-            answer = self._ask(address)
-        except ServiceUnavailableError as error:
-            answer, address = self._of_another(error)
-        self._services, runs = fleet_of(answer, address)
-        at = runs.get(self._run, address)
-        if at == address:
-            return answer
-        try:
-            return self._ask(at)
-        except ServiceUnavailableError:
-            if answer.get("stopped") is not False:  # a kill switch counts wherever it is seen
-                return answer
-            raise
-
-    def _of_another(self, error: ServiceUnavailableError) -> tuple[Mapping[str, Any], str]:
-        for address in self._services:
-            if address != self._address:
-                with suppress(ServiceUnavailableError):
-                    answer = self._ask(address)
-                    if self._run in fleet_of(answer, address)[1]:  # else it knows nothing of the run
-                        return answer, address
-        raise error
-
-    def _ask(self, address: str) -> Mapping[str, Any]:
+    def _ask(self) -> Mapping[str, Any]:
         from logprobe.collectors.relay import connection, protocol  # noqa: PLC0415 - as above
 
-        opened = self._connections.get((os.getpid(), address))
+        opened = self._connections.get(os.getpid())
         if opened is None:
-            target = connection.Target(address, *self._files)
-            opened = self._connections[os.getpid(), address] = connection.Connection(target)
+            opened = self._connections[os.getpid()] = connection.Connection(
+                connection.Target(self._address, *self._files)
+            )
         return opened.ask(protocol.DIRECTIVES, {"run": self._run}, _CALL_SECONDS)

@@ -1263,32 +1263,6 @@ class ExportWeightRecords(TypedDict):
 
 def export_weight_records(source: Source, /, *, run: Any) -> Rows[ExportWeightRecords]: ...
 
-class FleetNodes(TypedDict):
-    run: Any  # VARCHAR
-    node: Any  # VARCHAR
-    writer: Any  # VARCHAR
-    seen_at: Any  # TIMESTAMP WITH TIME ZONE
-    segments: Any  # BIGINT
-    bytes: Any  # BIGINT
-    oldest_seconds: Any  # DOUBLE
-    clock_ahead_seconds: Any  # DOUBLE
-    version: Any  # VARCHAR
-    problem: Any  # VARCHAR
-
-def fleet_nodes(source: Source, /, *, runs: Any) -> Rows[FleetNodes]: ...
-
-class FleetNoted(TypedDict):
-    words: Any  # VARCHAR
-
-def fleet_noted(source: Source, /, *, action: Any, move: Any, run: Any) -> Rows[FleetNoted]: ...
-
-class FleetWriters(TypedDict):
-    run: Any  # VARCHAR
-    writer: Any  # VARCHAR
-    first: Any  # VARCHAR
-
-def fleet_writers(source: Source, /) -> Rows[FleetWriters]: ...
-
 class FoldDue(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
@@ -1779,7 +1753,7 @@ class OutboxDue(TypedDict):
     overtaken: Any  # BOOLEAN
     later: Any  # BOOLEAN
 
-def outbox_due(source: Source, /, *, channel: Any, latest: Any, leaving: Any, now: Any) -> Rows[OutboxDue]: ...
+def outbox_due(source: Source, /, *, channel: Any, latest: Any, now: Any) -> Rows[OutboxDue]: ...
 
 class OutboxUnrouted(TypedDict):
     key: Any  # VARCHAR

@@ -242,7 +242,6 @@ class Controller:
             raise ConfigurationError(f"unknown command {command!r}; there are {', '.join(COMMANDS)}")
         steps = {row["run"]: row["step"] for row in queries.controller_runs(self._store).to_pylist()}
         if run not in steps:
-            self._store.moved.refuse(run)
             raise ConfigurationError(f"no run {run!r} with metrics in this home; `logprobe runs` lists them")
         by = str(request.get("by") or "somebody")
         if command == "stop":
@@ -296,7 +295,6 @@ class Controller:
     def _save(self, memory: Memory, actions: Sequence[Action], step: int) -> None:
         now = self._clock()
         with self._store.transaction() as cursor:
-            self._store.moved.refuse(memory.directives.run)  # since it was read
             remember(self._store, cursor, memory, actions, step=step, now=now)
             for number, action in enumerate(actions, start=memory.actions + 1):
                 if action.name in _NOTIFIED_BY_RULES:

@@ -331,8 +331,6 @@ class Evaluator:
         ]
         cursors = [{"run": work.run, "step": work.cursor, "rules": _fingerprint(work.rules)} for work, _ in news]
         with self._store.transaction() as cursor:
-            for work, _ in news:
-                self._store.moved.refuse(work.run)  # since it was read: its new home tells of it
             ledger.save(self._store, cursor, [(work.run, alert) for work, changed in news for alert in changed])
             for work, _ in news:
                 ledger.forget(self._store, cursor, work.run, work.gone)

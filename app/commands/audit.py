@@ -23,8 +23,8 @@ _COLUMNS: Final = ("time", "author", "action", "subject", "words", "where")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the audits of the home, of each --also, and of a fleet, as one. Exit code 1 when a place could not be
-    read, which is a row."""
+    """Prints the audits of the home and of each --also as one. Exit code 1 when a place could not be read, which is a
+    row."""
     _, places = places_of(arguments)
     with ThreadPoolExecutor(len(places)) as pool:
         answers = list(pool.map(lambda where: _rows(where, arguments.ca, arguments.count), places))

@@ -1,5 +1,5 @@
-"""`logprobe reader-token`: who may list and compare which runs from other machines, at this home's service or at every
-one of a fleet."""
+"""`logprobe reader-token`: who may list and compare which runs from other machines, at this home's
+service."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The JSON form: ``{"new_store", "set_aside": [file], "adopted_files", "sequences", "redundant_files", "forgotten_files",
 "unreadable": [why], "incomplete": {run: [[first step, last step]]}, "from_spool", "adopted_objects", "left_objects":
-[why], "elsewhere": {run: service}, "seconds"}``.
+[why], "seconds"}``.
 """
 
 from __future__ import annotations
@@ -52,11 +52,6 @@ def _words(done: Rebuilt) -> Iterator[str]:
         yield (
             f"unknown  {run}: steps {first} to {last}, as far as the store did not have them: not all raw tokens are "
             "there"
-        )
-    for run, service in done.elsewhere.items():
-        yield (
-            f"twice    {run}: there are records here, and by the fleet's table service {service} has it; if that has "
-            "not lost it, delete the copy here: logprobe delete"
         )
     if done.new_store:
         yield _LOST

@@ -6,7 +6,6 @@ What is replaced is renamed and stays. The JSON form is that of `logprobe rebuil
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from logprobe.app.commands import rebuild
@@ -17,5 +16,5 @@ from logprobe.monitor.recovery.rebuilding import restore
 
 def run(arguments: argparse.Namespace) -> int:
     """Restores; no service may run."""
-    rebuild.show(restore(Home(home_path(arguments)), Path(arguments.folder), os.environ), as_json=arguments.json)
+    rebuild.show(restore(Home(home_path(arguments)), Path(arguments.folder)), as_json=arguments.json)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,6 @@ from logprobe.collectors.plain_text import complain, harmless
 from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
-from logprobe.monitor.fleet.moved import MovedRuns
-from logprobe.monitor.fleet.others import other_homes
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.store.raw_files import has_files
@@ -46,13 +43,13 @@ _COLUMNS: Final = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line per run, the worst first; with --also or in a fleet those of each other place after them, and
-    where they are.
+    """Prints one line per run, the worst first; with --also those of each other place after them, and where they
+    are.
 
     Exit code 1 when a place could not be read, which stderr names.
     """
     home, places = places_of(arguments)
-    also = [where for where in places if home is None or where != str(home.path)]
+    also = places[1:]
     lines: list[dict[str, Any]] = []
     failed = 0
     with ThreadPoolExecutor(len(places)) as pool:
@@ -61,26 +58,21 @@ def run(arguments: argparse.Namespace) -> int:
             try:
                 lines += [row | {"where": where} if also else row for row in asked.result()]
             except LogprobeError as error:
-                if home is not None and where == str(home.path):
+                if where == str(home.path):
                     raise
                 complain(str(error))
                 failed = 1
     show(lines, as_json=arguments.json)
-    if home is not None:
-        if not lines:
-            _say_unlisted(home)
-        _say_deleted(home)
-        _say_moved(home)
+    if not lines:
+        _say_unlisted(home)
+    _say_deleted(home)
     return failed
 
 
-def places_of(arguments: argparse.Namespace) -> tuple[Home | None, list[str]]:
-    """The home, unless a fleet was meant and none named, and all places to read: it, those of --also, the fleet. Raises
-    `ConfigurationError`."""
-    fleet = other_homes(None, os.environ)
-    home = Home(home_path(arguments)) if arguments.home or not fleet else None
-    also = [*checked(arguments.also, home, arguments.ca), *other_homes(home, os.environ)]
-    return home, list(dict.fromkeys([*([] if home is None else [str(home.path)]), *also]))
+def places_of(arguments: argparse.Namespace) -> tuple[Home, list[str]]:
+    """Return the home, and all places to read: the home first, then those of --also. Raises `ConfigurationError`."""
+    home = Home(home_path(arguments))
+    return home, [str(home.path), *checked(arguments.also, home, arguments.ca)]
 
 
 def lines_of(source: Source) -> list[dict[str, Any]]:
@@ -122,14 +114,6 @@ def _say_unlisted(home: Home) -> None:
             complain(
                 f"{home.raw} has raw files of runs that this store does not list; `logprobe doctor` says what to do"
             )
-
-
-def _say_moved(home: Home) -> None:
-    """Runs that were here: someone may wonder where they are."""
-    moved = MovedRuns(home).all()
-    if moved:
-        to = ", ".join(sorted({moved_run.to for moved_run in moved.values()}))
-        print(harmless(f"{len(moved):,} more belong to other services ({to}): logprobe fleet"), file=sys.stderr)
 
 
 def _say_deleted(home: Home) -> None:

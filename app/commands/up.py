@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from logprobe.app.dashboard.access.settings import Access, checked_url
 from logprobe.app.parsers.arguments import home_path
@@ -11,7 +10,6 @@ from logprobe.app.processes.stack import Stack, say
 from logprobe.app.processes.supervisor import stop_on_signals
 from logprobe.collectors.environment import unknown
 from logprobe.monitor.elsewhere import checked
-from logprobe.monitor.fleet.others import other_homes
 from logprobe.monitor.home import Home
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays and readers are on other machines, and show a token over TLS
@@ -39,7 +37,7 @@ def stack_of(arguments: argparse.Namespace) -> Stack:
         options=_service_options(arguments),
         receive=_listening(arguments.relay_address, arguments.relay_port),
         readers=_listening(arguments.reader_address, arguments.reader_port),
-        also=[*checked(arguments.also, home, arguments.ca), *other_homes(home, os.environ)],
+        also=checked(arguments.also, home, arguments.ca),
         ca=arguments.ca,
     )
 

@@ -188,43 +188,6 @@ QUARANTINE: Final[Commands] = {
         *FILES,
     ),
 }
-FLEET_FOLDER: Final = arg("--fleet DIR", "folder of fleet.yaml and the table of runs (default: $LOGPROBE_FLEET)")
-FLEET: Final[Commands] = {
-    "list": ("list the services and moves under way; exit code 1 if a service is away", FLEET_FOLDER, JSON),
-    "assign": (
-        (
-            "print the address of the service that a run belongs to; a new run gets the service with the fewest live runs, "
-            "for good"
-        ),
-        arg("name RUN", "a run, recorded or about to be"),
-        FLEET_FOLDER,
-        JSON,
-    ),
-    "move": (
-        (
-            "move a run to another service, or end a move that was interrupted; its old copy goes once the new one is "
-            "proven"
-        ),
-        RUN,
-        arg("service SERVICE", "its new service"),
-        FLEET_FOLDER,
-        AUTHOR,
-        JSON,
-    ),
-    "undo": ("take back a move that was interrupted", RUN, FLEET_FOLDER, AUTHOR, JSON),
-    "takeover": (
-        "give all runs of a service whose process has ended to the others",
-        arg("service SERVICE", "the service that was lost"),
-        arg(
-            "--lost",
-            "its home is gone for good: take its runs from the copies of their segments (`segments` of `storage`)",
-            action="store_true",
-        ),
-        FLEET_FOLDER,
-        AUTHOR,
-        JSON,
-    ),
-}
 
 
 def _tokens(verb: str) -> tuple[Declare, ...]:
@@ -235,7 +198,6 @@ def _tokens(verb: str) -> tuple[Declare, ...]:
         arg("--overlap HOURS", "how long earlier tokens stay valid (default: %(default)g)", type=float, default=24.0),
         arg("--rotate", "make another token for a name that has one"),
         arg("--revoke", "remove the name and all its tokens"),
-        arg("--fleet DIR", "the same token for every service of a fleet"),
         arg("--json", "list as JSON"),
     )
 
@@ -336,7 +298,7 @@ COMMANDS: Final[Commands] = {
         arg("--json", "a JSON array, one object per run"),
     ),
     "audit": (
-        "list what people and programs did, and who was refused, at one service or all of a fleet",
+        "list what people and programs did, and who was refused",
         *also("also the audit of this home or service (may be repeated)"),
         arg("--count N", "the newest N (default: %(default)s)", type=count, default=50),
         arg("--json", "a JSON array, one object per row"),
@@ -605,7 +567,6 @@ COMMANDS: Final[Commands] = {
         arg("--act", "it may also acknowledge alerts and arm corrections; needs --token (docs/agents.md)"),
         arg("--token FILE", "file with the home's token, such as `token` in the home"),
     ),
-    "fleet": ("several services, each with a share of the runs (docs/scaling.md)", actions(FLEET, default="list")),
     "delete": (
         "permanently delete a run and any data that still arrives",
         arg("name RUN", "a run that `logprobe runs` lists (default: list deleted runs)", nargs="?"),

@@ -36,7 +36,6 @@ from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.plain_text import complain, log_to_stderr
 from logprobe.monitor.deletion import part as deletion_part
-from logprobe.monitor.fleet import handover, lost
 from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.ingest import quarantine_actions
@@ -96,8 +95,6 @@ def _parts(page: str | None) -> list[PartMaker]:
         run_notes.part,
         quarantine_actions.part,
         deletion_part.part,
-        handover.part,
-        lost.part,
         backup.part,
         checking.part,
         storing.part,

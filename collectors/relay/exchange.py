@@ -14,7 +14,7 @@ import os
 import socket
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -81,10 +81,7 @@ class RunSync(TypedDict):
 
 
 class Sync(TypedDict):
-    """What a node tells the service and asks it about. `time`: of its clock. `sent`: counts of what it sent.
-
-    `where`: runs of which it asks which service of the fleet has them.
-    """
+    """What a node tells the service. `time`: of its clock. `sent`: counts of what it sent."""
 
     protocol: int
     node: str
@@ -94,11 +91,10 @@ class Sync(TypedDict):
     problem: str | None
     sent: dict[str, Any]
     runs: dict[str, RunSync]
-    where: list[str]
 
 
 class Exchange:
-    """Makes the documents of ``sync`` with one service and follows the answers. Used by one thread."""
+    """Makes the documents of ``sync`` and follows the answers. Used by one thread."""
 
     def __init__(
         self,
@@ -108,16 +104,9 @@ class Exchange:
         runs: frozenset[str] = frozenset(),
         *,
         node: str = "",
-        asks: Callable[[str], bool] = lambda _: True,
-        only: bool = False,
     ) -> None:
         """`runs`: to be kept up to date besides those that have a folder in the spool or marks. `node`: its name, "":
-        that of its host.
-
-        `asks`: whether marks and directives of a run are exchanged with this service now; `only`: no others are
-        mentioned either.
-        """
-        self._asks, self._only = asks, only
+        that of its host."""
         self._home = home
         self._relay = relay
         self._version, self._node = version, node
@@ -139,8 +128,6 @@ class Exchange:
         for run, modified in _marked_runs(self._home):
             touched[run] = max(touched.get(run, 0.0), modified)
         touched.update(dict.fromkeys(self._runs, math.inf))
-        if self._only:
-            touched = {run: when for run, when in touched.items() if self._asks(run)}
         self._known = frozenset(touched)
         since = time.time() - LIVE_SECONDS
         live = sorted((run for run, when in touched.items() if when >= since), key=lambda run: (-touched[run], run))
@@ -156,9 +143,6 @@ class Exchange:
         now, room = time.time(), _MARKS_BYTES
         runs: dict[str, RunSync] = {}
         for name in names:
-            if not self._asks(name):
-                self._marks.pop(name, None)  # the next service has another file of them
-                continue
             runs[name] = self._of_run(name, lengths.get(name, Length()), now, room)
             room -= sum(len(line.encode()) for line in runs[name]["marks"])
         return {
@@ -170,7 +154,6 @@ class Exchange:
             "problem": problem,
             "sent": dict(sent),
             "runs": runs,
-            "where": list(names),
         }
 
     def _of_run(self, run: str, length: Length, now: float, room: int) -> RunSync:
@@ -181,7 +164,7 @@ class Exchange:
         """Takes over what the service says; → seconds until the next call. Raises `OSError`, `ValueError`, `TypeError`
         or `KeyError`."""
         for run, news in dict(answer["runs"]).items():
-            if run not in asked["runs"] or not self._asks(run):
+            if run not in asked["runs"]:
                 continue
             self._marks[run].acknowledged(len(asked["runs"][run]["marks"]))
             self._marks[run].take([str(line) for line in news["marks"]], int(news["cursor"]))

@@ -6,7 +6,7 @@ after its acknowledgement.
 
 It writes health records into the runs that it ships: how much waits, since what time, and what the service refused.
 
-Segments are sent oldest first. In a fleet, runs that another service has go there (see `routes`).
+Segments are sent oldest first.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from logprobe.collectors.recorder.runtime import new_writer_id, own_version
 from logprobe.collectors.recorder.tables import rows_table
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.connection import Connection, Target
-from logprobe.collectors.relay.exchange import Exchange, Length, QueueLength, SpoolQueue, Sync, Waiting
+from logprobe.collectors.relay.exchange import Exchange, Length, QueueLength, SpoolQueue, Waiting
 from logprobe.collectors.relay.pacing import Backoff, Bandwidth, Compression
 from logprobe.collectors.relay.protocol import Outcome
-from logprobe.collectors.relay.routes import Routes
 from logprobe.collectors.spool.safe_read import read_regular
 from logprobe.collectors.spool.segments import SpoolWriter
 
@@ -54,7 +53,6 @@ _LATE: Final = 60.0  # seconds; a segment that waits for longer is worth a warni
 _LEAST_SECONDS: Final = 30.0  # for one upload
 _SLOWEST: Final = 64 << 10  # bytes per second: an upload that is slower is cut off and tried again
 _LAST_WORDS_SECONDS: Final = 5.0
-_PATIENT_SECONDS: Final = 2.0  # another service may have become free to take something
 _DENIED_SECONDS: Final = 30.0  # before a run is tried again whose segments the token may not write
 
 
@@ -80,12 +78,8 @@ class Relay:
         self._stop = stop
         self._id = new_writer_id("relay")
         self._queue = SpoolQueue(options.home)
-        self._routes = Routes(options.home, options.target.address)
-        self._bandwidth = Bandwidth(options.rate)
-        self._counts = Counts()
-        self._lanes: dict[str, _Lane] = {}  # by address; of the thread that ships
-        self._exchanging: dict[str, threading.Thread] = {}  # with other services of the fleet, by address
-        self._starting = threading.Lock()
+        self._shipper = Shipper(self._queue, Connection(options.target), Bandwidth(options.rate))
+        self._backoff = Backoff(Random())  # noqa: S311 - jitter
         self._notes = RunNotes(options.home, self._id)
         self._problem: str | None = None
         self._logged: dict[str, float] = {}
@@ -97,16 +91,13 @@ class Relay:
         """Raises `HomeBusyError` when another relay, or a service, works in this home."""
         with ExitStack() as stack:
             stack.enter_context(self._lock())
-            own = self._options.target.address
-            syncing = threading.Thread(target=self._keep_in_step, args=(own,), name="logprobe-relay-sync", daemon=True)
+            syncing = threading.Thread(target=self._keep_in_step, name="logprobe-relay-sync", daemon=True)
             syncing.start()
             try:
                 self._ship()
             finally:
                 self._stop.set()
-                deadline = time.monotonic() + _LAST_WORDS_SECONDS
-                for thread in (syncing, *self._exchanging.copy().values()):
-                    thread.join(max(0.0, deadline - time.monotonic()))
+                syncing.join(_LAST_WORDS_SECONDS)
                 self.left = len(self._queue.waiting())
                 self.unread = self._queue.unread
 
@@ -118,7 +109,7 @@ class Relay:
             waiting = self._queue.waiting()
             if self._queue.unread is not None:
                 self._log("unread", self._queue.unread)
-            due = self._due(waiting)
+            due = [segment for segment in waiting if not self._shipper.is_denied(segment.where.run)]
             if not due:
                 quiet_since = quiet_since or time.monotonic()
                 if self._is_done(time.monotonic() - quiet_since):
@@ -126,46 +117,20 @@ class Relay:
                 self._stop.wait(LOOK_SECONDS)
                 continue
             quiet_since = None
-            now = time.monotonic()
-            ready = [(lane, batch) for lane, batch in due if lane.next <= now]
-            for lane, segments in ready:
-                lane.next = time.monotonic() + self._attempt(lane, segments)
-            pause = max(min(lane.next for lane, _ in due) - time.monotonic(), 0.0)
-            self._stop.wait(min(pause, _PATIENT_SECONDS) if self._routes.elsewhere() else pause)
+            self._stop.wait(self._attempt(due))
 
-    def _due(self, waiting: Sequence[Waiting]) -> list[tuple[_Lane, list[Waiting]]]:
-        """What may be sent, by the service that it goes to, each oldest first."""
-        by_address: dict[str, list[Waiting]] = {}
-        for segment in waiting:
-            address = self._routes.of(segment.where.run)
-            if not self._lane(address).shipper.is_denied(segment.where.run):
-                by_address.setdefault(address, []).append(segment)
-        return [(self._lane(address), segments) for address, segments in by_address.items()]
-
-    def _lane(self, address: str) -> _Lane:
-        if address not in self._lanes:
-            shipper = Shipper(self._queue, self._connection(address), self._bandwidth, self._counts)
-            self._lanes[address] = _Lane(address, shipper, Backoff(Random()))  # noqa: S311 - jitter
-        return self._lanes[address]
-
-    def _connection(self, address: str) -> Connection:
-        return Connection(replace(self._options.target, address=address))
-
-    def _attempt(self, lane: _Lane, waiting: list[Waiting]) -> float:
+    def _attempt(self, waiting: list[Waiting]) -> float:
         """Ships a batch; → seconds to wait before the next."""
         try:
-            shipped = lane.shipper.ship(waiting)
+            shipped = self._shipper.ship(waiting)
         except (ServiceUnavailableError, ConfigurationError) as error:
-            self._routes.failed(lane.address)
-            return self._trouble("unreachable", str(error), lane.backoff.failed())
+            return self._trouble("unreachable", str(error))
         self._settle(shipped)
-        for run in {segment.where.run for segment, _ in shipped.denied}:
-            self._routes.denied(run, lane.address)
         if shipped.later is not None:
-            return self._trouble("later", f"the service takes nothing now: {shipped.later}", lane.backoff.failed())
+            return self._trouble("later", f"the service takes nothing now: {shipped.later}")
         if shipped.stored:
             self._problem = None
-            lane.backoff.succeeded()
+            self._backoff.succeeded()
             return 0.0
         return LOOK_SECONDS
 
@@ -183,8 +148,8 @@ class Relay:
             self._problem = f"{waiting.where.run}: {words}"
             self._log("denied", f"{waiting.name} stays in the spool: {words}")
 
-    def _trouble(self, key: str, words: str, pause: float) -> float:
-        self._problem = words
+    def _trouble(self, key: str, words: str) -> float:
+        pause, self._problem = self._backoff.failed(), words
         self._log(key, f"{words}; the spool keeps everything, next attempt in {pause:.1f} s")
         return pause
 
@@ -211,75 +176,31 @@ class Relay:
 
     # --- marks, directives, the queue's length ---
 
-    def _keep_in_step(self, address: str) -> None:
-        """With the relay's own service until the end; with another one for as long as it has runs of this node."""
-        own = address == self._routes.own
-        backoff, connection = Backoff(Random()), self._connection(address)  # noqa: S311 - jitter
-        exchange = Exchange(
-            self._options.home,
-            self._id,
-            own_version(),
-            self._options.runs,
-            node=self._options.node,
-            asks=lambda run: self._routes.asks(address, run),
-            only=not own,
-        )
-        while not self._stop.is_set() and (own or address in self._routes.elsewhere()):
-            pause = self._sync(exchange, connection, backoff, address)
-            if own:
-                self._synced.set()
-                self._note()
-            self._exchange_with_others()
+    def _keep_in_step(self) -> None:
+        """With the service, until the end."""
+        backoff, connection = Backoff(Random()), Connection(self._options.target)  # noqa: S311 - jitter
+        exchange = Exchange(self._options.home, self._id, own_version(), self._options.runs, node=self._options.node)
+        while not self._stop.is_set():
+            pause = self._sync(exchange, connection, backoff)
+            self._synced.set()
+            self._note()
             self._stop.wait(pause)
-        if self._stop.is_set() and (self._options.drain or self._options.tethered):
-            self._sync(exchange, connection, backoff, address)  # the last word: nothing waits here
+        if self._options.drain or self._options.tethered:
+            self._sync(exchange, connection, backoff)  # the last word: nothing waits here
 
-    def _exchange_with_others(self) -> None:
-        with self._starting:
-            for address in self._routes.elsewhere() - {
-                served for served, thread in self._exchanging.items() if thread.is_alive()
-            }:
-                thread = threading.Thread(
-                    target=self._keep_in_step, args=(address,), name="logprobe-relay-sync", daemon=True
-                )
-                self._exchanging[address] = thread
-                thread.start()
-
-    def _sync(self, exchange: Exchange, connection: Connection, backoff: Backoff, address: str) -> float:
-        documents: list[Sync] = []
+    def _sync(self, exchange: Exchange, connection: Connection, backoff: Backoff) -> float:
         try:
-            pause, sent = 0.0, asdict(self._counts)
-            documents += exchange.documents(self._queue.lengths(), self._trouble_now, sent)
-            for asked in documents:
-                answer = connection.ask(protocol.SYNC, asked)
-                self._routes.take(answer, address)
-                pause = exchange.follow(asked, answer)
-                self._routes.answered(address, asked["runs"], answer["runs"])
+            pause, sent = 0.0, asdict(self._shipper.counts)
+            for asked in exchange.documents(self._queue.lengths(), self._trouble_now, sent):
+                pause = exchange.follow(asked, connection.ask(protocol.SYNC, asked))
         except (ServiceUnavailableError, ConfigurationError) as error:
             self._log("sync", f"marks and directives are not exchanged: {error}")
-            self._routes.failed(address)
-            if address == self._routes.own:
-                self._ask_others(documents)
             return backoff.failed()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             self._log("sync", f"marks and directives are not exchanged: {type(error).__name__}: {error}")
             return backoff.failed()
         backoff.succeeded()
         return pause
-
-    def _ask_others(self, documents: Sequence[Sync]) -> None:
-        """The relay's own service is away: any other one of its fleet knows which of them has its runs now."""
-        for address in self._routes.others():
-            connection = self._connection(address)
-            try:
-                for asked in documents:
-                    self._routes.take(connection.ask(protocol.SYNC, {**asked, "runs": {}}), address)
-            except (ServiceUnavailableError, ConfigurationError, OSError) as error:
-                self._log(address, f"{address} does not say which service has the runs of this node: {error}")
-            else:
-                return
-            finally:
-                connection.close()
 
     def _note(self) -> None:
         try:
@@ -307,16 +228,6 @@ class Relay:
         if now - self._logged.get(key, -_LOG_SECONDS) >= _LOG_SECONDS:
             self._logged[key] = now
             LOGGER.warning("%s", words)
-
-
-@dataclass(slots=True)
-class _Lane:
-    """The way to one service. `next`: when to try again, on the monotonic clock."""
-
-    address: str
-    shipper: Shipper
-    backoff: Backoff
-    next: float = 0.0
 
 
 def default_runs() -> frozenset[str]:
@@ -403,9 +314,8 @@ class Shipped:
 class Shipper:
     """One thread's way from the spool to the service."""
 
-    def __init__(self, queue: SpoolQueue, connection: Connection, bandwidth: Bandwidth, counts: Counts) -> None:
-        """`counts`: of all that is sent, also to others."""
-        self.counts = counts
+    def __init__(self, queue: SpoolQueue, connection: Connection, bandwidth: Bandwidth) -> None:
+        self.counts = Counts()
         self._queue = queue
         self._connection = connection
         self._bandwidth = bandwidth

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,11 +35,9 @@ from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_di
 from logprobe.monitor import queries
 from logprobe.monitor.deletion import places
 from logprobe.monitor.deletion.tombstones import IMPORTS, Tombstone, Tombstones
-from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.home import Home
 from logprobe.monitor.liveness import ago, lost_after
 from logprobe.monitor.objects.moving import remove_doomed
-from logprobe.monitor.objects.segments import SegmentCopies
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Store
@@ -171,9 +169,7 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> Deleted
     """``{"run", "author", "force"}``."""
     run, author = actions.run_of(document), actions.text(document, "author")
     tombstones = Tombstones(store.home)
-    if (moved := MovedRuns(store.home).find(run)) is not None:
-        raise ConfigurationError(f"run {run!r} belongs to service {moved.to!r} since {moved.at}; delete it there")
-    if tombstones.find(run) is None and not is_there(store, run):
+    if tombstones.find(run) is None and not _is_there(store, run):
         raise ConfigurationError(f"no run {run!r} in this home; `logprobe runs` lists them")
     if tombstones.find(run) is None and document.get("force") is not True:
         refuse_recorded(store, store.home, run, now)
@@ -238,10 +234,7 @@ def _release(store: Store, document: Mapping[str, Any], now: datetime) -> Releas
         return prior if prior.released_at is not None else replace(prior, released_at=now.isoformat(timespec="seconds"))
 
     places.remove_empty(places.raw_folder(store.home, run))  # whose files a read had held
-    copies = SegmentCopies.of(store.objects.settings, store.objects)
-    doomed = queries.doomed_objects(store)["url"].to_pylist()
-    left = left_of(store, [run]) or (copies is not None and copies.folder(run) in doomed)
-    if left and tombstones.all()[run].released_at is None:
+    if left_of(store, [run]) and tombstones.all()[run].released_at is None:
         raise ConfigurationError(f"the deletion of {run!r} is not finished; repeat it: logprobe delete {run}")
     done = tombstones.change(run, released)
     with store.transaction() as cursor:
@@ -265,7 +258,7 @@ class Erased:
     rows: dict[str, int] = field(default_factory=dict)
     files: int = 0
     bytes: int = 0
-    objects: list[str] = field(default_factory=list)  # addresses, noted for removal; a folder's, of copied segments
+    objects: list[str] = field(default_factory=list)  # addresses, noted for removal
 
     @property
     def nothing(self) -> bool:
@@ -289,21 +282,16 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
     raw = [path for path, _ in places.files_in(places.raw_folder(home, run))]
     files = dict(sized for place in (*own, *raw) for sized in places.files_in(place))
     objects = [row["location"] for row in named if row["location"] is not None]
-    copies = SegmentCopies.of(store.objects.settings, store.objects)
-    copied = [] if copies is None else [copies.folder(run)]
     erased = Erased(files=len(files), bytes=sum(files.values()), objects=objects)
     failure = _removed(own)  # before the rows: while these are there, a killed deletion is known to be unfinished
     with store.transaction() as cursor:
         erased.rows = delete_rows(store, cursor, run)
-        for url in copied:
-            store.execute(cursor, "doom_object", url=url)
         if not erased.nothing:
             store.execute(
                 cursor, "alert_audit_write", time=now, author=author, action=action, subject=run, words=erased.words
             )
         if erased.rows:
             store.refresh_steps_view(cursor)
-    erased.objects += copied
     store.retire(home.relative(path) for path in raw)
     with suppress(StoreError):  # the files, and the rows in the log, go with the next checkpoint
         store.try_checkpoint()
@@ -327,21 +315,18 @@ def _removed(own: Iterable[Path]) -> OSError | None:
 def left_of(store: Store, runs: Iterable[str]) -> set[str]:
     """Those of `runs` of which the home still holds something beside what waits in the spool, which ingest removes."""
     names = list(runs)
-    held = in_tables(store, names)
+    held = _in_tables(store, names)
     return held | {run for run in names if places.raw_folder(store.home, run).exists() or _others(store, run)}
 
 
-def in_tables(store: Store, runs: Sequence[str], wanted: Callable[[str], bool] = lambda _: True) -> set[str]:
-    """Those of `runs` that have rows in a table whose name is `wanted`."""
+def _in_tables(store: Store, runs: Sequence[str]) -> set[str]:
     if not runs:
         return set()
-    tables = [table for table in _tables(queries.deletion_tables(store)) if wanted(table)]
-    sql = " UNION ".join(_ANY.format(table=table) for table in tables)
+    sql = " UNION ".join(_ANY.format(table=table) for table in _tables(queries.deletion_tables(store)))
     return set(store.query(sql, {"runs": runs})["run"].to_pylist())
 
 
-def is_there(store: Store, run: str) -> bool:
-    """Whether the home holds anything of a run."""
+def _is_there(store: Store, run: str) -> bool:
     return bool(left_of(store, [run]) or places.places_of(store.home, run))
 
 

@@ -25,7 +25,6 @@ import pyarrow as pa
 from logprobe.collectors.errors import RunDeletedError, SegmentError
 from logprobe.collectors.spool.segments import run_name
 from logprobe.monitor import queries
-from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.home import Home, own_text
 from logprobe.monitor.run_files import SUFFIX, RunFiles
 from logprobe.monitor.store.store import Store
@@ -89,7 +88,6 @@ class Tombstones:
         """Touches nothing."""
         self._home = home
         self._files = RunFiles(home, FOLDER, self._read, "which runs are deleted is unknown")
-        self.moved = MovedRuns(home)
         self.folder, self.path = self._files.folder, self._files.path
 
     def all(self) -> Mapping[str, Tombstone]:
@@ -101,14 +99,13 @@ class Tombstones:
         return self.all().get(run)
 
     def refuse(self, run: str) -> None:
-        """Raises `RunDeletedError` when nothing may be stored of a run: it was deleted, or belongs to another home."""
+        """Raises `RunDeletedError` when a run was deleted, so that nothing may be stored of it."""
         tombstone = self.find(run)
         if tombstone is not None and tombstone.released_at is None:
             raise RunDeletedError(
                 f"run {run!r} was deleted at {tombstone.deleted_at} by {tombstone.author}; to use the name again: "
                 f"logprobe delete {run} --release"
             )
-        self.moved.refuse(run)
 
     def change(self, run: str, how: Callable[[Tombstone | None], Tombstone]) -> Tombstone:
         """Replaces that of a run, durably; `how` is handed the one there is. Raises `StoreError`."""

@@ -350,14 +350,13 @@ def _step_range(raw: Raw) -> dict[str, int | None]:
 
 
 class NewestTimes:
-    """Times of the newest records of each run, by rank or replica, of a store that nothing else brings sequences into,
-    but a run that is moved here."""
+    """Times of the newest records of each run, by rank or replica, of a store that nothing else brings sequences
+    into."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._newest: dict[str, dict[_Key, datetime]] = {name: {} for name in _PLACES}
         self._runs: dict[str, set[str]] = {name: set() for name in _PLACES}  # of which these are known
-        self._arrivals = store.arrivals
 
     def needs(self, name: str, arriving: pa.Table) -> bool:
         """Whether the statement `name` can find anything about the rows of `arriving`, which from now on count as being
@@ -369,9 +368,6 @@ class NewestTimes:
         if name not in _PLACES:
             return True
         statement, column = _PLACES[name]
-        if self._arrivals != self._store.arrivals:  # what was known of a run that has come back is out of date
-            self._arrivals = self._store.arrivals
-            self._newest, self._runs = {key: {} for key in _PLACES}, {key: set() for key in _PLACES}
         self._learn(name, statement, set(arriving["run"].unique().to_pylist()))
         keys = ["run", column, "segment_id"]
         spans = arriving.select([*keys, "time"]).group_by(keys).aggregate([("time", "min"), ("time", "max")])

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.files import below
-from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment, run_dir
+from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
 from logprobe.monitor import queries
 from logprobe.monitor.deletion.places import remove as erase_place
 from logprobe.monitor.deletion.tombstones import Latecomers
@@ -116,10 +116,7 @@ class Ingester:
         self._begin()
         self._look_for_aside()
         now = time.time()
-        moved = {run_dir(self._store.home.path, run) for run in self._store.moved.all()}
-        content = scan(
-            self._store.home, now=now, wanted=lambda folder: folder not in moved and self.delays.is_due(folder)
-        )
+        content = scan(self._store.home, now=now, wanted=self.delays.is_due)
         self._note_refused(content)
         ready = [item for item in content.segments if self.delays.is_due(item.where.path)]
         report = IngestReport(remaining=len(ready))
@@ -148,9 +145,8 @@ class Ingester:
         if self._begun:
             raw.unlisted = [path for path in raw.unlisted if below(home.path / path, 1)[1]]
             return
-        with self._store.standing_still():  # a run that is moved here brings its files in within a transaction
-            registered = set(self._store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
-            raw.unknown, raw.unlisted = settle_pending(home, registered)
+        registered = set(self._store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
+        raw.unknown, raw.unlisted = settle_pending(home, registered)
         self._store.note_incomplete_steps()
         for problem in raw.problems():
             LOGGER.warning("%s", problem)

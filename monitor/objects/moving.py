@@ -18,7 +18,6 @@ from typing import Final
 
 from logprobe.collectors.errors import ObjectStoreError
 from logprobe.monitor import queries
-from logprobe.monitor.objects.segments import SegmentCopies
 from logprobe.monitor.objects.settings import StorageSettings, load
 from logprobe.monitor.store.raw_files import block_sums, note_pending
 from logprobe.monitor.store.retention import Kept, Retention, over
@@ -157,22 +156,11 @@ def remove_doomed(store: Store) -> Generator[str]:
     for row in queries.doomed_objects(store).to_pylist():
         if oldest is not None and row["since"].timestamp() >= oldest:
             return
-        _remove(store, row["url"])
+        store.object_owner.require_of(row["url"])
+        store.objects.remove(row["url"])
         with store.transaction() as cursor:
             store.execute(cursor, "spare_object", url=row["url"])
         yield row["url"]
-
-
-def _remove(store: Store, url: str) -> None:
-    if not url.endswith("/"):
-        store.object_owner.require_of(url)
-        store.objects.remove(url)
-    elif (copies := SegmentCopies.of(store.objects.settings, store.objects)) is not None:
-        copies.remove(url)
-    else:
-        raise ObjectStoreError(
-            f"{url} cannot be removed: `segments` of `storage` is not set any more; set it, or remove them"
-        )
 
 
 def due(files: Sequence[Kept], settings: StorageSettings, budget: int | None, now: datetime) -> list[Kept]:

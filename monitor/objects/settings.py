@@ -5,17 +5,16 @@ storage:
   endpoint: https://minio.example.org:9000   # of a store that speaks the same; without it, Amazon's, Google's, Azure's
   region: eu-central-1
   after: 3600                        # seconds that a file stays on the disk
-  segments: s3://bucket/segments     # copies of what relays send, before they are told that it is safe
 
 Credentials are the environment's (variables, profile, instance role): the settings have no place for them.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
@@ -43,24 +42,12 @@ def _endpoint(url: str) -> str:
 
 
 class StorageSettings(settings_file.Settings):
-    """Where raw tokens go, and copies of segments. Without `raw` they stay on the disk, without `segments` there are
-    none."""
+    """Where raw tokens go. Without `raw` they stay on the disk."""
 
     raw: Annotated[str, AfterValidator(_place)] | None = None
     endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
     region: str | None = None
     after: float = Field(default=3600.0, ge=0)
-    segments: Annotated[str, AfterValidator(_place)] | None = None
-
-    @model_validator(mode="after")
-    def _apart(self) -> Self:
-        if self.raw is not None and self.segments is not None and _overlap(self.raw, self.segments):
-            raise ValueError("`raw` and `segments` need prefixes of their own")
-        return self
-
-
-def _overlap(one: str, other: str) -> bool:
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 _KIND: Final = TypeAdapter(StorageSettings)

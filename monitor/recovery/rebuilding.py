@@ -20,12 +20,6 @@ from typing import Final
 import duckdb
 
 from logprobe.collectors.errors import StoreError
-from logprobe.collectors.spool.segments import run_dir
-from logprobe.monitor.deletion.part import delete_rows
-from logprobe.monitor.fleet.moved import FOLDER as MOVED
-from logprobe.monitor.fleet.moved import MovedRuns
-from logprobe.monitor.fleet.others import VARIABLE, other_homes
-from logprobe.monitor.fleet.table import Fleet
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.adopting import Adopter, Source
 from logprobe.monitor.recovery.backup import MANIFEST, check_backup
@@ -64,9 +58,6 @@ class Rebuilt:
     from_spool: int = 0  # segments
     adopted_objects: int = 0
     left_objects: list[str] = field(default_factory=list)  # why each stays in the object store without being taken in
-    elsewhere: dict[str, str] = field(
-        default_factory=dict
-    )  # run with records here → the service that the fleet says has it
     seconds: float = 0.0
 
 
@@ -184,62 +175,25 @@ def _incomplete(store: Store, objects: set[str], damaged: Mapping[str, Steps]) -
             yield run, sorted(steps)
 
 
-def restore(home: Home, folder: Path, environment: Mapping[str, str]) -> Rebuilt:
+def restore(home: Home, folder: Path) -> Rebuilt:
     """Puts the store of a backup back, adds the other files that the home lacks, then rebuilds.
-
-    Which runs other services have, the home knows better than a backup: only one that has never noted any takes that
-    from it, and nothing comes back of a run that another service has.
 
     Raises `ConfigurationError` when the folder is no backup, `HomeBusyError` while a service runs, `StoreError`.
     """
     check_backup(folder)
-    others = _of_others(home, environment)
     with home.lock():
         try:
             replaced = _set_aside(home)
-            away = _away(home)
-            without: set[tuple[str, ...]] = {(MOVED,)} if (home.path / MOVED).exists() else set()
-            without |= {("raw", run_dir(home.path, run).name) for run in away}
             for source in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
-                place = source.relative_to(folder)
-                target = home.path / place
-                if not target.exists() and without.isdisjoint({place.parts[:1], place.parts[:2]}):
+                target = home.path / source.relative_to(folder)
+                if not target.exists():
                     target.parent.mkdir(parents=True, exist_ok=True)
                     copy_durably(source, target)
         except OSError as error:
             raise StoreError(f"{home.path} cannot be written ({error}); make room and repeat the command") from error
-        if away:
-            with Store.open(home) as store, store.transaction() as cursor:
-                for run in away:
-                    delete_rows(store, cursor, run)
-                store.refresh_steps_view(cursor)
     done = rebuild(home)
     done.set_aside = [*replaced, *done.set_aside]
-    here = _still_here(home) if others else set()
-    done.elsewhere = {run: service for run, service in others.items() if run in here}
     return done
-
-
-def _away(home: Home) -> list[str]:
-    """Runs that have arrived at another service: its proof came before the note, and what a backup has of them is
-    older."""
-    return [run for run, moved in MovedRuns(home).all().items() if moved.home is not None]
-
-
-def _of_others(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
-    """Runs that the fleet's table gives to other services, and to which. Raises `ConfigurationError`."""
-    if not other_homes(home, environment):
-        return {}
-    fleet = Fleet(Path(environment[VARIABLE]).expanduser())
-    own = [name for name, service in fleet.services.items() if Home(service.home).path == home.path]
-    return {run: row.service for run, row in fleet.rows().items() if row.service not in own}
-
-
-def _still_here(home: Home) -> set[str]:
-    """Runs with records here that this home has not handed over."""
-    with home.lock(), Store.open(home) as store:
-        here = set(map(str, store.query("SELECT DISTINCT run FROM segments")["run"].to_pylist()))
-        return here - store.moved.all().keys()
 
 
 def _set_aside(home: Home) -> list[str]:

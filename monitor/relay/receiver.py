@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from logprobe.monitor.fleet.whereabouts import Whereabouts
 from logprobe.monitor.limits import RELAY_SEGMENT, RELAY_SPOOL
 from logprobe.monitor.relay import tokens
 from logprobe.monitor.relay.incoming import Intake
@@ -39,7 +38,6 @@ class Receiver(Listener):
         super().__init__(settings, stop, on_port)
         self._writers = tokens.Current(self._files.tokens, "relay-token")
         self._intake = Intake(settings.home, most=RELAY_SEGMENT.value, spool_most=RELAY_SPOOL.value)
-        self._whereabouts = Whereabouts(settings.home, os.environ)
         self._looks = 0
 
     def _server(self, tls: Tls, port: int) -> RelayServer:
@@ -50,7 +48,6 @@ class Receiver(Listener):
             self._writers,
             self._observations,
             self._connections,
-            whereabouts=self._whereabouts,
             url=settings.url(port),
             tls=tls,
         )

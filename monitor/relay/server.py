@@ -16,14 +16,12 @@ import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.directives import stopped_runs
-from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, SegmentError, StoreError
+from logprobe.collectors.errors import SegmentError, StoreError
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.protocol import Outcome
 from logprobe.collectors.spool.segments import SegmentPath
 from logprobe.monitor.deletion.tombstones import Tombstones
-from logprobe.monitor.fleet.whereabouts import Whereabouts
 from logprobe.monitor.home import Home
-from logprobe.monitor.objects.segments import Copier
 from logprobe.monitor.relay.exchanges import Exchanges
 from logprobe.monitor.relay.incoming import BusyError, Incoming, Intake, place_of, quietly_closed, raw_bytes
 from logprobe.monitor.relay.listening import Connections, Observations, Tls
@@ -68,7 +66,6 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         observations: Observations,
         connections: Connections,
         *,
-        whereabouts: Whereabouts,
         url: str,
         tls: Tls,
     ) -> None:
@@ -80,8 +77,6 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         self._observations = observations
         self._connections = connections
         self._exchanges = Exchanges(home)
-        self._whereabouts = whereabouts
-        self._copier = Copier(home)
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
 
@@ -98,7 +93,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._call(context) as who:
             if descriptor.path[:1] != [protocol.UPLOAD.encode()]:
                 raise self._refused(context, who.name, "upload", "not an upload of segments")
-            upload = _Upload(self._intake, self._home, lambda: self._caller(context), self._whereabouts, self._copier)
+            upload = _Upload(self._intake, self._home, lambda: self._caller(context))
             try:
                 outcomes = self._received(upload, reader)
             except flight.FlightUnauthenticatedError:
@@ -146,8 +141,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
         run = asked["run"]
         if not _is_own(run, who):
             raise self._refused(context, who.name, protocol.DIRECTIVES, f"run {run[:200]!r} is not one of its own")
-        fleet = self._whereabouts.of([run])
-        return {**self._exchanges.directives(run), **({} if fleet is None else {"fleet": fleet})}
+        return dict(self._exchanges.directives(run))
 
     def _sync(self, context: flight.ServerCallContext, who: Writer, asked: Mapping[str, Any]) -> dict[str, object]:
         now = time.time()
@@ -156,7 +150,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
             words = f"another relay also calls itself {node!r}; write ,node=NAME in LOGPROBE_SERVICE on each"
             asked = {**asked, "problem": asked.get("problem") or words}
         runs: dict[str, object] = {}
-        if max(len(asked["runs"]), len(asked.get("where", ()))) > protocol.SYNC_RUNS:
+        if len(asked["runs"]) > protocol.SYNC_RUNS:
             raise ValueError(f"more than {protocol.SYNC_RUNS} runs in one call")
         for run, report in asked["runs"].items():
             if not _is_own(run, who):
@@ -164,7 +158,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
                     who.name, "marks", context.peer(), f"run {run[:200]!r} is not one of its own"
                 )
                 continue
-            if self._exchanges.is_deleted(run) or self._whereabouts.elsewhere(run) is not None:
+            if self._exchanges.is_deleted(run):
                 continue
             runs[run], refused = self._exchanges.answer(run, report["marks"], int(report["cursor"]))
             for words in refused:
@@ -172,9 +166,7 @@ class RelayServer(flight.FlightServerBase):  # type: ignore[misc]
             self._observations.node(run, node, _report(who, asked, report["queue"], now))
         stopped = [run for run in stopped_runs(self._home.path) if _is_own(run, who)]
         pause = self._observations.nodes_heard(_HEARD_SECONDS) * _PER_NODE
-        fleet = self._whereabouts.of([run for run in map(str, asked.get("where", ())) if _is_own(run, who)])
-        reply = {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs, "stopped": stopped}
-        return reply if fleet is None else {**reply, "fleet": fleet}
+        return {"protocol": protocol.PROTOCOL, "time": now, "again": max(1.0, pause), "runs": runs, "stopped": stopped}
 
     # --- who may call, and how often ---
 
@@ -213,11 +205,8 @@ class _Upload:
     A call may last for long: whether its token still counts is asked for every segment, and before any of them count.
     """
 
-    def __init__(
-        self, intake: Intake, home: Home, caller: Callable[[], Writer], whereabouts: Whereabouts, copier: Copier
-    ) -> None:
+    def __init__(self, intake: Intake, home: Home, caller: Callable[[], Writer]) -> None:
         """`caller`: who calls; raises once the token does not count any more."""
-        self._whereabouts, self._copier = whereabouts, copier
         self._intake = intake
         self._home = home
         self._caller = caller
@@ -265,8 +254,6 @@ class _Upload:
         if not self._caller().covers(place.run):
             words = f"this token may not write run {place.run!r}"
             self._outcomes[name] = Outcome(name, "denied", words)
-        elif (elsewhere := self._whereabouts.elsewhere(place.run)) is not None:
-            self._outcomes[name] = Outcome(name, "denied", elsewhere)
         else:
             self._open = (name, self._intake.begin(place, size if isinstance(size, int) else -1))
 
@@ -275,12 +262,7 @@ class _Upload:
         self._drop_open("the upload ended before the segment did")
         self._caller()
         try:
-            self._copier.keep(
-                {segment.place: segment.path for segment in self._verified.values()}, lambda at: bool(self._fate(at))
-            )
             self._intake.put(self._verified.values())
-        except (ObjectStoreError, ConfigurationError) as error:
-            stored = [Outcome(name, "later", f"its copy: {error}") for name in self._verified]
         except OSError as error:
             message = f"the service's disk: {error.strerror or error}"
             stored = [Outcome(name, "later", message) for name in self._verified]

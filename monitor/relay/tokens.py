@@ -73,13 +73,11 @@ class Writers:
         matches = [hmac.compare_digest(given, kept.sha256) and kept.counts(now) for kept in writer.secrets]
         return writer if any(matches) else None
 
-    def grant(
-        self, name: str, runs: Sequence[str], now: datetime, *, overlap: timedelta, secret: str | None = None
-    ) -> tuple[Self, str]:
+    def grant(self, name: str, runs: Sequence[str], now: datetime, *, overlap: timedelta) -> tuple[Self, str]:
         """With another token for `name`, and that token. Those it has count until `overlap` is over; `runs`: empty: as
         they are.
 
-        `secret`: None: a new one. Raises `ConfigurationError`.
+        Raises `ConfigurationError`.
         """
         existing = self.by_name.get(name)
         patterns = tuple(runs) or (existing.runs if existing else ())
@@ -87,7 +85,7 @@ class Writers:
             raise ConfigurationError(f"{name!r} is not a valid name: use 1 to 40 letters, digits, - and _")
         if not patterns:
             raise ConfigurationError(f"no runs for {name!r}: pass --run PATTERN, e.g. --run 'team-a-*'")
-        secret = secret or new_secret()
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
         ending = [_ending(kept, now + overlap) for kept in (existing.secrets if existing else ()) if kept.counts(now)]
         added = Secret(_hash(secret), now.isoformat(timespec="seconds"))
         writer = Writer(name, patterns, (*(ending if overlap else []), added))
@@ -98,11 +96,6 @@ class Writers:
         if name not in self.by_name:
             raise ConfigurationError(f"no token of {name!r}; there are {', '.join(self.by_name) or 'none'}")
         return replace(self, by_name={key: writer for key, writer in self.by_name.items() if key != name})
-
-
-def new_secret() -> str:
-    """A random one."""
-    return secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def load(path: Path) -> Writers:

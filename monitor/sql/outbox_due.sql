@@ -1,4 +1,4 @@
--- The delivery of $channel to be tried next, of runs that are not $leaving. Grain: one row or none. Inputs: deliveries, notifications; $now.
+-- The delivery of $channel to be tried next. Grain: one row or none. Inputs: deliveries, notifications; $now.
 -- Due later than $latest is none: the clock was set back since.
 -- Within an episode in the order of the transitions, the end of an incident after all before it; among those the one first that has waited longest,
 -- so that a message which fails for its content does not hold up the others. A thread is an incident, or an episode that belongs to none: `thread` is
@@ -10,7 +10,7 @@ WITH waiting AS (
            min(n.number) OVER (PARTITION BY n.run, coalesce(n.incident, n.episode)) AS of_thread
     FROM deliveries AS d
     JOIN notifications AS n ON n.key = d.key
-    WHERE d.channel = $channel AND d.status = 'waiting' AND NOT list_contains($leaving::VARCHAR[], n.run)
+    WHERE d.channel = $channel AND d.status = 'waiting'
 ),
 next AS (
     SELECT *

@@ -27,7 +27,6 @@ import pyarrow as pa
 from logprobe.collectors.errors import ConfigurationError, QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
 from logprobe.monitor.budgets import GIB
-from logprobe.monitor.fleet.moved import MovedRuns
 from logprobe.monitor.free_sql.limits import MIB, store_memory
 from logprobe.monitor.free_sql.process import Snapshot
 from logprobe.monitor.free_sql.validation import validated
@@ -98,8 +97,6 @@ class Store:
         self._state = threading.Lock()
         self._local = threading.local()
         self.courtesy = Courtesy()
-        self.moved = MovedRuns(home)
-        self.arrivals = 0  # runs that came from other homes with their rows
         self.written = 0  # transactions that have ended, but for those that say that they are no news
         self.kept = Kept(self, lambda: self.written)
         self._generation = 0

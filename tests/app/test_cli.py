@@ -69,7 +69,7 @@ class Served:
         if name.partition(".")[0] in {"cryptography", "mcp", "shtab", "torch", "transformers", "vllm", "wandb", "trackio", "tensorboard"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Served())
-import logprobe.app.processes.service, logprobe.app.processes.stack, logprobe.app.dashboard.application, logprobe.app.commands.fleet
+import logprobe.app.processes.service, logprobe.app.processes.stack, logprobe.app.dashboard.application
 """
 
 

@@ -90,7 +90,7 @@ def test_a_trainer_whose_records_nobody_reads_is_neither_dead_nor_judged(
         waiting = sorted(spool_dir(home).rglob("*.training.*"))
         os.utime(waiting[0], (time.time() - 20,) * 2)
         unknown = SpoolWriter(home, "another", "engine").write("rollout", records("rollout", sampled("0/0")))
-        os.utime(unknown.path, (time.time() - 20,) * 2)  # of a run that was deleted or moved, for all the store knows
+        os.utime(unknown.path, (time.time() - 20,) * 2)  # of a run that was deleted, for all the store knows
         with Store.open(Home(home)) as store:
             assert note_spooled(store, backlog(Home(home)), datetime.now(UTC)) == 1
         capsys.readouterr()

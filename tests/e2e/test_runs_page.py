@@ -124,18 +124,17 @@ def test_dark_and_narrow(seen: Watched, address: str, artifacts: Path) -> None:
     seen.shot(artifacts, "runs-390-dark")
 
 
-def test_runs_of_a_fleet_are_one_list_and_a_service_that_is_away_says_so(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifacts: Path
+def test_runs_of_several_homes_are_one_list_and_one_that_cannot_be_read_says_so(
+    browser: Browser, tmp_path: Path, artifacts: Path
 ) -> None:
     homes = {name: tmp_path / name for name in "abc"}
     for name, run in (("a", "mine"), ("b", "theirs")):
         homes[name].mkdir()
         fill(homes[name], (run,), "theirs")
-    services = {name: {"home": str(home)} for name, home in homes.items()}
-    (tmp_path / "fleet.yaml").write_text(json.dumps({"services": services}))
-    monkeypatch.setenv("LOGPROBE_FLEET", str(tmp_path))
+    homes["c"].mkdir()
+    also = ("--also", str(homes["b"]), "--also", str(homes["c"]))
     theirs = f"{homes['b'].resolve()}:theirs"
-    with service(homes["b"]), dashboard("up", "--home", str(homes["a"]), "--port", "0") as address:
+    with service(homes["b"]), dashboard("up", "--home", str(homes["a"]), "--port", "0", *also) as address:
         seen = Watched(browser, address)
         page = seen.page
         page.goto(address)
@@ -143,11 +142,11 @@ def test_runs_of_a_fleet_are_one_list_and_a_service_that_is_away_says_so(
         expect(page.locator(".lp-runs-table tr[data-run]").first).to_contain_text("too-high", timeout=60_000)
         expect(page.locator(".lp-runs .lp-note")).to_contain_text(str(homes["c"].resolve()))
         expect(page.locator(".lp-runs-table .lp-runs-spark")).to_have_count(2)
-        seen.shot(artifacts, "runs-fleet")
+        seen.shot(artifacts, "runs-of-homes")
         page.get_by_role("link", name=theirs).click()
         page.wait_for_url("**page=compare**")
         expect(page.locator("body")).to_contain_text(theirs)
-        listed = logprobe("runs", "--home", homes["a"], "--json", code=1)
+        listed = logprobe("runs", "--home", homes["a"], *also, "--json", code=1)
         assert {(each["run"], each["where"]) for each in json.loads(listed.stdout)} == {
             ("mine", str(homes["a"].resolve())),
             ("theirs", str(homes["b"].resolve())),

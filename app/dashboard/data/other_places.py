@@ -1,5 +1,5 @@
-"""Runs of other homes and services, as `logprobe up --also` and a fleet name them: read in the background, so that none
-holds up a page."""
+"""Runs of other homes and services, as `logprobe up --also` names them: read in the background, so that none holds up a
+page."""
 
 from __future__ import annotations
 

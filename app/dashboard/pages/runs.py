@@ -1,4 +1,5 @@
-"""Runs: all runs of the home and of its fleet at a glance, the worst first; what of them is shown is in the address."""
+"""Runs: all runs of the home, and of those shown beside it, at a glance, the worst first; what of them is shown is in
+the address."""
 
 from __future__ import annotations
 
