@@ -14,14 +14,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from os import PathLike
-from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
 from logprobe.collectors.errors import ServiceUnavailableError, StoreError
-from logprobe.monitor.home import Home, ServiceInfo
+from logprobe.monitor.home import Home
 from logprobe.monitor.interruptible import Interruptible, Stop
 from logprobe.monitor.service.flight import Parameters, Request, encode, remote_error
 from logprobe.monitor.service.status import Ingested, Status
@@ -29,7 +28,7 @@ from logprobe.monitor.service.status import Ingested, Status
 T = TypeVar("T")
 
 # A proxy configured for the internet must not see, or break, calls to this machine.
-DIRECTLY: Final = [("grpc.enable_http_proxy", 0)]
+_DIRECTLY: Final = [("grpc.enable_http_proxy", 0)]
 # It ended, ended in the middle of the call, or another one listens there now.
 _GONE: Final = (
     flight.FlightUnavailableError,
@@ -109,23 +108,12 @@ def _as_home(home: Home | str | PathLike[str]) -> Home:
     return home if isinstance(home, Home) else Home(home)
 
 
-class Located(Protocol):
-    """Whose service is read: a `Home`, or a service of which only the address is known."""
-
-    @property
-    def path(self) -> Path | str:
-        """As messages name it."""
-
-    def service_info(self) -> ServiceInfo | None:
-        """Where the service listens; None: none does."""
-
-
 class FlightReader(Reader):
     """Reads through the service; finds it again after a restart (another port, another token)."""
 
     source = "service"
 
-    def __init__(self, home: Located) -> None:
+    def __init__(self, home: Home) -> None:
         """Connects on first use."""
         self._home = home
         self._lock = threading.Lock()
@@ -170,11 +158,6 @@ class FlightReader(Reader):
             if self._connection is not None:
                 self._connection.client.close()
                 self._connection = None
-
-    def stream(self, ticket: flight.Ticket) -> flight.FlightStreamReader:
-        """The rows of one request as they come, for code that passes them on. Raises as `query` does, and Flight's
-        errors between them."""
-        return self._call(lambda to: to.client.do_get(ticket, to.options(_QUERY_SECONDS)))
 
     def ask(self, request: Request) -> pa.Table:
         """The rows of one request. Raises as `query` does."""
@@ -221,23 +204,18 @@ class FlightReader(Reader):
                 info = self._home.service_info()
                 if info is None:
                     raise ServiceUnavailableError(f"no service is running for {self._home.path}; {self._remedy}")
-                self._connection = _Connection(self._client_of(info), info.token)
+                client = flight.FlightClient((info.host, info.port), generic_options=_DIRECTLY)
+                self._connection = _Connection(client, info.token)
             return self._connection
-
-    def _client_of(self, info: ServiceInfo) -> flight.FlightClient:
-        return flight.FlightClient((info.host, info.port), generic_options=DIRECTLY)
 
     @property
     def _remedy(self) -> str:
         return f"start one with: logprobe up --home {self._home.path}"
 
-    def _unavailable(self, error: Exception) -> str:  # noqa: ARG002
-        return f"the service of {self._home.path} is not responding; {self._remedy}"
-
     def _translated(self, error: Exception) -> Exception:
         where = self._home.path
         if isinstance(error, _GONE):
-            return ServiceUnavailableError(self._unavailable(error))
+            return ServiceUnavailableError(f"the service of {where} is not responding; {self._remedy}")
         if isinstance(error, flight.FlightTimedOutError):
             return ServiceUnavailableError(f"the service of {where} took too long to answer; ask for fewer rows")
         return remote_error(error)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 from logprobe.app.commands.runs import places_of
@@ -27,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     row."""
     _, places = places_of(arguments)
     with ThreadPoolExecutor(len(places)) as pool:
-        answers = list(pool.map(lambda where: _rows(where, arguments.ca, arguments.count), places))
+        answers = list(pool.map(lambda where: _rows(where, arguments.count), places))
     away = [row for _, rows in answers for row in rows if row["time"] is None]
     done = sorted((row for _, rows in answers for row in rows if row["time"] is not None), key=lambda row: row["time"])
     newest = done[::-1][: arguments.count]
@@ -40,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(away))
 
 
-def _rows(where: str, ca: Path | None, count: int) -> tuple[int, list[dict[str, Any]]]:
+def _rows(where: str, count: int) -> tuple[int, list[dict[str, Any]]]:
     """How many a place has in all, and the newest of them."""
     try:
-        rows = queries.alert_audit(Briefly(where, ca), run=None, count=count).to_pylist()
+        rows = queries.alert_audit(Briefly(where), run=None, count=count).to_pylist()
     except LogprobeError as error:
         return 0, [{"where": where, "time": None, "author": None, "action": AWAY, "subject": None, "words": str(error)}]
     done = [{"where": where, **{name: value for name, value in row.items() if name != "total"}} for row in rows]

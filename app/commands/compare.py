@@ -41,7 +41,7 @@ _MANY: Final = 10  # runs
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison."""
     metrics = tuple(arguments.metric or METRICS)
-    with Places(arguments.home, arguments.ca) as places:
+    with Places(arguments.home) as places:
         reference, *others = _histories(arguments, metrics, places)
         result = compared(others, reference, axis=arguments.align, metrics=metrics)
         asked = dict(zip((other.label for other in others), arguments.names, strict=True))

@@ -1,12 +1,10 @@
-"""`logprobe relay-token` (and `reader-token`): who may send which runs to this home's service."""
+"""`logprobe relay-token`: who may send which runs to this home's service."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.text import tables
@@ -18,21 +16,15 @@ from logprobe.monitor.relay.tokens import Writers
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Of those who write. Prints a new token, alone on its line; without a name, or of one that has a token, what there
-    is."""
-    return change(arguments, lambda place: place.tokens)
-
-
-def change(arguments: argparse.Namespace, file: Callable[[RelayFiles], Path]) -> int:
-    """The same of the tokens in a file of the home."""
-    place = file(RelayFiles.of(Home(home_path(arguments)).create()).create())
+    """Prints a new token, alone on its line; without a name, or of one that has a token, what there is."""
+    place = RelayFiles.of(Home(home_path(arguments)).create()).create().tokens
     writers, now, name = tokens.load(place), datetime.now(UTC), arguments.name
     if name is None:
-        _list(writers, now, arguments)
+        _list(writers, now, as_json=arguments.json)
     elif arguments.revoke:
         tokens.save(place, writers.revoke(name))
     elif name in writers.by_name and not (arguments.run or arguments.rotate):
-        _list(Writers({name: writers.by_name[name]}), now, arguments)
+        _list(Writers({name: writers.by_name[name]}), now, as_json=arguments.json)
         complain(f"{name} has a token; --rotate makes another one")
     else:
         overlap = timedelta(hours=arguments.overlap)
@@ -42,7 +34,7 @@ def change(arguments: argparse.Namespace, file: Callable[[RelayFiles], Path]) ->
     return 0
 
 
-def _list(writers: Writers, now: datetime, arguments: argparse.Namespace) -> None:
+def _list(writers: Writers, now: datetime, *, as_json: bool) -> None:
     rows = [
         {
             "name": writer.name,
@@ -52,9 +44,9 @@ def _list(writers: Writers, now: datetime, arguments: argparse.Namespace) -> Non
         }
         for writer in writers.by_name.values()
     ]
-    if arguments.json:
+    if as_json:
         print(json.dumps(rows))
     elif rows:
         print(tables.aligned(list(rows[0]), [list(row.values()) for row in rows]))
     else:
-        print(f"no tokens; make one: logprobe {arguments.command} NAME --run PATTERN")
+        print("no tokens; make one: logprobe relay-token NAME --run PATTERN")

@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(names) > 1 and not target.is_dir():
         raise ConfigurationError(f"--html {target}: reports of several runs need a folder that exists")
     taken: set[str] = set()
-    with Places(arguments.home, arguments.ca) as places, pool_at(arguments.ray) as pool:
+    with Places(arguments.home) as places, pool_at(arguments.ray) as pool:
         for name, document in of_each(names, pool, _from_files, lambda name: _document(find(places, name))):
             alone = len(names) == 1 and arguments.html
             write_report(target if alone else target / f"{_unlike(taken, name)}.html", document)

@@ -43,20 +43,18 @@ _COLUMNS: Final = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line per run, the worst first; with --also those of each other place after them, and where they
-    are.
+    """Print one line per run, the worst first; with --also those of each other home after them, and where they are.
 
-    Exit code 1 when a place could not be read, which stderr names.
+    Exit code 1 when a home could not be read, which stderr names.
     """
     home, places = places_of(arguments)
-    also = places[1:]
     lines: list[dict[str, Any]] = []
     failed = 0
     with ThreadPoolExecutor(len(places)) as pool:
-        pending = {where: pool.submit(lines_of, Briefly(where, arguments.ca)) for where in places}
+        pending = {where: pool.submit(lines_of, Briefly(where)) for where in places}
         for where, asked in pending.items():
             try:
-                lines += [row | {"where": where} if also else row for row in asked.result()]
+                lines += [row | {"where": where} if len(places) > 1 else row for row in asked.result()]
             except LogprobeError as error:
                 if where == str(home.path):
                     raise
@@ -72,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 def places_of(arguments: argparse.Namespace) -> tuple[Home, list[str]]:
     """Return the home, and all places to read: the home first, then those of --also. Raises `ConfigurationError`."""
     home = Home(home_path(arguments))
-    return home, [str(home.path), *checked(arguments.also, home, arguments.ca)]
+    return home, [str(home.path), *checked(arguments.also, home)]
 
 
 def lines_of(source: Source) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from logprobe.collectors.environment import unknown
 from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
 
-_EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays and readers are on other machines, and show a token over TLS
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays are on other machines, and show a token over TLS
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,26 +29,21 @@ def run(arguments: argparse.Namespace) -> int:
 def stack_of(arguments: argparse.Namespace) -> Stack:
     """What the arguments ask for; not started. Raises as `Stack` does."""
     home = Home(home_path(arguments))
+    relays = None if arguments.relay_port is None else (arguments.relay_address or _EVERYWHERE, arguments.relay_port)
     return Stack(
         home,
         access=_access(arguments),
         port=arguments.port,
         app=not arguments.no_app,
         options=_service_options(arguments),
-        receive=_listening(arguments.relay_address, arguments.relay_port),
-        readers=_listening(arguments.reader_address, arguments.reader_port),
-        also=checked(arguments.also, home, arguments.ca),
-        ca=arguments.ca,
+        receive=relays,
+        also=checked(arguments.also, home),
     )
 
 
 def _access(arguments: argparse.Namespace) -> Access:
     public_url = None if arguments.public_url is None else checked_url(arguments.public_url)
     return Access(address=arguments.address, public_url=public_url, read_only=arguments.read_only)
-
-
-def _listening(address: str | None, port: int | None) -> tuple[str, int] | None:
-    return None if port is None else (address or _EVERYWHERE, port)
 
 
 def _service_options(arguments: argparse.Namespace) -> list[str]:

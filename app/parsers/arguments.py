@@ -6,7 +6,6 @@ import argparse
 import difflib
 import getpass
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from logprobe.collectors.errors import ConfigurationError
@@ -176,16 +175,13 @@ def declare_commands(parsers: Any, commands: Commands, home_help: str, home: str
 RUN: Final = arg("name RUN", "a run that `logprobe runs` lists")
 ANY_RUNS: Final = arg(
     "names RUN",
-    "a run of the home, HOME:RUN, grpc+tls://HOST:PORT/RUN, a recorded run's folder, or a bundle",
+    "a run of the home, HOME:RUN, a recorded run's folder, or a bundle",
     nargs="+",
 )
 JSON: Final = arg("--json", "one JSON document")
 JSON_OR_NULL: Final = arg("--json", "one JSON document; unknown is null")
 AUTHOR: Final = arg("--author AUTHOR", "your name, for the audit (default: %(default)s)", default=login())
 BY: Final = arg("--by NAME", "your name, for the audit (default: your user name)")
-CA: Final = arg(
-    "--ca FILE", "certificates to trust of services at grpc+tls://, PEM (default: ca= of $LOGPROBE_SERVICE)", type=Path
-)
 
 
 def steps(words: str) -> Declare:
@@ -193,9 +189,9 @@ def steps(words: str) -> Declare:
     return arg("--steps A:B", words, type=step_range, default=(None, None))
 
 
-def also(words: str) -> tuple[Declare, Declare]:
-    """Other places whose runs are shown, too."""
-    return arg("--also DIR|grpc+tls://HOST:PORT", words, action="append", default=[]), CA
+def also(words: str) -> Declare:
+    """Other homes whose runs are shown, too."""
+    return arg("--also DIR", words, action="append", default=[])
 
 
 def ray(do: str) -> Declare:

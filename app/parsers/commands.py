@@ -13,13 +13,11 @@ from logprobe.app.parsers.arguments import (
     ANY_RUNS,
     AUTHOR,
     BY,
-    CA,
     JSON,
     JSON_OR_NULL,
     RUN,
     SCORER_MINUTES,
     Commands,
-    Declare,
     actions,
     also,
     arg,
@@ -189,19 +187,6 @@ QUARANTINE: Final[Commands] = {
     ),
 }
 
-
-def _tokens(verb: str) -> tuple[Declare, ...]:
-    """Of a command that gives them to those who may `verb` some runs."""
-    return (
-        arg("name NAME", "whose it is, e.g. a team's (default: list them)", nargs="?"),
-        arg("--run PATTERN", f"run it may {verb}, with * and ? (may be repeated)", action="append"),
-        arg("--overlap HOURS", "how long earlier tokens stay valid (default: %(default)g)", type=float, default=24.0),
-        arg("--rotate", "make another token for a name that has one"),
-        arg("--revoke", "remove the name and all its tokens"),
-        arg("--json", "list as JSON"),
-    )
-
-
 COMMANDS: Final[Commands] = {
     "up": (
         "run the monitor service and the dashboard",
@@ -242,22 +227,13 @@ COMMANDS: Final[Commands] = {
         ),
         arg(
             "--service-address ADDRESS",
-            "address the service binds, for readers and trainers on other machines, which need LOGPROBE_TOKEN "
-            "(default: 127.0.0.1)",
+            "address the service binds, for trainers on other machines, which need LOGPROBE_TOKEN (default: 127.0.0.1)",
         ),
         arg("--service-port PORT", "service port (default: any free port)", type=port),
         arg("--health-port PORT", "port of the service's /healthz (default: any free port)", type=port),
         arg("--relay-port PORT", "receive from `logprobe relay` on other machines (default: off)", type=port),
         arg("--relay-address ADDRESS", "address to bind for --relay-port (default: 0.0.0.0)"),
-        arg(
-            "--reader-port PORT",
-            "answer reads of other machines over TLS, which need LOGPROBE_TOKEN (default: off)",
-            type=port,
-        ),
-        arg("--reader-address ADDRESS", "address to bind for --reader-port (default: 0.0.0.0)"),
-        *also(
-            "the pages Runs and Compare also show the runs of this home or service (may be repeated; docs/scaling.md)"
-        ),
+        also("the pages Runs and Compare also show the runs of this home (may be repeated; docs/scaling.md)"),
     ),
     "run": (
         "start a training command with hooks for every framework that logprobe knows",
@@ -267,14 +243,18 @@ COMMANDS: Final[Commands] = {
     "relay": ("send what this machine records to a service on another machine", declare_relay),
     "ray": ("run a relay on every node of a Ray cluster", actions(RAY)),
     "certificate": (
-        "make or renew the TLS certificate that the service shows to relays and readers",
+        "make or renew the TLS certificate that the service shows to relays",
         arg("--host NAME", "name or address that nodes connect to (may be repeated)", action="append"),
         arg("--days N", "validity in days (default: %(default)s)", type=int, default=398),
     ),
-    "relay-token": ("make, list or revoke the tokens that relays authenticate with", *_tokens("write")),
-    "reader-token": (
-        "make, list or revoke tokens with which other machines list and compare some runs (`up --reader-port`)",
-        *_tokens("read"),
+    "relay-token": (
+        "make, list or revoke the tokens that relays authenticate with",
+        arg("name NAME", "whose it is, e.g. a team's (default: list them)", nargs="?"),
+        arg("--run PATTERN", "run it may write, with * and ? (may be repeated)", action="append"),
+        arg("--overlap HOURS", "how long earlier tokens stay valid (default: %(default)g)", type=float, default=24.0),
+        arg("--rotate", "make another token for a name that has one"),
+        arg("--revoke", "remove the name and all its tokens"),
+        arg("--json", "list as JSON"),
     ),
     "token": (
         "show the token for making changes from other machines",
@@ -294,12 +274,12 @@ COMMANDS: Final[Commands] = {
     ),
     "runs": (
         "list the runs of a home",
-        *also("also list the runs of this home or service (may be repeated)"),
+        also("also list the runs of this home (may be repeated)"),
         arg("--json", "a JSON array, one object per run"),
     ),
     "audit": (
         "list what people and programs did, and who was refused",
-        *also("also the audit of this home or service (may be repeated)"),
+        also("also the audit of this home (may be repeated)"),
         arg("--count N", "the newest N (default: %(default)s)", type=count, default=50),
         arg("--json", "a JSON array, one object per row"),
     ),
@@ -477,7 +457,6 @@ COMMANDS: Final[Commands] = {
         JSON_OR_NULL,
         arg("--html FILE", "also write a report: one file that needs no network"),
         ray("read runs in files"),
-        CA,
     ),
     "report": (
         "write an incident report of each run: one HTML file that needs no network",
@@ -487,7 +466,6 @@ COMMANDS: Final[Commands] = {
             "output file, of several runs the folder for them (default: RUN.html in the working directory)",
         ),
         ray("report on runs in files"),
-        CA,
     ),
     "alerts": ("list, acknowledge and silence alerts; try rules", actions(ALERTS, default="list")),
     "note": (

@@ -1,8 +1,8 @@
-"""The process that relays, or with ``--readers`` readers, connect to with TLS.
+"""The process that relays connect to with TLS.
 
-    python -m logprobe.app.processes.receiver --home DIR --address ADDRESS --port PORT [--readers]
+    python -m logprobe.app.processes.receiver --home DIR --address ADDRESS --port PORT
 
-`logprobe up --relay-port` and `--reader-port` start one each, and start it again when it dies.
+`logprobe up --relay-port` starts it, and starts it again when it dies.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from collections.abc import Sequence
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import complain, log_to_stderr
 from logprobe.monitor.home import Home, apply_umask
-from logprobe.monitor.relay.listening import Readers, Settings
-from logprobe.monitor.relay.receiver import Receiver, handshakes_counted
+from logprobe.monitor.relay.receiver import Receiver, Settings, handshakes_counted
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code. One line of JSON on stdout says the port."""
     parser = argparse.ArgumentParser(
-        prog="python -m logprobe.app.processes.receiver", description="Listens for relays or readers, with TLS."
+        prog="python -m logprobe.app.processes.receiver", description="Listens for relays, with TLS."
     )
     parser.add_argument("--home", required=True)
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--readers", action="store_true", help="answer reads; do not receive")
     arguments = parser.parse_args(argv)
     log_to_stderr()
     stop = threading.Event()
@@ -39,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         apply_umask()
         settings = Settings(Home(arguments.home).create(), arguments.address, arguments.port)
-        listener = (Readers if arguments.readers else Receiver)(settings, stop, _say)
-        with handshakes_counted(listener.refused_connection):
-            listener.run()
+        receiver = Receiver(settings, stop, _say)
+        with handshakes_counted(receiver.refused_connection):
+            receiver.run()
     except LogprobeError as error:
         complain(str(error))
         return 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import random
 import socket
 import threading
@@ -27,7 +26,6 @@ from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects import settings as storage
 from logprobe.monitor.relay.files import RelayFiles
-from logprobe.monitor.service.flight import required_token
 
 # Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see
 # `logprobe.monitor.service.heap`.
@@ -58,9 +56,9 @@ def require_extras(*, app: bool = True) -> None:
 
 
 def require_certificate(home: Home) -> None:
-    """Raises `ConfigurationError` or `MissingExtraError` when relays or readers could not connect with TLS."""
+    """Raises `ConfigurationError` or `MissingExtraError` when relays could not connect with TLS."""
     if importlib.util.find_spec("cryptography") is None:
-        raise MissingExtraError("relays and readers need the package 'cryptography'; pip install 'logprobe[relay]'")
+        raise MissingExtraError("relays need the package 'cryptography'; pip install 'logprobe[relay]'")
     if not RelayFiles.of(home).certificate.exists():
         raise ConfigurationError(
             f"{RelayFiles.of(home).certificate} is missing; make one: logprobe certificate --home {home.path} --host "
@@ -72,9 +70,8 @@ class Stack:
     """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access`
     lets in.
 
-    `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`, `readers`: address and
-    port for relays, and for readers on other machines; None: none. `also`: other homes and services whose runs the
-    Compare page offers, `ca`: the authorities to trust there, see `logprobe.monitor.elsewhere`.
+    `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`: address and port for
+    relays; None: none. `also`: other homes whose runs the pages Runs and Compare show.
     """
 
     def __init__(
@@ -86,9 +83,7 @@ class Stack:
         app: bool = True,
         options: Sequence[str] = (),
         receive: tuple[str, int] | None = None,
-        readers: tuple[str, int] | None = None,
         also: Sequence[str] = (),
-        ca: Path | None = None,
         shown: str | None = None,
     ) -> None:
         """`shown`: the run that the address it says opens. Raises `HomeBusyError`, `ConfigurationError` or
@@ -103,16 +98,12 @@ class Stack:
         self._app = app
         self._options = options
         self._receive = receive
-        self._readers = readers
         self._also = tuple(also)
         self._shown = "" if shown is None else f"/?run={quote(shown, safe='')}"
-        self._ca = ca
         self._loggers = logger.load(home)
         storage.load(home)  # a mistake in it ends the start, as in the other files
-        if receive is not None or readers is not None:
+        if receive is not None:
             require_certificate(home)
-        if readers is not None:
-            required_token(os.environ)
         if app:
             self._check_sign_in()
 
@@ -154,32 +145,25 @@ class Stack:
             )
             if self._app and not self._access.local and not self._access.read_only:
                 say(f"to act from other machines: logprobe token --home {self._home.path}")
-            for at, words in ((self._receive, "receiving from relays"), (self._readers, "answering readers")):
-                if at is not None:
-                    say(f"{words} at {SCHEME}{at[0]}:{at[1] or '(any free port)'}")
+            if self._receive is not None:
+                address, port = self._receive
+                say(f"receiving from relays at {SCHEME}{address}:{port or '(any free port)'}")
             on_ready()
 
-        children = [self._service(), *self._listeners(), *self._pushers(), *([self._dashboard()] if self._app else [])]
+        children = [self._service(), *self._receivers(), *self._pushers(), *([self._dashboard()] if self._app else [])]
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
         command = self._program("service", *self._page(), *self._options)
         return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT, final=DAMAGED)
 
-    def _listeners(self) -> list[Child]:
-        """Apart from the service: they read what strangers send, and may be ended by it."""
-        listeners = (("receiver of relays", self._receive, ()), ("server of readers", self._readers, ("--readers",)))
-        return [
-            Child(
-                name,
-                self._program("receiver", "--address", at[0], "--port", str(at[1]), *options),
-                ready=lambda: True,
-                environment=SERVICE_ENVIRONMENT,
-                chatty=True,
-            )
-            for name, at, options in listeners
-            if at is not None
-        ]
+    def _receivers(self) -> list[Child]:
+        """Apart from the service: it reads what strangers send, and may be ended by it."""
+        if self._receive is None:
+            return []
+        address, port = self._receive
+        command = self._program("receiver", "--address", address, "--port", str(port))
+        return [Child("receiver of relays", command, ready=lambda: True, environment=SERVICE_ENVIRONMENT, chatty=True)]
 
     def _pushers(self) -> list[Child]:
         # Ready at once: a target that cannot be reached is tried again, and must not keep the service from running.
@@ -220,8 +204,7 @@ class Stack:
         script = Path(__file__).parent.parent / "dashboard" / "application.py"
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = module("streamlit", "run", str(script), *arguments)
-        ca = None if self._ca is None else str(self._ca.expanduser().absolute())
-        access = replace(self._access, also=self._also, ca=ca)
+        access = replace(self._access, also=self._also)
         environment = {"LOGPROBE_HOME": str(self._home.path), **access.environment()}
         return Child("dashboard", command, ready=self._answering, environment=environment, chatty=True)
 

@@ -30,13 +30,13 @@ from logprobe.collectors.versions import MarkFile
 
 LIVE_SECONDS: Final = 86400.0  # a run in which nothing has moved for so long is asked about in turn with others like it
 _MARKS_BYTES: Final = 1 << 20  # of marks in one call: the service takes four times as much in all
-FROM_SERVICE: Final = "set by the service\n"  # of a kill switch that is taken back when the service does so
+_FROM_SERVICE: Final = "set by the service\n"  # of a kill switch that is taken back when the service does so
 _MOST_BYTES: Final = 1 << 20  # of directives
 _FIRST, _LAST = 1.0, 60.0  # seconds between two calls, whatever the service asks for
 ABANDONED_SECONDS: Final = 86400.0  # an empty folder this old belongs to a writer that has ended
 
 
-class RunMarks:
+class _RunMarks:
     """The marks of one run on this node, and how far each side knows the other's."""
 
     def __init__(self, home: Path, run: str) -> None:
@@ -111,7 +111,7 @@ class Exchange:
         self._relay = relay
         self._version, self._node = version, node
         self._runs = runs
-        self._marks: dict[str, RunMarks] = {}
+        self._marks: dict[str, _RunMarks] = {}
         self._known: frozenset[str] = frozenset()  # runs of this node
         self._asked = ""  # of the runs at rest, the last that was asked about
 
@@ -157,7 +157,7 @@ class Exchange:
         }
 
     def _of_run(self, run: str, length: Length, now: float, room: int) -> RunSync:
-        marks = self._marks.setdefault(run, RunMarks(self._home, run))
+        marks = self._marks.setdefault(run, _RunMarks(self._home, run))
         return {"queue": length.document(now), "marks": marks.outgoing(room), "cursor": marks.cursor}
 
     def follow(self, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
@@ -168,7 +168,7 @@ class Exchange:
                 continue
             self._marks[run].acknowledged(len(asked["runs"][run]["marks"]))
             self._marks[run].take([str(line) for line in news["marks"]], int(news["cursor"]))
-            follow_directives(self._home, run, news.get("directives"), stopped=news.get("stopped") is not False)
+            _follow_directives(self._home, run, news.get("directives"), stopped=news.get("stopped") is not False)
         for run in self._known.intersection(
             map(str, answer.get("stopped", ()))
         ):  # also of runs that are asked about later
@@ -176,7 +176,7 @@ class Exchange:
         return min(max(float(answer.get("again", _FIRST)), _FIRST), _LAST)
 
 
-def follow_directives(home: Path, run: str, content: str | None, *, stopped: bool) -> None:
+def _follow_directives(home: Path, run: str, content: str | None, *, stopped: bool) -> None:
     """Makes the node's files say what the service's say. A kill switch that someone set on the node stays. Raises
     `OSError`."""
     file = DirectiveFile(home, run)
@@ -184,7 +184,7 @@ def follow_directives(home: Path, run: str, content: str | None, *, stopped: boo
         replace_file(file.path, content.encode(), mode=READABLE)
     if stopped:
         stop(file)
-    elif _text(file.stop_path) == FROM_SERVICE:
+    elif _text(file.stop_path) == _FROM_SERVICE:
         file.stop_path.unlink(missing_ok=True)
 
 
@@ -192,7 +192,7 @@ def stop(file: DirectiveFile) -> None:
     """Sets the kill switch as the service has it. Raises `OSError`."""
     if not file.stop_path.exists():
         file.stop_path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file.stop_path, FROM_SERVICE.encode(), mode=READABLE)
+        replace_file(file.stop_path, _FROM_SERVICE.encode(), mode=READABLE)
 
 
 def _text(path: Path) -> str | None:

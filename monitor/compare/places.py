@@ -1,8 +1,7 @@
-"""Where a run to look at lies: in a home, at a service, in a folder as `RecordedRun` reads it, or in a bundle.
+"""Where a run to look at lies: in a home, in a folder as `RecordedRun` reads it, or in a bundle.
 
-A plain name is a run of the home asked, ``HOME:RUN`` of another, ``grpc+tls://HOST:PORT/RUN`` of a service on another
-machine. A run in files goes through the real ingest and join into its own store in a temporary folder, so its numbers
-come about as those of a live run do.
+A plain name is a run of the home asked, ``HOME:RUN`` of another. A run in files goes through the real ingest and join
+into its own store in a temporary folder, so its numbers come about as those of a live run do.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Final, Self
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
-from logprobe.monitor.elsewhere import is_service, reader_at, split
+from logprobe.monitor.elsewhere import split
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
-from logprobe.monitor.reader import Reader
+from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.recorded import MANIFEST
 
 _BUNDLE: Final = ".logprobe"
@@ -45,12 +44,11 @@ def in_files(name: str) -> bool:
 class Places:
     """Opens every home and every run in files at most once, and closes them all; a context manager. For one thread."""
 
-    def __init__(self, home: str | None, ca: Path | None = None) -> None:
-        """`home`: where plain names are looked for; None: there is none. `ca`: see
-        `logprobe.monitor.elsewhere.RemoteService`."""
-        self._home, self._ca = home, ca
+    def __init__(self, home: str | None) -> None:
+        """`home`: where plain names are looked for; None: there is none."""
+        self._home = home
         self._stack = ExitStack()
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[Path, Reader] = {}
         self._recorded: dict[Path, Place] = {}
 
     def find(self, name: str) -> Place:
@@ -69,16 +67,16 @@ class Places:
             return Place(name, elsewhere[1], self._reader(elsewhere[0]))
         if self._home is None:
             raise ConfigurationError(
-                f"run {name!r} not found: pass --home DIR, HOME:RUN, grpc+tls://HOST:PORT/RUN, a folder with "
-                f"{MANIFEST} in it, or a bundle NAME{_BUNDLE}"
+                f"run {name!r} not found: pass --home DIR, HOME:RUN, a folder with {MANIFEST} in it, or a bundle "
+                f"NAME{_BUNDLE}"
             )
         return Place(name, name, self._reader(self._home))
 
     def _reader(self, where: str) -> Reader:
-        key = where if is_service(where) else str(Home(where).path)
-        if key not in self._readers:
-            self._readers[key] = self._stack.enter_context(reader_at(key, self._ca))
-        return self._readers[key]
+        home = Home(where)
+        if home.path not in self._readers:
+            self._readers[home.path] = self._stack.enter_context(open_reader(home))
+        return self._readers[home.path]
 
     def _from_files(self, path: Path) -> Place:
         from logprobe.monitor.compare import unpacked  # noqa: PLC0415 -- ingest loads slowly, and runs of homes need none

@@ -31,17 +31,15 @@ _ATTEMPTS: Final = 5
 Snapshots = Callable[[], AbstractContextManager[Snapshot]]
 _LOOK_SECONDS = 0.1
 
-Client = tuple[str, str]  # the process that asks, and on whose behalf
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One statement. `first`: only so many rows; `client`: who asks, for the queue; `stop`: ends it when set."""
+    """One statement. `first`: only so many rows; `client`: the process that asks; `stop`: ends it when set."""
 
     sql: str
     params: Any = None
     first: int | None = None
-    client: Client = ("", "")
+    client: str = ""
     stop: threading.Event | None = None
 
     def document(self) -> dict[str, object]:
@@ -153,7 +151,7 @@ class SqlService:
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    client: Client
+    client: str
     mine: bool = False
     lost: bool = False  # its place in the queue, to somebody with a shorter one
 
@@ -164,11 +162,11 @@ class FairQueue:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._changed = threading.Condition()
-        self._running: list[Client] = []
+        self._running: list[str] = []
         self._waiting: list[_Waiting] = []
 
     @contextmanager
-    def of(self, client: Client, stop: threading.Event | None) -> Iterator[None]:
+    def of(self, client: str, stop: threading.Event | None) -> Iterator[None]:
         """A place for the block, once it is this client's turn. Raises `QueryError` when it never is, or `stop` is
         set."""
         self._take(client, stop)
@@ -179,7 +177,7 @@ class FairQueue:
                 self._running.remove(client)
                 self._admit()
 
-    def _take(self, client: Client, stop: threading.Event | None) -> None:
+    def _take(self, client: str, stop: threading.Event | None) -> None:
         place = _Waiting(client)
         with self._changed:
             self._waiting.append(place)
@@ -214,27 +212,25 @@ class FairQueue:
                 )
 
     def _admit(self) -> None:
-        """Gives free places to those whose processes, and then clients, run least, the longest waiting first."""
+        """Gives free places to clients that run least, the longest waiting first."""
         most = max(1, self._limits.at_once - 1)
         while len(self._running) < self._limits.at_once:
-            processes, clients = Counter(process for process, _ in self._running), Counter(self._running)
-            free = [place for place in self._waiting if processes[place.client[0]] < most]
+            clients = Counter(self._running)
+            free = [place for place in self._waiting if clients[place.client] < most]
             if not free:
                 break
-            chosen = min(free, key=lambda place: (processes[place.client[0]], clients[place.client]))
+            chosen = min(free, key=lambda place: clients[place.client])
             self._waiting.remove(chosen)
             self._running.append(chosen.client)
             chosen.mine = True
         self._changed.notify_all()
 
     def _shorten(self) -> None:
-        """Of a queue that is too long, the last of the process, and of it the client, with the longest queue loses its
-        place."""
+        """Of a queue that is too long, the last of the client with the longest queue loses its place."""
         if len(self._waiting) <= self._limits.waiting:
             return
         clients = Counter(place.client for place in self._waiting)
-        processes = Counter(place.client[0] for place in self._waiting)
-        loser = max(reversed(self._waiting), key=lambda place: (processes[place.client[0]], clients[place.client]))
+        loser = max(reversed(self._waiting), key=lambda place: clients[place.client])
         self._waiting.remove(loser)
         loser.lost = True
         self._changed.notify_all()

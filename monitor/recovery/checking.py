@@ -51,7 +51,7 @@ class Checked(TypedDict):
 
 
 def check(home: Home) -> Checked:
-    """Compares the store with its files, through the service if one runs; changes nothing. Raises as `reader_at`
+    """Compares the store with its files, through the service if one runs; changes nothing. Raises as `open_reader`
     does."""
     try:
         with connect(home) as reader:

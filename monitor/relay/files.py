@@ -1,7 +1,7 @@
 """Where a home keeps what its relays need, below ``<home>/relay/``, and which of it is secret.
 
 ``ca.pem`` is the authority that nodes trust, ``ca.key`` signs and stays here; ``server.pem`` and ``server.key`` are the
-receiver's; ``tokens.json`` has the writers, ``readers.json`` readers; in ``incoming/`` segments arrive, outside of the
+receiver's; ``tokens.json`` has the writers; in ``incoming/`` segments arrive, outside of the
 spool until they are verified.
 """
 
@@ -30,7 +30,6 @@ class RelayFiles:
         self.certificate = folder / "server.pem"  # of the receiver, one's own or made by `logprobe certificate`
         self.key = folder / "server.key"  # of `certificate`
         self.tokens = folder / "tokens.json"  # see `logprobe.monitor.relay.tokens`
-        self.readers = folder / "readers.json"  # the same of those who may read some runs
         self.incoming = folder / "incoming"  # on the file system of the spool: a verified segment is renamed into it
 
     @classmethod

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay.exchanges import Exchanges
 from logprobe.monitor.relay.incoming import BusyError, Incoming, Intake, place_of, quietly_closed, raw_bytes
-from logprobe.monitor.relay.listening import Connections, Observations, Tls
+from logprobe.monitor.relay.listening import Connections, Observations
 from logprobe.monitor.relay.tokens import Writer, Writers
 
 CALLS: Final = 512  # at a time, of all writers
@@ -34,6 +34,14 @@ _NAME: Final = 120  # characters of a node's name
 _RUN_BYTES: Final = 1024
 _PER_NODE: Final = 0.005  # seconds of pause between two calls of a node, for each node there is
 _HEARD_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM of certificate and key."""
+
+    certificate: bytes
+    key: bytes
 
 
 class _Token(flight.ServerMiddleware):  # type: ignore[misc]

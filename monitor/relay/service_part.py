@@ -1,5 +1,5 @@
-"""What the processes that listen with TLS tell the service: how far nodes are behind, and who was refused, which the
-audit keeps."""
+"""What the receiver of relays tells the service: how far nodes are behind, and who was refused, which the audit
+keeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logprobe.monitor.store.store import Store
 
 NOTE: Final = "relay.note"
 _FORGET_DAYS: Final = 7
-SUBJECTS: Final = ("relay", "reader")
+_SUBJECT: Final = "relay"
 _MOST: Final = 20_000  # rows in one document
 _NODES: Final = pa.schema(
     [
@@ -36,11 +36,8 @@ def part(store: Store, _: threading.Event) -> Part:
 
 
 def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """``{"nodes": […], "refusals": […]}`` as `Observations.take` has it, of a ``subject`` → how many of each."""
+    """``{"nodes": […], "refusals": […]}`` as `Observations.take` has it → how many of each."""
     nodes, refusals = document.get("nodes", []), document.get("refusals", [])
-    subject = document.get("subject", SUBJECTS[0])
-    if subject not in SUBJECTS:
-        raise ConfigurationError(f"{NOTE} is about one of {', '.join(SUBJECTS)}, not {subject!r}")
     if not isinstance(nodes, list) or not isinstance(refusals, list) or len(nodes) + len(refusals) > _MOST:
         raise ConfigurationError(f"{NOTE} takes lists of nodes and refusals, at most {_MOST:,} in all")
     with store.transaction() as cursor:
@@ -51,6 +48,6 @@ def _note(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str,
             author, action = f"{refusal['who']} at {refusal['peer']}", f"was refused: {refusal['what']}"
             message = f"{refusal['words']} (times: {refusal['count']:,}, the first at {refusal['since']})"
             store.execute(
-                cursor, "alert_audit_write", time=now, author=author, action=action, subject=subject, words=message
+                cursor, "alert_audit_write", time=now, author=author, action=action, subject=_SUBJECT, words=message
             )
     return {"nodes": len(nodes), "refusals": len(refusals)}

@@ -1,5 +1,4 @@
-"""Who may write which runs, ``relay/tokens.json`` of a home, and who may read which from other machines,
-``relay/readers.json``.
+"""Who may write which runs, ``relay/tokens.json`` of a home.
 
 A token is ``NAME.SECRET``; the file has SHA-256 hashes of secrets, which are random and long enough to need no salt. A
 writer may have several for a while, so that a token can be replaced on its nodes one after the other. The receiver
@@ -47,14 +46,14 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One writer, or reader. `runs`: patterns of run names, ``*`` and ``?`` as in a shell."""
+    """One writer. `runs`: patterns of run names, ``*`` and ``?`` as in a shell."""
 
     name: str
     runs: tuple[str, ...]
     secrets: tuple[Secret, ...]
 
     def covers(self, run: str) -> bool:
-        """Whether a run is one that it may write, or read."""
+        """Whether a run is one that it may write."""
         return any(fnmatchcase(run, pattern) for pattern in self.runs)
 
 
@@ -108,7 +107,7 @@ def load(path: Path) -> Writers:
         return Writers({str(name): _writer(str(name), entry) for name, entry in document["writers"].items()})
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigurationError(
-            f"{path} is not a list of tokens ({error}); `logprobe relay-token` and `reader-token` write such"
+            f"{path} is not a list of tokens ({error}); `logprobe relay-token` writes such"
         ) from error
 
 
@@ -132,9 +131,9 @@ class Current:
     """The tokens as the file says now; while it cannot be used, no one's: a token that was revoked must not count
     again."""
 
-    def __init__(self, path: Path, command: str) -> None:
-        """`command`: that writes it. Raises `ConfigurationError`: a mistake has to show at the start."""
-        self._path, self._command = path, command
+    def __init__(self, path: Path) -> None:
+        """Raises `ConfigurationError`: a mistake has to show at the start."""
+        self._path = path
         self._lock = threading.Lock()
         self._mark: object = self
         self._writers = Writers({})
@@ -158,7 +157,7 @@ class Current:
                 raise
             LOGGER.exception("no token counts until this is fixed")
         if not self._writers.by_name:
-            LOGGER.warning("%s has no tokens; make one: logprobe %s NAME --run PATTERN", self._path, self._command)
+            LOGGER.warning("%s has no tokens; make one: logprobe relay-token NAME --run PATTERN", self._path)
 
 
 def _writer(name: str, entry: Mapping[str, Any]) -> Writer:

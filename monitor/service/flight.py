@@ -76,8 +76,7 @@ class Endpoint(Protocol):
 class Request:
     """One read, as it travels in a Flight ticket: either free SQL or the name of a stored query.
 
-    Of free SQL, `first`: only so many rows; `label`: so that someone else can stop it; `behalf`: who asks by this
-    process, for its share of the queue.
+    Of free SQL, `first`: only so many rows; `label`: so that someone else can stop it.
     """
 
     sql: str | None = None
@@ -85,7 +84,6 @@ class Request:
     params: Parameters = None
     first: int | None = None
     label: str | None = None
-    behalf: str | None = None
 
     def ticket(self) -> flight.Ticket:
         """Raises `QueryError` when a parameter cannot travel as JSON."""
@@ -160,16 +158,6 @@ def stated_token(environment: Mapping[str, str]) -> str | None:
             f"{TOKEN_VARIABLE} has fewer than {_SHORTEST_TOKEN} characters; e.g. `openssl rand -hex 32`"
         )
     return given or None
-
-
-def required_token(environment: Mapping[str, str]) -> str:
-    """The same, for those who cannot do without. Raises `ConfigurationError` when it is not set, or too short."""
-    token = stated_token(environment)
-    if token is None:
-        raise ConfigurationError(
-            f"readers on other machines show a token: set {TOKEN_VARIABLE} here and there, e.g. `openssl rand -hex 32`"
-        )
-    return token
 
 
 class _BearerToken(flight.ServerMiddlewareFactory):  # type: ignore[misc]

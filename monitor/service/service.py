@@ -337,9 +337,7 @@ class Service:
         """One client's statement, in a process and within its own limits. Raises `QueryError`."""
         self._refuse_when_stopping()
         with self._stoppable(request.label, gone) as stop:
-            return self._sql.answer(
-                Question(str(request.sql), request.params, request.first, (process, request.behalf or ""), stop)
-            )
+            return self._sql.answer(Question(str(request.sql), request.params, request.first, process, stop))
 
     @contextmanager
     def _stoppable(self, label: str | None, gone: Callable[[], bool]) -> Iterator[threading.Event]:

@@ -1,4 +1,4 @@
-"""Runs of other homes and services: listed with where they are, compared; one that does not answer is named and holds up nothing."""
+"""Runs of other homes: listed with where they are, compared; one that cannot be read is named and holds up nothing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.data.comparing import Comparer
 from logprobe.app.dashboard.data.other_places import Known, OtherPlaces
 from logprobe.app.processes.stack import Stack
-from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.compare import Place
-from logprobe.monitor.elsewhere import Briefly, RemoteService, checked, reader_at
+from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
 
-TOKEN = "0123456789abcdef0123456789abcdef"
-NOWHERE = "grpc://127.0.0.1:9"
+Places = tuple[Path, Path, Path, Path]
 
 
 @pytest.fixture(scope="module")
@@ -40,63 +39,46 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def places(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, str]]:
-    """Ours, another home, and the address of a service of a third."""
+def places(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    """Ours, another home, a third whose service runs, and a folder that nothing was recorded in."""
     folder = tmp_path_factory.mktemp("places")
-    ours, other, third = (Path(shutil.copytree(recorded, folder / name)) for name in ("ours", "other", "third"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOGPROBE_TOKEN", TOKEN)
-        with service(third):
-            info = Home(third).service_info()
-            assert info is not None
-            yield ours, other, f"grpc://{info.address}"
+    ours, other, served = (Path(shutil.copytree(recorded, folder / name)) for name in ("ours", "other", "served"))
+    (empty := folder / "empty").mkdir()
+    with service(served):
+        yield ours, other, served, empty
 
 
-@pytest.fixture
-def homes(places: tuple[Path, Path, str], monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, str]:
-    monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
-    return places
-
-
-def test_runs_are_listed_with_where_they_are_and_compared(
-    homes: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, other, address = homes
-    also = ["--also", str(other), "--also", address]
+def test_runs_are_listed_with_where_they_are_and_compared(places: Places, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, other, served, empty = places
+    also = ["--also", str(other), "--also", str(served)]
     assert cli.main(["runs", "--home", str(ours), *also, "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(line["run"], line["where"], line["steps"]) for line in listed] == [
-        (RUN, where, 3) for where in (str(ours), str(other), address)
+        (RUN, str(where), 3) for where in (ours, other, served)
     ]
     assert (
-        cli.main(["compare", f"{other}:{RUN}", f"{address}/{RUN}", "--baseline", RUN, "--home", str(ours), "--json"])
+        cli.main(["compare", f"{other}:{RUN}", f"{served}:{RUN}", "--baseline", RUN, "--home", str(ours), "--json"])
         == 0
     )
     document = json.loads(capsys.readouterr().out)
-    assert [run["run"] for run in document["runs"]] == [f"{other}:{RUN}", f"{address}/{RUN}"]
+    assert [run["run"] for run in document["runs"]] == [f"{other}:{RUN}", f"{served}:{RUN}"]
     assert [run["common"] for run in document["runs"]] == [3, 3]
-    assert cli.main(["runs", "--home", str(ours), "--also", NOWHERE, "--also", address]) == 1
+    assert cli.main(["runs", "--home", str(ours), "--also", str(empty), "--also", str(served)]) == 1
     told = capsys.readouterr()
     assert told.out.count(RUN) >= 2
-    assert told.err == f"logprobe: the service of {NOWHERE} is not responding; check its address and LOGPROBE_TOKEN\n"
-    monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN[::-1])
-    with (
-        reader_at(address) as reader,
-        pytest.raises(ServiceUnavailableError, match="refuses the token; set LOGPROBE_TOKEN"),
-    ):
-        reader.read("app_runs")
+    assert told.err.startswith(f"logprobe: {empty}: nothing is stored here yet")
 
 
-def test_the_compare_page_compares_across_them(homes: tuple[Path, Path, str]) -> None:
-    ours, other, address = homes
-    places = OtherPlaces.of(Access(also=(str(other), address, NOWHERE)).environment())
-    found = places.look()
-    while len(found.runs) < 2 or not found.problems[0].startswith("the service"):
-        found = places.look()
-    names = [f"{other}:{RUN}", f"{address}/{RUN}"]
+def test_the_compare_page_compares_across_them(places: Places) -> None:
+    ours, other, served, empty = places
+    shown = OtherPlaces.of(Access(also=(str(other), str(served), str(empty))).environment())
+    found = shown.look()
+    while len(found.runs) < 2 or "nothing is stored here yet" not in found.problems[0]:
+        found = shown.look()
+    names = [f"{other}:{RUN}", f"{served}:{RUN}"]
     assert sorted(found.runs) == sorted(names)
     assert [name for name, run in found.runs.items() if run.name != name] == []
-    comparer = Comparer(lambda name: places.place(name) or Place(name, name, Briefly(str(ours))))
+    comparer = Comparer(lambda name: shown.place(name) or Place(name, name, Briefly(str(ours))))
     made = comparer.compare((found.runs[names[1]],), found.runs[names[0]], axis="step", metrics=("backend.k3_kl",))
     assert made.value.baseline == names[0]
     assert [pairing.common for pairing in made.value.pairings] == [3]
@@ -120,20 +102,13 @@ def test_a_place_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -
         answered.set()
 
 
-def test_what_is_no_place_is_refused_at_once(tmp_path: Path) -> None:
+def test_what_is_no_home_is_refused_at_once(tmp_path: Path) -> None:
     ours = Home(tmp_path)
-    for wrong in ("grpc://host", "grpc+tls://host", "grpc://host:1/path", "grpc://host:port", "http://host:1"):
-        with pytest.raises(ConfigurationError, match="is not the address of a service"):
+    for wrong in (str(tmp_path / "missing"), "grpc+tls://host:1"):
+        with pytest.raises(ConfigurationError, match="is not a folder"):
             checked([wrong], ours)
-    with pytest.raises(ConfigurationError, match="is not a folder"):
-        checked([str(tmp_path / "missing")], ours)
-    (tmp_path / "b").mkdir()
-    assert checked([str(tmp_path), str(tmp_path / "b"), "grpc://h:1", "grpc://h:1"], ours) == [
-        str(tmp_path / "b"),
-        "grpc://h:1",
-    ]
-    with pytest.raises(ConfigurationError, match="asks for a token: set LOGPROBE_TOKEN"):
-        RemoteService("grpc://h:1", {}).service_info()
+    (other := tmp_path / "b").mkdir()
+    assert checked([str(tmp_path), str(other), f"{other}/"], ours) == [str(other)]
 
 
 def test_the_dashboard_is_told(tmp_path: Path) -> None:

@@ -85,9 +85,9 @@ class Process:
         return self.log.read_text(errors="replace")
 
 
-def receiver(home: Path, port: int = 0, *more: str) -> Process:
-    """The process that receives; not started. `more`: ``--readers`` for that which answers reads."""
-    command = [sys.executable, "-m", "logprobe.app.processes.receiver", "--home", str(home), "--port", str(port), *more]
+def receiver(home: Path) -> Process:
+    """The process that receives; not started."""
+    command = [sys.executable, "-m", "logprobe.app.processes.receiver", "--home", str(home)]
     return Process(command, {}, home.parent / "receiver.log")
 
 

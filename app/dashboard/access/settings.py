@@ -62,14 +62,13 @@ VARIABLE: Final = "LOGPROBE_DASHBOARD"
 class Access:
     """`address`: that the dashboard listens on; `public_url`: what browsers call it, when it is behind a proxy.
 
-    `also`: other homes and services whose runs can be compared; `ca`: file of the authorities to trust of these.
+    `also`: other homes whose runs can be compared.
     """
 
     address: str = "127.0.0.1"
     public_url: str | None = None
     read_only: bool = False
     also: tuple[str, ...] = ()
-    ca: str | None = None
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Access:

@@ -1,5 +1,4 @@
-"""Runs of other homes and services, as `logprobe up --also` names them: read in the background, so that none holds up a
-page."""
+"""Runs of other homes, as `logprobe up --also` names them: read in the background, so that none holds up a page."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -44,8 +42,7 @@ def read_place(where: str) -> Known:
 @cache
 def _source(where: str) -> Briefly:
     """Its connection lasts as long as the process."""
-    ca = Access.of(os.environ).ca
-    return Briefly(where, None if ca is None else Path(ca))
+    return Briefly(where)
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Elsewhere:
 
 
 class OtherPlaces:
-    """Homes and services besides the dashboard's own. Thread-safe."""
+    """Homes besides the dashboard's own. Thread-safe."""
 
     def __init__(self, places: Sequence[str], *, read: Callable[[str], Known] | None = None) -> None:
         """`read`: a place."""

@@ -184,7 +184,7 @@ def test_turns_are_fair_and_no_process_has_all_places() -> None:
     queue, order, go = FairQueue(Limits(at_once=2, seconds=None)), [], threading.Event()
 
     def take(process: str) -> None:
-        with queue.of((process, ""), None):
+        with queue.of(process, None):
             order.append(process)
             go.wait(90)
 
@@ -202,36 +202,35 @@ def test_turns_are_fair_and_no_process_has_all_places() -> None:
 
 def test_of_a_full_queue_the_longest_loses_first() -> None:
     queue, go = FairQueue(Limits(at_once=1, waiting=3, seconds=None)), threading.Event()
-    answered: list[str] = []
-    lost: list[str] = []
+    answered: list[int] = []
+    lost: list[int] = []
 
-    def take(process: str, behalf: str) -> None:
+    def take(number: int, process: str) -> None:
         try:
-            with queue.of((process, behalf), None):
+            with queue.of(process, None):
                 go.wait(90)
-                answered.append(process + behalf)
+                answered.append(number)
         except QueryError:
-            lost.append(process + behalf)
+            lost.append(number)
 
-    asked = [("a", "1"), ("a", "1"), ("a", "2"), ("a", "2"), ("b", ""), ("c", ""), ("a", "3")]
-    threads = [threading.Thread(target=take, args=who) for who in asked]
+    threads = [threading.Thread(target=take, args=who) for who in enumerate("aaaabca")]
     for number, thread in enumerate(threads):
         thread.start()
         eventually(lambda: len(queue._waiting) + len(lost) == number, "it has asked")  # noqa: B023 - at once
-    assert lost == ["a2", "a2", "a3"]
+    assert lost == [3, 2, 6]
     go.set()
     for thread in threads:
         thread.join(90)
-    assert sorted(answered) == ["a1", "a1", "b", "c"]
+    assert sorted(answered) == [0, 1, 4, 5]
 
 
 def test_a_wait_that_is_too_long_is_told() -> None:
     queue = FairQueue(Limits(at_once=1, waiting=4, seconds=0.2))
     with (
-        queue.of(("a", ""), None),
+        queue.of("a", None),
         pytest.raises(QueryError, match=r"no free slot within 0\.2 s"),
-        queue.of(("b", ""), None),
+        queue.of("b", None),
     ):
         pass
-    with queue.of(("b", ""), None):
+    with queue.of("b", None):
         pass
