@@ -18,18 +18,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 import pyarrow as pa
 
-from logprobe.collectors.errors import RunDeletedError, SegmentError
-from logprobe.collectors.spool.segments import run_name
+from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
+from logprobe.collectors.files import replace_file
+from logprobe.collectors.spool.segments import run_dir, run_name
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home, own_text
-from logprobe.monitor.run_files import SUFFIX, RunFiles
+from logprobe.monitor.plain_text import file_name
 from logprobe.monitor.store.store import Store
 
 FOLDER: Final = "deleted"
+_SUFFIX: Final = ".json"
+_SETTLED_SECONDS: Final = 2.0  # a folder that changed more recently may change again within the same tick of its clock
 _MOST_BYTES: Final = 16 << 20
 _NOTE_SECONDS: Final = 60.0  # between two notes about a run
 _AUTHOR: Final = "ingest"
@@ -86,13 +90,27 @@ class Tombstones:
 
     def __init__(self, home: Home) -> None:
         """Touches nothing."""
+        self._folder = home.path / FOLDER
         self._home = home
-        self._files = RunFiles(home, FOLDER, self._read, "which runs are deleted is unknown")
-        self.folder, self.path = self._files.folder, self._files.path
+        self._seen: tuple[int, Mapping[str, Tombstone]] | None = None
 
     def all(self) -> Mapping[str, Tombstone]:
         """By run. Raises `StoreError` when they are unknown: nothing is stored then."""
-        return self._files.all()
+        try:
+            changed = self._folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return MappingProxyType({})
+        except OSError as error:
+            raise StoreError(
+                f"{self._folder} cannot be read ({error.strerror}); which runs are deleted is unknown"
+            ) from error
+        seen = self._seen
+        if seen is not None and seen[0] == changed:
+            return seen[1]
+        by_run = dict(map(self._read, self._folder.glob(f"[!.]*{_SUFFIX}")))
+        if time.time() - changed / 1e9 > _SETTLED_SECONDS:
+            self._seen = changed, by_run
+        return by_run
 
     def find(self, run: str) -> Tombstone | None:
         """That of a run; None: it was never deleted. Raises `StoreError`."""
@@ -107,12 +125,19 @@ class Tombstones:
                 f"logprobe delete {run} --release"
             )
 
+    def _path(self, run: str) -> Path:
+        """The file of a run."""
+        return self._folder / f"{file_name(run_dir(self._home.path, run).name)}{_SUFFIX}"
+
     def change(self, run: str, how: Callable[[Tombstone | None], Tombstone]) -> Tombstone:
         """Replaces that of a run, durably; `how` is handed the one there is. Raises `StoreError`."""
-        path = self._files.path(run)
+        path = self._path(run)
         with self._changing:
             changed = how(self._read(path)[1] if path.exists() else None)
-            self._files.write(run, changed.document())
+            try:
+                replace_file(path, json.dumps(changed.document()).encode())
+            except OSError as error:
+                raise StoreError(f"{path}: cannot be written ({error.strerror}); nothing was changed") from error
         return changed
 
     def _read(self, path: Path) -> tuple[str, Tombstone]:
@@ -121,7 +146,7 @@ class Tombstones:
             stored = json.loads(own_text(path, self._home.path, _MOST_BYTES))
             tombstone = Tombstone(**{**stored, **{name: frozenset(map(str, stored.get(name, ()))) for name in _SETS}})
         except (OSError, ValueError, LookupError, TypeError):
-            tombstone = Tombstone(run_name(path.name.removesuffix(SUFFIX)), "an unknown time", "somebody")
+            tombstone = Tombstone(run_name(path.name.removesuffix(_SUFFIX)), "an unknown time", "somebody")
         return tombstone.run, tombstone
 
 
