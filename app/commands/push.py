@@ -9,12 +9,9 @@ from logprobe.app.commands.ingest import take
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes import logger
 from logprobe.app.runs import run_of, run_reader
-from logprobe.app.text.judgement import standing
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.home import Home
-from logprobe.monitor.loggers.pushing import push
-from logprobe.monitor.loggers.settings import Logger
-from logprobe.monitor.loggers.targets import open_target
+from logprobe.monitor.loggers import Logger, open_target, push
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
             logged = push(reader, arguments.name, target)
             judgement = run_of(reader, arguments.name, datetime.now(UTC)).judgement
             if judgement.verdict is not None or judgement.alerts:
-                target.stand(standing(judgement, arguments.name, arguments.page))
+                target.stand(logger.standing(judgement, arguments.name, arguments.page))
         finally:
             target.close()
     print(

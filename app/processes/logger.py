@@ -21,19 +21,19 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
 from logprobe.app.runs import Run, runs_of
-from logprobe.app.text.judgement import standing
+from logprobe.app.text.judgement import cause, line
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
-from logprobe.collectors.plain_text import complain
+from logprobe.collectors.plain_text import complain, harmless
 from logprobe.monitor import queries, settings_file
 from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.liveness import State
-from logprobe.monitor.loggers.pushing import SETTLE_STEPS, push
-from logprobe.monitor.loggers.settings import Logger
-from logprobe.monitor.loggers.targets import Target, open_target, require
+from logprobe.monitor.loggers import Logger, Standing, Target, open_target, push, require
 from logprobe.monitor.reader import Reader, connect
 
 _KIND: Final = TypeAdapter(tuple[Logger, ...])
@@ -61,8 +61,24 @@ def checked(where: str, document: Any) -> tuple[Logger, ...]:
 
 
 _SECONDS: Final = 5.0
+# Records of a step come from several processes; while newer steps are this few, some may be missing.
+SETTLE_STEPS: Final = 2
 _OVER: Final = frozenset({State.ENDED, State.FAILED, State.STALE})
 _OLD: Final = timedelta(days=1)  # what ended before that is pushed by hand: `logprobe push`
+
+
+def standing(judgement: Judgement, run: str, page: str | None = None) -> Standing:
+    """Return the judgement as targets show it. `page`: URL of the dashboard, or None if it is unknown."""
+    query = urlencode({"run": run}, quote_via=quote)
+    return Standing(
+        severity=judgement.severity,
+        verdict=judgement.verdict,
+        cause=harmless(cause(judgement)),
+        since_step=judgement.since,
+        words=harmless(line(judgement)),
+        link=None if page is None else f"{page.rstrip('/')}/?{query}",
+        step=judgement.step,
+    )
 
 
 class Following:

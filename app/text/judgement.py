@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, urlencode
 
-from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.judgement import Judgement, Severity
-from logprobe.monitor.loggers.standing import Standing
 
 VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "healthy": ("✓", "Healthy", "Engine and trainer agree to within what this setup allows."),
@@ -104,20 +101,6 @@ def line(judgement: Judgement) -> str:
 def as_document(judgement: Judgement) -> Mapping[str, object]:
     """The judgement as commands give it with --json."""
     return judgement.document() | {"words": line(judgement)}
-
-
-def standing(judgement: Judgement, run: str, page: str | None = None) -> Standing:
-    """The judgement as loggers show it beside a run's metrics. `page`: address of the dashboard; None: not known."""
-    query = urlencode({"run": run}, quote_via=quote)
-    return Standing(
-        severity=judgement.severity,
-        verdict=judgement.verdict,
-        cause=harmless(cause(judgement)),
-        since_step=judgement.since,
-        words=harmless(line(judgement)),
-        link=None if page is None else f"{page.rstrip('/')}/?{query}",
-        step=judgement.step,
-    )
 
 
 def cause(judgement: Judgement) -> str:

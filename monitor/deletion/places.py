@@ -16,7 +16,7 @@ import pyarrow as pa
 from logprobe.collectors.files import open_no_follow
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.monitor.home import Home
-from logprobe.monitor.loggers.settings import wandb_id
+from logprobe.monitor.loggers import wandb_id
 from logprobe.monitor.plain_text import file_name
 
 RAW: Final = "raw"  # its files may be being read: see `RetiredFiles`

@@ -28,9 +28,9 @@ from logprobe.app.dashboard.data.feed import Feed
 from logprobe.app.dashboard.elements.bar import bar_of
 from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.dashboard.pages.runs import Asked, listed, table_of
+from logprobe.app.processes import logger
 from logprobe.app.runs import run_of
 from logprobe.app.text.judgement import headline
-from logprobe.app.text.judgement import standing as standing_of
 from logprobe.monitor import judgement as judged
 from logprobe.monitor.diagnosis.judged import SECONDS, judged_runs
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
@@ -214,12 +214,11 @@ def of_agents(reader: StoreReader) -> Iterator[tuple[str, str]]:
 
 
 def of_loggers(reader: StoreReader) -> Iterator[tuple[str, str]]:
-    """What W&B and trackio are told: the summary, the tag, and whether somebody is woken up."""
+    """What W&B and trackio are told, and whether they alert."""
     for name in CASES:
-        told = standing_of(run_of(reader, name, datetime.now(UTC)).judgement, name)
-        assert told.tag == f"logprobe:{told.severity}"
+        told = logger.standing(run_of(reader, name, datetime.now(UTC)).judgement, name)
         assert told.alerts_after("ok") == (told.severity in {RED, AMBER})
-        yield name, str(told.summary()["logprobe/severity"])
+        yield name, told.severity
 
 
 def of_incidents(reader: StoreReader) -> Iterator[tuple[str, str]]:

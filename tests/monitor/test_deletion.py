@@ -36,7 +36,7 @@ from logprobe.monitor.importers.formats import named
 from logprobe.monitor.importers.importing import Importer
 from logprobe.monitor.ingest import ingest, quarantine_actions
 from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
-from logprobe.monitor.loggers.settings import wandb_id
+from logprobe.monitor.loggers import wandb_id
 from logprobe.monitor.proof import storing
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.recompute.writing import hand_over

@@ -4,9 +4,11 @@ import json
 import os
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,17 +19,13 @@ from recorded_home import ingest_recorded
 
 from logprobe.app.processes.logger import Following
 from logprobe.app.runs import runs_of
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor import loggers
 from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers import wandb_files
-from logprobe.monitor.importers.source import Place
 from logprobe.monitor.judgement import Judgement
-from logprobe.monitor.loggers import pushing
-from logprobe.monitor.loggers.pushing import named, push
-from logprobe.monitor.loggers.settings import TensorBoardSettings
-from logprobe.monitor.loggers.standing import Standing
-from logprobe.monitor.loggers.targets import open_target
+from logprobe.monitor.loggers import PREFIX, Standing, TensorBoardSettings, named, open_target, push
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
@@ -74,7 +72,7 @@ class Memory:
 
 
 def test_a_target_that_dies_in_the_middle_is_filled_by_the_next(recorded, expected, monkeypatch):
-    monkeypatch.setattr(pushing, "_BATCH_STEPS", 5)
+    monkeypatch.setattr(loggers, "_BATCH_STEPS", 5)
     kept = {}
     with open_reader(recorded) as reader:
         assert push(reader, RUN, Memory(kept), up_to=3) == 4
@@ -134,7 +132,7 @@ def test_tensorboard_has_every_step_once_with_its_values(recorded, expected, tmp
 KILLED = """
 import os, signal, sys
 from logprobe.app.cli import main
-from logprobe.monitor.loggers.{module} import {target} as Target
+from logprobe.monitor.loggers import {target} as Target
 log, left = Target.log, [5]
 def counted(self, *arguments):
     if not left[0]:
@@ -147,14 +145,14 @@ main(sys.argv[1:])
 """
 
 
-def killed(home, module, target, *arguments):
-    program = KILLED.format(module=module, target=target)
+def killed(home, target, *arguments):
+    program = KILLED.format(target=target)
     command = [sys.executable, "-c", program, "push", RUN, "--home", str(home), *arguments]
     assert subprocess.run(command, capture_output=True, timeout=180, check=False).returncode == -signal.SIGKILL
 
 
 def test_tensorboard_killed_in_the_middle(recorded, tmp_path):
-    killed(recorded, "tensorboard_target", "TensorBoardTarget", "--to", "tensorboard", "--dir", str(tmp_path))
+    killed(recorded, "_TensorBoard", "--to", "tensorboard", "--dir", str(tmp_path))
     assert push_events(recorded, tmp_path) == len(STEPS) - 5
     found = event_values(tmp_path / RUN)
     assert list(found) == STEPS
@@ -173,14 +171,49 @@ def test_a_file_of_the_same_second_is_read_first(recorded, tmp_path):
 
 def test_wandb_offline_in_the_files_that_it_syncs(recorded, expected, tmp_path):
     arguments = ("--to", "wandb", "--project", "p", "--offline", "--dir", str(tmp_path))
-    killed(recorded, "wandb_target", "WandbTarget", *arguments)
+    killed(recorded, "_Wandb", *arguments)
     push_command(recorded, *arguments)
-    found = []
-    for path in sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb")):
-        place = Place(path, path.name, 0)
-        found += [row for unit in wandb_files.records(path) for _, row in wandb_files.history(unit.value, place)]
-    assert [row["step"] for row in found] == STEPS
-    assert [dict(row["scalars"]) for row in found] == [pytest.approx(expected[step]) for step in STEPS]
+    logged = [record.history for record in wandb_records(tmp_path) if record.HasField("history")]
+    found = [{item.nested_key[0] or item.key: json.loads(item.value_json) for item in row.item} for row in logged]
+    assert [row["_step"] for row in found] == STEPS
+    numbers = [{name: value for name, value in row.items() if name.startswith(PREFIX)} for row in found]
+    assert numbers == [pytest.approx(expected[step]) for step in STEPS]
+
+
+def test_a_damaged_file_of_wandb_costs_one_block_and_a_torn_end_one_record(tmp_path):
+    from wandb.proto.wandb_internal_pb2 import HistoryItem, HistoryRecord, HistoryStep, Record
+
+    filler = HistoryItem(key="a", value_json="1" * 3_000)  # ten records in a block, the eleventh in two
+    rows = [HistoryRecord(step=HistoryStep(num=step), item=[filler]) for step in range(30)]
+    content = b":W&B\xe1\xbe\x00" + in_pieces([Record(history=row).SerializeToString() for row in rows], room=32_761)
+    path = tmp_path / "run.wandb"
+    for damaged, lost in (
+        (content, set()),
+        (content[:-1], {29}),
+        (content[:40_000] + b"?" + content[40_001:], set(range(13, 22))),
+    ):
+        path.write_bytes(damaged)
+        assert set(range(30)) - set(loggers._wandb_steps(path)) == lost
+    path.write_bytes(content[:5])
+    assert not list(loggers._wandb_steps(path))
+    path.write_bytes(content.replace(b"\x00", b"\x01", 1))
+    with pytest.raises(ConfigurationError, match="unknown version of wandb"):
+        list(loggers._wandb_steps(path))
+
+
+def in_pieces(records, room):
+    """Records as W&B writes them. `room`: left in the first block."""
+    written = b""
+    for record in records:
+        rest, begun = record, False
+        while rest or not begun:
+            if room < 7:
+                written, room = written + bytes(room), 32_768
+            part, rest = rest[: room - 7], rest[room - 7 :]
+            kind = bytes([{(False, False): 1, (False, True): 2, (True, True): 3, (True, False): 4}[begun, bool(rest)]])
+            written += struct.pack("<IH", zlib.crc32(kind + part), len(part)) + kind + part
+            room, begun = room - 7 - len(part), True
+    return written
 
 
 def test_trackio_in_its_database(recorded, expected, tmp_path, monkeypatch):
@@ -257,7 +290,6 @@ def logger_of(supervisor):
 
 def test_a_wrong_file_is_refused_at_the_start(home, capsys):
     from logprobe.app.processes import logger
-    from logprobe.collectors.errors import ConfigurationError
 
     home.mkdir()
     assert logger.load(Home(home)) == ()
@@ -308,16 +340,8 @@ def test_wandb_has_verdict_cause_and_link_as_summary_tag_and_alert(judged, tmp_p
 def wandb_records(folder):
     from wandb.proto.wandb_internal_pb2 import Record
 
-    found, begun = [], b""
-    for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb")):
-        with path.open("rb") as file:
-            file.read(7)  # the file's own header
-            for kind, content in wandb_files._pieces(file):
-                begun += content
-                if kind in {1, 4}:  # whole, last
-                    found.append(Record.FromString(begun))
-                    begun = b""
-    return found
+    files = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
+    return [Record.FromString(content) for path in files for content in loggers._wandb_records(path)]
 
 
 def test_trackio_has_an_alert_once(judged, tmp_path, monkeypatch):

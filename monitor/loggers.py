@@ -1,0 +1,351 @@
+"""Step metrics and the verdict of a run in other dashboards: TensorBoard, Weights & Biases, trackio.
+
+A target is asked for the newest step it has, so a process that was killed resumes after the last step that arrived, and
+a second one adds nothing. No target can take a step back: a step recomputed after its push keeps its first values, and
+a step that appears below the last one is left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import struct
+import sys
+import time as clock
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+from urllib.parse import quote
+
+from pydantic import Field
+
+from logprobe.collectors.errors import ConfigurationError, MissingExtraError
+from logprobe.monitor import queries
+from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import SEVERITIES, Severity
+from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.queries import Source
+from logprobe.monitor.settings_file import Settings
+
+PREFIX: Final = "logprobe/"
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
+_END: Final = 2**62
+_BATCH_STEPS: Final = 256  # with some two hundred metrics each
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Judgement of a run in words.
+
+    Attributes:
+        severity: of the run.
+        verdict: of the diagnosis, or None if there is none yet.
+        cause: the leading finding or the firing alert; "" if nothing is wrong or nothing explains it.
+        since_step: onset, or None if nothing is wrong or it is unknown.
+        words: all of it in a sentence.
+        link: URL of the run's page, or None without a dashboard.
+        step: newest judged step, or None.
+    """
+
+    severity: Severity
+    verdict: str | None
+    cause: str
+    since_step: int | None
+    words: str
+    link: str | None = None
+    step: int | None = None
+
+    @property
+    def essence(self) -> tuple[object, ...]:
+        """Fields that make it another standing; steps go on and numbers move."""
+        return self.severity, self.verdict, self.cause, self.since_step
+
+    @property
+    def text(self) -> str:
+        """Body of an alert."""
+        return self.words if self.link is None else f"{self.words}\n{self.link}"
+
+    def alerts_after(self, before: str | None) -> bool:
+        """Return true if the run became worse than `before` (None: unknown) and is critical or warning."""
+        worse = before not in SEVERITIES or SEVERITIES.index(self.severity) < SEVERITIES.index(before)
+        return worse and self.severity in {"critical", "warning"}
+
+
+class Target:
+    """One run in another dashboard.
+
+    Attributes:
+        last: newest step it has, or None.
+        severity: severity it was last told, or None.
+    """
+
+    last: int | None = None
+    severity: str | None = None
+
+    def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
+        """Log one step; steps only go up. `time`: of the step, UTC."""
+        raise NotImplementedError
+
+    def stand(self, standing: Standing) -> None:
+        """Show how the run stands, if the target can. Call it when that changed, and once the target is open."""
+
+    def flush(self) -> None:
+        """Return when the logged steps survive the end of this process, as far as the target offers that."""
+
+    def close(self) -> None:
+        """Write everything and end."""
+        raise NotImplementedError
+
+
+def push(source: Source, run: str, target: Target, *, up_to: int | None = None) -> int:
+    """Log the steps of `run` that `target` lacks, at most to `up_to`; return their number. Raises what reading or the
+    target raises."""
+    after = -1 if target.last is None else target.last
+    wanted = {"run": run, "up_to": _END if up_to is None else up_to, "count": _BATCH_STEPS}
+    logged = 0
+    while rows := queries.push_steps(source, after=after, **wanted).to_pylist():
+        for row in rows:
+            if values := named(row):  # a step without a known value is not logged as an empty one
+                target.log(row["step"], row["time"], values)
+                logged += 1
+        target.flush()
+        after = rows[-1]["step"]
+    return logged
+
+
+def named(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics of a step by the names of targets, without unknown ones.
+
+    >>> named({"step": 3, "backend.k3_kl": 0.5, "backend.kl": None, "reward": 1.0, "the_trainers_own": 2.0})
+    {'logprobe/backend/k3_kl': 0.5, 'logprobe/reward': 1.0}
+    """
+    measured = {key: row[key] for key in KEYS if row.get(key) is not None}
+    return {PREFIX + key.replace(".", "/"): float(value) for key, value in measured.items() if math.isfinite(value)}
+
+
+class _Logger(Settings):
+    runs: str = "*"  # a pattern of run names, as of files
+
+    def wants(self, run: str) -> bool:
+        """Return true if the run is to be pushed."""
+        return fnmatchcase(run, self.runs)
+
+
+class TensorBoardSettings(_Logger):
+    """Event files in a folder per run below `dir`."""
+
+    to: Literal["tensorboard"]
+    dir: Path
+
+
+class WandbSettings(_Logger):
+    """A separate run in a project of Weights & Biases. `offline`: files below `dir`, for ``wandb sync``."""
+
+    to: Literal["wandb"]
+    project: _Name
+    entity: str | None = None
+    offline: bool = False
+    dir: Path | None = None  # default: below the home
+
+
+class TrackioSettings(_Logger):
+    """Run in a local project of trackio, in ``TRACKIO_DIR`` or trackio's own folder."""
+
+    to: Literal["trackio"]
+    project: _Name
+
+
+Logger: TypeAlias = Annotated[TensorBoardSettings | WandbSettings | TrackioSettings, Field(discriminator="to")]
+
+
+def require(name: str) -> None:
+    """Raise `MissingExtraError` if the package that writes to `name` is not installed."""
+    if importlib.util.find_spec(name) is None:
+        raise MissingExtraError(f"pushing to {name} needs the package {name!r}; pip install 'logprobe[{name}]'")
+
+
+def open_target(settings: Logger, run: str, home: Home) -> Target:
+    """Resume where an earlier process stopped. Raises `MissingExtraError`, and whatever the target raises when it
+    cannot be reached."""
+    require(settings.to)
+    if isinstance(settings, TensorBoardSettings):
+        return _TensorBoard(settings, run)
+    if isinstance(settings, WandbSettings):
+        return _Wandb(settings, run, settings.dir or home.path / "pushed" / "wandb")
+    return _Trackio(settings, run)
+
+
+class _TensorBoard(Target):
+    """Event files with one event per step, so a step arrives whole or not at all. Values are float32; the verdict has
+    no place there."""
+
+    def __init__(self, settings: TensorBoardSettings, run: str) -> None:
+        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader  # noqa: PLC0415
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 - an extra
+
+        folder = settings.dir.expanduser() / quote(run, safe=" +=@,")
+        files = list(folder.glob("events.out.tfevents.*.*.logprobe"))
+        events = (event for path in files for event in LegacyEventFileLoader(str(path)).Load())
+        self.last = max((event.step for event in events if event.HasField("summary")), default=None)
+        # TensorBoard reads files in the order of their names, which begin with the second of their making and continue
+        # with the process. Of two files of one second the later could be read first, and curves would run backwards.
+        seconds = {path.name.split(".")[3] for path in files}
+        while f"{int(clock.time()):010d}" in seconds:
+            clock.sleep(0.05)
+        self._writer = EventFileWriter(str(folder), filename_suffix=".logprobe")
+
+    def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
+        from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415 - an extra
+
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        moment = (time or datetime.now().astimezone()).timestamp()
+        self._writer.add_event(Event(wall_time=moment, step=step, summary=summary))
+        self.last = step
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+# Nothing of the machine, its repository or its output: only metrics were asked for.
+_WANDB: Final = {
+    "console": "off", "silent": True, "disable_git": True, "disable_code": True,
+    "x_disable_stats": True, "x_disable_meta": True, "x_disable_machine_info": True,
+}  # fmt: skip
+
+
+class _Wandb(Target):
+    """W&B run beside the trainer's, because a run takes steps in one order from one process only.
+
+    Its id follows from the run's name, so a new process continues it. The newest step is the one in the files that W&B
+    leaves below `folder`; online, the server is asked, too.
+    """
+
+    def __init__(self, settings: WandbSettings, run: str, folder: Path) -> None:
+        import wandb  # noqa: PLC0415 - an extra
+
+        folder = folder.expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._name, name = run, wandb_id(run)
+        steps = [step for path in folder.glob(f"wandb/*run-*/run-{name}.wandb") for step in _wandb_steps(path)]
+        online = not settings.offline
+        self._run = wandb.init(
+            project=settings.project, entity=settings.entity, id=name, name=f"{run} (logprobe)", dir=str(folder),
+            mode="online" if online else "offline", resume="allow" if online else None, reinit="create_new",
+            settings=wandb.Settings(**_WANDB),
+        )  # fmt: skip
+        if online and self._run.step:
+            steps.append(self._run.step - 1)
+        self.last = max(steps, default=None)
+
+    def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
+        stamp = {} if time is None else {"_timestamp": time.timestamp()}
+        self._run.log({**values, **stamp}, step=step, commit=True)  # sent without waiting for the next step
+        self.last = step
+
+    def stand(self, standing: Standing) -> None:
+        run = self._run
+        before = self.severity or run.summary.get(f"{PREFIX}severity")  # of an earlier process: online only
+        summary = {name: value for name, value in asdict(standing).items() if name != "step"}
+        run.summary.update({f"{PREFIX}{name}": None if value == "" else value for name, value in summary.items()})
+        others = (tag for tag in run.tags or () if not tag.startswith("logprobe:"))
+        run.tags = (*others, f"logprobe:{standing.severity}")
+        if standing.alerts_after(before):
+            level = "ERROR" if standing.severity == "critical" else "WARN"
+            run.alert(title=f"{self._name}: {standing.severity}", text=standing.text, level=level)
+        self.severity = standing.severity
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def wandb_id(run: str) -> str:
+    """Return the id of a run in W&B; it depends on nothing else."""
+    return f"logprobe-{sha256(run.encode()).hexdigest()[:16]}"
+
+
+_HEADER: Final = b":W&B\xe1\xbe\x00"  # with the version
+_PIECE: Final = struct.Struct("<IHB")  # checksum, length, kind
+_BLOCK: Final = 32_768
+_WHOLE, _FIRST, _LAST = 1, 2, 4  # kinds of pieces
+
+
+def _wandb_steps(path: Path) -> Iterator[int]:
+    """Yield the steps in a ``run-<id>.wandb``. wandb has a reader of these files only in `wandb sync`."""
+    from wandb.proto.wandb_internal_pb2 import Record  # noqa: PLC0415 - an extra
+
+    for content in _wandb_records(path):
+        record = Record.FromString(content)
+        if record.HasField("history"):
+            yield record.history.step.num
+
+
+def _wandb_records(path: Path) -> Iterator[bytes]:
+    """Yield the whole records of a file, which is a header and then blocks of pieces, as in LevelDB's log.
+
+    A damaged piece costs the rest of its block, a torn end the last record. Raises `ConfigurationError` for a file of
+    another version: pushing steps that it has would add them twice.
+    """
+    with path.open("rb") as file:
+        if not _HEADER.startswith(head := file.read(len(_HEADER))):
+            raise ConfigurationError(f"{path} was written by an unknown version of wandb; sync it and move it away")
+        size, begun = _BLOCK - len(head), None
+        while block := file.read(size):
+            size, at = _BLOCK, 0
+            while at + _PIECE.size <= len(block):
+                check, length, kind = _PIECE.unpack_from(block, at)
+                content = block[at + _PIECE.size : at + _PIECE.size + length]
+                if len(content) < length or zlib.crc32(bytes([kind]) + content) != check:
+                    begun = None
+                    break
+                at += _PIECE.size + length
+                begun = content if kind in {_WHOLE, _FIRST} else None if begun is None else begun + content
+                if kind in {_WHOLE, _LAST} and begun is not None:
+                    yield begun
+                    begun = None
+
+
+class _Trackio(Target):
+    """Run of trackio, which writes every half second: rows that a killed process had not written are pushed again.
+
+    It has no summary, so the verdict is an alert.
+    """
+
+    def __init__(self, settings: TrackioSettings, run: str) -> None:
+        import trackio  # noqa: PLC0415 - an extra
+
+        self._trackio, self._name = trackio, run
+        self.last = trackio.SQLiteStorage.get_max_step_for_run(settings.project, run)
+        alerts = trackio.SQLiteStorage.get_alerts(settings.project, run_name=run)  # of earlier processes
+        if newest := max(alerts, key=lambda alert: str(alert["timestamp"]), default=None):
+            self.severity = "critical" if newest["level"] == "error" else "warning"
+        with redirect_stdout(sys.stderr):  # it greets on stdout, which is for results
+            self._run = trackio.init(
+                project=settings.project, name=run, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
+            )
+
+    def log(self, step: int, time: datetime | None, values: Mapping[str, float]) -> None:
+        del time  # trackio dates a row by its arrival
+        self._run.log(dict(values), step=step)
+        self.last = step
+
+    def stand(self, standing: Standing) -> None:
+        if standing.alerts_after(self.severity):
+            levels = self._trackio.AlertLevel
+            level = levels.ERROR if standing.severity == "critical" else levels.WARN
+            title = f"{self._name}: {standing.severity}{f', {standing.cause}' if standing.cause else ''}"
+            self._run.alert(title, standing.text, level=level, step=standing.step)
+        self.severity = standing.severity
+
+    def close(self) -> None:
+        with redirect_stdout(sys.stderr):
+            self._run.finish()
