@@ -33,7 +33,6 @@ _EXTRAS: Final[dict[str, str]] = {
     "apscheduler": "serve",
     "cryptography": "relay",
     "duckdb": "serve",
-    "mcp": "mcp",
     "plotly": "serve",
     "polars": "serve",
     "shtab": "completion",

@@ -34,7 +34,6 @@ FORMER: Final[Mapping[str, str]] = {
     "LOGPROBE_SERVICE_CA": "write LOGPROBE_SERVICE=grpc+tls://HOST:PORT,ca=FILE, or pass --ca FILE",
     "LOGPROBE_NODE": "write LOGPROBE_SERVICE=grpc+tls://HOST:PORT,node=NAME",
     "LOGPROBE_HOOKS": "leave it out; the folder of hooks on PYTHONPATH is enough (docs/frameworks.md)",
-    "LOGPROBE_MCP_TOKEN": "pass --token FILE",
     "LOGPROBE_DEBUG": "write logprobe --debug COMMAND",
     "LOGPROBE_SLACK_TOKEN": _CHANNEL,
     "LOGPROBE_SLACK_CHANNEL": _CHANNEL,

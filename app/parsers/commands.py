@@ -540,11 +540,6 @@ COMMANDS: Final[Commands] = {
         arg("--offline", "wandb: write files only, for `wandb sync`"),
         arg("--page URL", "of the dashboard, for the link that goes along (default: none)"),
     ),
-    "mcp": (
-        "serve the home's runs to an agent, read-only, in the Model Context Protocol over stdin and stdout",
-        arg("--act", "it may also acknowledge alerts and arm corrections; needs --token (docs/agents.md)"),
-        arg("--token FILE", "file with the home's token, such as `token` in the home"),
-    ),
     "delete": (
         "permanently delete a run and any data that still arrives",
         arg("name RUN", "a run that `logprobe runs` lists (default: list deleted runs)", nargs="?"),

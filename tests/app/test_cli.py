@@ -66,7 +66,7 @@ SERVED = """
 import sys
 class Served:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"cryptography", "mcp", "shtab", "torch", "transformers", "vllm", "wandb", "trackio", "tensorboard"}:
+        if name.partition(".")[0] in {"cryptography", "shtab", "torch", "transformers", "vllm", "wandb", "trackio", "tensorboard"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Served())
 import logprobe.app.processes.service, logprobe.app.processes.stack, logprobe.app.dashboard.application

@@ -22,7 +22,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from logprobe.alerts.incidents.lifecycle import advance
 from logprobe.alerts.sending.channels.slack_message import colour
 from logprobe.alerts.sending.messages import facts, title
-from logprobe.app import mcp_server
 from logprobe.app.commands import diagnose, mis, runs, status
 from logprobe.app.dashboard.data.feed import Feed
 from logprobe.app.dashboard.elements.bar import bar_of
@@ -203,16 +202,6 @@ def of_landing_page(reader: StoreReader) -> Iterator[tuple[str, str]]:
             yield row["run"], severity
 
 
-def of_agents(reader: StoreReader) -> Iterator[tuple[str, str]]:
-    """What tools of `logprobe mcp` answer."""
-    tools = {tool.__name__: tool for tool in mcp_server._reading(reader.store.home)}
-    listed_runs = {row["run"]: row["severity"] for row in tools["runs"]()}
-    for name in CASES:
-        severity = tools["status"](name)["judgement"]["severity"]
-        assert listed_runs[name] == severity
-        yield name, severity
-
-
 def of_loggers(reader: StoreReader) -> Iterator[tuple[str, str]]:
     """What W&B and trackio are told, and whether they alert."""
     for name in CASES:
@@ -231,7 +220,7 @@ def of_incidents(reader: StoreReader) -> Iterator[tuple[str, str]]:
 
 
 PLACES = {
-    "landing page": of_landing_page, "agents": of_agents, "loggers": of_loggers, "incidents": of_incidents,
+    "landing page": of_landing_page, "loggers": of_loggers, "incidents": of_incidents,
     "banner": of_banner, "bar": of_bar, "runs": of_runs, "status": of_status, "metrics": of_metrics, "mis": of_mis, "diagnose": of_diagnose,
     "message": of_message,
 }  # fmt: skip
@@ -253,7 +242,7 @@ def test_every_place_shows_the_severity_of_every_combination(
     standing: StoreReader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(scrape, "MOST_RUNS", len(CASES))
-    for command in (mis, diagnose, mcp_server):
+    for command in (mis, diagnose):
         monkeypatch.setattr(command, "open_reader", lambda _: nullcontext(standing))
     own = diagnose.diagnose(standing, next(iter(CASES)))
     # A look of its own at each run would take minutes.

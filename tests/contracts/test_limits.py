@@ -91,7 +91,6 @@ OTHERS = {
     "app/dashboard/pages/tokens.py _NAME": "text",
     "app/dashboard/pages/weights.py _NEWEST": "window",
     "app/dashboard/pages/weights.py _STEPS": "window",  # named in the heading
-    "app/mcp_server.py _LONGEST": "text",
     "app/processes/imports_part.py _LAST_WORDS": "text",
     "app/processes/supervisor.py 2": "window",
     "collectors/directives.py _LONGEST_REASON": "text",

@@ -2,7 +2,7 @@
 
 `Popen` and `run` are those of `subprocess`: what they start is a process of its own and our child, with environment, streams, working
 directory and exit code of its own. That the commands start without such help is what `app/test_up.py`, `app/test_supervisor.py`,
-`app/test_mcp.py`, `app/test_demo.py`, `contracts/test_package.py` and `scenarios` see, which do not use it.
+`app/test_demo.py`, `contracts/test_package.py` and `scenarios` see, which do not use it.
 """
 
 from __future__ import annotations
