@@ -30,12 +30,8 @@ class Run:
     sequences: int
     revision: int
     last_record: datetime | None
-    news: str | None = (
-        None  # becomes another when the run is diagnosed, an alert moves, its correction is acted upon, or it is noted on
-    )
+    news: str | None = None  # becomes another when the run is diagnosed, an alert moves or its correction is acted upon
     judgement: Judgement = field(default_factory=Judgement)
-    owner: str | None = None
-    tags: tuple[str, ...] = ()
 
 
 def runs_of(rows: pa.Table, now: datetime) -> tuple[Run, ...]:
@@ -67,8 +63,6 @@ def _run(row: queries.AppRuns, now: datetime) -> Run:
         last_record=row["last_record_at"],
         news=row["news"],
         judgement=judgement,
-        owner=row.get("owner"),
-        tags=tuple(row.get("tags") or ()),
     )
 
 

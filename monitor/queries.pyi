@@ -201,15 +201,6 @@ class AlertValues(TypedDict):
 
 def alert_values(source: Source, /, *, first: Any, last: Any, metrics: Any, runs: Any) -> Rows[AlertValues]: ...
 
-class AnnotationList(TypedDict):
-    kind: Any  # VARCHAR
-    step: Any  # BIGINT
-    words: Any  # VARCHAR
-    author: Any  # VARCHAR
-    time: Any  # TIMESTAMP WITH TIME ZONE
-
-def annotation_list(source: Source, /, *, run: Any) -> Rows[AnnotationList]: ...
-
 class AppDataCollectors(TypedDict):
     writer: Any  # VARCHAR
     component: Any  # VARCHAR
@@ -391,8 +382,6 @@ class AppRuns(TypedDict):
     revision: Any  # BIGINT
     news: Any  # VARCHAR
     judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, spooled_at TIMESTAMP WITH TIME ZONE, alerts STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
-    owner: Any  # VARCHAR
-    tags: Any  # VARCHAR[]
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     last_record_at: Any  # TIMESTAMP WITH TIME ZONE
     dated_ahead: Any  # DOUBLE

@@ -34,8 +34,6 @@ _COLUMNS: Final = (
     "k3",
     "lag",
     "correction",
-    "owner",
-    "tags",
     "state",
     "last_step",
     "last_record_at",

@@ -102,9 +102,8 @@ PAGES: Final = (
             "Chart": "The band is the run's normal range of K3, the red line the onset. Marks along the top are weight "
             "updates, alerts, changed settings, restarts and corrections. Drag to zoom; all rows share the steps.",
             "Metrics": "Which rows and tiles there are: those of the overview, or any of the catalog.",
-            "Notes": "Tags, owner and notes of the run; a note at a step is a mark on the charts.",
         },
-        panels=("report", "tiles", "chart", "token_form"),
+        panels=("report", "tiles", "chart"),
     ),
     Page(
         "diagnosis",

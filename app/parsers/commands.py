@@ -468,18 +468,6 @@ COMMANDS: Final[Commands] = {
         ray("report on runs in files"),
     ),
     "alerts": ("list, acknowledge and silence alerts; try rules", actions(ALERTS, default="list")),
-    "note": (
-        "tag a run, set its owner, or note something about it or one of its steps",
-        RUN,
-        arg("words WORDS", "a note (default: list what is noted)", nargs="?"),
-        arg("--step N", "the step that the note is about; charts mark it", type=int),
-        arg("--tag TAG", "add a tag (may be repeated)", action="append", default=[]),
-        arg("--untag TAG", "remove a tag (may be repeated)", action="append", default=[]),
-        arg("--owner NAME", "who looks after the run"),
-        arg("--remove", "take the note with these WORDS back (with --step: only at that step)"),
-        AUTHOR,
-        JSON,
-    ),
     "incidents": ("list, show, comment on and close incidents", actions(INCIDENTS, default="list")),
     "mis": (
         "show or switch masked importance sampling, with its audit",

@@ -23,7 +23,6 @@ from logprobe.monitor.pandas_guard import without_pandas
 if __name__ == "__main__":
     without_pandas()  # 0.4 s of the start, and 29 MB as long as it runs, for nothing
 
-from logprobe.alerts import run_notes
 from logprobe.alerts.acceptance.actions import acceptance_part
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules import rule_file
@@ -92,7 +91,6 @@ def _parts(page: str | None) -> list[PartMaker]:
         alerts_part(rule_file.for_home, page=page),
         controller_part,
         dispatch.part,
-        run_notes.part,
         quarantine_actions.part,
         deletion_part.part,
         backup.part,

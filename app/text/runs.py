@@ -38,8 +38,7 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: str = "") -> list[Run]:
-    """Runs whose name, cause, alerts, owner or tags have all of `words`, of a severity and in a state where these are
-    given."""
+    """Runs whose name, cause or alerts have all of `words`, of a severity and in a state where these are given."""
     sought = words.lower().split()
     return [
         run
@@ -52,7 +51,7 @@ def matching(runs: Iterable[Run], words: str = "", severity: str = "", state: st
 
 def _text(run: Run) -> str:
     rules = " ".join(alert.rule for alert in run.judgement.alerts)
-    return " ".join([run.name, cause(run.judgement), rules, run.owner or "", *run.tags]).lower()
+    return " ".join([run.name, cause(run.judgement), rules]).lower()
 
 
 def prefix(name: str) -> str:
@@ -79,8 +78,6 @@ def line(run: Run, glance: Glance | None) -> dict[str, Any]:
         "k3": next(iter(reversed(latest.get("k3") or [])), None),
         "lag": latest.get("lag"),
         "correction": _CORRECTIONS.get(latest.get("correction") or "", "off"),
-        "owner": run.owner,
-        "tags": list(run.tags),
         "state": run.liveness.state.value,
         "steps": run.steps,
         "last_step": run.last_step,

@@ -3,7 +3,7 @@
 -- judgements, spooled.
 -- Parameters: none.
 -- `revision` grows whenever a step of the run was recomputed; `writers` are its collectors. `news` becomes another text whenever
--- the run is diagnosed, one of its alerts moves or its correction is acted upon, or somebody notes something; null: nothing of the kind has happened. `judgement`: how the run stands.
+-- the run is diagnosed, one of its alerts moves or its correction is acted upon; null: nothing of the kind has happened. `judgement`: how the run stands.
 -- `spooled_at`: when the newest of the records was written that wait in the spool; null: none has waited for long.
 -- A collector's clock may differ from ours: nothing it recorded is newer than its arrival here, what comes at the pace at which it is made is as new as that, and a
 -- heartbeat is seen when it arrives. `dated_ahead`: by how many seconds the clock is ahead that dated the newest step, see live_runs.
@@ -37,18 +37,14 @@ WITH arrivals AS (
     SELECT run, 'diagnosis ' || diagnosed_at AS what FROM diagnoses
     UNION ALL SELECT run, 'alerts ' || max(number) FROM alert_transitions GROUP BY run
     UNION ALL SELECT run, 'actions ' || max(number) FROM controller_actions GROUP BY run
-    UNION ALL SELECT run, concat('notes ', max(number), ' ', count(removed_at)) FROM annotations GROUP BY run
-), noted AS (
-    SELECT run, max_by(words, number) FILTER (kind = 'owner') AS owner, list(words ORDER BY words) FILTER (kind = 'tag') AS tags
-    FROM annotations WHERE removed_at IS NULL GROUP BY run
 ), news AS (
     SELECT run, string_agg(what, ', ' ORDER BY what) AS news FROM happened GROUP BY run
 )
 SELECT run, first_at, writers, coalesce(steps, 0) AS steps, last_step, step_seconds, tokens, sequences,
-       coalesce(revision, 0) AS revision, news, judgements AS judgement, owner, tags, spooled.newest_at AS spooled_at,
+       coalesce(revision, 0) AS revision, news, judgements AS judgement, spooled.newest_at AS spooled_at,
        if(greatest(steps.last_at, rollouts.last_at) IS NULL, NULL,
           if(kept, last_data_at, least(greatest(steps.last_at, rollouts.last_at), last_data_at))) AS last_record_at,
        dated_ahead(made, came, kept) AS dated_ahead
 FROM writers LEFT JOIN steps USING (run) LEFT JOIN paced USING (run) LEFT JOIN rollouts USING (run) LEFT JOIN news USING (run)
-LEFT JOIN judgements USING (run) LEFT JOIN noted USING (run) LEFT JOIN spooled USING (run)
+LEFT JOIN judgements USING (run) LEFT JOIN spooled USING (run)
 ORDER BY first_at DESC, begun_at DESC NULLS FIRST, run

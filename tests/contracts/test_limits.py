@@ -146,7 +146,6 @@ OTHERS = {
 GUARDS = {
     "alerts/rules/editing/editor.py _LONGEST": "refused",
     "alerts/rules/rule_file.py _MOST_FILES": "refused",
-    "alerts/run_notes.py LONGEST": "refused",
     "alerts/sending/actions.py _REMEMBERED": "oldest",  # trials of channels
     "alerts/sending/channels/slack_message.py _MOST_LABELS": "said",
     "app/commands/score.py _SHOWN": "said",

@@ -13,9 +13,7 @@ from alert_homes import K3, put
 from dashboard_process import PATIENCE, Watched, dashboard
 from playwright.sync_api import Page, expect
 
-from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.browser
@@ -153,7 +151,6 @@ def test_full_screen_has_the_verdict_and_the_charts(seen: Watched, address: str,
     page.wait_for_function("() => location.search.includes('full=1')")
     expect(page.locator(".lp-tabs")).to_be_hidden()
     expect(page.locator(".lp-tiles")).to_be_hidden()
-    expect(page.locator("table[aria-label=notes]")).to_be_hidden()
     expect(page.locator(".lp-headline")).to_be_visible()
     page.wait_for_function("() => document.querySelector('.lp-plot').layout.height > 0.6 * innerHeight")
     seen.shot(artifacts, "overview-full")
@@ -169,54 +166,6 @@ def test_full_screen_has_the_verdict_and_the_charts(seen: Watched, address: str,
     expect(page.locator("table[aria-label=rules]")).to_be_visible()
     opened(seen, address, "&full=1")  # of a link, which opens no full screen of the browser
     expect(page.locator(".lp-tabs")).to_be_hidden()
-
-
-def noted(home: Path) -> list[tuple[str, int | None, str, str]]:
-    with open_reader(home) as reader:
-        rows = queries.annotation_list(reader, run=RUN).to_pylist()
-    return [(row["kind"], row["step"], row["words"], row["author"]) for row in rows]
-
-
-def test_people_note_what_they_did_and_take_it_back(seen: Watched, address: str, home: Path, artifacts: Path) -> None:
-    page = opened(seen, address)
-    place = page.locator("section[aria-label=notes]")
-    for button, words, step in (
-        ("Add a note", "halved <i>lr</i>", "12"),
-        ("Add a note", "halved <i>lr</i>", ""),
-        ("Add a tag", "7B", None),
-        ("Set the owner", "Ada", None),
-    ):
-        place.get_by_role("button", name=button).click()
-        place.locator("input[name=words]").fill(words)
-        if step is not None:
-            place.locator("input[name=step]").fill(step)
-        place.locator("input[name=by]").fill("Eve")
-        place.locator("form").get_by_role("button", name=button).click()
-        expect(place.get_by_role("status")).to_contain_text(words)
-    rows = [
-        ("note", 12, "halved <i>lr</i>", "Eve"),
-        ("note", None, "halved <i>lr</i>", "Eve"),
-        ("tag", None, "7B", "Eve"),
-        ("owner", None, "Ada", "Eve"),
-    ]
-    expect(place.locator("tbody tr")).to_have_count(4)
-    assert noted(home) == rows
-    expect(page.locator(".lp-mark[data-step='12']")).to_be_visible()
-    seen.shot(artifacts, "overview-notes", whole=True)
-    place.get_by_role("button", name="Add a note").click()
-    place.locator("input[name=words]").fill("x")
-    place.locator("input[name=step]").fill("twelve")
-    place.locator("form").get_by_role("button", name="Add a note").click()
-    expect(place.get_by_role("status")).to_contain_text("'twelve' is not a whole number")
-    place.locator("tbody tr").nth(1).get_by_role("button", name="Remove").click()
-    place.locator("form").get_by_role("button", name="Remove").click()
-    expect(place.locator("tbody tr")).to_have_count(3)
-    assert noted(home) == [rows[0], *rows[2:]]  # that at the step stays
-    with open_reader(home) as reader:
-        audited = [
-            (row["author"], row["action"]) for row in queries.alert_audit(reader, run=None, count=10).to_pylist()
-        ]
-    assert audited[:2] == [("Eve", "note removed"), ("Eve", "owner set")]
 
 
 def test_the_runbook_of_a_message_is_on_the_alerts_page(seen: Watched, address: str, artifacts: Path) -> None:

@@ -6,9 +6,9 @@ import { sign } from "./sign.js";
 
 const WAIT_MS = 120; // after the last key
 const STATES = [["", "running and ended"], ["running", "running"], ["ended", "ended"]];
-const GROUPS = [["", "no groups"], ["prefix", "group by prefix"], ["tag", "group by tag"]];
+const GROUPS = [["", "no groups"], ["prefix", "group by prefix"]];
 const BLANK = ["–", "off"]; // not worth a line on a phone
-const HEAD = ["run", "since step", "cause", "K3", "alerts", "lag", "correction", "last step", "owner"];
+const HEAD = ["run", "since step", "cause", "K3", "alerts", "lag", "correction", "last step"];
 
 export function update(root, view) {
   if (!view.parts) build(root, view);
@@ -25,7 +25,7 @@ export function update(root, view) {
 
 function build(root, view) {
   const set = (name) => (event) => view.send("set", { [name]: event.target.value, rows: null });
-  const search = node("input", { class: "lp-search", type: "search", placeholder: "search names, causes, alerts, tags, owners", "aria-label": "search runs", autocomplete: "off", oninput: (event) => {
+  const search = node("input", { class: "lp-search", type: "search", placeholder: "search names, causes, alerts", "aria-label": "search runs", autocomplete: "off", oninput: (event) => {
     clearTimeout(view.typing);
     view.typing = setTimeout(() => { view.typing = null; view.send("set", { q: event.target.value, rows: null }); }, WAIT_MS);
   } });
@@ -62,12 +62,12 @@ function line(row, view) {
   const path = row.elsewhere ? row.href.slice(2) : `?${new URLSearchParams({ run: row.run })}`;
   const cells = [
     [sign(row.severity), node("a", { class: "lp-name", href: row.href, text: row.run, onclick: (event) => follow(event, view, path) }),
-      node("span", { class: `lp-badge lp-is-${row.state}`, title: row.reason }, node("i", { "aria-hidden": "true" }), row.state.replace("_", " ")), ...row.tags.map((text) => node("span", { class: "lp-runs-tag", text }))],
+      node("span", { class: `lp-badge lp-is-${row.state}`, title: row.reason }, node("i", { "aria-hidden": "true" }), row.state.replace("_", " "))],
     [row.since],
     [node("span", { title: row.words }, node("b", { class: `lp-word lp-tone-${row.severity}`, text: row.word }), row.cause ? ` ${row.cause}` : "")],
     [spark(row.line), node("span", { text: row.k3 })],
     [row.alerts || "–", row.acknowledged ? node("span", { class: "lp-hint", text: ` ${row.acknowledged}` }) : null],
-    [row.lag], [row.correction], [row.step], [row.owner || "–"],
+    [row.lag], [row.correction], [row.step],
   ];
   return node("tr", { class: `lp-tone-${row.severity}`, "data-run": row.run }, ...cells.map((content, at) => node("td", { "data-label": HEAD[at], class: BLANK.includes(content[0]) ? "lp-blank" : null }, node("div", {}, ...content))));
 }

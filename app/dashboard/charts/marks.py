@@ -37,7 +37,6 @@ KINDS: Final = {
     "learning_rate": Kind("learning rate changed", "circle", "●"),
     "restart": Kind("restarted", "cross", "✚"),
     "correction": Kind("correction", "square", "■"),
-    "note": Kind("note", "star", "★"),
 }
 _THROUGH_ALL_ROWS: Final = frozenset({"config", "correction", "restart"})
 
@@ -78,7 +77,6 @@ def event_color(kind: str, theme: Theme) -> str:
         "correction": theme.total,
         "config": theme.update,
         "learning_rate": theme.accent,
-        "note": theme.accent,
     }
     return colors.get(kind, theme.text)
 

@@ -13,7 +13,7 @@ from logprobe.app.text.numbers import number
 
 @dataclass(frozen=True)
 class Event:
-    """`kind` is "weights", "config", "learning_rate", "restart", "alert", "correction" or "note".
+    """`kind` is "weights", "config", "learning_rate", "restart", "alert" or "correction".
 
     `step` is None while no step has finished after it.
     """
@@ -34,16 +34,13 @@ def rates_of(rows: pa.Table) -> tuple[Event, ...]:
 
 
 def marks_of(rows: pa.Table) -> tuple[Event, ...]:
-    """Rows of `app_marks` as marks, in their order: alerts that began to fire, what became of the correction, notes of
-    people."""
+    """Rows of `app_marks` as marks, in their order: alerts that began to fire, and what became of the correction."""
     return tuple(Event(row["kind"], row["step"], _label(row)) for row in rows.to_pylist())
 
 
 def _label(row: Mapping[str, Any]) -> str:
     if row["kind"] == "alert":
         return " ".join(str(part) for part in ("alert", row["label"], row["slice"]) if part is not None)
-    if row["kind"] == "note":
-        return f"note: {row['label']}"
     return f"correction {row['label']}"
 
 

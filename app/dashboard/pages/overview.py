@@ -1,5 +1,5 @@
-"""Overview: is the run healthy, since which step not, which layer, what to do; then its newest values, how they came
-about, and notes."""
+"""Overview: is the run healthy, since which step not, which layer, what to do; then its newest values, and how they
+came about."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from logprobe.app.dashboard.charts.tiles import tiles_of
 from logprobe.app.dashboard.data.feed import RunView, usual
 from logprobe.app.dashboard.data.visible import visible
 from logprobe.app.dashboard.elements.verdict import banner, links
-from logprobe.app.dashboard.pages.notes import notes
 from logprobe.app.dashboard.views.chart import steps_chart
 from logprobe.app.dashboard.views.page import report, show
 from logprobe.app.dashboard.views.session import asked, catalog_of, guarded, theme
@@ -34,8 +33,6 @@ def draw(run: Run, view: RunView) -> None:
         show("tiles", "tiles", {"version": f"{version} {seen.key} {names}", "tiles": tiles})
     with guarded("chart"):
         steps_chart("chart", view, panels, offered=offered(panels))
-    with guarded("notes"):
-        notes(run.name)
 
 
 def _with(view: RunView, panels: Sequence[Panel]) -> RunView:

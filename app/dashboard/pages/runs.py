@@ -23,15 +23,15 @@ from logprobe.app.text.runs import Glance, line, matching, prefix, worst_first
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import SEVERITIES
 
-GROUPS: Final = ("prefix", "tag")
+GROUPS: Final = ("prefix",)
 _NOWHERE: Final = Elsewhere({}, ())
 MOST: Final = 50  # rows of a screen; the search finds the others
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the address asks for: words of names and causes, a severity, a state (running or ended), groups (by "prefix"
-    or "tag"), and how many rows."""
+    """What the address asks for: words of names and causes, a severity, a state (running or ended), groups (by
+    "prefix"), and how many rows."""
 
     words: str = ""
     severity: str = ""
@@ -64,9 +64,7 @@ def listed(runs: Sequence[Run], asked: Asked) -> Listed:
 
 
 def group_of(run: Run, by: str) -> str:
-    """The group that a run is in: what its name begins with, or the first of its tags."""
-    if by == "tag":
-        return run.tags[0] if run.tags else "no tag"
+    """Return the group of a run: the prefix of its name, or "" without groups."""
     return prefix(run.name) if by == "prefix" else ""
 
 
@@ -116,8 +114,6 @@ def _row(run: Run, glance: Glance | None, *, elsewhere: bool) -> dict[str, Any]:
         "line": list((glance or {}).get("k3") or []),
         "lag": number(facts["lag"]),
         "correction": "–" if glance is None else facts["correction"],
-        "owner": facts["owner"],
-        "tags": facts["tags"],
         "state": facts["state"],
         "reason": run.liveness.reason,
         "step": "–" if facts["last_step"] is None else f"{facts['last_step']:,}",
