@@ -67,7 +67,6 @@ class AlertAudit(TypedDict):
     action: Any  # VARCHAR
     subject: Any  # VARCHAR
     words: Any  # VARCHAR
-    total: Any  # BIGINT
 
 def alert_audit(source: Source, /, *, count: Any, run: Any) -> Rows[AlertAudit]: ...
 

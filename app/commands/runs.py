@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Exit code 1 when a home could not be read, which stderr names.
     """
-    home, places = places_of(arguments)
+    home, places = _places_of(arguments)
     lines: list[dict[str, Any]] = []
     failed = 0
     with ThreadPoolExecutor(len(places)) as pool:
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     return failed
 
 
-def places_of(arguments: argparse.Namespace) -> tuple[Home, list[str]]:
+def _places_of(arguments: argparse.Namespace) -> tuple[Home, list[str]]:
     """Return the home, and all places to read: the home first, then those of --also. Raises `ConfigurationError`."""
     home = Home(home_path(arguments))
     return home, [str(home.path), *checked(arguments.also, home)]

@@ -237,7 +237,6 @@ PAGES: Final = (
             "Rules": "Built-in rules and your own. A trial shows where a rule would have fired in this run and in "
             "others.",
             "Channels": "Where notifications go, and whether that works; below, messages that were not delivered.",
-            "Audit": "What people did here, with name and time.",
         },
         panels=("report", "rules", "token_form"),
         acts=True,

@@ -277,12 +277,6 @@ COMMANDS: Final[Commands] = {
         also("also list the runs of this home (may be repeated)"),
         arg("--json", "a JSON array, one object per run"),
     ),
-    "audit": (
-        "list what people and programs did, and who was refused",
-        also("also the audit of this home (may be repeated)"),
-        arg("--count N", "the newest N (default: %(default)s)", type=count, default=50),
-        arg("--json", "a JSON array, one object per row"),
-    ),
     "status": (
         (
             "show a run's state: live or not, severity, alerts, last step, lag, losses, collectors; exit code 2 if "

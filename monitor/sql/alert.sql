@@ -14,11 +14,11 @@ WHERE episode IN (SELECT episode FROM alert_states WHERE list_contains($runs::VA
 -- alert_advance: Says how far the rules have looked at runs. Grain: run. Inputs: incoming.
 INSERT OR REPLACE INTO alert_cursors BY NAME SELECT run, step, rules FROM incoming
 
--- alert_audit: What people did about alerts, newest first, at most $count, of all or (`$run`) of what begins with a run's name; `total`: without the limit.
+-- alert_audit: What people did about alerts, newest first, at most $count, of what begins with the run's name.
 -- Grain: one thing done. Inputs: alert_audit.
-SELECT time, author, action, subject, words, count(*) OVER () AS total
+SELECT time, author, action, subject, words
 FROM alert_audit
-WHERE starts_with(subject, coalesce($run::VARCHAR, ''))
+WHERE starts_with(subject, $run)
 ORDER BY number DESC
 LIMIT $count
 

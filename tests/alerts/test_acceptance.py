@@ -65,7 +65,7 @@ def command(home: Path, *words: str) -> tuple[int, str, str]:
 
 def audit(home: Path) -> list[tuple[str, str, str]]:
     with Store.open(Home(home)) as store:
-        rows = store.read("alert_audit", run=None, count=20).to_pylist()
+        rows = store.read("alert_audit", run="", count=20).to_pylist()
     return [(row["author"], row["action"], row["subject"]) for row in rows]
 
 

@@ -17,7 +17,9 @@ from processes import eventually
 from recorded_home import ingest_recorded
 from sending import Bench, bot
 
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
+from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
 
 pytestmark = pytest.mark.browser
@@ -133,7 +135,8 @@ def test_a_rule_is_tried_while_it_is_typed_and_saved_when_it_is_good(
     expect(editor).to_contain_text("alerts.yaml, changed in alerts.d/dashboard.yaml")
     # The evaluator goes by it without a restart.
     expect(page.locator("table[aria-label=firing]")).to_contain_text("very-large")
-    expect(page.locator("table[aria-label=audit]")).to_contain_text("rule saved")
+    with open_reader(home) as reader:
+        assert "rule saved" in queries.alert_audit(reader, run="very-large", count=1)["action"].to_pylist()
 
 
 def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home:
         )
         assert perform(Home(home), DROP, {"file": second, "author": "ada"})["status"] == "gone"
         assert aside(reader) == set()
-        done = reader.read("alert_audit", run=None, count=9).to_pylist()
+        done = reader.read("alert_audit", run="", count=9).to_pylist()
         assert {(row["author"], row["action"], row["subject"]) for row in done} == {
             ("ada", "moved back to the spool", first),
             ("ada", "dropped from quarantine", second),

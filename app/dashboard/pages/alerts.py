@@ -253,7 +253,6 @@ def _history(rows: Sequence[Row], run: str) -> list[Block]:
 
 _KEY: Final = "alerts"
 _CHANNELS: Final = "channels"
-_AUDITED: Final = 20
 
 
 def draw(run: Run, _: RunView) -> None:
@@ -330,12 +329,8 @@ def _telling(run: str) -> None:
         attempt(_CHANNELS, wanted, _handle)
 
 
-def _read_channels() -> tuple[dict[str, object], list[queries.OutboxDeadLetters], list[queries.AlertAudit]]:
-    return (
-        consult(CHANNELS, {}),
-        queries.outbox_dead_letters(feed()).to_pylist(),
-        queries.alert_audit(feed(), run=None, count=_AUDITED).to_pylist(),
-    )
+def _read_channels() -> tuple[dict[str, object], list[queries.OutboxDeadLetters]]:
+    return consult(CHANNELS, {}), queries.outbox_dead_letters(feed()).to_pylist()
 
 
 def _handle(wanted: Mapping[str, Any]) -> str:
@@ -358,15 +353,12 @@ _NONE: Final = (
 )
 
 
-def channels_blocks(
-    document: Mapping[str, Any], lost: Sequence[Row], done: Sequence[Row], *, blocked: str
-) -> list[Block]:
+def channels_blocks(document: Mapping[str, Any], lost: Sequence[Row], *, blocked: str) -> list[Block]:
     """Blocks of `browser/report.js`.
 
     Args:
         document: as the service describes its channels.
         lost: rows of `outbox_dead_letters`.
-        done: rows of `alert_audit`.
         blocked: why nothing can be done from this page; "": it can.
     """
     channels = document["channels"]
@@ -376,21 +368,7 @@ def channels_blocks(
         table("channels", _CHANNEL_COLUMNS, [_channel(channel, blocked) for channel in channels], empty=_NONE),
         heading("Not delivered", "messages that a channel rejected, or did not accept for a day"),
         table("undelivered", _LOST, [_letter(letter, blocked) for letter in lost], empty="None."),
-        heading("Audit", "newest first" + _beyond(done)),
-        table(
-            "audit",
-            ("when", "who", "what", "about", "words"),
-            [_done(entry) for entry in done],
-            empty="Nothing yet.",
-            fold=True,
-        ),
     ]
-
-
-def _beyond(done: Sequence[Row]) -> str:
-    """How many things done are not shown."""
-    more = done[0]["total"] - len(done) if done else 0
-    return f'; {more:,} older ones: `logprobe sql "FROM alert_audit"`' if more else ""
 
 
 def tested(outcome: Mapping[str, Any], channel: str) -> str:
@@ -444,10 +422,6 @@ def _letter(letter: Row, blocked: str) -> Block:
     alert = f"{letter['rule']} of {letter['run']}, {letter['state'].replace('_', ' ')}"
     cells = [alert, letter["channel"], _when(letter["time"]), str(letter["attempts"]), letter["last_error"] or "–"]
     return row(cells, actions=actions)
-
-
-def _done(entry: Row) -> Block:
-    return row([_when(entry["time"]), entry["author"], entry["action"], entry["subject"], entry["words"]])
 
 
 def _when(time: datetime | str | None) -> str:

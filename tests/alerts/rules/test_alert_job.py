@@ -270,7 +270,7 @@ def test_a_snooze_can_be_replaced_and_a_lasting_word_stays(store: Store) -> None
     assert said() == ("cid", False)
     done = [
         (row["author"], row["action"].partition(" until")[0])
-        for row in store.read("alert_audit", run=None, count=9).to_pylist()
+        for row in store.read("alert_audit", run="", count=9).to_pylist()
     ]
     assert done == [("cid", "acknowledged"), ("bob", "snoozed"), ("ann", "snoozed")]
     of(store, clock=lambda: datetime.now(UTC) - timedelta(hours=3))[ACKNOWLEDGE].run(

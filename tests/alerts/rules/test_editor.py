@@ -152,7 +152,7 @@ def test_what_is_saved_is_in_the_file_and_nothing_else_is_touched(client: Client
     assert [path.name for path in Path(client.file.parent).iterdir()] == ["dashboard.yaml"]
     assert saved["fingerprint"] == client.fingerprint()
     assert client(SAVE, **document) == saved  # asked again because a connection broke
-    (done,) = store.read("alert_audit", run=None, count=10).to_pylist()
+    (done,) = store.read("alert_audit", run="", count=10).to_pylist()
     assert (done["author"], done["action"], done["subject"]) == ("ann", "rule saved", "high")
 
 
@@ -183,7 +183,7 @@ def test_a_bad_rule_is_refused_with_its_own_line(client: Client, store: Store, t
     with pytest.raises(ConfigurationError, match=words.partition("; ")[0].replace("`", ".")):
         client(SAVE, text=text, was="high", author="ann", based_on=client.fingerprint())
     assert client.file.read_text() == OWN
-    assert store.read("alert_audit", run=None, count=10).num_rows == 0
+    assert store.read("alert_audit", run="", count=10).num_rows == 0
 
 
 def test_a_name_that_is_taken_is_refused(client: Client) -> None:
@@ -208,7 +208,7 @@ def test_a_rule_of_the_home_can_be_deleted(client: Client, store: Store) -> None
     client(DELETE, name="high", author="ann", based_on=client.fingerprint())
     assert client(RULES)["rules"] == []
     assert "# the gap" in client.file.read_text()
-    assert store.read("alert_audit", run=None, count=1)["action"].to_pylist() == ["rule deleted"]
+    assert store.read("alert_audit", run="", count=1)["action"].to_pylist() == ["rule deleted"]
 
 
 def test_trying_says_when_it_would_have_fired(client: Client, store: Store) -> None:

@@ -90,7 +90,7 @@ def test_people_see_try_and_repeat(given_up: tuple[Reader, Path], slack: FakeSla
     with pytest.raises(ConfigurationError, match="no message 'c'"):
         reader.act(AGAIN, {"key": "c", "channel": "team", "author": "ann"})
 
-    done = [(row["author"], row["action"]) for row in reader.read("alert_audit", run=None, count=10).to_pylist()]
+    done = [(row["author"], row["action"]) for row in reader.read("alert_audit", run="", count=10).to_pylist()]
     assert done == [
         ("bob", "dropped"),
         ("ann", "sent again"),

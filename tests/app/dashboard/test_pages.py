@@ -107,7 +107,7 @@ def test_every_button_is_blocked_while_nothing_can_be_done() -> None:
         "expires_at": datetime.now(UTC),
     }
     blocks = alerts_blocks(Alerts([STANDING], [], [silence]), run="r", blocked="away")
-    blocks += channels_blocks(CHANNELS, [LOST], [], blocked="away")
+    blocks += channels_blocks(CHANNELS, [LOST], blocked="away")
     names = ("firing", "silences", "channels", "undelivered")
     actions = [action for name in names for row in table(blocks, name) for action in row["actions"]]
     assert {action["disabled"] for action in actions if "id" in action} == {"away"}
@@ -152,7 +152,7 @@ def test_a_preview_says_what_speaks_against_it() -> None:
 
 
 def state_of(**channel: Any) -> tuple[str, str]:
-    (row,) = table(channels_blocks({"problem": None, "channels": [TEAM | channel]}, [], [], blocked=""), "channels")
+    (row,) = table(channels_blocks({"problem": None, "channels": [TEAM | channel]}, [], blocked=""), "channels")
     return row["cells"][3], row["tone"]
 
 
