@@ -224,8 +224,8 @@ PAGES: Final = (
         "alerts",
         "a",
         "Alerts",
-        "Which rules fire now, who is handling them, and where did notifications go? Rules work without setup; edit "
-        "one to see on which recorded steps it would have fired, before you save it.",
+        "Which rules fire now, who is handling them, and where did notifications go? Rules work without setup; "
+        "`logprobe alerts backtest` shows on which recorded steps one would have fired.",
         next={
             "diagnosis": "for the cause",
             "actions": "for the correction",
@@ -234,8 +234,7 @@ PAGES: Final = (
             "Firing": "Acknowledge: you are handling it. Snooze: the same for a while. Silence: no notifications for "
             "whatever "
             "matches.",
-            "Rules": "Built-in rules and your own. A trial shows where a rule would have fired in this run and in "
-            "others.",
+            "Rules": "Built-in rules and your own; a text is checked as you type.",
             "Channels": "Where notifications go, and whether that works; below, messages that were not delivered.",
         },
         panels=("report", "rules", "token_form"),

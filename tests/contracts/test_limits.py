@@ -18,11 +18,9 @@ from types import SimpleNamespace
 import pytest
 from alert_notes import NOTE
 
-from logprobe.alerts.rules.editing.trying import Trial
 from logprobe.alerts.rules.present_conditions import _names as collectors
 from logprobe.alerts.sending.channels import slack_message
 from logprobe.app.commands.score import _sequences
-from logprobe.app.dashboard.pages.rules import _episodes
 from logprobe.app.dashboard.pages.weights import _lag_note
 from logprobe.app.proof_setup import _check_versions
 from logprobe.app.text.comparison import _names as metrics
@@ -49,8 +47,6 @@ _GUARD = re.compile(
 
 # Of those that people could miss: the test that shows what is said.
 SAID = {
-    "alerts/rules/editing/editor.py _MOST_RUNS": "tests/app/dashboard/test_pages.py",  # "in the 20 other newest runs"
-    "alerts/rules/editing/trying.py MOST_SERIES": "tests/contracts/test_limits.py::test_slices_of_a_trial",
     "alerts/rules/present_conditions.py _FEW": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "alerts/sending/channels/slack_message.py _MOST_CHANGES": "tests/contracts/test_limits.py::test_a_slack_message",
     "alerts/sending/channels/slack_message.py _MOST_LABELS": "tests/contracts/test_limits.py::test_a_slack_message",
@@ -248,19 +244,9 @@ def test_names_in_a_sentence() -> None:
     verdicts = [SimpleNamespace(label=f"m{at}") for at in range(5)]
     assert metrics(verdicts[:4]) == "m0, m1, m2, m3"
     assert metrics(verdicts) == "m0, m1, m2, m3 and 1 more"
-    episodes = [(None, at, at) for at in range(7)]
-    assert _episodes(episodes[:6]) == "steps 0, 1, 2, 3, 4, 5"
-    assert _episodes(episodes) == "steps 0, 1, 2, 3, 4, 5 and 1 more"
     tensors = Mismatch("1", 1, None, None, 9, ("a", "b", "c"), partial=True)
     assert tensors.tensors == "a, b, c"
     assert replace(tensors, different=("a", "b", "c", "d")).tensors == "a, b, c, …"
-
-
-def test_slices_of_a_trial() -> None:
-    trial = Trial("run", values={f"replica=r{at}": [] for at in range(5)}, spans={"replica=r4": []})
-    document = trial.document()
-    assert [part["slice"] for part in document["parts"]] == [f"replica=r{at}" for at in (4, 0, 1, 2)]
-    assert document["more_parts"] == 1
 
 
 def test_a_slack_message() -> None:

@@ -1,1 +1,1 @@
-"""Rules changed and tried from the dashboard."""
+"""Rules changed from the dashboard."""

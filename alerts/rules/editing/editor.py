@@ -1,5 +1,5 @@
-"""Editing the rules of a home from a page: see them, try one out, save, disable and delete it. Done by the service,
-which reads them again.
+"""Editing the rules of a home from a page: see, check, save, disable and delete them. Done by the service, which reads
+them again.
 
 What is saved goes into a file of the editor's own, `rule_file.OVERLAY`, over the files that people write, which stay as
 they are. It is written as a whole, atomically, and only if no one has changed any of the files since they were looked
@@ -13,25 +13,23 @@ import json
 import re
 import stat
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NotRequired, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from logprobe.alerts import audit
 from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.editing import rule_text, trying
+from logprobe.alerts.rules.editing import rule_text
 from logprobe.alerts.rules.editing.rule_text import Edited
-from logprobe.alerts.rules.editing.trying import TrialDocument
-from logprobe.alerts.rules.rule import PresentCondition, Rule
+from logprobe.alerts.rules.rule import Rule
 from logprobe.alerts.rules.rule_file import OVERLAY, RuleBook, RuleFileError
 from logprobe.alerts.rules.step_conditions import Threshold
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.files import replace_file
-from logprobe.monitor import located, queries
+from logprobe.monitor import located
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.store.store import Store
@@ -77,29 +75,16 @@ class Listed(TypedDict):
     runs: list[str]
 
 
-class OtherTrial(TypedDict):
-    """How often a rule would have fired in another run."""
+class Checked(TypedDict):
+    """Result of checking the text of a rule.
 
-    run: str
-    steps: int
-    fired: int
-    cut: bool
-
-
-class Tried(TypedDict):
-    """What came of trying a rule out.
-
-    `problems`: lines that say what is wrong, counted in the text. `untestable`: why it cannot be tried. `trial`: of the
-    run that is open. `others`: of as many of the newest other runs as there was time for. `lost`: what of the text does
-    not stay.
+    `problems`: lines that say what is wrong, counted in the text. `form`: see `form`. `lost`: part of the text that a
+    save does not keep.
     """
 
     problems: list[str]
     form: Mapping[str, object] | None
-    untestable: str | None
-    trial: TrialDocument | None
-    others: list[OtherTrial]
-    lost: NotRequired[str]
+    lost: str
 
 
 class Saved(TypedDict):
@@ -155,13 +140,11 @@ def form(rule: Rule, *, shipped: bool) -> Mapping[str, object] | None:
 
 
 RULES: Final = "alerts.rules"
-TRY: Final = "alerts.rules.try"
+CHECK: Final = "alerts.rules.check"
 SAVE: Final = "alerts.rules.save"
 ENABLE: Final = "alerts.rules.enable"
 DELETE: Final = "alerts.rules.delete"
 
-_SECONDS: Final = 5.0  # for trying a rule out: whoever types waits for it
-_MOST_RUNS: Final = 20
 _LONGEST: Final = 20_000  # characters of one rule
 _PROBLEM: Final = re.compile(r"^(?P<file>.*?):(?P<line>\d+): (?P<words>.*)$", re.DOTALL)
 
@@ -187,7 +170,7 @@ class Editor:
         """For the service's endpoint."""
         return {
             RULES: Action("the alert rules and their source", self._rules),
-            TRY: Action("what a rule would have reported in stored runs", self._try),
+            CHECK: Action("what is wrong with the text of a rule", self._check),
             SAVE: Action("write a rule, over those of the home's files", self._saver(_saved)),
             ENABLE: Action("enable or disable a rule", self._saver(_switched)),
             DELETE: Action("delete a rule that was written here; what it changed applies again", self._saver(_deleted)),
@@ -217,35 +200,14 @@ class Editor:
             "runs": special,
         }
 
-    def _try(self, document: Document) -> Tried:
-        """``{"text", "was", "run", "runs"}``; `runs`: how many others."""
-        tried: Tried = {"problems": [], "form": None, "untestable": None, "trial": None, "others": []}
+    def _check(self, document: Document) -> Checked:
+        """``{"text", "was", "run"}``."""
         try:
             edited, book, name = _checked(self._texts(), document)
         except RuleFileError as error:
-            return {**tried, "problems": list(error.problems)}
+            return {"problems": list(error.problems), "form": None, "lost": ""}
         rule = next(rule for rule in (*book.for_run(str(document.get("run"))), *book.rules) if rule.name == name)
-        tried = {**tried, "form": form(rule, shipped=name in _entries(_shipped_text())), "lost": edited.lost}
-        if isinstance(rule.when, PresentCondition):
-            words = "it evaluates the present, which a recording does not have; save it to try it live"
-            return {**tried, "untestable": words}
-        trial, others = self._tried(rule, document)
-        return {**tried, "trial": trial, "others": others}
-
-    def _tried(self, rule: Rule, document: Document) -> tuple[TrialDocument | None, list[OtherTrial]]:
-        until = time.monotonic() + _SECONDS
-        run = str(document.get("run") or "")
-        names = [row["run"] for row in queries.app_runs(self._store).to_pylist()]
-        trial = trying.tried(self._store, run, rule, until=until) if run in names else None
-        others: list[OtherTrial] = []
-        most = document.get("runs")
-        for other in [name for name in names if name != run][: min(most if isinstance(most, int) else 0, _MOST_RUNS)]:
-            if time.monotonic() > until:
-                break
-            elsewhere = trying.tried(self._store, other, rule, until=until, detailed=False)
-            fired = len(elsewhere.fired)
-            others.append({"run": other, "steps": elsewhere.steps, "fired": fired, "cut": elsewhere.cut})
-        return None if trial is None else trial.document(), others
+        return {"problems": [], "form": form(rule, shipped=name in _entries(_shipped_text())), "lost": edited.lost}
 
     def _saver(self, change: Callable[[Texts, Document], tuple[Edited, str, str]]) -> Callable[[Document], Saved]:
         """An action that changes the file: ``{"based_on": fingerprint, "author": …, …}``."""

@@ -1,4 +1,4 @@
-// What a rule or a correction looks at over steps, what that is compared with, and when something was pending, firing or on.
+// A finding or a correction over steps, what that is compared with, and when a correction was on.
 import { node, svg } from "./dom.js";
 import { integer, number } from "./format.js";
 import { label } from "./plot.js";
@@ -18,9 +18,7 @@ export function ruleChart(data) {
   };
 }
 
-// What only tells when it is over, or what was usual, stands quietly on the left, clear of the limit's own words.
-function limitLine({ word, value, quiet: marked }, place, { left, right }) {
-  const quiet = marked || word === "baseline" || word === "clear";
+function limitLine({ word, value, quiet }, place, { left, right }) {
   return svg("g", { class: `lp-rule-limit${quiet ? " lp-rule-quiet" : ""}` }, svg("line", { x1: left, x2: right, y1: place, y2: place }),
     label(`${word} ${number(value)}`, quiet ? left + 4 : right - 2, place - 4, quiet ? "start" : "end"));
 }

@@ -1,13 +1,11 @@
-// The rules of a home: a list, and an editor for one of them with what it would have said in the run that is open.
+// The rules of a home: a list, and an editor for one of them whose text is checked as it is typed.
 // A draft is the reader's: news from the service never takes it away, and a file that changed meanwhile is said, not overwritten.
 import { asked, listen, put } from "./address.js";
 import { code, node, table, title } from "./dom.js";
 import { buttons } from "./report.js";
-import { closePlots, plots, stepAxis } from "./plots.js";
-import { ruleChart, swatch } from "./rule_chart.js";
 import { BLANK, complain, formOf, textOf } from "./rule_form.js";
 
-const PAUSE = 450; // ms after the last key, before a draft is tried out
+const PAUSE = 450; // ms after the last key, before a draft is checked
 const NEW = "+"; // no rule can be called so
 const BY = { name: "by", label: "your name", required: true };
 const BUILT_IN = "built in"; // as `rule_rows.BUILT_IN`
@@ -23,10 +21,9 @@ export function update(root, view) {
   drawEditor(view);
 }
 
-export function close(root, view) {
+export function close(_root, view) {
   clearTimeout(view.pause);
   view.unlisten?.();
-  closePlots(root, view);
 }
 
 function build(root, view) {
@@ -50,7 +47,7 @@ function open(view, name) {
   const rule = name && find(view, name);
   view.shown = null;
   view.draft = rule ? draftOf(view, rule) : name === NEW ? { open: NEW, was: null, text: textOf(BLANK), form: BLANK, base: view.data.fingerprint } : null;
-  if (view.draft) tryOut(view);
+  if (view.draft) check(view);
 }
 
 function draftOf(view, rule) {
@@ -78,17 +75,17 @@ function settle(view) {
   if (view.draft && !view.draft.touched && view.draft.base !== fingerprint) open(view, view.draft.open);
 }
 
-function tryOut(view) {
+function check(view) {
   clearTimeout(view.pause);
   view.at = `${Date.now()} ${view.draft.open}`;
-  view.send("do", { id: "try", text: view.draft.text, was: view.draft.was, at: view.at });
+  view.send("do", { id: "check", text: view.draft.text, was: view.draft.was, at: view.at });
 }
 
 function edited(view, text) {
   view.draft.text = text;
   view.draft.touched = true;
   clearTimeout(view.pause);
-  view.pause = setTimeout(() => { if (view.draft) tryOut(view); }, PAUSE);
+  view.pause = setTimeout(() => { if (view.draft) check(view); }, PAUSE);
 }
 
 function drawList(view) {
@@ -126,15 +123,12 @@ function layOut(view) {
   view.gutter = node("div", { class: "lp-rule-gutter", "aria-hidden": "true" });
   view.problems = node("div", { class: "lp-rule-problems" });
   view.fields = node("div");
-  view.outcome = node("div", { class: "lp-rule-outcome" });
   view.meanwhile = node("div");
   view.switches = node("div", { class: "lp-rule-switches" });
   view.editor.replaceChildren(
     node("h3", { class: "lp-rule-title" }, rule ? rule.name : "New rule", node("span", { class: "lp-hint", text: ` ${rule ? rule.where : ""}` })),
-    node("div", { class: "lp-rule-sides" },
-      node("div", { class: "lp-rule-writing" }, view.fields, node("div", { class: "lp-rule-code" }, view.gutter, view.text), view.problems,
-        ...(rule?.below ?? []).map((layer) => node("details", { class: "lp-rule-shipped" }, node("summary", { text: layerName(layer) }), node("pre", { text: layer.text })))),
-      view.outcome),
+    node("div", { class: "lp-rule-writing" }, view.fields, node("div", { class: "lp-rule-code" }, view.gutter, view.text), view.problems,
+      ...(rule?.below ?? []).map((layer) => node("details", { class: "lp-rule-shipped" }, node("summary", { text: layerName(layer) }), node("pre", { text: layer.text })))),
     view.meanwhile, view.switches);
   view.form = null;
   fill(view, draft.form);
@@ -150,7 +144,7 @@ function fill(view, form) {
 }
 
 function number(view) {
-  const wrong = new Set((trial(view)?.problems ?? []).map((words) => Number(/^line (\d+):/.exec(words)?.[1])));
+  const wrong = new Set((checked(view)?.problems ?? []).map((words) => Number(/^line (\d+):/.exec(words)?.[1])));
   const lines = view.text.value.split("\n").length;
   view.text.rows = Math.max(8, Math.min(28, lines));
   view.gutter.replaceChildren(...Array.from({ length: lines }, (_, at) => node("span", { class: wrong.has(at + 1) ? "lp-rule-wrong" : undefined, text: String(at + 1) })));
@@ -166,14 +160,13 @@ function indent(event, view) {
   view.text.dispatchEvent(new Event("input"));
 }
 
-// What came of the newest trial; null: it is under way.
-const trial = (view) => (view.data.trial?.at === view.at ? view.data.trial : null);
+// What came of the newest check; null: it is under way.
+const checked = (view) => (view.data.checked?.at === view.at ? view.data.checked : null);
 
 function refresh(view) {
-  const found = trial(view);
+  const found = checked(view);
   const { draft, data } = view;
   switches(view, find(view, draft.open));
-  view.outcome.classList.toggle("lp-rule-old", !found);
   if (found) {
     const form = view.fields.querySelector("form");
     const left = form ? complain(form, draft.byForm ? found.problems : []) : []; // a field says nothing of a text that was written by hand
@@ -181,31 +174,12 @@ function refresh(view) {
       ...(found.lost ? [node("p", { class: "lp-text lp-tone-warning", role: "status", text: `Saving loses ${found.lost}.` })] : []));
     if (found.answered && !found.problems.length && draft.touched) fill(view, found.form);
     number(view);
-    outcome(view);
-  } else if (!view.outcome.firstChild) view.outcome.replaceChildren(node("p", { class: "lp-hint", text: "Trying it on recorded steps …" }));
+  }
   const changed = draft.touched && draft.base !== data.fingerprint;
   view.meanwhile.replaceChildren(...(changed ? [node("p", { class: "lp-text lp-tone-warning", role: "status" }, "The rules file has changed in the meantime. "),
     node("div", { class: "lp-actions" },
       node("button", { class: "lp-button", type: "button", text: "Use the version on disk", onclick: () => { open(view, find(view, draft.open) ? draft.open : NEW); drawEditor(view); } }),
       node("button", { class: "lp-button", type: "button", text: "Keep mine", onclick: () => { draft.base = data.fingerprint; refresh(view); } }))] : []));
-}
-
-function outcome(view) {
-  const found = trial(view);
-  if (!found || view.outcome.drawn === found) return;
-  view.outcome.drawn = found;
-  const { chart } = found;
-  const unclear = found.problems.length ? [node("p", { class: "lp-hint", text: "Fix the text to see when the rule would have fired." })] : [];
-  const words = node("div", { "aria-live": "polite" }, ...unclear, ...found.words.map((each) => node("p", { class: "lp-rule-words" }, ...code(each))));
-  view.outcome.replaceChildren(words, ...(chart ? drawn(view, chart) : []));
-}
-
-function drawn(view, chart) {
-  const steps = chart.lines.flatMap(({ points }) => points.map(([step]) => step));
-  const name = view.draft.open === NEW ? "new-rule" : view.draft.open;
-  const { tools, figures } = plots(view, { ...stepAxis, name: `rule-${name}`, title: `rule ${name}`, whole: steps.length > 1 ? undefined : [-0.5, 0.5].map((room) => (steps[0] ?? 0) + room), charts: [ruleChart(chart)], png: { columns: 1, width: 760 } });
-  return [tools, figures[0].element, node("p", { class: "lp-hint lp-rule-key" }, swatch("pending"), "pending", swatch("firing"), "firing", swatch("recovering"), "recovering",
-    chart.below ? ` · ${chart.below} value${chart.below === 1 ? "" : "s"} below the axis` : "", chart.lines.length > 1 ? ` · ${chart.lines.map((line) => line.slice).join(", ")}${chart.more ? ` and ${chart.more} more` : ""}` : "")];
 }
 
 function switches(view, rule) {
@@ -215,7 +189,7 @@ function switches(view, rule) {
   view.switches.dataset.drawn = drawn;
   const args = (more) => () => ({ name: draft.open, based_on: draft.base, ...more });
   const save = { id: "save", label: "Save", words: `Writes the rule to \`${data.file}\`; it applies immediately.`, fields: [BY], disabled: data.blocked,
-    // A trial that is still to come would take the place of what is sent now.
+    // A check that is still to come would take the place of what is sent now.
     args: () => { clearTimeout(view.pause); view.sent = true; return { name: nameIn(draft.text), based_on: draft.base, text: draft.text, was: draft.was }; } };
   const list = [save];
   if (rule) {

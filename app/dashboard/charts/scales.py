@@ -16,7 +16,7 @@ from logprobe.app.dashboard.data.series import Floats, RunSeries
 _AUTO_POSITIVE: Final = 0.98  # share of values a logarithm must be able to show before it is chosen
 _AUTO_DECADES: Final = 2.0  # and the span from which on a linear axis hides the beginning of growth
 _LOW_QUANTILE: Final = 0.02  # share of the values that may lie below a logarithmic axis
-DECADES: Final = 30.0  # largest by smallest value, from which on a small chart's axis is logarithmic
+_SMALL_DECADES: Final = 30.0  # largest by smallest value, from which on a small chart's axis is logarithmic
 _FAR_DECADES: Final = 1.5  # below that quantile: such points are left below the axis
 _ROOM_DECADES: Final = 0.75
 _PADDING: Final = 0.05
@@ -73,5 +73,5 @@ def wants_log(values: Floats) -> bool:
 
 def floor_of(values: Sequence[float], limits: Sequence[float]) -> float:
     """Where a logarithmic axis begins: a few tiny values must not press all others against its upper end."""
-    usual = float(np.quantile(values, _LOW_QUANTILE)) / DECADES if values else 0.0
+    usual = float(np.quantile(values, _LOW_QUANTILE)) / _SMALL_DECADES if values else 0.0
     return min([max(min(values), usual), *limits]) if values else min(limits)

@@ -14,8 +14,7 @@ import pytest
 from alert_homes import K3, put, series
 
 from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.editing import editor
-from logprobe.alerts.rules.editing.editor import DELETE, ENABLE, RULES, SAVE, TRY, Editor
+from logprobe.alerts.rules.editing.editor import CHECK, DELETE, ENABLE, RULES, SAVE, Editor
 from logprobe.alerts.rules.job import alerts_part
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import settings_file
@@ -53,8 +52,7 @@ class Client:
 
 
 @pytest.fixture
-def client(store: Store, monkeypatch: pytest.MonkeyPatch) -> Client:
-    monkeypatch.setattr(editor, "_SECONDS", 3600.0)  # on no machine is a trial cut short
+def client(store: Store) -> Client:
     made = Client(store)
     made.file.parent.mkdir()
     made.file.write_text(OWN)
@@ -122,9 +120,9 @@ def test_a_rule_of_peoples_own_file_can_be_disabled_and_outlived(beside: Client)
 
 def test_what_would_stay_of_another_file_without_being_seen_is_refused(beside: Client) -> None:
     beside.theirs.write_text(section("rules:\n  - {name: gap-growing, severity: info, keep_firing: 3}\n"))
-    (problem,) = beside(TRY, text="name: gap-growing\nkeep_firing: 4\n", was="gap-growing", run="a")["problems"]
+    (problem,) = beside(CHECK, text="name: gap-growing\nkeep_firing: 4\n", was="gap-growing", run="a")["problems"]
     assert problem == "line 1: logprobe.yaml sets `severity` of this rule; to change it, set it here as well"
-    (problem,) = beside(TRY, text="name: gap-growing\nkeep_firing: 4\n", was=None, run="a")["problems"]
+    (problem,) = beside(CHECK, text="name: gap-growing\nkeep_firing: 4\n", was=None, run="a")["problems"]
     assert problem == "line 1: logprobe.yaml has a rule 'gap-growing'; open that one to change it"
     (beside.file.parent).mkdir()
     (beside.file.parent / "zz.yaml").write_text("rules:\n  - {name: gap-critical, enabled: true}\n")
@@ -178,7 +176,7 @@ def test_two_at_once_the_second_is_refused(client: Client) -> None:
     ],
 )
 def test_a_bad_rule_is_refused_with_its_own_line(client: Client, store: Store, text: str, words: str) -> None:
-    (problem,) = client(TRY, text=text, was="high", run="a")["problems"]
+    (problem,) = client(CHECK, text=text, was="high", run="a")["problems"]
     assert words in problem
     with pytest.raises(ConfigurationError, match=words.partition("; ")[0].replace("`", ".")):
         client(SAVE, text=text, was="high", author="ann", based_on=client.fingerprint())
@@ -187,7 +185,7 @@ def test_a_bad_rule_is_refused_with_its_own_line(client: Client, store: Store, t
 
 
 def test_a_name_that_is_taken_is_refused(client: Client) -> None:
-    (problem,) = client(TRY, text=RULE, was=None, run="a")["problems"]
+    (problem,) = client(CHECK, text=RULE, was=None, run="a")["problems"]
     assert problem.endswith("a rule 'high' stands here twice")
 
 
@@ -211,37 +209,13 @@ def test_a_rule_of_the_home_can_be_deleted(client: Client, store: Store) -> None
     assert store.read("alert_audit", run="", count=1)["action"].to_pylist() == ["rule deleted"]
 
 
-def test_trying_says_when_it_would_have_fired(client: Client, store: Store) -> None:
-    put(store, "a", series([0.1] * 3 + [0.7] * 4 + [0.2, 0.8, 0.1, 0.9, 0.9]))
-    put(store, "b", series([2.0] * 5))
-    found = client(TRY, text=RULE, was="high", run="a", runs=5)
-    trial = found["trial"]
-    assert trial["fired"] == [[None, 4, 7], [None, 11, 11]]
-    (part,) = trial["parts"]
-    assert part["spans"] == [
-        ["pending", 3, 4], ["firing", 4, 7], ["pending", 8, 9], ["pending", 10, 11], ["firing", 11, 11],
-    ]  # fmt: skip
-    assert part["values"][:2] == [[0, 0.1], [1, 0.1]]
-    assert trial["limits"] == [["above", 0.5]]
-    assert found["others"] == [{"run": "b", "steps": 5, "fired": 1, "cut": False}]
-    higher = client(TRY, text=RULE.replace("0.5", "3"), was="high", run="a", runs=5)
-    assert (higher["trial"]["fired"], higher["others"][0]["fired"]) == ([], 0)
-
-
-def test_trying_is_bounded_in_steps_and_time(client: Client, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(store, "a", series([0.7] * 6))
-    monkeypatch.setattr(editor.trying, "MOST_STEPS", 4)
-    trial = client(TRY, text=RULE, was="high", run="a")["trial"]
-    assert (trial["steps"], trial["cut"]) == (4, True)
-    monkeypatch.setattr(editor, "_SECONDS", -1.0)
-    found = client(TRY, text=RULE, was="high", run="a", runs=3)
-    assert (found["trial"]["steps"], found["trial"]["cut"], found["others"]) == (0, True, [])
-
-
-def test_a_rule_about_the_present_says_that_it_cannot_be_tried(client: Client) -> None:
-    found = client(TRY, text="name: stop\nwhen: {kind: dead_man, event: no_new_step}\n", was=None, run="a")
-    assert "which a recording does not have" in found["untestable"]
-    assert found["trial"] is None
+def test_checking_says_how_a_form_shows_the_text_and_what_a_save_would_lose(client: Client) -> None:
+    found = client(CHECK, text=RULE, was="high", run="a")
+    assert (found["problems"], found["form"]["limit"], found["form"]["for"], found["lost"]) == ([], 0.5, 2, "")
+    found = client(CHECK, text="name: stop\nwhen: {kind: dead_man, event: no_new_step}\n", was=None, run="a")
+    assert (found["problems"], found["form"]) == ([], None)  # the form has no room for it
+    client.file.write_text("rules: [  # mine\n  {name: high, metric: k3_kl, when: {kind: threshold, above: 1}}]\n")
+    assert client(CHECK, text=RULE, was="high", run="a")["lost"] == "comments within `rules: […]`"
 
 
 def test_the_evaluator_that_runs_takes_the_new_rule(store: Store) -> None:

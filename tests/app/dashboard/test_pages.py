@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from logprobe.alerts.rules.editing.editor import Checked
 from logprobe.app.dashboard.page_table import PAGES
 from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks, spans_of
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, channels_blocks, snooze
-from logprobe.app.dashboard.pages.rules import chart, trial_data, untried
+from logprobe.app.dashboard.pages.rules import checked_data, unchecked
 
 STANDING: dict[str, Any] = {
     "rule": "gap-growing", "slice": "", "severity": "warning", "phase": "firing", "started_step": 12, "step": 90, "value": None,
@@ -174,35 +175,6 @@ def test_tomorrow_is_the_next_morning_where_the_reader_is() -> None:
     assert snooze("4h", evening) == "4h"
 
 
-def found(**said: Any) -> dict[str, Any]:
-    trial = {"run": "r", "steps": 800, "cut": False, "fired": [], "parts": [], "more_parts": 0, "limits": []}
-    nothing = {"problems": [], "form": None, "untestable": None, "others": [], "lost": ""}
-    return {**nothing, **said, "trial": {**trial, **said.get("trial", {})}}
-
-
-def test_what_would_have_fired_is_said_in_numbers() -> None:
-    fired = {"fired": [[None, 533, 600], [None, 640, 640]], "cut": True}
-    others = [{"run": "a", "steps": 9, "fired": 2, "cut": False}, {"run": "b", "steps": 5000, "fired": 0, "cut": True}]
-    assert trial_data(found(trial=fired, others=others), 1)["words"] == [
-        "It would have fired 2 times in the first 800 steps of this run: steps 533–600, 640.",
-        "Fired 2 times in the 2 other newest runs: `a` 2, `b` 0 in its first 5,000 steps.",
-    ]
-    assert trial_data(found(), 1)["words"] == ["It would not have fired in the 800 steps of this run."]
-    assert trial_data(found(problems=["line 2: no"]), 1)["words"] == []
-    sliced = {"fired": [["replica=a", step, step] for step in range(9)]}
-    assert trial_data(found(trial=sliced), 1)["words"][0].endswith("5 (replica=a) and 3 more.")
-
-
-def test_the_chart_of_a_trial_keeps_gaps_and_says_what_lies_below_its_axis() -> None:
-    values = [[0, 1e-12], *([step, 0.01 * (1 + step % 7)] for step in range(1, 99)), [99, None], [100, 0.4]]
-    part = {"slice": None, "values": values, "spans": [["firing", 90, 100]]}
-    drawn = chart({"steps": 101, "parts": [part], "more_parts": 0, "limits": [["above", 0.3]]})
-    assert (drawn["log"], drawn["below"]) == (True, 1)
-    assert [99, None] in drawn["lines"][0]["points"]
-    assert drawn["spans"] == [{"phase": "firing", "first": 90, "last": 100}]
-    assert drawn["alt"] == "The rule's input over 101 steps, between 1.00e-12 and 0.4; above 0.3."
-
-
 AT: dict[str, Any] = {"time": datetime(2026, 3, 1, 12, 0, tzinfo=UTC), "severity": "info", "details": {}}
 DECIDED: list[dict[str, Any]] = [
     AT | {"name": "switched_on", "step": 10, "words": "on", "details": {"from_step": 15, "by": "<b>Ada</b>"}},
@@ -289,10 +261,11 @@ def test_a_correction_is_on_from_the_step_announced_until_it_is_taken_back() -> 
     assert spans_of([], None, 100) == []
 
 
-def test_a_trial_that_got_no_answer_says_so() -> None:
-    trial = untried("the service took too long to answer", 7)
-    assert trial.keys() == trial_data(found(), 7).keys()
-    assert trial["words"] == ["Trial failed: the service took too long to answer. Edit the text to try again."]
+def test_a_text_that_was_not_checked_says_so() -> None:
+    nothing: Checked = {"problems": [], "form": None, "lost": ""}
+    told = unchecked("the service took too long to answer", 7)
+    assert told.keys() == checked_data(nothing, 7).keys()
+    assert told["problems"] == ["Not checked: the service took too long to answer. Edit the text to check it again."]
 
 
 def test_a_page_introduces_itself_in_three_sentences_at_most():
