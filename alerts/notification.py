@@ -23,7 +23,7 @@ class Notification:
         rule: name of the rule.
         episode: names one firing of the rule, from its first to its last transition; messages of an episode that
             belongs to no incident share a thread.
-        state: ``firing``, ``escalated``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, ``still_firing``,
+        state: ``firing``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, ``still_firing``,
             ``closed`` (of an incident), or another word for people.
         severity: ``info``, ``warning`` or ``critical``; decides which channels hear of it.
         step: training step of the transition.

@@ -115,7 +115,7 @@ class _Work:
     @property
     def was_critical(self) -> bool:
         """Whether people are about to be told of a critical alert, which may be over by now."""
-        return any(m.alert.rule.severity == "critical" and m.word in {"firing", "escalated"} for m in self.messages)
+        return any(m.alert.rule.severity == "critical" and m.word == "firing" for m in self.messages)
 
     @property
     def grouped(self) -> list[str]:

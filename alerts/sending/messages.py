@@ -29,11 +29,7 @@ _UNITLESS: Final = ("", "fraction", "1e-4")
 def heading(notification: Notification) -> str:
     """What happened to which rule and run, in a few words."""
     state = notification.state
-    severities = {
-        "firing": notification.severity.capitalize(),
-        "escalated": f"Escalated to {notification.severity}",
-    }
-    word = severities.get(state) or _HEADINGS.get(state, _words(state))
+    word = notification.severity.capitalize() if state == "firing" else _HEADINGS.get(state, _words(state))
     return f"{word}: {notification.rule} · {notification.run}"
 
 

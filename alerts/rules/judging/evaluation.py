@@ -241,7 +241,7 @@ def _notify_one(
         if muted is None and context.notify_from is not None and at < context.notify_from and not alert.notified.open:
             muted = "history: it happened too long ago for a notification"
         alert = replace(alert, muted=muted)
-        word = None if muted else _due(alert, others, context)
+        word = None if muted else _due(alert, context)
     if word is None:
         return alert, []
     return _notification(alert, word, context, step, at)
@@ -257,11 +257,10 @@ def episode_of(run: str, alert: Alert, returned_to: Sequence[int] = ()) -> str:
     return "/".join(filter(None, (run, alert.rule.name, alert.slice, str(where), attempt)))
 
 
-def _due(alert: Alert, others: Sequence[AlertStatus], context: Context) -> str | None:
+def _due(alert: Alert, context: Context) -> str | None:
     """What people do not know yet about an alert that fires."""
     if not alert.notified.open:
-        worse_now = any(other.notified and alert.status.inhibits(other) for other in others)
-        return "escalated" if worse_now else "firing"
+        return "firing"
     acknowledgement = context.acknowledgements.get(alert.notified.episode or "")
     acknowledged = acknowledgement is not None and acknowledgement.in_force(context.now)
     if acknowledged and not alert.notified.acknowledged:
@@ -288,7 +287,7 @@ def _much_worse(alert: Alert) -> bool:
 def _notification(
     alert: Alert, word: str, context: Context, step: int | None, at: datetime
 ) -> tuple[Alert, list[Message]]:
-    begins = word in {"firing", "escalated"}
+    begins = word == "firing"
     episode = episode_of(context.run, alert, context.returned_to) if begins else alert.notified.episode or ""
     # A rule that looks at steps again may find an episode again that was notified before.
     count = alert.notified.count + 1

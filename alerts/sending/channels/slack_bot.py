@@ -117,9 +117,9 @@ class SlackBot:
     def _post(self, outgoing: Outgoing, content: dict[str, Any]) -> Receipt:
         arguments = {"channel": self._channel, "metadata": _metadata(outgoing.notification.key), **content}
         if outgoing.thread:
-            # What is critical, a worse severity, and the end of a snooze must reach those who do not follow the thread.
+            # What is critical and the end of a snooze must reach those who do not follow the thread.
             n = outgoing.notification
-            loud = n.state in {"escalated", "still_firing"} or (n.state == "firing" and n.severity == "critical")
+            loud = n.state == "still_firing" or (n.state == "firing" and n.severity == "critical")
             arguments |= {"thread_ts": outgoing.thread["ts"], "reply_broadcast": loud}
         answer = self._call(lambda: self._client.chat_postMessage(**arguments))
         return _receipt(answer["channel"], answer["ts"], outgoing.notification.key)

@@ -14,7 +14,6 @@ from logprobe.alerts.sending import messages
     ("state", "expected"),
     [
         ("firing", "Critical: k3 grows · run"),
-        ("escalated", "Escalated to critical: k3 grows · run"),
         ("resolved", "Resolved: k3 grows · run"),
         ("no_data", "No data: k3 grows · run"),
         ("mis_armed", "Mis armed: k3 grows · run"),

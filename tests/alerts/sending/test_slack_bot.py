@@ -31,7 +31,7 @@ def episode(*states: str) -> list[Notification]:
 
 def test_an_episode_is_one_message_that_is_edited_and_its_thread(store: Store, slack: FakeSlack) -> None:
     bench = Bench(store, bot(slack))
-    for note in episode("firing", "acknowledged", "escalated", "resolved"):
+    for note in episode("firing", "acknowledged", "still_firing", "resolved"):
         bench.enqueue(replace(note, run_severity="ok"))
         bench.run()
     first, *replies = slack.messages
