@@ -1391,13 +1391,6 @@ class IncidentCheckpoints(TypedDict):
 
 def incident_checkpoints(source: Source, /, *, before: Any, run: Any) -> Rows[IncidentCheckpoints]: ...
 
-class IncidentComments(TypedDict):
-    time: Any  # TIMESTAMP WITH TIME ZONE
-    author: Any  # VARCHAR
-    words: Any  # VARCHAR
-
-def incident_comments(source: Source, /, *, incident: Any) -> Rows[IncidentComments]: ...
-
 class IncidentConfigs(TypedDict):
     kind: Any  # VARCHAR
     replica: Any  # VARCHAR
@@ -1420,13 +1413,9 @@ class IncidentList(TypedDict):
     opened_at: Any  # TIMESTAMP WITH TIME ZONE
     opened_step: Any  # BIGINT
     since_step: Any  # BIGINT
+    cause: Any  # VARCHAR
     closed_at: Any  # TIMESTAMP WITH TIME ZONE
     closed_step: Any  # BIGINT
-    closed_by: Any  # VARCHAR
-    resolution: Any  # VARCHAR
-    cause: Any  # VARCHAR
-    diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
-    comments: Any  # BIGINT
 
 def incident_list(source: Source, /, *, run: Any) -> Rows[IncidentList]: ...
 
@@ -1435,7 +1424,6 @@ class IncidentNewest(TypedDict):
     run: Any  # VARCHAR
     number: Any  # BIGINT
     open: Any  # BOOLEAN
-    calm: Any  # BOOLEAN
     healthy: Any  # BIGINT
     seen: Any  # BIGINT
 
@@ -1461,31 +1449,14 @@ class IncidentShow(TypedDict):
     opened_at: Any  # TIMESTAMP WITH TIME ZONE
     opened_step: Any  # BIGINT
     since_step: Any  # BIGINT
-    healthy: Any  # BIGINT
-    seen: Any  # BIGINT
-    calm: Any  # BOOLEAN
+    cause: Any  # VARCHAR
     closed_at: Any  # TIMESTAMP WITH TIME ZONE
     closed_step: Any  # BIGINT
-    closed_by: Any  # VARCHAR
-    resolution: Any  # VARCHAR
-    cause: Any  # VARCHAR
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
     document: Any  # VARCHAR
     told: Any  # BOOLEAN
 
 def incident_show(source: Source, /, *, incident: Any) -> Rows[IncidentShow]: ...
-
-class IncidentSimilar(TypedDict):
-    id: Any  # VARCHAR
-    run: Any  # VARCHAR
-    opened_at: Any  # TIMESTAMP WITH TIME ZONE
-    since_step: Any  # BIGINT
-    cause: Any  # VARCHAR
-    closed_at: Any  # TIMESTAMP WITH TIME ZONE
-    closed_by: Any  # VARCHAR
-    resolution: Any  # VARCHAR
-
-def incident_similar(source: Source, /, *, cause: Any, count: Any, run: Any) -> Rows[IncidentSimilar]: ...
 
 class JobRuns(TypedDict):
     job: Any  # VARCHAR

@@ -1,1 +1,1 @@
-"""Incidents: what is opened when a run becomes critical, holds what belongs to it, and is closed with a resolution."""
+"""Incidents: opened when a run becomes critical, closed once it was healthy for long."""

@@ -13,16 +13,12 @@ import pyarrow as pa
 from logprobe.alerts.incidents.lifecycle import HEALTHY_STEPS, Change, Standing
 from logprobe.alerts.notification import CLOSED, Notification
 from logprobe.alerts.sending.outbox import enqueue
-from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import Severity
 from logprobe.monitor.store.store import Store
 
-ITSELF: Final = "logprobe"  # who closed what no person did
 RULE: Final = "incident"  # what that notification has in the place of a rule
-_KEPT: Final = pa.schema(
-    [("id", pa.string()), ("open", pa.bool_()), ("healthy", pa.int64()), ("seen", pa.int64()), ("calm", pa.bool_())]
-)
+_KEPT: Final = pa.schema([("id", pa.string()), ("healthy", pa.int64()), ("seen", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ class Looked:
 
 
 def name(run: str, number: int) -> str:
-    """What people call a run's incident.
+    """Return the name of a run's incident.
 
     >>> name("math-4b", 2)
     'math-4b#2'
@@ -84,30 +80,7 @@ def link(page: str | None, run: str, incident: str) -> str | None:
 def newest(source: queries.Source, runs: Sequence[str]) -> dict[str, Standing]:
     """How the newest incident of each of `runs` stands that has had one. Raises `QueryError` as the source does."""
     rows = queries.incident_newest(source, runs=list(runs)).to_pylist()
-    return {
-        row["run"]: Standing(*(row[name] for name in ("number", "open", "calm", "healthy", "seen"))) for row in rows
-    }
-
-
-def find(source: queries.Source, wanted: str, *, by_id: bool = False) -> queries.IncidentShow:
-    """The incident of an id, or the newest of a run. `by_id`: it is an id, and no run's name.
-
-    Raises:
-        ConfigurationError: there is none, or, as a run's name may be another's incident, one of either.
-        QueryError: as the source does.
-    """
-    rows = queries.incident_show(source, incident=wanted).to_pylist()
-    latest = [] if by_id else queries.incident_newest(source, runs=[wanted]).to_pylist()
-    if rows and latest:
-        raise ConfigurationError(
-            f"{wanted!r} is an incident of run {rows[0]['run']!r}, and a run that has incidents; add --id for that "
-            "incident, "
-            f"or name the run's newest: {latest[0]['id']!r}"
-        )
-    rows = rows or [row for entry in latest for row in queries.incident_show(source, incident=entry["id"]).to_pylist()]
-    if not rows:
-        raise ConfigurationError(f"no incident {wanted!r}; `logprobe incidents` lists them")
-    return rows[0]
+    return {row["run"]: Standing(*(row[name] for name in ("number", "open", "healthy", "seen"))) for row in rows}
 
 
 def keep(store: Store, cursor: Any, looks: Iterable[Looked]) -> None:
@@ -125,7 +98,7 @@ def keep(store: Store, cursor: Any, looks: Iterable[Looked]) -> None:
             if look.episodes:
                 store.execute(cursor, "incident_adopt", id=look.id, run=look.run, episodes=list(look.episodes))
     rows = [
-        _row(look.run, look.after)
+        {"id": name(look.run, look.after.number), "healthy": look.after.healthy, "seen": look.after.seen}
         for look in looked
         if look.change is None and look.after is not None and look.after != look.before
     ]
@@ -136,55 +109,19 @@ def keep(store: Store, cursor: Any, looks: Iterable[Looked]) -> None:
         store.execute(cursor, "incident_diagnosed", runs=going_on)
     for look in looked:
         if look.change == "closed" and look.id is not None:
-            words = f"the run was healthy for {HEALTHY_STEPS} steps, up to step {look.step:,}"
-            end = Closing(ITSELF, words, look.at, look.step, calm=True, severity=look.severity, page=look.page)
-            close(store, cursor, look.id, end)
+            _close(store, cursor, look.id, look)
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """The end of an incident.
-
-    Attributes:
-        author: who closes it, `ITSELF` where no person does.
-        resolution: what became of it.
-        at: when.
-        step: newest one of the run.
-        calm: whether the run is not critical, so that the next critical severity opens another.
-        severity: of the run.
-        page: address of the dashboard; None: there is none.
-    """
-
-    author: str
-    resolution: str
-    at: datetime
-    step: int | None
-    calm: bool
-    severity: str | None = None
-    page: str | None = None
-
-
-def close(store: Store, cursor: Any, incident: str, end: Closing) -> None:
-    """Closes an incident that is open, and tells those who were told of it. Inside a `Store.transaction` whose cursor
-    is `cursor`."""
+def _close(store: Store, cursor: Any, incident: str, look: Looked) -> None:
+    """Close an incident, and tell those who were told of it."""
     (row,) = queries.incident_show(store, incident=incident).to_pylist()
-    if row["closed_at"] is not None:
-        return
-    written: dict[str, Any] = {
-        "now": end.at,
-        "step": end.step,
-        "author": end.author,
-        "resolution": end.resolution,
-        "calm": end.calm,
-    }
-    store.execute(cursor, "incident_close", id=incident, **written)
+    store.execute(cursor, "incident_close", id=incident, now=look.at, step=look.step)
     if row["told"]:
-        enqueue(store, cursor, _closed(row, end))
+        enqueue(store, cursor, _closed(row, look))
 
 
-def _closed(incident: Mapping[str, Any], end: Closing) -> Notification:
-    """That an incident is over; as loud as what opened it, so that the same channels hear of it."""
-    by = "by itself" if end.author == ITSELF else f"by {end.author}"
+def _closed(incident: Mapping[str, Any], look: Looked) -> Notification:
+    """Return the notification that an incident is over; as loud as what opened it, so the same channels send it."""
     return Notification(
         key=f"{incident['id']}/{CLOSED}",
         run=incident["run"],
@@ -192,17 +129,12 @@ def _closed(incident: Mapping[str, Any], end: Closing) -> Notification:
         episode=incident["id"],
         state=CLOSED,
         severity="critical",
-        at=end.at,
-        summary=f"Closed {by}: {end.resolution.rstrip('.')}.",
-        step=end.step,
+        at=look.at,
+        summary=f"Closed: the run was healthy for {HEALTHY_STEPS} steps, up to step {look.step:,}.",
+        step=look.step,
         since_step=incident["since_step"],
         cause=incident["cause"],
-        link=link(end.page, incident["run"], incident["id"]),
-        run_severity=end.severity,
+        link=link(look.page, incident["run"], incident["id"]),
+        run_severity=look.severity,
         incident=incident["id"],
     )
-
-
-def _row(run: str, after: Standing) -> dict[str, Any]:
-    same = {"healthy": after.healthy, "seen": after.seen, "calm": after.calm}
-    return {"id": name(run, after.number), "open": after.open, **same}

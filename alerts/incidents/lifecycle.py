@@ -1,11 +1,8 @@
-"""When an incident opens and when it closes by itself: a pure function of how the run stood before and how it stands
-now.
+"""When an incident opens and when it closes: a pure function of how the run stood before and how it stands now.
 
 | newest incident | severity of the run | then |
 |---|---|---|
-| none; or closed, and the run was not critical then, or better since | critical | one opens |
-| closed by a person while the run was critical, and still is | critical | nothing: they know |
-| closed | warning, ok | the next critical severity opens another |
+| none, or closed | critical | one opens |
 | open | critical, warning | healthy steps count from 0 |
 | open | unknown | steps count neither as healthy nor against it |
 | open | ok | steps since the last look count, if the run was healthy then too |
@@ -19,7 +16,7 @@ from typing import Final, Literal
 
 from logprobe.monitor.judgement import Severity
 
-HEALTHY_STEPS: Final = 100  # in a row, after which an incident is over by itself
+HEALTHY_STEPS: Final = 100  # in a row, after which an incident is over
 Change = Literal["opened", "closed"]
 
 
@@ -30,14 +27,12 @@ class Standing:
     Attributes:
         number: 1 for the run's first.
         open: whether it has not ended.
-        calm: closed, and the run has been better than critical since.
         healthy: steps in a row that the run has been healthy.
         seen: step of the last look, if the run was healthy then; None: it was not.
     """
 
     number: int
     open: bool = True
-    calm: bool = False
     healthy: int = 0
     seen: int | None = None
 
@@ -51,10 +46,9 @@ def advance(before: Standing | None, severity: Severity, step: int | None) -> tu
         step: newest one of the run; None: it has none.
     """
     if before is None or not before.open:
-        if severity == "critical" and (before is None or before.calm):
+        if severity == "critical":
             return Standing(1 if before is None else before.number + 1), "opened"
-        better = severity in {"warning", "ok"}
-        return (replace(before, calm=True) if before is not None and better else before), None
+        return before, None
     if severity == "unknown":
         return replace(before, seen=None), None
     if severity != "ok":
@@ -62,5 +56,5 @@ def advance(before: Standing | None, severity: Severity, step: int | None) -> tu
     passed = 0 if before.seen is None or step is None else max(0, step - before.seen)
     after = replace(before, healthy=before.healthy + passed, seen=step)
     if after.healthy >= HEALTHY_STEPS:
-        return replace(after, open=False, calm=True), "closed"
+        return replace(after, open=False), "closed"
     return after, None

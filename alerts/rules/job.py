@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from logprobe.alerts.incidents import actions as incident_actions
 from logprobe.alerts.incidents import ledger as incidents
 from logprobe.alerts.incidents.ledger import Looked
 from logprobe.alerts.incidents.lifecycle import advance
@@ -492,7 +491,6 @@ def alerts_part(rules: Callable[[Home], RuleBook], *, page: str | None = None) -
             rank=Rank.JUDGEMENT,
         )
         rules_of_home = Editor(store, lambda: book.problem, lambda: datetime.now(UTC))
-        of_incidents = incident_actions.of(store, page=page)
-        return Part(jobs=[work], actions=actions.of(store) | of_incidents | rules_of_home.actions())
+        return Part(jobs=[work], actions=actions.of(store) | rules_of_home.actions())
 
     return make

@@ -61,8 +61,8 @@ PAGES: Final = (
         "incidents",
         "i",
         "Incidents",
-        "What went badly wrong, why, and what became of it? One opens when a run becomes critical; its alerts share a "
-        "message thread, and its page is the postmortem.",
+        "What went badly wrong, and why? One opens when a run becomes critical, and closes once it was healthy for 100 "
+        "steps in a row; its alerts share a message thread.",
         next={
             "diagnosis": "for evidence and fix",
             "tokens": "for single tokens",
@@ -71,11 +71,8 @@ PAGES: Final = (
             "Last good step": "The last one before the onset, and the last checkpoint before it, where the trainer's "
             "are recorded.",
             "What changed": "Settings with both values, restarts, replicas and tags, in the 50 steps before the onset.",
-            "Similar incidents": "Those of other runs with the same leading cause, and how they ended.",
-            "Close": "With a resolution. It closes by itself once the run was healthy for 100 steps in a row.",
         },
         panels=("report", "document"),
-        acts=True,
         of_home=True,
         of_all=True,
     ),

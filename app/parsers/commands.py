@@ -139,24 +139,12 @@ ALERTS: Final[Commands] = {
         JSON,
     ),
 }
-INCIDENT: Final = (
-    arg("incident INCIDENT", "an id from `list`, or RUN: its newest"),
-    arg("--id", "INCIDENT is an id, although a run has that name", action="store_true"),
-)
 INCIDENTS: Final[Commands] = {
     "list": ("list incidents, the open ones first", arg("name RUN", "only of this run", nargs="?"), JSON),
     "show": (
-        "show what happened, what changed before, the cause and what to do",
-        *INCIDENT,
-        arg("--html FILE", "write it as one HTML file that needs no network"),
+        "show a run's last incident: what happened, what changed before, the cause and what to do",
+        RUN,
         JSON_OR_NULL,
-    ),
-    "comment": ("comment on an incident", *INCIDENT, arg("words WORDS", "what there is to say"), AUTHOR),
-    "close": (
-        "close an incident; the next critical severity opens another",
-        *INCIDENT,
-        arg("--resolution WORDS", "what became of it", required=True),
-        AUTHOR,
     ),
 }
 FILES: Final = (
@@ -462,7 +450,7 @@ COMMANDS: Final[Commands] = {
         ray("report on runs in files"),
     ),
     "alerts": ("list, acknowledge and silence alerts; try rules", actions(ALERTS, default="list")),
-    "incidents": ("list, show, comment on and close incidents", actions(INCIDENTS, default="list")),
+    "incidents": ("list incidents, or show the last one of a run", actions(INCIDENTS, default="list")),
     "mis": (
         "show or switch masked importance sampling, with its audit",
         RUN,

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.report.incident import BEFORE, CHARTS, UNDIAGNOSED, Incident, alert_line, newest_first
+from logprobe.app.report.incident import BEFORE, CHARTS, Incident, alert_line, newest_first
 from logprobe.app.text.diagnosis import verdict_line
 from logprobe.monitor import queries, worst
 from logprobe.monitor.compare import Place
@@ -19,12 +19,11 @@ from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.document import DiagnosisDocument
 from logprobe.monitor.diagnosis.growth.rule import K3
 from logprobe.monitor.diagnosis.proven import latest
-from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Growth, NotMeasured
+from logprobe.monitor.diagnosis.result import Growth
 from logprobe.monitor.judgement import FIRING
 
 _SEQUENCES: Final = 10
 _DEEDS: Final = 10_000  # the newest
-_SIMILAR: Final = 10
 _SOON: Final = 5  # steps after the onset in which what came up may still be its cause
 _BEFORE_IT: Final = timedelta(hours=1)  # where no step says when to begin
 Row = Mapping[str, Any]
@@ -40,8 +39,6 @@ def read(place: Place, opened: Row | None = None) -> Incident:
     source, run = place.source, place.run
     whole = history(place, CHARTS)
     document = _kept(opened)
-    if document is None and opened is not None and opened["closed_at"] is not None:
-        document = _undiagnosed(run)
     if document is None:
         document = diagnose(source, run, accepted=accepted(source, run)).document()
     elif "growth" in document:
@@ -77,22 +74,14 @@ def _kept(opened: Row | None) -> DiagnosisDocument | None:
     return document
 
 
-def _undiagnosed(run: str) -> DiagnosisDocument:
-    """In the place of the diagnosis of an incident that was closed before there was one: that of today is not about
-    it."""
-    missing = NotMeasured("diagnosis", UNDIAGNOSED, "run `logprobe diagnose` while an incident is open")
-    advice = Correction("do_not_enable", UNDIAGNOSED)
-    return Diagnosis(run, "no_data", None, None, "unknown", (), (missing,), advice).document()
-
-
 def _about(place: Place, row: Row) -> bool:
-    """Whether a person did something about the run: its alerts and incidents begin with its name, which other names may
-    begin with."""
+    """Whether a person did something about the run: its alerts begin with its name, which other names may begin
+    with."""
     subject, run = row["subject"], place.run
-    if row["action"] == "commented" or not (subject == run or subject.startswith((f"{run}/", f"{run}#"))):
+    if not (subject == run or subject.startswith(f"{run}/")):
         return False
     longer = (name for name in place.run_names() if len(name) > len(run))
-    return not any(subject == name or subject.startswith((f"{name}/", f"{name}#")) for name in longer)
+    return not any(subject == name or subject.startswith(f"{name}/") for name in longer)
 
 
 def _before(place: Place, since: int | None) -> dict[str, Any]:
@@ -117,7 +106,6 @@ def _of(incident: Incident, place: Place, opened: Row) -> Incident:
         time: datetime | None = row["time"]
         return time is None or (time >= begins and (ends is None or time <= ends))
 
-    similar = queries.incident_similar(source, run=place.run, cause=opened["cause"], count=_SIMILAR).to_pylist()
     alerts = [row for row in incident.alerts if during(row)]
     critical = queries.incident_critical(source, incident=opened["id"]).to_pylist()
     if not critical:  # silenced, so that there is no message
@@ -129,8 +117,6 @@ def _of(incident: Incident, place: Place, opened: Row) -> Incident:
         alerts=alerts,
         actions=[row for row in incident.actions if during(row)],
         deeds=[row for row in incident.deeds if during(row)],
-        comments=queries.incident_comments(source, incident=opened["id"]).to_pylist(),
-        similar=similar,
     )
     return replace(incident, headline=alert_line(incident)) if incident.by_alert else incident
 

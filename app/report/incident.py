@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.alerts.incidents.ledger import ITSELF
+from logprobe.alerts.incidents.lifecycle import HEALTHY_STEPS
 from logprobe.app.report import changes as changed
 from logprobe.app.report.chart import Chart, Line, figure, legend
 from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
@@ -45,7 +45,6 @@ from logprobe.monitor.metrics.catalog import metric as declared
 
 BEFORE: Final = 50  # steps before the onset in which changes are looked for
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
-UNDIAGNOSED: Final = "no diagnosis was made during it"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -84,9 +83,7 @@ def _opened(opened: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
         yield "closed", "not yet"
         return
     step = "" if opened["closed_step"] is None else f", at step {opened['closed_step']:,}"
-    who = "by itself" if opened["closed_by"] == ITSELF else f"by {opened['closed_by']}"
-    yield "closed", f"{when(opened['closed_at'])} UTC{step}, {who}"
-    yield "resolution", opened["resolution"]
+    yield "closed", f"{when(opened['closed_at'])} UTC{step}"
 
 
 def last_good(incident: Incident) -> int | None:
@@ -147,7 +144,7 @@ def alert_line(incident: Incident) -> str:
     since = "" if incident.since is None else f", since step {incident.since}"
     says = f"the diagnosis says: {VERDICTS[document['verdict']][1].lower()}"
     was = "is" if incident.fires else "was"
-    return harmless(f"{document['run']} {was} critical{by}{since}; {UNDIAGNOSED if incident.undiagnosed else says}")
+    return harmless(f"{document['run']} {was} critical{by}{since}; {says}")
 
 
 def alert_remedies(incident: Incident) -> list[tuple[str, str]]:
@@ -232,7 +229,7 @@ def _events(incident: Incident) -> Iterator[Event]:
     if opened is not None:
         yield opened["opened_at"], opened["opened_step"], "incident opened", "the run became critical"
         if opened["closed_at"] is not None:
-            words = f"{opened['closed_by']}: {opened['resolution']}"
+            words = f"the run was healthy for {HEALTHY_STEPS} steps"
             yield opened["closed_at"], opened["closed_step"], "incident closed", words
     for row in reversed(incident.alerts):
         fired, was = row["after"] in FIRING, row["before"] in FIRING
@@ -324,8 +321,6 @@ _TONES: Final = {
     "healthy": "good",
     "growing": "bad",
     "critical": "bad",
-    "open": "bad",
-    "closed": "bad",
     "calibrating": "unsure",
     "no_data": "unsure",
 }
@@ -341,8 +336,7 @@ class Incident:
     `standing`: of the correction. `deeds`: what people did about its alerts; `events`: updates, changed configurations
     and restarts; `configs`, `parts`: rows of `incident_configs` and `incident_parts`; `proof`: the picture of the
     finding that leads. `saved`: row of `incident_checkpoints`; None: no onset. `opened`: row of `incident_show`; None:
-    the run as it stands. `comments`: on it; `similar`: incidents of other runs; `critical`: its critical alerts, rows
-    of `incident_critical`.
+    the run as it stands. `critical`: its critical alerts, rows of `incident_critical`.
     """
 
     document: DiagnosisDocument
@@ -363,8 +357,6 @@ class Incident:
     proof: Picture | None = None
     saved: Mapping[str, Any] | None = None
     opened: Mapping[str, Any] | None = None
-    comments: Rows = ()
-    similar: Rows = ()
     critical: Rows = ()
 
     @property
@@ -384,24 +376,14 @@ class Incident:
         critical = (row["phase"] for row in self.current if row["severity"] == "critical")
         return self.opened is not None and self.opened["closed_at"] is None and not FIRING.isdisjoint(critical)
 
-    @property
-    def undiagnosed(self) -> bool:
-        """Whether the incident was closed before there was a diagnosis of it."""
-        opened = self.opened
-        return opened is not None and opened["closed_at"] is not None and opened["document"] is None
-
 
 def report(incident: Incident) -> str:
-    """The whole document, as one file."""
+    """Return the report on a run as it stands, as one file."""
     verdict: str = incident.document["verdict"]
-    opened = incident.opened
-    name = incident.history.label if opened is None else opened["id"]
-    if opened is not None and incident.by_alert:
-        verdict = "critical" if incident.fires else "open" if opened["closed_at"] is None else "closed"
     return page(
-        f"Incident report: {name}",
+        f"Incident report: {incident.history.label}",
         badge(verdict.replace("_", " "), _TONES[verdict]),
-        element("h1", incident.headline if opened is None else f"Incident {name}: {incident.headline}"),
+        element("h1", incident.headline),
         *story(incident),
         *annex(incident),
     )
@@ -421,14 +403,6 @@ def story(incident: Incident) -> Iterator[Markup]:
         ),
     )
     yield section(f"What changed in the {BEFORE} steps before", *_changes(incident))
-    if incident.opened is not None:
-        comments = [(when(row["time"]), row["author"], row["words"]) for row in incident.comments]
-        yield section("Comments", listed_rows(comments, ["UTC", "who", "words"], "What people said", "None yet."))
-        head, caption = (
-            ["incident", "opened, UTC", "since step", "resolution"],
-            "With the same leading cause, in other runs",
-        )
-        yield section("Similar incidents", listed_rows(similar(incident), head, caption, "None."))
     yield section("Findings", *_findings(incident.document, incident.standing))
     yield from _experiment(incident.experiment)
 
@@ -440,20 +414,6 @@ def annex(incident: Incident) -> Iterator[Markup]:
     yield section("Worst sequences", listed(incident.sequences, _SEQUENCES, _worst(incident.step), _NEWEST))
     yield section("Records", *_records(incident))
     yield section("Configuration", *_configuration(incident.history))
-
-
-def similar(incident: Incident) -> list[tuple[Any, ...]]:
-    """Incidents of other runs with the same leading cause: id, when they opened, since which step, and how they
-    ended."""
-    return [
-        (
-            row["id"],
-            when(row["opened_at"]),
-            row["since_step"],
-            "open" if row["closed_at"] is None else f"{row['closed_by']}: {row['resolution']}",
-        )
-        for row in incident.similar
-    ]
 
 
 def listed_rows(rows: Sequence[Sequence[Any]], head: Sequence[str], caption: str, empty: str) -> Markup:

@@ -3,16 +3,7 @@ UPDATE notifications SET incident = $id
 WHERE run = $run AND incident IS NULL AND list_contains($episodes::VARCHAR[], episode)
 
 -- incident_close: Closes the incident $id, unless it is closed. Inputs: incidents.
-UPDATE incidents
-SET closed_at = $now, closed_step = $step::BIGINT, closed_by = $author, resolution = $resolution, calm = $calm
-WHERE id = $id AND closed_at IS NULL
-
--- incident_comments: What people said about the incident $incident since it was opened: a deleted run may have had one of the same name. Oldest first.
--- Grain: comment. Inputs: incidents, alert_audit.
-SELECT time, author, words
-FROM alert_audit JOIN incidents ON id = subject AND time >= opened_at
-WHERE subject = $incident AND action = 'commented'
-ORDER BY alert_audit.number
+UPDATE incidents SET closed_at = $now, closed_step = $step::BIGINT WHERE id = $id AND closed_at IS NULL
 
 -- incident_critical: Critical alerts with messages in the incident $incident, the first one first, and what those say to do. Grain: rule. Inputs:
 -- notifications.
@@ -30,20 +21,19 @@ WHERE d.run = incidents.run AND list_contains($runs::VARCHAR[], d.run) AND incid
     AND d.diagnosed_at IS DISTINCT FROM incidents.diagnosed_at
     AND (incidents.document IS NULL OR d.verdict IN ('growing', 'critical') OR d.cause IS NOT NULL)
 
--- incident_keep: Keeps how incidents stand that are as they were, open or closed. Grain: incident. Inputs: incoming.
-UPDATE incidents SET healthy = i.healthy, seen = i.seen, calm = i.calm
+-- incident_keep: Keeps how open incidents stand. Grain: incident. Inputs: incoming.
+UPDATE incidents SET healthy = i.healthy, seen = i.seen
 FROM incoming AS i
-WHERE i.id = incidents.id AND (incidents.closed_at IS NULL) = i.open
+WHERE i.id = incidents.id AND incidents.closed_at IS NULL
 
--- incident_list: Incidents of $run (null: of all runs), the open ones first, then the newest. Grain: incident. Inputs: incidents, alert_audit.
-SELECT * EXCLUDE (document, healthy, seen, calm),
-       (SELECT count(*) FROM alert_audit WHERE subject = incidents.id AND action = 'commented' AND time >= opened_at) AS comments
+-- incident_list: Incidents of $run (null: of all runs), the open ones first, then the newest. Grain: incident. Inputs: incidents.
+SELECT id, run, number, opened_at, opened_step, since_step, cause, closed_at, closed_step
 FROM incidents
 WHERE run = coalesce($run, run)
 ORDER BY closed_at IS NOT NULL, opened_at DESC, id
 
 -- incident_newest: The newest incident of each of $runs (a list). Grain: run. Inputs: incidents.
-SELECT id, run, number, closed_at IS NULL AS open, calm, healthy, seen
+SELECT id, run, number, closed_at IS NULL AS open, healthy, seen
 FROM incidents
 WHERE list_contains($runs::VARCHAR[], run)
 QUALIFY row_number() OVER (PARTITION BY run ORDER BY number DESC) = 1
@@ -57,15 +47,9 @@ VALUES ($id, $run, $number, $now, $step::BIGINT, $since::BIGINT, 0, false)
 ON CONFLICT DO NOTHING
 
 -- incident_show: The incident $incident. `told`: whether there is a message of it. Grain: at most one row. Inputs: incidents, notifications.
-SELECT *, EXISTS (FROM notifications WHERE incident = incidents.id) AS told FROM incidents WHERE id = $incident
-
--- incident_similar: Incidents of other runs than $run with the leading cause $cause, the newest first, at most $count. Grain: incident.
--- Inputs: incidents.
-SELECT id, run, opened_at, since_step, cause, closed_at, closed_by, resolution
-FROM incidents
-WHERE run <> $run AND cause = $cause
-ORDER BY opened_at DESC
-LIMIT $count
+SELECT id, run, number, opened_at, opened_step, since_step, cause, closed_at, closed_step, diagnosed_at, document,
+       EXISTS (FROM notifications WHERE incident = incidents.id) AS told
+FROM incidents WHERE id = $incident
 
 -- incident_checkpoints: Checkpoints that the trainer of $run saved: how many in all, the last one before step $before that was not deleted since, and its
 -- folder; `deleted`: the last one before it that was. Grain: one row. Inputs: config_records.

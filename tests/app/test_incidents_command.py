@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from alert_homes import K3, at, put
 
-from logprobe.alerts.incidents.actions import CLOSE, of
+from logprobe.alerts.incidents.lifecycle import HEALTHY_STEPS
 from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.app.cli import main
-from logprobe.app.dashboard.pages.incidents import one_blocks
+from logprobe.app.dashboard.pages.incidents import verdict_block
 from logprobe.app.report.gather import read
-from logprobe.app.report.incident import Incident, facts, happened, last_good, report
+from logprobe.app.report.html import joined
+from logprobe.app.report.incident import Incident, facts, happened, last_good, story
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
@@ -38,13 +39,13 @@ def look(store: Store, step: int, seconds: float = 3.0) -> None:
     Evaluator(store, rule_file.load, threading.Event(), clock=lambda: now).run_once()
 
 
-def diagnosed(store: Store, verdict: Verdict) -> None:
+def diagnosed(store: Store, verdict: Verdict, step: int = LAST) -> None:
     document = json.dumps(replace(HEALTHY, verdict=verdict).document())
     with store.transaction() as cursor:
         cursor.execute(
             "INSERT OR REPLACE INTO diagnoses (run, step, revision, verdict, layer, causes, document, diagnosed_at)"
             " VALUES ('a', ?, currval('revision'), ?, 'none', [], ?, ?)",
-            [LAST, verdict, document, at(LAST) + timedelta(seconds=1)],
+            [step, verdict, document, at(step) + timedelta(seconds=1)],
         )
 
 
@@ -64,10 +65,18 @@ def opened(home: Path, verdict: Verdict | None = "healthy", *, silenced: bool = 
         look(store, LAST)
 
 
-def closed(home: Path) -> None:
+def over(home: Path) -> None:
+    """The run is healthy for long, as the diagnosis says, too."""
     with Store.open(Home(home)) as store:
-        act = of(store, clock=lambda: at(LAST) + timedelta(seconds=9))
-        act[CLOSE].run({"incident": "a", "author": "Ada", "resolution": "restarted"})
+        for last in (LAST + 40, LAST + 41 + HEALTHY_STEPS):
+            steps = range(last - 40, last + 1)
+            put(store, "a", {step: {K3: 1e-4, "backend.coverage": 1.0} for step in steps})
+            diagnosed(store, "healthy", last)
+            look(store, last)
+
+
+def page_of(incident: Incident) -> str:
+    return str(joined(story(incident)))
 
 
 def found(home: Path) -> Incident:
@@ -81,10 +90,8 @@ def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.Captu
     incident = found(tmp_path)
     assert incident.document["verdict"] == "healthy"
     assert incident.headline == "a is critical by alert coverage-low, since step 60; the diagnosis says: healthy"
-    page = report(incident)
-    assert '<span class="badge bad">critical</span>' in page
-    assert RUNBOOK in page
-    (verdict, *_) = one_blocks(incident, None, "")
+    assert RUNBOOK in page_of(incident)
+    verdict = verdict_block(incident, None)
     assert verdict["words"] == f"{incident.headline}."
     assert [(rule, RUNBOOK in words) for rule, words in verdict["do"]] == [("coverage-low", True)]
     assert main(["incidents", "show", "a", "--home", str(tmp_path)]) == 0
@@ -99,7 +106,7 @@ def test_it_has_the_onset_of_the_alert(tmp_path: Path) -> None:
     incident = found(tmp_path)
     assert (incident.since, last_good(incident)) == (60, 59)
     assert ("60", "onset", "as dated by the alert") in [(str(step), *rest) for _, step, *rest in happened(incident)]
-    page = report(incident)
+    page = page_of(incident)
     assert "59; no checkpoint was recorded" in page
     assert "in the 50 steps before step 60" in page
     assert "onset at step 60" in page
@@ -155,10 +162,11 @@ def test_the_last_good_checkpoint_is_one_that_is_still_there(
 
 def test_closed_it_says_so(tmp_path: Path) -> None:
     opened(tmp_path)
-    closed(tmp_path)
+    over(tmp_path)
     incident = found(tmp_path)
     assert incident.headline == "a was critical by alert coverage-low, since step 60; the diagnosis says: healthy"
-    assert '<span class="badge bad">closed</span>' in report(incident)
+    assert verdict_block(incident, None)["word"] == "Closed: incident a#1"
+    assert f"the run was healthy for {HEALTHY_STEPS} steps" in page_of(incident)
 
 
 def test_open_but_over_it_is_not_called_critical(tmp_path: Path) -> None:
@@ -169,52 +177,45 @@ def test_open_but_over_it_is_not_called_critical(tmp_path: Path) -> None:
     incident = found(tmp_path)
     assert incident.opened["closed_at"] is None
     assert incident.headline.startswith("a was critical by alert coverage-low, since step 60; ")
-    assert '<span class="badge bad">open</span>' in report(incident)
+    assert verdict_block(incident, None)["word"] == "Open: incident a#1"
 
 
 def test_an_alert_that_nobody_was_told_of_is_named_too(tmp_path: Path) -> None:
     opened(tmp_path, silenced=True)
     incident = found(tmp_path)
     assert [(row["rule"], row["words"]) for row in incident.critical] == [("coverage-low", "")]
-    assert "coverage-low: no message said what to do" in report(incident)
+    assert "coverage-low: no message said what to do" in page_of(incident)
 
 
 def test_one_that_the_diagnosis_accounts_for_is_told_as_the_diagnosis_has_it(tmp_path: Path) -> None:
     opened(tmp_path, "critical")
     incident = found(tmp_path)
     assert incident.headline == "a is critical"
-    assert "no credible cause found" in report(incident)
+    assert "no credible cause found" in page_of(incident)
 
 
-def test_closed_before_any_diagnosis_it_has_none_and_not_that_of_today(tmp_path: Path) -> None:
+def test_open_without_a_diagnosis_it_is_told_as_the_run_stands(tmp_path: Path) -> None:
     opened(tmp_path, None)
-    assert found(tmp_path).headline.endswith("; the diagnosis says: no data")  # open: as the run stands
-    closed(tmp_path)
-    incident = found(tmp_path)
-    assert incident.headline == "a was critical by alert coverage-low, since step 60; no diagnosis was made during it"
-    assert (incident.document["verdict"], incident.document["findings"]) == ("no_data", [])
-    assert "diagnosis: no diagnosis was made during it" in report(incident)
+    assert found(tmp_path).headline.endswith("; the diagnosis says: no data")
 
 
-def test_a_name_that_is_an_incident_and_a_run_is_asked_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home = tmp_path / "h"
-    opened(home)
-    with Store.open(Home(home)) as store, store.transaction() as cursor:
-        cursor.execute(
-            "INSERT INTO incidents (id, run, number, opened_at, healthy, calm) VALUES ('a#1#1', 'a#1', 1, now(), 0, false)"
-        )
-    at_home = ["--home", str(home)]
-    for words in (["show", "a#1"], ["close", "a#1", "--resolution", "x"], ["comment", "a#1", "x"]):
-        assert main(["incidents", *words, *at_home]) == 1
-        assert "'a#1#1'" in capsys.readouterr().err
-    assert main(["incidents", "close", "a#1", "--id", "--resolution", "fixed", *at_home]) == 0
-    with Store.open(Home(home)) as store:
-        assert {row["id"]: row["closed_by"] is None for row in queries.incident_list(store, run=None).to_pylist()} == {
-            "a#1": False,
-            "a#1#1": True,
-        }
+def test_the_last_one_of_a_run_is_shown_and_all_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened(tmp_path)
+    over(tmp_path)
+    with Store.open(Home(tmp_path)) as store:
+        first = 2 * LAST + HEALTHY_STEPS
+        put(store, "a", {step: {K3: 1e-4, "backend.coverage": 0.5} for step in range(first, first + 9)})
+        put(store, "quiet", {first + 8: {K3: 1e-4}})
+        look(store, first + 8)
+    at_home = ["--home", str(tmp_path)]
+    assert main(["incidents", "show", "a", "--json", *at_home]) == 0
+    shown = json.loads(capsys.readouterr().out)["incident"]
+    assert (shown["id"], shown["closed_at"]) == ("a#2", None)
+    assert main(["incidents", "list", "a", "--json", *at_home]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(row["id"], row["closed_step"] is None) for row in listed] == [("a#2", True), ("a#1", False)]
+    assert main(["incidents", "show", "quiet", *at_home]) == 1
+    assert "quiet has no incident" in capsys.readouterr().err
 
 
 def test_without_a_checkpoint_or_an_onset_it_says_so(tmp_path: Path) -> None:
@@ -233,4 +234,4 @@ def test_without_a_checkpoint_or_an_onset_it_says_so(tmp_path: Path) -> None:
         )
         assert nowhere.since is None
         assert dict(facts(nowhere))["last good step"].startswith("unknown: nothing says")
-        assert "no checkpoint was recorded" in report(nowhere)
+        assert "no checkpoint was recorded" in page_of(nowhere)

@@ -56,7 +56,6 @@ SAID = {
     "app/dashboard/pages/compare.py _MOST_CHARTS": "tests/app/dashboard/test_compare_page.py::test_what_cannot_be_had",
     "app/dashboard/pages/diagnosis.py _MOST": "tests/app/dashboard/test_diagnosis_page.py",
     "app/dashboard/pages/mismatch_slices.py MOST_TAGS": "tests/app/dashboard/test_mismatch_panels.py::test_slices_and_tags_beyond",
-    "app/dashboard/pages/rules.py _EPISODES": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "app/dashboard/pages/weights.py _LANES": "tests/app/dashboard/test_weights_page.py",
     "app/dashboard/pages/weights.py _REPLICAS": "tests/contracts/test_limits.py::test_replicas_of_a_chart",
     "app/proof_setup.py _NAMED": "tests/contracts/test_limits.py::test_weight_versions_in_an_error",
@@ -124,7 +123,6 @@ OTHERS = {
     "monitor/sql/example.sql example_sequences 50": "sample",
     "monitor/sql/example.sql example_steps 20": "sample",
     "monitor/sql/fold.sql fold_due $most": "page",
-    "monitor/sql/incident.sql incident_similar $count": "sample",  # the newest
     "monitor/sql/join.sql join_marks $samples": "page",
     "monitor/sql/known_levels.sql known_levels_of 100": "sample",
     "monitor/sql/known_levels.sql known_levels_setups 200": "sample",

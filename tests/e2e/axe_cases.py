@@ -74,11 +74,6 @@ def choosing(page: Page) -> None:
     expect(page.get_by_role("dialog", name="metrics").get_by_role("checkbox").first).to_be_visible()
 
 
-def noting(page: Page) -> None:
-    page.get_by_role("button", name="Add a note").click()
-    expect(page.locator(".lp-form input[name=step]")).to_be_visible()
-
-
 def paused(page: Page) -> None:
     page.get_by_role("button", name="pause").click()
     expect(page.locator(".lp-paused")).to_be_visible()
@@ -101,7 +96,6 @@ STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
     "acknowledging": ("alerts", acknowledging),
     "incident": ("incidents", incident),
     "choosing metrics": ("", choosing),
-    "noting": ("", noting),
     "paused": ("", paused),
     "runbook": ("alerts", runbook),
     "full screen": ("", full),  # the last: while it lasts, the window has no other size

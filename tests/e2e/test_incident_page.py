@@ -1,4 +1,4 @@
-"""The page of incidents in a real browser: from the list to the postmortem, a comment, the resolution; by a real service."""
+"""The page of incidents in a real browser: from the list to the postmortem; by a real service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from dashboard_process import Watched, dashboard
 from playwright.sync_api import expect
-from processes import called
 from recorded_home import ingest_recorded
 
 RUN = "faults/temperature_mismatch"
@@ -42,21 +41,5 @@ def test_from_the_list_to_the_postmortem(
     seen.shot(artifacts, f"incident-{request.node.callspec.id}", whole=True)
     page.get_by_role("link", name="All incidents").click()
     expect(page.get_by_role("link", name=f"{RUN}#1")).to_be_visible()
-
-
-def test_a_comment_and_the_resolution_come_from_the_page(seen: Watched, address: str, home: Path) -> None:
-    page = seen.page
-    page.goto(f"{address}/?page=incidents&run={RUN}&incident={RUN}%231")
-    page.get_by_role("button", name="Comment").click()
-    page.locator("input[name=words]").fill("<b>engine</b> restarted")
-    page.locator("input[name=by]").fill("Ada")
-    page.locator(".lp-sure").click()
-    expect(page.locator(".lp-document")).to_contain_text("<b>engine</b> restarted")
-    page.get_by_role("button", name="Close", exact=True).click()
-    page.locator("input[name=resolution]").fill("temperature set to 1")
-    page.locator("input[name=by]").fill("Ada")
-    page.locator(".lp-sure").click()
-    expect(page.locator(".lp-verdict")).to_contain_text("Closed: incident")
-    assert "temperature set to 1" in called("incidents", "show", RUN, "--home", home).stdout
     page.goto(f"{address}/?page=incidents&incident=nothing")
     expect(page.locator(".lp-report")).to_contain_text("There is no incident 'nothing'")

@@ -227,15 +227,14 @@ def _is_text(page: Page) -> None:
 def test_markup_in_what_people_say_stays_text_on_every_page(
     read_only: tuple[str, Path], browser: Browser, tmp_path: Path
 ) -> None:
-    """A run's configuration, comments on its incident and the resolution; as page, as report, as file."""
+    """A run's configuration, and why an alert of its incident was acknowledged; as page, as report, as file."""
     address, home = read_only
     by = ("--home", home)
     with Recorder(home, HOSTILE, rank=0) as recorder:
         recorder.config({HOSTILE: HOSTILE, "framework": HOSTILE}, kind="trainer_config")
         assert recorder.flush(120)
     eventually(lambda: "<img src=x" in called("incidents", *by).stdout, "the run has an incident")
-    called("incidents", "comment", HOSTILE, HOSTILE, "--author", HOSTILE, *by)
-    called("incidents", "close", HOSTILE, "--resolution", HOSTILE, "--author", HOSTILE, *by)
+    called("alerts", "ack", HOSTILE, "--reason", HOSTILE, "--author", HOSTILE, *by)
     called("report", HOSTILE, "--html", tmp_path / "report.html", *by)
     seen = Watched(browser, address)
     page, named = seen.page, quote(HOSTILE, safe="")

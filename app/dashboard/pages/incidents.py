@@ -1,4 +1,4 @@
-"""Incidents: all of them, or one as its postmortem, with what people do about it."""
+"""Incidents: all of them, or one with what happened and what changed before it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from logprobe.alerts.incidents.actions import CLOSE, COMMENT
-from logprobe.alerts.incidents.ledger import ITSELF
 from logprobe.app.dashboard.data.feed import Snapshot
-from logprobe.app.dashboard.elements.blocks import BY, Block, action, heading, place, row, table, text
+from logprobe.app.dashboard.elements.blocks import Block, heading, place, row, table, text
 from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.elements.verdict import setting_lines
 from logprobe.app.dashboard.page_table import BY_PATH
-from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.page import report, show
 from logprobe.app.dashboard.views.session import asked, feed, guarded, read_once, theme
 from logprobe.app.report.gather import read
@@ -29,10 +26,8 @@ from logprobe.monitor.diagnosis.leading import leading
 
 Row = Mapping[str, Any]
 _PLACE: Final = "incidents"
-_HEAD: Final = ("incident", "opened, UTC", "since step", "cause", "comments", "closed, UTC", "resolution")
+_HEAD: Final = ("incident", "opened, UTC", "since step", "cause", "closed, UTC")
 _NEXT: Final = ("", "diagnosis", "tokens", "alerts", "actions")
-_COMMENT: Final = {"name": "words", "label": "comment", "required": True}
-_RESOLUTION: Final = {"name": "resolution", "label": "resolution", "required": True}
 
 
 def all_blocks(rows: Sequence[Row]) -> list[Block]:
@@ -51,9 +46,7 @@ def _line(incident: Row) -> Block:
         when(incident["opened_at"]),
         "–" if incident["since_step"] is None else f"{incident['since_step']:,}",
         (incident["cause"] or "–").replace("_", " "),
-        f"{incident['comments']:,}",
         "open" if opened else when(incident["closed_at"]),
-        "–" if opened else f"{incident['closed_by']}: {incident['resolution']}",
     ]
     return row(cells, tone="critical" if opened else "")
 
@@ -66,23 +59,21 @@ def _link(incident: Row) -> str:
     return f"./?page=incidents&{_query(incident)}"
 
 
-def one_blocks(incident: Incident, run: Run | None, blocked: str) -> list[Block]:
-    """Blocks above the document of an incident: how it stands, what to do, where to go on. `blocked`: why nothing can
-    be done; "": it can."""
+def verdict_block(incident: Incident, run: Run | None) -> Block:
+    """Return the block above the document of an incident: its state, what to do, where to go on."""
     opened = incident.opened or {}
     first = leading(incident.document)
     icon, _ = SIGNS["critical" if opened["closed_at"] is None else "unknown"]
     state = "Open" if opened["closed_at"] is None else "Closed"
-    ended = "" if opened["closed_at"] is None else f" {_who(opened)}: {opened['resolution']}"
     lines = [list(pair) for pair in alert_remedies(incident)]
     lines += [] if first is None else [[first["cause"].replace("_", " "), remedy(first, incident.standing)]]
     lines += [] if first is None else setting_lines(first, incident.standing)
-    verdict: Block = {
+    return {
         "type": "verdict",
         "tone": "critical" if opened["closed_at"] is None else "unknown",
         "icon": icon,
         "word": f"{state}: incident {opened['id']}",
-        "words": f"{incident.headline}.{ended}",
+        "words": f"{incident.headline}.",
         "facts": [],
         "do": lines,
         "links": [
@@ -94,32 +85,6 @@ def one_blocks(incident: Incident, run: Run | None, blocked: str) -> list[Block]
             ),
         ],
     }
-    args = {"incident": opened["id"]}
-    acts = [
-        action(
-            "comment",
-            "Comment",
-            f"Notes what you have to say on `{opened['id']}`.",
-            blocked,
-            args=args,
-            fields=[_COMMENT, BY],
-        )
-    ]
-    if opened["closed_at"] is None:
-        words = "Ends the incident. The next critical severity of the run, once it was better, opens another."
-        acts.append(action("close", "Close", words, blocked, args=args, fields=[_RESOLUTION, BY]))
-    elsewhere = [_other(other) for other in incident.similar]
-    also = [table("similar", ("similar incident", "resolution"), elsewhere, empty="")] if elsewhere else []
-    return [verdict, {"type": "actions", "actions": acts}, *also]
-
-
-def _who(opened: Row) -> str:
-    return "by itself" if opened["closed_by"] == ITSELF else f"by {opened['closed_by']}"
-
-
-def _other(other: Row) -> Block:
-    ended = "open" if other["closed_at"] is None else f"{other['closed_by']}: {other['resolution']}"
-    return row([place(other["id"], href=_link(other), path=f"incidents?{_query(other)}"), ended])
 
 
 def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- the address names the incident
@@ -136,29 +101,11 @@ def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- the ad
 
 def _draw_one(snapshot: Snapshot, opened: Row) -> None:
     run = snapshot.run(opened["run"])
-    comments = queries.incident_comments(feed(), incident=opened["id"]).to_pylist()
-    version = (
-        opened["id"],
-        opened["closed_at"],
-        opened["diagnosed_at"],
-        len(comments),
-        run and (run.revision, run.news),
-    )
+    version = (opened["id"], opened["closed_at"], opened["diagnosed_at"], run and (run.revision, run.news))
     incident = read_once("incident", version, lambda: read(Place(opened["run"], opened["run"], feed()), opened))
     if incident is None:
         return
-    wanted = report("incident", "incident", [*said(_PLACE), *one_blocks(incident, run, blocked(opened["run"]))])
+    report("incident", "incident", [verdict_block(incident, run)])
     markup = joined([*story(incident), *annex(incident)])
     data = {"label": "postmortem", "markup": markup, "style": style(), "theme": theme().mode}
     show("document", "document", data | {"version": f"{hash((version, theme().mode)):x}"})
-    attempt(_PLACE, wanted, _do)
-
-
-def _do(wanted: Mapping[str, Any]) -> str:
-    """Does what was confirmed; → what came of it."""
-    document = {"incident": wanted["incident"], "by_id": True, "author": str(wanted.get("by", "")).strip()}
-    if wanted["id"] == "comment":
-        ask(COMMENT, {**document, "words": wanted.get("words", "")})
-        return "Noted."
-    done = ask(CLOSE, {**document, "resolution": wanted.get("resolution", "")})
-    return f"Closed by {done['closed_by']}."

@@ -11,7 +11,7 @@ from logprobe.monitor.judgement import SEVERITIES
 
 OPEN, FIRST = Standing(2), Standing(1)
 LONG = Standing(2, healthy=HEALTHY_STEPS - 5, seen=200)
-KNOWN, CALM = Standing(2, open=False), Standing(2, open=False, calm=True)
+OVER = Standing(2, open=False)
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,8 @@ KNOWN, CALM = Standing(2, open=False), Standing(2, open=False, calm=True)
         (None, "warning", 7, None, None),
         (None, "unknown", 7, None, None),
         (None, "ok", 7, None, None),
-        (KNOWN, "critical", 7, KNOWN, None),  # somebody closed it knowing that
-        (KNOWN, "unknown", 7, KNOWN, None),  # nothing says that it is better
-        (KNOWN, "warning", 7, CALM, None),
-        (KNOWN, "ok", 7, CALM, None),
-        (CALM, "unknown", 7, CALM, None),
-        (CALM, "critical", 7, Standing(3), "opened"),
+        *((OVER, severity, 7, OVER, None) for severity in ("warning", "unknown", "ok")),
+        (OVER, "critical", 7, Standing(3), "opened"),
         (OPEN, "critical", 7, OPEN, None),
         (LONG, "critical", 204, OPEN, None),
         (LONG, "warning", 204, OPEN, None),
@@ -36,7 +32,7 @@ KNOWN, CALM = Standing(2, open=False), Standing(2, open=False, calm=True)
         (OPEN, "ok", 7, Standing(2, seen=7), None),
         (OPEN, "ok", None, OPEN, None),
         (LONG, "ok", 204, Standing(2, healthy=HEALTHY_STEPS - 1, seen=204), None),
-        (LONG, "ok", 205, Standing(2, open=False, calm=True, healthy=HEALTHY_STEPS, seen=205), "closed"),
+        (LONG, "ok", 205, Standing(2, open=False, healthy=HEALTHY_STEPS, seen=205), "closed"),
         (LONG, "ok", 150, Standing(2, healthy=LONG.healthy, seen=150), None),  # an attempt that began again earlier
     ],
 )
