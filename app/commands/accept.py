@@ -13,7 +13,7 @@ import json
 import sys
 from typing import TypedDict
 
-from logprobe.alerts.acceptance.actions import ACCEPT, ACTIONS, WITHDRAW
+from logprobe.alerts.rules.acceptance import ACCEPT, ACTIONS, WITHDRAW
 from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number

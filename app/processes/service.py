@@ -23,9 +23,9 @@ from logprobe.monitor.pandas_guard import without_pandas
 if __name__ == "__main__":
     without_pandas()  # 0.4 s of the start, and 29 MB as long as it runs, for nothing
 
-from logprobe.alerts.acceptance.actions import acceptance_part
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.acceptance import acceptance_part
 from logprobe.alerts.rules.job import alerts_part
 from logprobe.alerts.sending import dispatch
 from logprobe.app.parsers.arguments import memory

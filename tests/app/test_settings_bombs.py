@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from logprobe.alerts.acceptance import actions as acceptance
 from logprobe.alerts.controller import policy_file
-from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules import acceptance, rule_file
 from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.data.tokenizers import vocabulary

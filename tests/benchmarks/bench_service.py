@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from figure import Figure
 
-from logprobe.alerts.acceptance.actions import acceptance_part
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.acceptance import acceptance_part
 from logprobe.alerts.rules.job import alerts_part
 from logprobe.alerts.sending import dispatch
 from logprobe.collectors.recorder.recorder import Recorder

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from segments import RUN, records, trained
 
-from logprobe.alerts.acceptance.actions import follow
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Policy
 from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules.acceptance import follow
 from logprobe.alerts.rules.job import Evaluator
 from logprobe.alerts.sending.dispatch import Dispatcher
 from logprobe.collectors.errors import StoreError

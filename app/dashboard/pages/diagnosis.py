@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from logprobe.alerts.acceptance.actions import ACCEPT, WITHDRAW
 from logprobe.alerts.controller.standing import Standing
+from logprobe.alerts.rules.acceptance import ACCEPT, WITHDRAW
 from logprobe.app.dashboard.charts.scales import floor_of
 from logprobe.app.dashboard.data.comparing import PACE, state_of
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from recorded_home import take_in
 
-from logprobe.alerts.acceptance import actions
-from logprobe.alerts.acceptance.actions import ACCEPT, Accepted, acceptance_part, follow
+from logprobe.alerts.rules import acceptance as actions
+from logprobe.alerts.rules.acceptance import ACCEPT, Accepted, acceptance_part, follow
 from logprobe.alerts.rules.judging.evaluation import Alert, Context, notify
 from logprobe.alerts.rules.judging.states import Phase, State
 from logprobe.alerts.rules.present_conditions import RunStatus

@@ -1,1 +1,0 @@
-"""Findings that people live with: accepting them, by command, page or policy."""
