@@ -107,7 +107,7 @@ class _Work:
 
     @property
     def may_be_critical(self) -> bool:
-        """Whether the run may be critical, or its newest incident is not settled."""
+        """Whether the run may be critical, or an incident of it is open."""
         verdict = None if self.status is None else self.status.verdict
         return bool(self.row["incident"] or verdict == "critical" or self.critical or self.was_critical)
 

@@ -98,8 +98,8 @@ INSERT OR IGNORE INTO alert_transitions BY NAME SELECT * FROM incoming
 -- alert_runs: Runs and how far the rules have looked at each. Grain: run. Inputs: step_summaries, segments, alert_cursors, alert_states, diagnoses,
 -- controllers. `open`: alerts that people believe to fire, or that fire unsent. While `last_arrival`, `revision` (grows whenever a step of
 -- the run was recomputed), `diagnosed_at` and `controlled_at` are the same, nothing of the run has changed that the rules look at.
--- `live_until`, `dated_ahead`: see live_runs. `newest_computed_at`: when the newest step was computed. `silenced`, `acknowledged`: whether there are any silences and acknowledgements. `incident`: whether its
--- newest incident is open, or was closed while the run was critical. `cursor`: where the run went back to a checkpoint, before the steps that are trained again.
+-- `live_until`, `dated_ahead`: see live_runs. `newest_computed_at`: when the newest step was computed. `silenced`, `acknowledged`: whether there are any silences and acknowledgements. `incident`: whether
+-- an incident of it is open. `cursor`: where the run went back to a checkpoint, before the steps that are trained again.
 -- `returned_to`: the first steps that its returns to a checkpoint have trained again (null: it never returned).
 WITH computed AS (
     SELECT run, max(step) AS newest_step, arg_max(computed_at, step) AS newest_computed_at, max(revision) AS revision
@@ -110,8 +110,8 @@ WITH computed AS (
     SELECT run, count(*) FILTER (told OR phase IN ('firing', 'recovering')) AS open FROM alert_states GROUP BY run
 ), resumed AS (
     SELECT run, arg_max(step, began) AS resumed_step, list(step) AS returned_to FROM returns GROUP BY run
-), unsettled AS (
-    SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL OR NOT calm
+), going_on AS (
+    SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL
 ), joined AS MATERIALIZED (  -- apart from what holds for all runs: planning one join of all took as long as everything else
     SELECT run, newest_step, newest_computed_at, computed.revision, last_arrival, diagnosed_at, controllers.updated_at AS controlled_at,
            if(alert_cursors.step > newest_step, least(alert_cursors.step, resumed_step - 1), alert_cursors.step) AS cursor, alert_cursors.rules, coalesce(open, 0) AS open, live_until,
@@ -122,7 +122,7 @@ WITH computed AS (
     LEFT JOIN (SELECT run, live_until, dated_ahead FROM live_runs(NULL)) USING (run)
     LEFT JOIN alert_cursors USING (run)
     LEFT JOIN standing USING (run)
-    LEFT JOIN unsettled USING (run)
+    LEFT JOIN going_on USING (run)
     LEFT JOIN resumed USING (run)
     LEFT JOIN diagnoses USING (run)
     LEFT JOIN controllers USING (run)

@@ -42,8 +42,8 @@ QUALIFY row_number() OVER (PARTITION BY run ORDER BY number DESC) = 1
 SELECT incident FROM notifications WHERE run = $run AND episode = $episode ORDER BY number LIMIT 1
 
 -- incident_open: Opens an incident; one that is there stays as it is. Inputs: incidents.
-INSERT INTO incidents (id, run, number, opened_at, opened_step, since_step, healthy, calm)
-VALUES ($id, $run, $number, $now, $step::BIGINT, $since::BIGINT, 0, false)
+INSERT INTO incidents (id, run, number, opened_at, opened_step, since_step, healthy)
+VALUES ($id, $run, $number, $now, $step::BIGINT, $since::BIGINT, 0)
 ON CONFLICT DO NOTHING
 
 -- incident_show: The incident $incident. `told`: whether there is a message of it. Grain: at most one row. Inputs: incidents, notifications.

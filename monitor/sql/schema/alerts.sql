@@ -134,8 +134,8 @@ CREATE TABLE alert_audit (
     words   VARCHAR NOT NULL              -- what changed, or why
 );
 
--- Incidents: opened when a run becomes critical, closed by a person or once the run was healthy for long. Written in the transaction of
--- the alerts that they follow from; what people say of one is in alert_audit, under its id.
+-- Incidents: opened when a run becomes critical, closed once it was healthy for long. Written in the transaction of the alerts that they
+-- follow from.
 CREATE TABLE incidents (
     id           VARCHAR PRIMARY KEY,     -- run, "#", number
     run          VARCHAR NOT NULL,
@@ -145,25 +145,9 @@ CREATE TABLE incidents (
     since_step   BIGINT,                  -- onset, by the diagnosis or else by the alert
     healthy      BIGINT NOT NULL,         -- steps in a row that the run has been healthy
     seen         BIGINT,                  -- step of the last look, if the run was healthy then
-    calm         BOOLEAN NOT NULL,        -- closed, and the run has been better than critical since
     closed_at    TIMESTAMPTZ,
     closed_step  BIGINT,
-    closed_by    VARCHAR,                 -- a name, or "logprobe"
-    resolution   VARCHAR,
     cause        VARCHAR,                 -- of `document`
     diagnosed_at TIMESTAMPTZ,             -- of `document`
     document     VARCHAR                  -- JSON: the newest diagnosis of the trouble; a later healthy one does not replace it
-);
-
--- What people say of runs: tags, an owner, and notes, also at a step. Each change is in alert_audit as well.
-CREATE SEQUENCE annotation_numbers;
-CREATE TABLE annotations (
-    number     BIGINT PRIMARY KEY DEFAULT nextval('annotation_numbers'),
-    run        VARCHAR NOT NULL,
-    kind       VARCHAR NOT NULL,          -- tag | owner | note
-    step       BIGINT,                    -- of a note; null: of the run as a whole
-    words      VARCHAR NOT NULL,
-    author     VARCHAR NOT NULL,
-    time       TIMESTAMPTZ NOT NULL,
-    removed_at TIMESTAMPTZ                -- null: it holds
 );
