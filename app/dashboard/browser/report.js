@@ -118,9 +118,9 @@ function ask(action, place, rest, root, view) {
   (form.querySelector("input") ?? form.querySelector("button")).focus();
 }
 
-function input({ name, value, required, options, longest }) {
+function input({ name, value, required, options }) {
   if (options) return node("select", { name }, ...options.map((option) => node("option", { value: option, selected: option === value, text: option || "any" })));
-  return node("input", { name, value: value ?? remembered(name), required, maxlength: longest ?? 200, autocomplete: "off" });
+  return node("input", { name, value: value ?? remembered(name), required, maxlength: 200, autocomplete: "off" });
 }
 
 function send(action, choice, form, view) {
