@@ -82,14 +82,3 @@ class ChannelError(LogprobeError, ConnectionError):
         super().__init__(message)
         self.reason = reason
         self.retry_after = retry_after
-
-
-class EngineError(LogprobeError, ConnectionError):
-    """A running engine did not score what the probe asked for.
-
-    Reasons: ``unreachable``, ``refused`` (HTTP status), ``unexpected`` (another answer than `vllm serve` gives).
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason

@@ -858,21 +858,6 @@ class DiagnosisLatest(TypedDict):
 
 def diagnosis_latest(source: Source, /, *, run: Any) -> Rows[DiagnosisLatest]: ...
 
-class DiagnosisProbe(TypedDict):
-    step: Any  # BIGINT
-    k3: Any  # DOUBLE
-    tokens: Any  # DOUBLE
-    cached_k3: Any  # DOUBLE
-    uncached_k3: Any  # DOUBLE
-
-def diagnosis_probe(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisProbe]: ...
-
-class DiagnosisProbeSilence(TypedDict):
-    event: Any  # VARCHAR
-    message: Any  # VARCHAR
-
-def diagnosis_probe_silence(source: Source, /, *, run: Any) -> Rows[DiagnosisProbeSilence]: ...
-
 class DiagnosisRoutes(TypedDict):
     step: Any  # BIGINT
     rank: Any  # INTEGER
@@ -1744,44 +1729,6 @@ def peer_tokens(
     sampled_to: Any = ...,
     training_files: Any = ...,
 ) -> Rows[PeerTokens]: ...
-
-class ProbeBudget(TypedDict):
-    sampled: Any  # BIGINT
-    scored: Any  # BIGINT
-
-def probe_budget(source: Source, /, *, run: Any) -> Rows[ProbeBudget]: ...
-
-class ProbeChanges(TypedDict):
-    changes: Any  # BIGINT
-
-def probe_changes(source: Source, /, *, replica: Any, run: Any, since: Any, until: Any) -> Rows[ProbeChanges]: ...
-
-class ProbeRun(TypedDict):
-    run: Any  # VARCHAR
-    last_at: Any  # TIMESTAMP WITH TIME ZONE
-
-def probe_run(source: Source, /) -> Rows[ProbeRun]: ...
-
-class ProbeSequences(TypedDict):
-    sample_id: Any  # VARCHAR
-    time: Any  # TIMESTAMP WITH TIME ZONE
-    replica: Any  # VARCHAR
-    cached_prefix_tokens: Any  # INTEGER
-    prompt_ids: Any  # INTEGER[]
-    response_ids: Any  # INTEGER[]
-    logprobs: Any  # FLOAT[]
-    sampling: Any  # VARCHAR
-    logprobs_mode: Any  # VARCHAR
-
-def probe_sequences(
-    source: Source, /, *, after: Any, most: Any, replica: Any, run: Any, version: Any, local_rollout_files: Any = ...
-) -> Rows[ProbeSequences]: ...
-
-class ProbeSteps(TypedDict):
-    newest: Any  # BIGINT
-    following: Any  # BIGINT
-
-def probe_steps(source: Source, /, *, after: Any, run: Any) -> Rows[ProbeSteps]: ...
 
 class ProfileDue(TypedDict):
     run: Any  # VARCHAR

@@ -96,12 +96,7 @@ def _function(cursor: duckdb.DuckDBPyConnection, home: Home, name: str, parsed: 
 
 
 def _columns(cursor: duckdb.DuckDBPyConnection, home: Home, parsed: duckdb.Statement) -> list[tuple[str, str]]:
-    kinds = {
-        "files": "rollout",
-        "training_files": "training",
-        "rollout_files": "rollout",
-        "local_rollout_files": "rollout",
-    }
+    kinds = {"files": "rollout", "training_files": "training", "rollout_files": "rollout"}
     given = {
         name: [raw_places.pattern(empty_file(home, kinds[name]))] if name in kinds else None
         for name in parsed.named_parameters

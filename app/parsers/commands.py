@@ -362,22 +362,6 @@ COMMANDS: Final[Commands] = {
         ),
         JSON_OR_NULL,
     ),
-    "probe": (
-        "let the running engine score a few of its newest sequences again and say whether its state is sound",
-        arg("name RUN", "a run whose engine is running and whose prompts are recorded (docs/proof.md)"),
-        arg("--url URL", "of `vllm serve`, e.g. http://localhost:8000", required=True),
-        arg("--replica NAME", "the engine's LOGPROBE_REPLICA, where the run has several engines"),
-        arg("--sequences N", "to score again, at most (default: %(default)s)", type=int, default=4),
-        arg(
-            "--share X",
-            "of the run's sampled tokens that probes may score again in all (default: %(default)s)",
-            type=float,
-            default=0.001,
-        ),
-        arg("--running N", "requests in the engine above which it counts as busy (default: 32)", type=int),
-        arg("--key-env NAME", "environment variable with the engine's API key"),
-        JSON_OR_NULL,
-    ),
     "preflight": (
         (
             "check engine and trainer before a training, in about a minute and without a GPU; exit code 0 fine, 1 wrong, 2 "

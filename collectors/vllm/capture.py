@@ -19,7 +19,6 @@ from typing import Any, Final
 from logprobe.collectors.vllm.adapters import Adapters
 from logprobe.collectors.vllm.step_routes import routes_of_step
 
-PROBE: Final = "logprobe_probe"  # in a request's `extra_args`: the live probe sent it
 _NAN: Final = float("nan")
 _STEPS_IN_FLIGHT: Final = 64  # scheduled and not yet processed; more would mean that the engine lost some
 _MOST_ROUTE_BYTES: Final = 256 << 20  # of unfinished sequences; beyond that, routes of further tokens are not kept
@@ -114,10 +113,6 @@ def asks_for_logprobs(params: Any) -> bool:
     return params.logprobs is not None or bool(getattr(params, "logprob_token_ids", None))
 
 
-def _is_probe(params: Any) -> bool:
-    return PROBE in (getattr(params, "extra_args", None) or ())
-
-
 class Capture:
     """State of one engine. Every method is called from the engine's thread, except `take_finished`."""
 
@@ -136,7 +131,7 @@ class Capture:
 
     def add(self, request: Any) -> None:
         """A request arrives at the scheduler; with `inject` its log-probs are turned on."""
-        if request.sampling_params is None or _is_probe(request.sampling_params):  # pooling, or not a rollout
+        if request.sampling_params is None:  # pooling
             return
         if request.request_id not in self.open:  # else the next input of a streaming session
             self.open[request.request_id] = Sequence(request)

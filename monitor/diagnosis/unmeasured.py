@@ -37,12 +37,6 @@ def _missing(evidence: Evidence) -> Iterator[NotMeasured]:
     yield from _missing_settings(evidence)
     yield from _missing_versions(evidence)
     yield from _missing_tokens(evidence)
-    if evidence.probes.silence is not None:
-        yield NotMeasured(
-            "whether the running engine confirms its log-probs",
-            evidence.probes.silence,
-            "see the live probe in docs/proof.md",
-        )
 
 
 def _missing_sides(evidence: Evidence) -> Iterator[NotMeasured]:

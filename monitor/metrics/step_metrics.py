@@ -181,32 +181,6 @@ def _lag_metrics(unit: str, infix: str, measure: str) -> tuple[StepMetric, ...]:
     return mean, largest, smallest, newest
 
 
-# What the live probe recorded with a step; see `logprobe.monitor.proof.live`.
-_LIVE_PROBE: Final[tuple[StepMetric, ...]] = (
-    StepMetric(
-        key="probe.k3",
-        label="Live probe, K3",
-        words="The running engine scored some of its sequences again, past its caches, with the same weights: the "
-        "difference from what it reported when "
-        "it sampled them. Near 0 unless the engine's state went bad; weight lag is not in it.",
-        formula="mean(e^d − d − 1), d = r scored again − r",
-        worse="higher",
-        needs=("the live probe",),
-        value=lambda step: step.stated("probe_k3"),
-    ),
-    StepMetric(
-        key="probe.abs_diff_mean",
-        label="Live probe, mean |d|",
-        words="Mean absolute difference between what the engine reported and what it says of the same tokens when it "
-        "scores them again.",
-        formula="mean(|r scored again − r|)",
-        unit="nats",
-        worse="higher",
-        needs=("the live probe",),
-        value=lambda step: step.stated("probe_abs_diff_mean"),
-    ),
-)
-
 STEP_METRICS: Final[tuple[StepMetric, ...]] = (
     StepMetric(
         key="entropy",
@@ -384,5 +358,4 @@ STEP_METRICS: Final[tuple[StepMetric, ...]] = (
         ),
     ),
     *PUBLISH_METRICS,
-    *_LIVE_PROBE,
 )

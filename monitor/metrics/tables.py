@@ -90,9 +90,8 @@ def folded_sums(
     return Ledger(folded, before, to_be_kept=to_be_kept)
 
 
-# The first two replace what training records do not carry, the next come with the correction that a step states, the
-# last from the probe.
-_SCALARS = ("entropy", "reward", "is_weight_mean", "clipped_frac", "probe_k3", "probe_abs_diff_mean")
+# The first two replace what training records do not carry, the others come with the correction that a step states.
+_SCALARS = ("entropy", "reward", "is_weight_mean", "clipped_frac")
 
 
 def _groups(steps: NDArray[np.int64], table: pa.Table, ledger: Ledger | None = None) -> Groups:

@@ -59,20 +59,6 @@ FROM diagnoses
 WHERE run = coalesce($run, run)
 ORDER BY run
 
--- diagnosis_probe: What the live probe recorded, steps $first to $last of $run (both included; null: no bound); of each step the newest result.
--- Grain: step. Input: the view scalars.
-SELECT step, any_value(value) FILTER (name = 'probe/k3') AS k3, any_value(value) FILTER (name = 'probe/tokens') AS tokens,
-       any_value(value) FILTER (name = 'probe/cached_k3') AS cached_k3, any_value(value) FILTER (name = 'probe/uncached_k3') AS uncached_k3
-FROM scalars
-WHERE run = $run AND name LIKE 'probe/%'
-    AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
-GROUP BY step
-HAVING k3 IS NOT NULL
-ORDER BY step
-
--- diagnosis_probe_silence: What the live probe of $run noted last. Grain: at most one row. Input: health_records.
-SELECT event, message FROM health_records WHERE run = $run AND component = 'probe' ORDER BY time DESC LIMIT 1
-
 -- diagnosis_update: K3 of the pair "update" (how far the optimizer moved within the step), steps $first to $last of $run (both included; null: no
 -- bound). Grain: step, of those that recorded current log-probs. Inputs: statistics, folded_pairs.
 SELECT step, sum(sum_k3) / sum(n) AS k3

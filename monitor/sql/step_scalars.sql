@@ -13,19 +13,16 @@ chosen AS (
     SELECT place, max(time) AS time, list_distinct(flatten(list(map_keys(scalars)))) AS names FROM records GROUP BY place
 ),
 told AS (
-    SELECT place, rank, coalesce(time, TIMESTAMPTZ '-infinity') AS time, scalars['entropy'] AS entropy, scalars['reward'] AS reward,
-           scalars['probe/k3'] AS probe_k3, scalars['probe/abs_diff_mean'] AS probe_abs_diff_mean
+    SELECT place, rank, coalesce(time, TIMESTAMPTZ '-infinity') AS time, scalars['entropy'] AS entropy, scalars['reward'] AS reward
     FROM records
 ),
 newest AS (
-    SELECT place, rank, arg_max(entropy, (time, entropy)) AS entropy, arg_max(reward, (time, reward)) AS reward,
-           arg_max(probe_k3, (time, probe_k3)) AS probe_k3, arg_max(probe_abs_diff_mean, (time, probe_abs_diff_mean)) AS probe_abs_diff_mean
+    SELECT place, rank, arg_max(entropy, (time, entropy)) AS entropy, arg_max(reward, (time, reward)) AS reward
     FROM told
     GROUP BY place, rank
 ),
 means AS (
-    SELECT place, avg(entropy ORDER BY entropy) AS entropy, avg(reward ORDER BY reward) AS reward,
-           avg(probe_k3 ORDER BY probe_k3) AS probe_k3, avg(probe_abs_diff_mean ORDER BY probe_abs_diff_mean) AS probe_abs_diff_mean
+    SELECT place, avg(entropy ORDER BY entropy) AS entropy, avg(reward ORDER BY reward) AS reward
     FROM newest
     GROUP BY place
 ),
@@ -45,5 +42,5 @@ corrections AS (
     WHERE tokens > 0
     GROUP BY place
 )
-SELECT place AS step, entropy, reward, time, names, is_weight_mean, clipped_frac, probe_k3, probe_abs_diff_mean
+SELECT place AS step, entropy, reward, time, names, is_weight_mean, clipped_frac
 FROM chosen LEFT JOIN means USING (place) LEFT JOIN corrections USING (place)

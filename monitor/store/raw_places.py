@@ -17,13 +17,12 @@ from logprobe.monitor.store.sql_files import statement
 
 PREFIX: Final = "object://"  # of an address, for DuckDB: it opens those through `objects.files`
 SCHEMES: Final = ("s3", "gs", "abfs", "abfss", "file")  # of addresses
-_LOCAL: Final = "local_rollout_files"
 _TIMES: Final = ("sampled_from", "sampled_to")
 
 
 def wanted(sql: str, params: Mapping[str, Any]) -> list[str]:
     """The parameters of a statement that are the files of its run, and that its caller has not named."""
-    names = [*(f"{kind}_files" for kind in RAW_KINDS), _LOCAL, *_TIMES]
+    names = [*(f"{kind}_files" for kind in RAW_KINDS), *_TIMES]
     return [name for name in names if f"${name}" in sql and name not in params]
 
 
@@ -46,11 +45,11 @@ def files_of(
     for kind, path, location in places:
         if location is None and is_gone(home.path / path):
             continue  # somebody has removed it: retention strikes it out of the ledger
-        needed = {f"{kind}_files", *([_LOCAL] if kind == "rollout" and location is None else [])} & files.keys()
-        if location is None and needed:
+        if f"{kind}_files" not in files:
+            continue
+        if location is None:
             damaged.require([path])
-        for name in needed:
-            files[name].append(place(home, path, location))
+        files[f"{kind}_files"].append(place(home, path, location))
     times: dict[str, datetime | None] = {}
     if set(_TIMES) & set(names):
         times = _times(cursor, asked) if objects_in([files.get("rollout_files")]) else dict.fromkeys(_TIMES)

@@ -28,8 +28,8 @@ def write(file: Path, text: str) -> None:
 
 
 def test_what_changes_is_taken_over_and_what_is_wrong_is_not(tmp_path: Path) -> None:
-    file = tmp_path / "probe.yaml"
-    found = Reloaded(tmp_path, "probe", lambda: number(file))
+    file = tmp_path / "channels.yaml"
+    found = Reloaded(tmp_path, "channels", lambda: number(file))
     assert (found.current(), found.report()) == (0, {})
     write(file, "1")
     assert found.current() == 1
@@ -44,16 +44,16 @@ def test_what_changes_is_taken_over_and_what_is_wrong_is_not(tmp_path: Path) -> 
 
 
 def test_the_first_time_there_is_nothing_to_keep(tmp_path: Path) -> None:
-    file = tmp_path / "probe.yaml"
+    file = tmp_path / "channels.yaml"
     write(file, "two")
     with pytest.raises(ConfigurationError, match="is not a number"):
-        Reloaded(tmp_path, "probe", lambda: number(file))
+        Reloaded(tmp_path, "channels", lambda: number(file))
 
 
 def test_files_that_come_go_or_change_beside_it_are_noticed(tmp_path: Path) -> None:
     folder = tmp_path / "more"
     folder.mkdir()
-    found = Reloaded(tmp_path, "probe", lambda: sum(map(number, folder.iterdir())), lambda: sorted(folder.iterdir()))
+    found = Reloaded(tmp_path, "channels", lambda: sum(map(number, folder.iterdir())), lambda: sorted(folder.iterdir()))
     assert found.current() == 0
     for name, text, expected in [("a", "1", 1), ("b", "2", 3), ("a", "5", 7)]:
         write(folder / name, text)
@@ -63,8 +63,8 @@ def test_files_that_come_go_or_change_beside_it_are_noticed(tmp_path: Path) -> N
 
 
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "probe.yaml"
+    file = tmp_path / "channels.yaml"
     write(file, "1")
     reads = []
-    found = Reloaded(tmp_path, "probe", lambda: reads.append(file) or len(reads))
+    found = Reloaded(tmp_path, "channels", lambda: reads.append(file) or len(reads))
     assert [found.current() for _ in range(3)] == [1, 1, 1]

@@ -9,7 +9,7 @@ from logprobe.alerts.rules import acceptance, rule_file
 from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.data.tokenizers import vocabulary
-from logprobe.app.processes import imports_part, logger, probe_part
+from logprobe.app.processes import imports_part, logger
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
@@ -30,7 +30,6 @@ YAML = {
     "correction.yaml": policy_file.load,
     "imports.yaml": imports_part.load,
     "loggers.yaml": lambda home: logger.load(Home(home)),
-    "probe.yaml": lambda home: probe_part.load(Home(home)),
     "tokenizers.yaml": lambda home: vocabulary(home, "r"),
     "recipe.yaml": lambda home: parity_recipe.read(home / "recipe.yaml"),
 }

@@ -10,7 +10,7 @@ import pytest
 
 from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.vllm import capture as vllm_capture
-from logprobe.collectors.vllm.capture import PROBE, Capture, Sequence
+from logprobe.collectors.vllm.capture import Capture, Sequence
 from logprobe.collectors.vllm.hooks import _finish_requests
 
 NAN = float("nan")
@@ -277,16 +277,3 @@ def test_waiting_sequences_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         step(capture, float(number), output([number], [-0.5], finish_reason="length"))
     assert [sequence.tokens.tolist() for sequence in capture.take_finished(10)] == [[1], [2]]
     assert capture.counts == {"overflow": 1}
-
-
-def test_requests_of_the_live_probe_are_not_rollouts() -> None:
-    capture = Capture(inject=True)
-    asked = request(logprobs=None)
-    asked.sampling_params.extra_args = {PROBE: 1, "other": 2}
-    params = asked.sampling_params
-    capture.add(asked)
-    assert (capture.open, asked.sampling_params) == ({}, params)
-    other = request(logprobs=None)
-    other.sampling_params.extra_args = {"other": 2}
-    capture.add(other)
-    assert list(capture.open) == [other.request_id]

@@ -98,7 +98,6 @@ OTHERS = {
     "monitor/analysis/token_view.py _LISTED": "sample",
     "monitor/deletion/part.py _LAST": "window",
     "monitor/diagnosis/evidence/gather.py _ROUTED_STEPS": "sample",
-    "monitor/diagnosis/evidence/probes.py _RECENT": "window",
     "monitor/diagnosis/evidence/skipped.py _SIDE": "window",
     "monitor/diagnosis/evidence/weight_readings.py _LOOKED_AT": "window",
     "monitor/diagnosis/growth/onset.py _TREND_BLOCKS": "window",
@@ -109,7 +108,6 @@ OTHERS = {
     "monitor/objects/store.py _DETAIL": "text",
     "monitor/objects/store.py _OWN_FOLDERS": "window",  # folders above a file that may be removed when they are empty
     "monitor/plain_text.py _LONGEST_NAME": "text",  # followed by a checksum of all
-    "monitor/proof/live/look.py _MOST_MARKS": "oldest",
     "monitor/proof/scorers/running.py _LOG_TAIL": "text",
     "monitor/proof/scoring.py _WATCHED": "sample",
     "monitor/relay/listening.py _WORDS": "text",
@@ -127,7 +125,6 @@ OTHERS = {
     "monitor/sql/known_levels.sql known_levels_of 100": "sample",
     "monitor/sql/known_levels.sql known_levels_setups 200": "sample",
     "monitor/sql/outbox.sql outbox_unrouted $limit": "page",
-    "monitor/sql/probe_sequences.sql probe_sequences $most": "sample",
     "monitor/sql/profile.sql profile_due $steps": "page",
     "monitor/sql/proof_imported.sql proof_imported $most": "sample",
     "monitor/sql/proof_sequences.sql proof_sequences $most": "sample",
@@ -181,7 +178,6 @@ GUARDS = {
     "monitor/metrics/exact.py _FEW": "least",
     "monitor/parallel/pool.py _AHEAD": "batch",
     "monitor/proof/departing.py _FEWEST": "least",
-    "monitor/proof/live/engine.py _MOST_BYTES": "refused",
     "monitor/proof/scoring.py _EIGHT": "least",
     "monitor/relay/exchanges.py _RUNS": "forgotten",
     "monitor/relay/incoming.py _NAME_BYTES": "refused",

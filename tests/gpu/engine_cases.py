@@ -456,24 +456,6 @@ def test_what_a_fingerprint_costs(engines: Engines) -> None:
         assert told["launch_ms"] < 50
 
 
-# --- The probe ---
-
-
-def of_probing(engines: Engines, _: Any) -> None:
-    engines.begin("probing", "probing")
-
-
-@looks_at(of_probing)
-def test_the_probe_sees_a_stale_prefix_cache(engines: Engines) -> None:
-    home, told = engines.told("probing")
-    fresh, stale = told["looks"]
-    figure("probe", fresh=fresh, stale=stale)
-    assert len(spooled(home, RUN, "rollout")) == 32, "what the probe sends is no rollout"
-    assert 0 <= fresh["probe/k3"] < 1e-2
-    assert fresh["probe/tokens"] > 100
-    assert stale["probe/cached_k3"] > 3 * fresh["probe/k3"]
-
-
 # --- What it costs ---
 
 

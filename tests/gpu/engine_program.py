@@ -276,31 +276,7 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-# --- The probe, and a run to be scored ---
-
-
-def probing(models: Path) -> Any:
-    """The probe in a trainer's process: fresh, then with a prefix cache that an update left as it was."""
-    from vllm import LLM, SamplingParams
-
-    from logprobe.collectors import Recorder, weights
-    from logprobe.collectors.vllm.probe import Probe
-
-    llm = LLM(**arguments(models))
-    params = SamplingParams(max_tokens=60, **FREE)
-    prompts = [{"prompt_token_ids": [2 + (31 * i + 7 * j) % 500 for j in range(130)]} for i in range(16)]
-    looks = []
-    with Recorder(component="trainer") as recorder:
-        probe = Probe(llm, recorder, share=0.9, sequences=8)
-        for step, checkpoint in enumerate((None, "new")):
-            if checkpoint is not None:
-                llm.collective_rpc("reload_weights", kwargs={"weights_path": str(models / checkpoint)})
-            weights.mark(step, step=step)
-            outputs = llm.generate(prompts, params, use_tqdm=False)
-            looks.append(probe.look(outputs, step=step, params=params))
-    until_recorded(32)
-    end(llm)
-    return {"looks": looks}
+# --- A run to be scored ---
 
 
 def rollout(models: Path, *, engine: dict[str, Any]) -> Any:

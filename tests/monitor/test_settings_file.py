@@ -18,10 +18,10 @@ RULES = "defaults: false\nrules:\n  - {name: a, metric: k3_kl, when: {kind: thre
 
 def test_a_section_is_read_with_its_places(tmp_path):
     assert section(tmp_path, "tokenizers") is None
-    (tmp_path / settings_file.FILE).write_text("probe:\n\ntokenizers:\n  a: b\n")
-    assert isinstance(section(tmp_path, "probe"), Table)
+    (tmp_path / settings_file.FILE).write_text("channels:\n\ntokenizers:\n  a: b\n")
+    assert isinstance(section(tmp_path, "channels"), Table)
     assert read(tmp_path, "tokenizers", TEXTS, {}) == {"a": "b"}
-    assert read(tmp_path, "probe", TEXTS, {"default": ""}) == {"default": ""}
+    assert read(tmp_path, "channels", TEXTS, {"default": ""}) == {"default": ""}
     (tmp_path / settings_file.FILE).write_text("tokenizers:\n  a: b\n  c: [1]\n")
     with pytest.raises(ConfigurationError, match=r"logprobe\.yaml:3: tokenizers\.c: Input should be a valid string"):
         read(tmp_path, "tokenizers", TEXTS, {})
@@ -44,30 +44,30 @@ def test_a_mistake_anywhere_in_the_file_is_named(tmp_path, text, words):
 
 def test_files_of_the_release_before_are_read_with_one_notice(tmp_path, caplog):
     (tmp_path / "tokenizers.yaml").write_text("a: b\n")
-    (tmp_path / "probe.yaml").write_text("probe:\n- url: x\n")
+    (tmp_path / "accepted.yaml").write_text("accepted:\n- url: x\n")
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert read(tmp_path, "tokenizers", TEXTS, {}) == {"a": "b"}
-        assert settings_file.located.plain(section(tmp_path, "probe")) == [{"url": "x"}]
+        assert settings_file.located.plain(section(tmp_path, "accepted")) == [{"url": "x"}]
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        str(tmp_path / "tokenizers.yaml"), str(tmp_path / "probe.yaml")
+        str(tmp_path / "tokenizers.yaml"), str(tmp_path / "accepted.yaml")
     ]  # fmt: skip
     assert "below `tokenizers:`" in caplog.text
-    (tmp_path / "probe.yaml").write_text("prob: []\n")
-    with pytest.raises(ConfigurationError, match=r"probe\.yaml:1: unknown key 'prob'"):
-        section(tmp_path, "probe")
+    (tmp_path / "accepted.yaml").write_text("acepted: []\n")
+    with pytest.raises(ConfigurationError, match=r"accepted\.yaml:1: unknown key 'acepted'"):
+        section(tmp_path, "accepted")
 
 
 def test_a_section_that_is_in_both_files_is_refused(tmp_path):
     (tmp_path / "tokenizers.yaml").write_text("a: b\n")
-    (tmp_path / settings_file.FILE).write_text("probe: []\ntokenizers:\n  a: c\n")
+    (tmp_path / settings_file.FILE).write_text("channels: []\ntokenizers:\n  a: c\n")
     with pytest.raises(ConfigurationError, match=r"logprobe\.yaml:2: `tokenizers` is also in .*tokenizers\.yaml"):
         section(tmp_path, "tokenizers")
 
 
 @pytest.mark.parametrize("name", ["logprobe.yaml", "alerts.yaml"])
 def test_rules_come_from_either_file(tmp_path, name):
-    text = "storage: {}\nalerts:\n" + "".join(f"    {line}\n" for line in RULES.splitlines()) + "probe: []\n"
+    text = "storage: {}\nalerts:\n" + "".join(f"    {line}\n" for line in RULES.splitlines()) + "channels: []\n"
     (tmp_path / name).write_text(text if name == settings_file.FILE else RULES)
     assert [rule.name for rule in rule_file.for_home(Home(tmp_path)).rules] == ["a"]
     (tmp_path / name).write_text((tmp_path / name).read_text().replace("metric:", "metrik:"))

@@ -141,8 +141,7 @@ def step_values(rows: list[Row], rollouts: dict[str, Row], numbers: dict[str, di
         "token_mismatch_frac": np.mean([row["token_ids"] != rollouts[row["sample_id"]]["token_ids"] for row in rows]),
         "length_mismatch_frac": 0,
         **dict.fromkeys(("routing_agreement", "routing_coverage", "routing_mismatch_frac")),  # no mixture of experts
-        # Step records are not read here
-        **dict.fromkeys(("is_weight_mean", "clipped_frac", "probe.k3", "probe.abs_diff_mean")),
+        **dict.fromkeys(("is_weight_mean", "clipped_frac")),  # step records are not read here
         **dict.fromkeys(key for key in KEYS if key.startswith("reference.")),  # these trainers have no reference policy
     }
     pairs = {"backend": (old, rollout, 0.5, 2.0), "update": (now, old, 0.8, 1.2), "total": (now, rollout, 0.8, 1.2)}

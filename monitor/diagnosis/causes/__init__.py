@@ -17,7 +17,6 @@ from logprobe.monitor.diagnosis.causes import (
     fingerprints,
     policy,
     precision,
-    probed,
     replay,
     updates,
 )
@@ -177,15 +176,6 @@ _INFERENCE_PATH: Final = (
         rule=updates.inflight_stale_kv,
         explain=updates.without_in_flight,
         contrast=updates.in_flight_or_not,
-    ),
-    _inference_path(
-        name="engine_state",
-        words="The running engine, with the same weights, does not confirm the log-probs that it reported.",
-        looks_at="the live probe: the engine's own sequences scored again, past its caches",
-        fix="Reset the prefix cache (`POST /reset_prefix_cache?reset_running_requests=true`); if the probe stays high, "
-        "restart the engine, and run "
-        "`logprobe score` to compare it with a fresh one.",
-        rule=probed.engine_state,
     ),
     _inference_path(
         name="replica_divergence",

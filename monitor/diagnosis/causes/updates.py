@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.causes import fingerprints, probed
+from logprobe.monitor.diagnosis.causes import fingerprints
 from logprobe.monitor.diagnosis.causes.cause import CERTAIN, INFERRED, KNOWN, LIKELY, POSSIBLE, RECORDED, Sign
 from logprobe.monitor.diagnosis.evidence.change_points import Change, beginning, change
 from logprobe.monitor.diagnosis.evidence.evidence import ROUNDING, SLIGHT, Evidence, Slice, Slices
@@ -31,12 +31,7 @@ _STEPS_BEFORE: Final = 40  # at least, so that few steps since are not compared 
 
 
 def stale_prefix_cache(evidence: Evidence) -> Sign | None:
-    """The live probe says so; or requests with cached prompt tokens are worse than those without, or nothing but the
-    cache is left to blame."""
-    return probed.stale_prefix_cache(evidence) or _inferred_from_requests(evidence)
-
-
-def _inferred_from_requests(evidence: Evidence) -> Sign | None:
+    """Requests with cached prompt tokens are worse than those without, or nothing but the cache is left to blame."""
     alike = evidence.slices.where(lambda row: not row.in_flight).alike
     cached, other = alike.where(lambda row: row.cached is True), alike.where(lambda row: row.cached is False)
     kept = evidence.weights.kept_cache

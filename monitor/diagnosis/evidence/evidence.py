@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
 from logprobe.monitor.diagnosis.evidence.once import once
-from logprobe.monitor.diagnosis.evidence.probes import Probes
 from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.strata import Strata, of_one_lag
@@ -369,7 +368,6 @@ class Evidence:
         hidden: whether what was found leaves nothing to compare: r and t are no log-probs of the same tokens.
         rise_explained: whether a cause was found that also makes the gap rise at a step.
         rise_left: whether what one of these made is still in the strata.
-        probes: what the live probe recorded.
         replay: routes of a mixture of experts, as they were sampled and as they were trained.
         settings: what decides log-probs, by name; empty: too little is recorded to tell whether another run has the
             same setup.
@@ -396,7 +394,6 @@ class Evidence:
     hidden: bool = False
     rise_explained: bool = False
     rise_left: bool = False
-    probes: Probes = field(default_factory=Probes)
     replay: Replay = field(default_factory=Replay)
     settings: Mapping[str, str] = field(default_factory=dict)
     remembered: Remembered | None = None

@@ -23,7 +23,6 @@ from logprobe.monitor.diagnosis.evidence.evidence import (
     Weights,
     windows,
 )
-from logprobe.monitor.diagnosis.evidence.probes import Probed, Probes
 from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.replay import from_rows as routes_from_rows
 from logprobe.monitor.diagnosis.evidence.samples import Samples
@@ -99,18 +98,10 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None), samples: Sa
         update=_update(source, window),
         history=history,
         strata=_strata(source, run, history),
-        probes=_probes(source, window),
         replay=_replay(source, run, series) if joins.routed else Replay(),
         settings=settings,
         remembered=remembered(source, run, settings),
     )
-
-
-def _probes(source: Source, window: Window) -> Probes:
-    looks = tuple(Probed(**row) for row in queries.diagnosis_probe(source, **window).to_pylist())
-    noted = queries.diagnosis_probe_silence(source, run=window["run"]).to_pylist()
-    silent = noted and (noted[0]["event"] == "probe_engine" if looks else noted[0]["event"] != "probe_works")
-    return Probes(looks, noted[0]["message"] if silent else None)
 
 
 def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:

@@ -52,31 +52,6 @@ def test_wrong_log_probs_are_told_once_by_the_diagnosis_that_names_them() -> Non
     assert muted_by("run", other, [], (), NOW) is None
 
 
-@pytest.mark.parametrize(
-    ("k3", "words"),
-    [
-        (0.0, []),  # a float32 engine
-        (1.2e-4, []),  # all of bfloat16's rounding in a small model: docs/proof.md
-        (9.7e-3, []),  # and in a larger one of random weights
-        (0.04, [("engine-state", "firing")]),
-    ],
-)
-def test_an_engine_s_state_is_told_where_looks_go_beyond_rounding(k3: float, words: list[tuple[str, str]]) -> None:
-    """The probe looks at every fifth step; steps without a look neither confirm nor clear."""
-    column = [{("probe.k3", None): k3} if step % 5 == 0 else {("probe.k3", None): None} for step in range(40)]
-    facts = [StepFacts(step, NOW + timedelta(minutes=step), values) for step, values in enumerate(column)]
-    outcome = backtest.over("run", iter([facts]), [named("engine-state")])
-    assert [(message.alert.rule.name, message.word) for message in outcome.messages] == words
-
-
-def test_an_engine_that_confirms_itself_again_is_told_as_well() -> None:
-    looks = [0.04] * 3 + [1e-6] * 5
-    column = [{("probe.k3", None): None if step % 5 else looks[step // 5]} for step in range(5 * len(looks))]
-    facts = [StepFacts(step, NOW + timedelta(minutes=step), values) for step, values in enumerate(column)]
-    outcome = backtest.over("run", iter([facts]), [named("engine-state")])
-    assert [message.word for message in outcome.messages] == ["firing", "resolved"]
-
-
 def _on_steps() -> list[Rule]:
     return [rule for rule in RULES if not isinstance(rule.when, PresentCondition)]
 

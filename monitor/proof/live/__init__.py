@@ -1,1 +1,0 @@
-"""The live probe: a running engine scores a few of its sequences again, past its caches, with the same weights."""
