@@ -1,4 +1,4 @@
-"""From the arguments of `logprobe score` and `logprobe bisect` to what they work with."""
+"""From the arguments of `logprobe bisect` to what it works with."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """`logprobe bisect RUN --model VERSION=PATH` or `--sample FILE --model PATH`: which settings make the gap, each tried
-on a real engine.
+on a real engine; with ``--only-score`` which side deviates, from the same tokens scored again.
 
 The JSON form is public API, one document, unknown is null; arms are sorted by the share they remove:
 
@@ -16,6 +16,19 @@ The JSON form is public API, one document, unknown is null; arms are sorted by t
      "not_measured": [...]}
 
 With ``--at``: ``{"steps": [{"step", …}, …]}``, each with all of the above.
+
+With ``--only-score``:
+
+    {"departs": "engine_state|engine|trainer|policy_age|none|unknown", "departs_all": [...], "why",
+     "scores": {"r", "r_fresh", "q", "t", "t_fresh"},
+     "pairs": [{"a", "b", "k3", "abs_diff_mean", "interval", "tokens", "broken", "p50", "p95", "p99", "largest",
+                "outside", "off", "tail", "sequences_off": [place in the sample …], "unequal",
+                "first_unequal": [place, token of the response]}],
+     "sequences": [{"sample_id", "replica", K3 by gap}], those with a token that is off,
+     "path": "decode|prefill", "exact": whether r and t are equal in every bit,
+     "breaks": {"a", "b", "sequence", "operation", "token": place in prompt and response, "after", "equal"}, null
+         without --exact,
+     "noise_floor", "not_measured": [...], "engine": {…}, "tokens_per_s": {…}}
 """
 
 from __future__ import annotations
@@ -27,7 +40,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from logprobe.app.proof_setup import Task, keep, task_of
-from logprobe.app.text import tables
+from logprobe.app.text import scores, tables
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.proof.departing import LEGS
 from logprobe.monitor.proof.experiments.arm_cache import ArmCache
@@ -35,21 +48,42 @@ from logprobe.monitor.proof.experiments.bisecting import Arm, Bisection, jumps
 from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import Knob, chosen
-from logprobe.monitor.proof.experiments.ray_executor import RayExecutor
 from logprobe.monitor.proof.paired import Cost
-from logprobe.monitor.proof.scorers.nursery import Nursery
-from logprobe.monitor.proof.scorers.running import Executor
+from logprobe.monitor.proof.scoring import score
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints which settings make the gap."""
+    """Prints which settings make the gap, or with ``--only-score`` which side deviates."""
+    _check_options(arguments)
+    return _score(arguments) if arguments.only_score else _bisect(arguments)
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Ends with a usage error where options do not go together."""
+    of_arms = ("at", "knobs", "against", "minutes", "cache")
+    given = ", ".join(f"--{name}" for name in of_arms if getattr(arguments, name))
+    if arguments.only_score and given:
+        arguments.usage_error(f"--only-score: no setting is changed; leave out {given}")
+    if arguments.exact and not arguments.only_score:
+        arguments.usage_error("--exact: pass --only-score, too")
     if arguments.at and arguments.name is None:
         arguments.usage_error("--at: pass a RUN; a sample file has no steps")
+
+
+def _score(arguments: argparse.Namespace) -> int:
+    task = task_of(arguments)
+    scored = score(task.sequences, task.setup, floor=arguments.floor, exact=arguments.exact)
+    document = scored.document()
+    keep(arguments, "score", document)
+    tables.show(document, lambda: scores.text(scored, exact=arguments.exact), as_json=arguments.json)
+    return int(arguments.exact and not scored.exact)
+
+
+def _bisect(arguments: argparse.Namespace) -> int:
     knobs = chosen(None if arguments.knobs is None else arguments.knobs.split(","))
     tasks = {step: task_of(arguments, step) for step in arguments.at or [None]}
     try:
-        with _executor(arguments.ray) as executor:
-            results = {step: _bisected(task, knobs, arguments, executor) for step, task in tasks.items()}
+        results = {step: _bisected(task, knobs, arguments) for step, task in tasks.items()}
     except KeyboardInterrupt:
         print("stopped; finished arms are kept, the same command continues", file=sys.stderr)
         raise
@@ -63,17 +97,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _bisected(task: Task, knobs: Sequence[Knob], arguments: argparse.Namespace, executor: Executor) -> Bisection:
+def _bisected(task: Task, knobs: Sequence[Knob], arguments: argparse.Namespace) -> Bisection:
     return bisect(
         task.sequences,
         task.setup,
         knobs=knobs,
-        against=arguments.against,
+        against=arguments.against or "reference",
         floor=arguments.floor,
         minutes=arguments.minutes,
-        run=ArmCache(cache_folder(arguments), executor),
-        place=executor.place,
-        countdown=Countdown(_say, at_once=executor.place.arms),
+        run=ArmCache(cache_folder(arguments)),
+        countdown=Countdown(_say),
     )
 
 
@@ -94,11 +127,6 @@ def drift(results: Mapping[int | None, Bisection]) -> str:
     missing = dict.fromkeys(words for result in results.values() for words in result.not_measured)
     lines += [f"not measured: {harmless(words)}" for words in missing]
     return "\n".join(lines) + "\n"
-
-
-def _executor(address: str | None) -> Executor:
-    """This machine, or the Ray cluster at an address."""
-    return Nursery() if address is None else RayExecutor(address)
 
 
 def _say(line: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 from logprobe.collectors.errors import ConfigurationError
 
 _LEAST_MEMORY: Final = 256 << 20
-_DTYPES: Final = ("float32", "bfloat16", "float16")  # that engines and trainers both compute in
 Number = TypeVar("Number", int, float)
 Declare = Callable[[Any], object]  # adds to a parser, or to a group of one
 Commands = Mapping[str, tuple[str, *tuple[Declare, ...]]]  # name → what it does, its arguments
@@ -98,14 +97,6 @@ def step_list(text: str) -> list[int]:
     if not all(step.isdecimal() for step in steps):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of steps; write STEP[,STEP]")
     return sorted({int(step) for step in steps})
-
-
-def dtype_list(text: str) -> list[str]:
-    """An argparse type: dtypes that engine and trainer both know, separated by commas."""
-    dtypes = text.split(",")
-    if not {*dtypes} <= {*_DTYPES}:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of dtypes; choose from {', '.join(_DTYPES)}")
-    return list(dict.fromkeys(dtypes))
 
 
 def require_run(run: str, runs: Sequence[str]) -> None:

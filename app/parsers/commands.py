@@ -22,7 +22,6 @@ from logprobe.app.parsers.arguments import (
     also,
     arg,
     count,
-    dtype_list,
     engine_args,
     failing,
     memory,
@@ -42,35 +41,6 @@ from logprobe.monitor.budgets import KEEP_GIB, KEEP_STORE_GIB
 RAW: Final = "text exactly as recorded, with control characters and formulas (docs/security.md)"
 RULES: Final = "a rule file (default: those of the home, or the built-in rules)"
 
-
-SCORED: Final = (
-    arg("name RUN", "a run whose prompts were recorded (docs/proof.md)", nargs="?"),
-    arg("--sequences N", "of a run, at most (default: %(default)s)", type=count, default=64),
-    arg(
-        "--sample FILE",
-        "instead of a run: JSON lines or Parquet with sample_id, prompt_ids, response_ids, rollout_logprobs, "
-        "trainer_logprobs (docs/proof.md)",
-    ),
-    arg(
-        "--model [VERSION=]PATH",
-        "Hugging Face checkpoint, of a weight version where there are several (may be repeated; default of a RUN: "
-        "those that its trainer named)",
-        action="append",
-        default=[],
-    ),
-    engine_args(),
-    arg("--sampling JSON", 'of sequences that do not state theirs, e.g. {"temperature": 0.7, "top_p": 0.9}'),
-    arg("--trainer MODULE:FUNCTION", "scores as the trainer does (docs/proof.md)"),
-    arg("--trainer-args JSON", 'its settings, e.g. {"dtype": "bfloat16"}'),
-    arg(
-        "--reference-dtype",
-        "of the reference (default: %(default)s)",
-        choices=("float32", "float64"),
-        default="float32",
-    ),
-    arg("--floor K3", "K3 that counts as agreement (default: %(default)s)", type=positive, default=3e-06),
-    SCORER_MINUTES,
-)
 CLUSTER: Final = (
     arg("--ray ADDRESS", "the cluster, from one of its nodes (default: the one that runs here)", default="auto"),
     arg("--json", "a JSON array, one object per node"),
@@ -324,38 +294,46 @@ COMMANDS: Final[Commands] = {
         steps("limit to these steps"),
         JSON_OR_NULL,
     ),
-    "score": (
-        "rescore recorded tokens and report which side deviates: engine, its state, or trainer",
-        *SCORED,
+    "bisect": (
+        "change one setting at a time and say which of them make the mismatch",
+        arg("name RUN", "a run whose prompts were recorded (docs/proof.md)", nargs="?"),
+        arg("--sequences N", "of a run, at most (default: %(default)s)", type=count, default=64),
         arg(
-            "--dtypes NAME[,NAME]",
-            "K3 of the engine in each of these to the trainer in each, e.g. float32,bfloat16",
-            type=dtype_list,
+            "--sample FILE",
+            "instead of a run: JSON lines or Parquet with sample_id, prompt_ids, response_ids, rollout_logprobs, "
+            "trainer_logprobs (docs/proof.md)",
+        ),
+        arg(
+            "--model [VERSION=]PATH",
+            "Hugging Face checkpoint, of a weight version where there are several (may be repeated; default of a RUN: "
+            "those that its trainer named)",
+            action="append",
             default=[],
+        ),
+        engine_args(),
+        arg("--sampling JSON", 'of sequences that do not state theirs, e.g. {"temperature": 0.7, "top_p": 0.9}'),
+        arg("--trainer MODULE:FUNCTION", "scores as the trainer does (docs/proof.md)"),
+        arg("--trainer-args JSON", 'its settings, e.g. {"dtype": "bfloat16"}'),
+        arg(
+            "--reference-dtype",
+            "of the reference (default: %(default)s)",
+            choices=("float32", "float64"),
+            default="float32",
+        ),
+        arg("--floor K3", "K3 that counts as agreement (default: %(default)s)", type=positive, default=3e-06),
+        SCORER_MINUTES,
+        arg(
+            "--only-score", "change no setting: score again and say which side deviates: engine, its state, or trainer"
         ),
         arg(
             "--exact",
-            "exit code 1 unless r and t are equal in every bit; names the first token and operation that are not",
+            "with --only-score: exit code 1 unless r and t are equal in every bit; names the first token and operation "
+            "that are not",
         ),
-        JSON_OR_NULL,
-    ),
-    "bisect": (
-        "change one setting at a time and say which of them make the mismatch",
-        *SCORED,
         arg("--at STEP[,STEP]", "of a run: these steps, each by itself, in one table", type=step_list, default=[]),
         arg("--knobs NAME[,NAME]", "only these settings, e.g. dtype,kv_cache_dtype,trainer.dtype (default: all)"),
-        arg(
-            "--against",
-            "what the engine is compared with (default: %(default)s)",
-            choices=("reference", "trainer"),
-            default="reference",
-        ),
+        arg("--against", "what the engine is compared with (default: reference)", choices=("reference", "trainer")),
         arg("--minutes N", "after which no arm is started, with --at of each step (default: no limit)", type=positive),
-        arg(
-            "--ray ADDRESS",
-            "runs arms on the Ray cluster at this address, from one of its nodes; auto: the one that runs here "
-            "(docs/proof.md)",
-        ),
         arg(
             "--cache DIR",
             "where finished arms are kept (default: proof/ of the home, or logprobe/proof of the user's cache folder)",

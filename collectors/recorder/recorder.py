@@ -364,7 +364,7 @@ class Recorder:
             worker: which process of an engine it was taken in.
             reason: why it was taken.
             checkpoint: folder of a Hugging Face checkpoint of these weights, absolute where commands run in another
-                folder; for `logprobe score` and `bisect`.
+                folder; for `logprobe bisect`.
         """
         if checkpoint is not None and version is not None:
             named = {"version": str(version), "step": step, "checkpoint": str(checkpoint)}

@@ -14,7 +14,6 @@ import numpy as np
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
-from logprobe.monitor.proof.foreign_rows import columns
 from logprobe.monitor.proof.sample import Floats, TokenSequence, sampling_of, sequence_of, spans_of, temperature_of
 from logprobe.monitor.queries import Source
 
@@ -126,9 +125,30 @@ def _imported(source: Source, run: str, versions: Collection[str], most: int, st
 
 
 def _of_trainer_alone(row: Mapping[str, Any], place: str) -> TokenSequence:
-    (sequence,) = columns(row, place)
+    """A sequence whose mask begins with the response; what a tool wrote within it has no log-prob."""
+    tokens, mask = row["token_ids"], row["mask"]
+    under = np.flatnonzero(mask)
+    start, end = int(under[0]), int(under[-1]) + 1
     version = str(row["step"] if row["weight_version"] is None else row["weight_version"])
-    return sequence_of({**sequence, "rollout_version": version, "trainer_version": version}, place)
+    return sequence_of(
+        {
+            "sample_id": row["sample_id"],
+            "prompt_ids": tokens[:start],
+            "response_ids": tokens[start:end],
+            "rollout_logprobs": _under(mask, row["rollout_logprobs"], start, end),
+            "trainer_logprobs": _under(mask, row["trainer_logprobs"], start, end),
+            "rollout_version": version,
+            "trainer_version": version,
+        },
+        place,
+    )
+
+
+def _under(mask: list[bool], values: list[float] | None, start: int, end: int) -> list[float | None] | None:
+    """Return the log-probs of tokens ``start:end``, None for those that the mask leaves out."""
+    if values is None:
+        return None
+    return [value if flag else None for value, flag in zip(values[start:end], mask[start:end], strict=True)]
 
 
 def _has_checkpoints(sequence: TokenSequence, versions: Collection[str]) -> bool:

@@ -9,19 +9,13 @@ A sample file is JSON lines or Parquet, one sequence per row:
     rollout_version, trainer_version        weight versions that gave r and t; null: the checkpoint that is scored
     replica                                 engine that sampled it
     spans                                   [{"start", "end", "version"}] of one that several versions sampled
-
-Rows and names of other programs are read, too: see `foreign_rows`; and dumps of slime (``.pt``) and SkyRL (``.pkl``).
-
-Of SkyRL's pickles (`trainer.dump_data_batch`) no code is run.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,9 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from logprobe.collectors.errors import ConfigurationError, MissingExtraError
-from logprobe.monitor.importers import torch_files
-from logprobe.monitor.proof.foreign_rows import columns
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.scorers.jobs import SequenceJob
 
 Floats = NDArray[np.float64]
@@ -51,7 +43,6 @@ NEUTRAL: Final[Mapping[str, float]] = {
 }
 _LARGEST_FILE: Final = 1 << 30  # bytes; a sample is some hundred sequences
 _REQUIRED: Final = ("sample_id", "prompt_ids", "response_ids")
-_REBUILD = "_rebuild_tensor_batch"  # called with the class and its state
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,23 +121,10 @@ def read_sample(path: Path) -> tuple[TokenSequence, ...]:
         raise ConfigurationError(f"{path}: not readable as a sample ({error}); write JSON lines or Parquet") from error
     if not rows:
         raise ConfigurationError(f"{path} has no rows; nothing to score")
-    return tuple(_sequences(path, rows))
-
-
-def _sequences(path: Path, rows: Sequence[Mapping[str, Any]]) -> Iterator[TokenSequence]:
-    for number, row in enumerate(rows, 1):
-        place = f"{path}, row {number}"
-        for sequence in [row] if {*_REQUIRED} <= row.keys() else columns(row, place):
-            yield sequence_of(sequence, place)
+    return tuple(sequence_of(row, f"{path}, row {number}") for number, row in enumerate(rows, 1))
 
 
 def _rows(path: Path) -> Iterator[dict[str, object]]:
-    if path.suffix == ".pt":
-        yield from (unit.value for unit in torch_files.samples(path))
-        return
-    if path.suffix == ".pkl":
-        yield from pickled_rows(path)
-        return
     if path.suffix == ".parquet":
         yield from pq.read_table(path).to_pylist(maps_as_pydicts="lossy")
         return
@@ -157,10 +135,9 @@ def _rows(path: Path) -> Iterator[dict[str, object]]:
             row = json.loads(line)
         except ValueError as error:
             raise ConfigurationError(f"{path}, line {number}: invalid JSON ({error})") from error
-        rows = row if isinstance(row, list) else [row]  # PipelineRL writes a group of answers per line
-        if not all(isinstance(row, dict) for row in rows):
+        if not isinstance(row, dict):
             raise ConfigurationError(f"{path}, line {number}: not a JSON object")
-        yield from rows
+        yield row
 
 
 def sequence_of(row: Mapping[str, Any], place: str) -> TokenSequence:
@@ -262,61 +239,6 @@ def spans_of(value: Any) -> tuple[Span, ...]:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-class _Nothing:
-    """Stands for whatever a pickle names: taken, and nothing is done with it."""
-
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> _Nothing:  # noqa: PYI034 - of no other class
-        return object.__new__(cls)
-
-    def __setstate__(self, state: Any) -> None:
-        """Takes no state."""
-
-
-class _Inert(pickle.Unpickler):
-    """Imports nothing and calls nothing: of a batch, its state is kept."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        return (lambda _class, state: state) if name == _REBUILD and module.startswith("skyrl") else _Nothing
-
-
-def pickled_rows(path: Path) -> Iterator[dict[str, object]]:
-    """A row per sequence: all tokens, how many of them are the response, its mask and log-probs.
-
-    Raises:
-        ConfigurationError: no such dump.
-        MissingExtraError: it holds tensors that only torch can read, and torch is not installed.
-    """
-    try:
-        state = _Inert(io.BytesIO(path.read_bytes())).load()
-        batch = {name: _array(value) for name, value in state["batch_dict"].items() if isinstance(value, Mapping)}
-        tokens, attended, response = (batch[name] for name in ("sequences", "attention_mask", "response_mask"))
-    except (pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{path}: not a batch dumped by SkyRL ({type(error).__name__}: {error})") from error
-    names = {"loss_mask": "loss_mask", "rollout_logprobs": "rollout_logprobs", "action_log_probs": "trainer_logprobs"}
-    for at in range(len(tokens)):
-        chosen = response[at].astype(bool)
-        columns = {
-            ours: batch[name][at][chosen].tolist() for name, ours in names.items() if batch.get(name) is not None
-        }
-        row = {"token_ids": tokens[at][attended[at].astype(bool)].tolist(), "response_length": int(chosen.sum())}
-        yield {"sample_id": f"{path.stem}-{at}", **row, **columns}
-
-
-def _array(value: Mapping[str, Any]) -> Any:
-    """A tensor as it was written: bytes of NumPy, or a file of torch; None: a list of tensors of many shapes."""
-    if value.get("format") == "tensor_list":
-        return None
-    if value.get("format") != "torch":
-        return np.frombuffer(value["data"], np.dtype(value["dtype"])).reshape(value["shape"])
-    try:
-        import torch  # noqa: PLC0415 - only such tensors need it
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "reading a batch of SkyRL in bfloat16 needs torch; pip install 'logprobe[torch]'"
-        ) from error
-    return torch.load(io.BytesIO(value["data"]), map_location="cpu", weights_only=True).float().numpy()
 
 
 def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:

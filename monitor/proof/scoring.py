@@ -1,4 +1,4 @@
-"""`logprobe score`: the same tokens, scored by a fresh engine, the reference and the trainer's own code."""
+"""`logprobe bisect --only-score`: the same tokens, scored by a fresh engine, the reference and the trainer."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Score:
         return any((pair.a, pair.b, pair.unequal) == ("r", "t", 0) for pair in self.pairs)
 
     def document(self) -> dict[str, object]:
-        """JSON-ready form: what ``logprobe score --json`` prints."""
+        """JSON-ready form: what ``logprobe bisect --only-score --json`` prints."""
         return {
             "departs": self.decision.departs,
             "departs_all": list(self.decision.departs_all),

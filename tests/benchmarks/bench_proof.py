@@ -1,4 +1,4 @@
-"""What `logprobe bisect` takes: ten knobs on a tiny model, and the engine start that each arm is made of.
+"""What `logprobe bisect` takes: ten knobs on a tiny model.
 
 The engine computes in bfloat16; nine other settings differ from their safe values without making a gap, because it reports raw
 log-probs. So each of the ten gets an arm, and the search ends after them. The target is one of processor time, which other work on
@@ -40,14 +40,12 @@ ENGINE = (
 )
 SEQUENCES, TOKENS = 24, 24
 MINUTES = 4.0
-ARMS = 3  # engines started by each way
 
 
 def measure() -> list[Figure]:
     """All figures of this module."""
     with tempfile.TemporaryDirectory() as folder:
-        found = in_a_process(Path(folder))
-    return [*bisect_figures(**found["bisect"]), start_figure(found["forked"], found["afresh"])]
+        return bisect_figures(**in_a_process(Path(folder)))
 
 
 def bisect_figures(wall: float, processor: float, arms: int, first: str) -> list[Figure]:
@@ -60,19 +58,6 @@ def bisect_figures(wall: float, processor: float, arms: int, first: str) -> list
         Figure(name, minutes, "min CPU", f"≤ {MINUTES:.0f} min", minutes <= MINUTES, note=note),
         Figure(f"{name}, wall", wall / 60, "min", baseline="its processor time", baseline_value=minutes),
     ]
-
-
-def start_figure(forked: dict[str, float], afresh: dict[str, float]) -> Figure:
-    """One engine, from the request to its answer."""
-    note = f"wall {forked['wall']:.1f} s against {afresh['wall']:.1f} s, with {SEQUENCES} short sequences scored"
-    return Figure(
-        "an arm: engine forked from one that has imported vLLM",
-        forked["processor"],
-        "s CPU",
-        baseline="a process of its own",
-        baseline_value=afresh["processor"],
-        note=note,
-    )
 
 
 def in_a_process(folder: Path) -> dict[str, Any]:
@@ -93,9 +78,8 @@ def experiments(folder: Path) -> dict[str, Any]:
     os.environ.update(ENGINE_ENVIRONMENT)
     model, sample = folder / "model", folder / "sample.jsonl"
     subprocess.run([sys.executable, str(E2E / "tiny_model.py"), str(model)], check=True, capture_output=True)
-    rows = sequences()
-    sample.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return {"bisect": bisected(folder, model, sample), **starts(model, rows)}
+    sample.write_text("".join(json.dumps(row) + "\n" for row in sequences()))
+    return bisected(folder, model, sample)
 
 
 def sequences() -> list[dict[str, Any]]:
@@ -121,38 +105,6 @@ def bisected(folder: Path, model: Path, sample: Path) -> dict[str, Any]:
     cost = costs(lambda: output.append(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     arms = json.loads(output[0])["arms"]
     return {**cost, "arms": sum(arm["removed"] is not None for arm in arms), "first": arms[0]["knob"]}
-
-
-def starts(model: Path, rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Costs of an arm by both ways; of the forked ones without the process that they share."""
-    from logprobe.monitor.proof.scorers.nursery import Nursery
-    from logprobe.monitor.proof.scorers.running import ENGINE as MODULE
-    from logprobe.monitor.proof.scorers.running import Outcome, run_scorer
-
-    job = {
-        "model": str(model),
-        "arguments": ENGINE,
-        "overrides": {},
-        "sequences": [{**row, "spans": []} for row in rows],
-    }
-    job |= {"paths": ["decode"], "replay": None, "checkpoints": {}, "repeat": 0}
-
-    def scored(run: Callable[..., Outcome], times: int) -> None:
-        for _ in range(times):
-            outcome = run(MODULE, job, seconds=300.0)
-            if outcome.answer is None:
-                raise RuntimeError(str(outcome.error))
-
-    def forked(times: int) -> None:
-        with Nursery() as run:
-            scored(run, times)
-
-    one, more = costs(lambda: forked(1)), costs(lambda: forked(1 + ARMS))
-    afresh = costs(lambda: scored(run_scorer, ARMS))
-    return {
-        "forked": {name: (more[name] - one[name]) / ARMS for name in one},
-        "afresh": {name: value / ARMS for name, value in afresh.items()},
-    }
 
 
 def costs(work: Callable[[], object]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What `logprobe score` takes, beside an engine that only scores the same prompts with `prompt_logprobs`, on the same machine.
+"""What `logprobe bisect --only-score` takes, beside an engine that only scores the same prompts with `prompt_logprobs`, on the same machine.
 
 Both are whole processes: an engine's start is most of it. The speeds of the two paths leave the starts out.
 """
@@ -50,7 +50,7 @@ def figures(own: list[dict[str, float]], ours: list[dict[str, float]]) -> list[F
 
 def figure(name: str, value: float, baseline_value: float, baseline: str) -> Figure:
     return Figure(
-        f"logprobe score, {name}",
+        f"bisect --only-score, {name}",
         value,
         "tokens/s",
         f"ratio ≥ {LEAST}",
@@ -85,7 +85,7 @@ def write_sample(path: Path) -> Path:
 def scored(model: Path, sample: Path) -> dict[str, float]:
     """Response tokens a second: of the command, and of the engine's two paths."""
     given = ["--sample", str(sample), "--model", str(model), "--engine-args", ENGINE, "--json"]
-    seconds, done = timed([sys.executable, "-m", "logprobe.app.cli", "score", *given])
+    seconds, done = timed([sys.executable, "-m", "logprobe.app.cli", "bisect", "--only-score", *given])
     speed = json.loads(done)["tokens_per_s"]
     return {"whole": SEQUENCES * RESPONSE / seconds, "prefill": speed["prefill"], "decode": speed["decode"]}
 

@@ -20,10 +20,10 @@ from alert_notes import NOTE
 
 from logprobe.alerts.rules.present_conditions import _names as collectors
 from logprobe.alerts.sending.channels import slack_message
-from logprobe.app.commands.score import _sequences
 from logprobe.app.dashboard.pages.weights import _lag_note
 from logprobe.app.proof_setup import _check_versions
 from logprobe.app.text.comparison import _names as metrics
+from logprobe.app.text.scores import _sequences
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.diagnosis.evidence.weight_readings import Mismatch
@@ -50,7 +50,7 @@ SAID = {
     "alerts/rules/present_conditions.py _FEW": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "alerts/sending/channels/slack_message.py _MOST_CHANGES": "tests/contracts/test_limits.py::test_a_slack_message",
     "alerts/sending/channels/slack_message.py _MOST_LABELS": "tests/contracts/test_limits.py::test_a_slack_message",
-    "app/commands/score.py _SHOWN": "tests/contracts/test_limits.py::test_sequences_that_a_score_names",
+    "app/text/scores.py _SHOWN": "tests/contracts/test_limits.py::test_sequences_that_a_score_names",
     "app/dashboard/pages/alerts.py RECENT": "tests/app/dashboard/test_pages.py",  # "the last 30 transitions"
     "app/dashboard/pages/compare.py MOST": "tests/app/dashboard/test_compare_page.py::test_what_cannot_be_had",
     "app/dashboard/pages/compare.py _MOST_CHARTS": "tests/app/dashboard/test_compare_page.py::test_what_cannot_be_had",
@@ -138,7 +138,7 @@ GUARDS = {
     "alerts/rules/rule_file.py _MOST_FILES": "refused",
     "alerts/sending/actions.py _REMEMBERED": "oldest",  # trials of channels
     "alerts/sending/channels/slack_message.py _MOST_LABELS": "said",
-    "app/commands/score.py _SHOWN": "said",
+    "app/text/scores.py _SHOWN": "said",
     "app/dashboard/access/tries.py _ADDRESSES": "oldest",  # the pause of all together is kept apart
     "app/dashboard/data/series.py _RUNS": "forgotten",
     "app/dashboard/pages/mismatch_slices.py MOST_TAGS": "said",

@@ -21,13 +21,14 @@ OVERRIDE = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
 
 @pytest.fixture(scope="module")
 def scored(models: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `logprobe score` says of a run whose engine had another rope_theta than the checkpoint."""
+    """What `logprobe bisect --only-score` says of a run whose engine had another rope_theta than the checkpoint."""
     home = tmp_path_factory.mktemp("replayed") / "home"
     settings = json.dumps({"hf_overrides": OVERRIDE})
     _run([sys.executable, str(RECORD), str(models / "new"), str(home), RUN, settings])
     logprobe = [sys.executable, "-m", "logprobe.app.cli"]
     _run([*logprobe, "ingest", "--once", f"--home={home}"])
-    return json.loads(_run([*logprobe, "score", RUN, f"--home={home}", f"--model=7={models / 'new'}", "--json"]))
+    score = [*logprobe, "bisect", "--only-score", RUN, f"--home={home}", f"--model=7={models / 'new'}", "--json"]
+    return json.loads(_run(score))
 
 
 def _run(command: list[str]) -> str:

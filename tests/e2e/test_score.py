@@ -1,4 +1,4 @@
-"""`logprobe score` on a real engine, started once: what it reads is what the engine would report, and the culprit is named."""
+"""`logprobe bisect --only-score` on a real engine, started once: what it reads is what the engine would report, and the culprit is named."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from logprobe.monitor.proof.departing import UNLIKE
 pytestmark = pytest.mark.engine
 
 ENGINE = "--dtype float32 --logprobs-mode processed_logprobs --enforce-eager --block-size 32 --max-model-len 256"
-SCORE = [sys.executable, "-m", "logprobe.app.cli", "score"]
+SCORE = [sys.executable, "-m", "logprobe.app.cli", "bisect", "--only-score"]
 PLAIN, TRUNCATED = 8, 4  # sequences sampled at a temperature alone, and with top-p as well
 TOP_P = 0.9
 
@@ -114,11 +114,11 @@ def test_the_trainer_in_bfloat16_departs_and_the_document_has_its_promised_form(
 
 
 def test_nothing_is_sent_to_another_machine(scored, audit):
-    """The hook was in the command, in the engine's process or the one that it is forked from, and in the reference's."""
+    """The hook was in the command, in the engine's process and in the reference's."""
     started = audit.started()
     for module in (
         "logprobe.app.cli",
-        "logprobe.monitor.proof.scorers.nursery_process",
+        "logprobe.monitor.proof.scorers.engine_process",
         "logprobe.monitor.proof.scorers.forward_process",
     ):
         assert any(module in line for line in started), started

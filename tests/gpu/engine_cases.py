@@ -647,7 +647,7 @@ def of_fault(engines: Engines, call: Any) -> None:
 
 
 class Proofs:
-    """`logprobe score` and `bisect` of each recorded run, beside one another."""
+    """`logprobe bisect` of each recorded run, with and without `--only-score`, beside one another."""
 
     def __init__(self, engines: Engines, models: Path) -> None:
         self._engines, self._models = engines, models
@@ -667,7 +667,9 @@ class Proofs:
             assert logprobe(home.with_name("ingest.log"), "ingest", "--once", "--home", home).returncode == 0
         version = f"7={self._models / 'old'}"
         began, said = time.monotonic(), home.with_name(f"{what}.log")
-        done = logprobe(said, what, RUN, "--home", home, "--model", version, "--engine-args", SHARE, "--json", *more)
+        done = logprobe(
+            said, "bisect", RUN, "--home", home, "--model", version, "--engine-args", SHARE, "--json", *more
+        )
         figure(f"{what}: {fault}", seconds=round(time.monotonic() - began, 1), code=done.returncode)
         assert done.returncode == 0, f"{done.stdout[-2000:]}\n{said.read_text('utf-8', 'replace')[-6000:]}"
         return json.loads(done.stdout)
@@ -677,7 +679,7 @@ class Proofs:
 def proofs(engines: Engines, models: Path) -> Proofs:
     made = Proofs(engines, models)
     for fault in FAULTS:
-        made.begin("score", fault)
+        made.begin("score", fault, "--only-score")
         made.begin("bisect", fault, "--knobs", KNOBS, "--minutes", "10" if CPU else "5")
     return made
 

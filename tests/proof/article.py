@@ -23,6 +23,7 @@ REFERENCE, INITIAL = "v0-reference", "v1-initial"
 STEPS: Final = 100
 EXPECTED: Final = {"logprobs_mode", "enable_prefix_caching", "in_flight"}
 _LOGPROBE: Final = [sys.executable, "-m", "logprobe.app.cli"]
+_HOW: Final = {"score": ("bisect", "--only-score"), "bisect": ("bisect",)}
 _PARTS: Final = {
     "engine": "a fresh engine with these settings, to the reference",
     "engine_state": "the engine as it ran, to a fresh one",
@@ -55,7 +56,7 @@ def tell(folder: Path) -> bool:
 
 
 def right(found: Mapping[str, Document]) -> bool:
-    """Nothing is found in the reference run; in the other, by both commands, engine and state, and exactly the story's settings."""
+    """Nothing is found in the reference run; in the other, scored and bisected, engine and state, and exactly the story's settings."""
     reference, initial = (found[run] for run in (REFERENCE, INITIAL))
     return (
         {reference[kind]["departs"] for kind in ("score", "bisect")} == {"none"}
@@ -67,13 +68,13 @@ def right(found: Mapping[str, Document]) -> bool:
 
 
 def _found(folder: Path, run: str) -> Document:
-    """What both commands say of a run by its name alone: its checkpoints are recorded."""
+    """What scoring and bisecting say of a run by its name alone: its checkpoints are recorded."""
     home = folder / "home"
     if not (folder / "recorded" / run).exists():
         _record(folder, run)
     _run([*_LOGPROBE, "ingest", "--once", f"--home={home}"])
     which = [run, f"--home={home}", "--json"]
-    document = {kind: json.loads(_run([*_LOGPROBE, kind, *which])) for kind in ("score", "bisect")}
+    document = {kind: json.loads(_run([*_LOGPROBE, *words, *which])) for kind, words in _HOW.items()}
     (folder / f"{run}.json").write_text(json.dumps(document, indent=1))
     return document
 

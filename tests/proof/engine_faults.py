@@ -238,23 +238,21 @@ def main(folder: Path, names: list[str]) -> int:
     )
     folder.mkdir(parents=True, exist_ok=True)
     from logprobe.monitor.proof.experiments.arm_cache import ArmCache
-    from logprobe.monitor.proof.scorers.nursery import Nursery
 
     planter = multiprocessing.get_context("spawn").Process(target=planted_all, args=(names or [*FAULTS], folder))
     planter.start()
     planter.join()
     wrong = 0
-    with Nursery() as nursery:
-        for name in names or [*FAULTS]:
-            if not (folder / f"{name}.jsonl").exists():
-                print(f"{name}: did not start here", flush=True)
-                continue
-            document = {**bisected(name, folder, ArmCache(folder / "arms", nursery)), "ran": page.ran()}
-            (folder / f"{name}.json").write_text(json.dumps(document, indent=1))
-            words = judged(fault_of(name), document)
-            wrong += bool(words)
-            k3 = document["baseline"]["k3"]
-            print(f"{'MISS' if words else 'ok  '} {name:20} {document['departs']:13} K3 {k3:.2g} {words}", flush=True)
+    for name in names or [*FAULTS]:
+        if not (folder / f"{name}.jsonl").exists():
+            print(f"{name}: did not start here", flush=True)
+            continue
+        document = {**bisected(name, folder, ArmCache(folder / "arms")), "ran": page.ran()}
+        (folder / f"{name}.json").write_text(json.dumps(document, indent=1))
+        words = judged(fault_of(name), document)
+        wrong += bool(words)
+        k3 = document["baseline"]["k3"]
+        print(f"{'MISS' if words else 'ok  '} {name:20} {document['departs']:13} K3 {k3:.2g} {words}", flush=True)
     return bool(wrong)
 
 

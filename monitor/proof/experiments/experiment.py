@@ -17,7 +17,7 @@ from logprobe.monitor.proof.experiments.countdown import Countdown
 from logprobe.monitor.proof.experiments.knobs import KNOBS, Knob
 from logprobe.monitor.proof.paired import Gap
 from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence, assumptions
-from logprobe.monitor.proof.scorers.running import Place, run_scorer
+from logprobe.monitor.proof.scorers.running import has_cuda, run_scorer
 from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup
 
 Against = Literal["reference", "trainer"]
@@ -36,7 +36,6 @@ def bisect(
     floor: float = FLOOR,
     minutes: float | None = None,
     run: Run = run_scorer,
-    place: Place | None = None,
     countdown: Countdown | None = None,
 ) -> Bisection:
     """Finds the settings that make the gap.
@@ -49,16 +48,15 @@ def bisect(
         floor: K3 that counts as agreement.
         minutes: after which no arm is started.
         run: starts a process, or has its answer; as `run_scorer`.
-        place: where `run` starts it; None: here.
         countdown: is told of each arm.
 
     Raises:
         ConfigurationError: neither engine nor reference could score anything.
         StoreError: the disk is full.
     """
-    place, countdown = place or Place(), countdown or Countdown()
+    countdown = countdown or Countdown()
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    lab = _Laboratory(sequences, setup, run, against, place=place, countdown=countdown)
+    lab = _Laboratory(sequences, setup, run, against, countdown=countdown)
     legs: dict[Departs, Gap | None] = {
         "engine_state": leg(lab.r, lab.fresh.decode, ("r", "r_fresh")),
         "engine": leg(lab.fresh.decode, lab.target, ("r_fresh", "t" if against == "trainer" else "q")),
@@ -77,7 +75,6 @@ def bisect(
         unsure=", ".join(unlike) or None,
         deadline=deadline,
         countdown=countdown,
-        at_once=place.arms,
     )
     layers = {side: lab.layers(side) for side in COMPARED if side in bisection.residual}
     lost = [f"not repeated of the engine's settings: {', '.join(unlike)}"] if unlike else []
@@ -100,10 +97,9 @@ class _Laboratory:
         run: Run,
         against: Against,
         *,
-        place: Place,
         countdown: Countdown,
     ) -> None:
-        self._sequences, self._setup, self._run, self._place = sequences, setup, run, place
+        self._sequences, self._setup, self._run = sequences, setup, run
         self._countdown = countdown
         self._baselines = scorers = self._scorers()
         ages = any(sequence.rollout_version != sequence.trainer_version for sequence in sequences)
@@ -162,7 +158,7 @@ class _Laboratory:
         return band_of(SetupOfRun((engine,), trainer=trainer)) if engine else None
 
     def _scorers(self) -> Scorers:
-        """Those of one arm: arms may run in several threads."""
+        """Return the scorers of one arm, whose problems are not the baselines'."""
         return Scorers(self._sequences, self._setup, self._run)
 
     def benches(self, knobs: Sequence[Knob]) -> list[Bench]:
@@ -178,7 +174,7 @@ class _Laboratory:
             why = _safe_already(knob, self._baselines.settings, self._sequences)
             if why is not None:
                 ruled_out.append((knob, "innocent", why))
-            elif knob.hardware == "cuda" and not self._place.cuda:
+            elif knob.hardware == "cuda" and not has_cuda():
                 ruled_out.append((knob, "not testable here", "not supported here: needs a CUDA device"))
             else:
                 changes.append(Change(knob, knob.safe))

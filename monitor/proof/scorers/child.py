@@ -14,12 +14,11 @@ from typing import Any
 Main = Callable[[Any, Path], Mapping[str, object]]  # takes a job and its folder; returns the answer, see `jobs`
 
 
-def answer_job(main: Main, job: Path | None = None, answer: Path | None = None) -> None:
-    """Runs `main` on a job, by default that of the command line, and writes its answer; what it raises becomes
-    ``{"error": …}``."""
+def answer_job(main: Main) -> None:
+    """Run `main` on the job of the command line and write its answer; what it raises becomes ``{"error": …}``."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _answer(main, job or Path(sys.argv[1]), answer or Path(sys.argv[2]))
+        _answer(main, Path(sys.argv[1]), Path(sys.argv[2]))
         code = 0
     except OSError as error:  # a full disk is no result, which would be kept
         sys.stdout.write(f"{type(error).__name__}: {error}\n")

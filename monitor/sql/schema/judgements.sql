@@ -54,7 +54,7 @@ CREATE TABLE acceptances (
     withdrawn_by VARCHAR
 );
 
--- Experiments on a run: a row for each `logprobe score` or `logprobe bisect` that finished. Never deleted.
+-- Experiments on a run: a row for each `logprobe bisect` that finished, with (score) and without `--only-score`. Never deleted.
 CREATE TABLE experiments (
     run         VARCHAR NOT NULL,
     kind        VARCHAR NOT NULL,         -- score | bisect

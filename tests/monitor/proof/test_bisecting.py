@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -131,32 +129,11 @@ def test_an_arm_that_makes_it_worse_is_innocent():
     assert judged(-0.5, (-0.9, -0.1), alone=False) == "innocent"
 
 
-def test_arms_that_run_at_once_give_what_they_give_in_turn():
-    sizes = {"logprobs_mode": 0.3, "dtype": 0.01}
-    together = Together(sizes, missing=("kv_cache_dtype",))
-    in_turn = Side(sizes, missing=("kv_cache_dtype",)).search().run()
-    assert together.search(at_once=4).run() == in_turn
-
-
-class Together(Side):
-    """Its first four arms wait for each other."""
-
-    def __init__(self, sizes: dict[str, float], **more) -> None:
-        super().__init__(sizes, **more)
-        self.met = threading.Barrier(4)
-        self.begun = itertools.count()
-
-    def measure(self, changes: tuple[Change, ...]) -> Measured:
-        if next(self.begun) < 4:
-            self.met.wait(60)
-        return super().measure(changes)
-
-
 def test_an_arm_that_fails_ends_the_search():
     side = Side({"dtype": 0.1})
     bench = Bench("engine", side.search().bench.base, side.changes, _full_disk)
     with pytest.raises(StoreError):
-        Search(bench, 3e-6, at_once=4).run()
+        Search(bench, 3e-6).run()
 
 
 def _full_disk(_: tuple[Change, ...]) -> Measured:

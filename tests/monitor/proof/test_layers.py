@@ -108,5 +108,5 @@ def test_a_setting_of_the_network_that_is_no_knob_shows_by_layer_and_by_operatio
     document = printed(0, "bisect", *words, "--knobs=max_num_seqs", wrong, f"--cache={tmp_path / 'arms'}")
     assert (document["departs"], document["smallest_set"]) == ("engine", [])
     assert document["drifts_at"]["engine"][0] == "layer 0"
-    breaks = printed(1, "score", *words, wrong, "--exact")["breaks"]
+    breaks = printed(1, "bisect", "--only-score", *words, wrong, "--exact")["breaks"]
     assert (breaks["operation"], breaks["after"], breaks["token"]) == ("layer 0 input_layernorm", "embedding", 0)

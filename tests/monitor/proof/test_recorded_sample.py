@@ -183,3 +183,20 @@ def test_an_imported_run_is_scored_from_the_trainers_records_by_step(tmp_path: P
     np.testing.assert_allclose(one.trainer, TRAINER[2:])
     assert "temperature" in one.assumed
     assert found.not_repeated == ("the engine's settings, which were not recorded",)
+
+
+def test_what_a_tool_wrote_within_an_imported_response_has_no_logprob(store: Store):
+    with Recorder(store.home.path, RUN) as recorder:
+        recorder.training(
+            step=3,
+            sample_ids=["a"],
+            token_ids=[[5, 6, 7, 8, 9]],
+            mask=[[0, 1, 0, 1, 0]],
+            rollout_logprobs=[[-0.5, -1, -0.25, -2, -0.5]],
+            trainer_logprobs=[[-0.5, -1.5, -0.25, -2.5, -0.5]],
+        )
+    Ingester(store).run_once()
+    (found,) = recorded_sample(store, RUN, versions={"3"}, most=10).sequences
+    assert (found.prompt_ids, found.response_ids) == ((5,), (6, 7, 8))
+    np.testing.assert_array_equal(found.rollout, [-1, np.nan, -2])
+    np.testing.assert_array_equal(found.trainer, [-1.5, np.nan, -2.5])

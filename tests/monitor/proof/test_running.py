@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from segments import on_small_disk
 
-from logprobe.app.commands.score import text
+from logprobe.app.text.scores import text
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
