@@ -187,7 +187,9 @@ def _write(name: str, text: str) -> None:
 def main() -> int:
     """Writes all pictures, or the rescue's alone."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rescue", type=Path, nargs="+", help="results of `make campaign NAME=rescue` to draw instead of those kept")
+    parser.add_argument(
+        "--rescue", type=Path, nargs="+", help="results of `make campaign NAME=rescue` to draw instead of those kept"
+    )
     arguments = parser.parse_args()
     kept = IMAGES / f"{RESCUE}.json"
     if arguments.rescue:

@@ -1,4 +1,4 @@
-# What each stored statement takes and which columns it gives. Written by ``python tests/query_stub.py`` from the SQL; do not edit.
+# What each stored statement takes and gives. Written by ``python tests/query_stub.py`` from the SQL; do not edit.
 
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
 

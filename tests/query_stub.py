@@ -29,7 +29,7 @@ _PARTS: Final = (
     "example_",
 )  # of views and macros, and examples for people: nobody reads them by name
 _HEAD: Final = """\
-# What each stored statement takes and which columns it gives. Written by ``python tests/query_stub.py`` from the SQL; do not edit.
+# What each stored statement takes and gives. Written by ``python tests/query_stub.py`` from the SQL; do not edit.
 
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
 

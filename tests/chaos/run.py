@@ -57,7 +57,9 @@ def main() -> int:
     if arguments.operators:
         return _operators(arguments.fault or list(operators.SCENARIOS), arguments.operators, arguments.seed)
     names = arguments.scenario or list(SCENARIOS)
-    print(f"chaos: seed {arguments.seed}; again with: make campaign NAME=chaos ARGS='--seed {arguments.seed}'", flush=True)
+    print(
+        f"chaos: seed {arguments.seed}; again with: make campaign NAME=chaos ARGS='--seed {arguments.seed}'", flush=True
+    )
     begun, kills = time.monotonic(), 0
     outcomes = []
     for number, name in enumerate(names):

@@ -80,7 +80,9 @@ def test_rows_without_a_new_result_stay_as_the_page_has_them(modules, tmp_path: 
         "| trainer in bfloat16 | yes | then |",
     ]
     file.write_text(
-        "\n".join(["<!-- faults: written by make campaign NAME=proof -->", *old, "<!-- end of faults -->", "| other | x |"])
+        "\n".join(
+            ["<!-- faults: written by make campaign NAME=proof -->", *old, "<!-- end of faults -->", "| other | x |"]
+        )
     )
     results = {"bf16": document(**BOTH, first="dtype", smallest=["dtype"])}
     rows = [line for line in table.lines(results, page.rows("faults", file)) if line.startswith("|")][2:]
