@@ -22,7 +22,7 @@ _PREFIX: Final = "LOGPROBE_"
 _OF_KUBERNETES: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$")
 _CHANNEL: Final = "name a variable or a file of your own in `channels` of logprobe.yaml (docs/channels.md)"
 _LIMITS: Final = (
-    "settings_kib", "settings_values", "tokenizer_mib", "import_files", "import_unit_mib", "import_memory_gib",
+    "settings_kib", "settings_values", "tokenizer_mib", "import_unit_mib", "import_memory_gib",
     "import_expansion", "import_free_mib", "relay_segment_mib", "relay_spool_gib", "relay_memory_gib",
 )  # fmt: skip
 # Names of the release before → what to do instead. Read in this release only.

@@ -54,7 +54,6 @@ class Limit:
 SETTINGS: Final = Limit("settings_kib", "a settings file", 256, "KiB")
 SETTINGS_VALUES: Final = Limit("settings_values", "values in a settings file, aliases expanded", 20_000, "")
 TOKENIZER: Final = Limit("tokenizer_mib", "a tokenizer.json", 256, "MiB")
-IMPORT_FILES: Final = Limit("import_files", "files in one import", 100_000, "")
 IMPORT_UNIT: Final = Limit("import_unit_mib", "one line, row or record of an imported file", 64, "MiB")
 IMPORT_MEMORY: Final = Limit("import_memory_gib", "the memory that reading one file may take", 4, "GiB")
 IMPORT_EXPANSION: Final = Limit("import_expansion", "bytes read per byte of an imported file", 200, "")
@@ -66,7 +65,6 @@ ALL: Final = (
     SETTINGS,
     SETTINGS_VALUES,
     TOKENIZER,
-    IMPORT_FILES,
     IMPORT_UNIT,
     IMPORT_MEMORY,
     IMPORT_EXPANSION,

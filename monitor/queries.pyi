@@ -1357,16 +1357,16 @@ class GrowthWindow(TypedDict):
 
 def growth_window(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[GrowthWindow]: ...
 
-class ImportChunks(TypedDict):
-    details: Any  # VARCHAR
-
-def import_chunks(source: Source, /, *, run: Any, writer: Any) -> Rows[ImportChunks]: ...
-
 class ImportSegments(TypedDict):
+    writer: Any  # VARCHAR
     sequence: Any  # INTEGER
-    closed: Any  # BOOLEAN
+    kind: Any  # VARCHAR
+    rows: Any  # BIGINT
+    segment_id: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    ends: Any  # HUGEINT
 
-def import_segments(source: Source, /, *, run: Any, writer: Any) -> Rows[ImportSegments]: ...
+def import_segments(source: Source, /, *, run: Any) -> Rows[ImportSegments]: ...
 
 class IncidentCheckpoints(TypedDict):
     checkpoints: Any  # BIGINT

@@ -22,8 +22,7 @@ from logprobe.alerts.rules.judging.observation import StepFacts
 from logprobe.alerts.rules.rule import PresentCondition, Rule
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.formats import RECORDED
-from logprobe.monitor.importers.reading import Reading
+from logprobe.monitor.importers.reading import recorded_table
 from logprobe.monitor.queries import Source
 from logprobe.monitor.recorded import MANIFEST, RecordedRun
 from logprobe.monitor.service.pipeline import Pipeline
@@ -82,8 +81,8 @@ def opened(folder: Path) -> Iterator[tuple[Store, str]]:
 
     Raises `ConfigurationError` when `folder` is no recorded run.
     """
-    with Reading(RECORDED) as reading, tempfile.TemporaryDirectory(prefix="logprobe-backtest-") as place:
-        recorded = RecordedRun(folder, reading.table)
+    with tempfile.TemporaryDirectory(prefix="logprobe-backtest-") as place:
+        recorded = RecordedRun(folder, recorded_table)
         writer = SpoolWriter(Path(place), recorded.run, "backtest")
         for kind in recorded.kinds:
             writer.write(kind, recorded.table(kind))

@@ -18,7 +18,7 @@ from logprobe.app.commands import runs
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import run_of
 from logprobe.app.text import nodes, tables
-from logprobe.app.text.files import following, imports_of, raw_of, store_of
+from logprobe.app.text.files import raw_of, store_of
 from logprobe.app.text.gaps import (
     SILENT_SECONDS,
     attempts,
@@ -114,7 +114,6 @@ class StatusDocument(TypedDict):
     nodes: list[queries.RelayNodes]
     stuck: list[StuckFile] | None
     raw: Mapping[str, Any]  # a row of `cli_raw`; `object_store`: what of the home waits to be moved, as its job says
-    imports: list[Mapping[str, Any]]
     store: Mapping[str, Any]
     service: ServiceState
     gone: NotRequired[str | None]
@@ -159,7 +158,6 @@ def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
         "nodes": queries.relay_nodes(reader, run=run, now=now).to_pylist(),
         "stuck": _stuck(service, run),
         "raw": {**queries.cli_raw(reader, run=run).to_pylist()[0], "object_store": _progress(service, "object_store")},
-        "imports": [entry for entry in imports_of(service) if entry["run"] == run],
         "store": _progress(service, "store_budget"),
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
@@ -234,7 +232,6 @@ def words(document: StatusDocument) -> str:
         facts += [("attempts", text) for say in (attempts, attempts_aside) if (text := say(document["attempts"]))]
     if document["measured"] and (words_on_raw := raw_sampled(document["measured"])):
         facts.append(("sampling", words_on_raw))
-    facts += [("import", following(entry)) for entry in document["imports"]]
     if document["measured"] and (by_tokens := joined_by_tokens(document["measured"])):
         facts.append(("joined", by_tokens))
     if document["measured"] and document["measured"]["ambiguous"]:

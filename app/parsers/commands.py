@@ -441,16 +441,14 @@ COMMANDS: Final[Commands] = {
     ),
     "quarantine": ("list, inspect, retry or drop files that were moved out of the spool", actions(QUARANTINE)),
     "import": (
-        "import what another program, or another logprobe, recorded",
+        "import log-probs that another program, or another logprobe, wrote to files",
         arg(
-            "format FORMAT",
-            "jsonl, parquet, nemo-rl, slime (also miles), prime-rl, open-instruct, scalars, tensorboard, wandb, bundle",
+            "files FILE",
+            "token files of slime, miles, NeMo-RL, prime-rl or open-instruct, .jsonl or .parquet in logprobe's columns, "
+            "NAME.logprobe, or folders of these",
+            nargs="+",
         ),
-        arg("path PATH", "a file, or a folder of files named as the format names them"),
-        arg("--run NAME", "the run to import into (bundle: default its original name)"),
-        arg("--follow", "keep importing what appears there, until Ctrl-C"),
-        arg("--files PATTERN", "only files of this name, e.g. '*_0.pt' (default: the format's)"),
-        ray("read the files"),
+        arg("--run NAME", "the run to import into (a bundle: default its original name)"),
         arg("--json", "the report as one JSON document"),
     ),
     "export": (

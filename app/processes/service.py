@@ -29,7 +29,6 @@ from logprobe.alerts.rules.acceptance import acceptance_part
 from logprobe.alerts.rules.job import alerts_part
 from logprobe.alerts.sending import dispatch
 from logprobe.app.parsers.arguments import memory
-from logprobe.app.processes.imports_part import imports_part
 from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.plain_text import complain, log_to_stderr
@@ -96,7 +95,6 @@ def _parts(page: str | None) -> list[PartMaker]:
         checking.part,
         storing.part,
         recompute_writing.part,
-        imports_part,
         relay_part.part,
     ]
 

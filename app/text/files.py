@@ -1,42 +1,11 @@
-"""What the service does with a home's files, in words: the folders that are followed, and raw tokens on the disk and in
-the object store."""
+"""What the service does with a home's files, in words: raw tokens on the disk and in the object store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from logprobe.app.text.numbers import counted, data_size, duration
-
-
-def imports_of(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The folders that are followed, from the service's account of itself; none without a service."""
-    job = (status.get("jobs") or {}).get("imports") or {}
-    return (job.get("progress") or {}).get("imports") or ()
-
-
-def following(follower: Mapping[str, Any]) -> str:
-    """One entry as a sentence.
-
-    >>> following({"format": "prime-rl", "path": "/out", "state": "following", "files": 3, "units": 40,
-    ...            "bad_units": 0, "waiting": 1, "broken": 0, "shown": ["step_3: not marked STABLE"]})
-    'prime-rl from /out: following, 3 files, 40 units added; 1 waiting (step_3: not marked STABLE)'
-    """
-    return f"{follower['format']} from {follower['path']}: {follower['state']}{amounts(follower)}{delays(follower)}"
-
-
-def amounts(follower: Mapping[str, Any]) -> str:
-    """What was taken since its process started."""
-    if "units" not in follower:
-        return ""
-    bad = f", {follower['bad_units']:,} left out" if follower["bad_units"] else ""
-    return f", {follower['files']:,} files, {follower['units']:,} units added{bad}"
-
-
-def delays(follower: Mapping[str, Any]) -> str:
-    """What waits and what is broken, with the first of them."""
-    counts = [f"{follower[name]:,} {name}" for name in ("broken", "waiting") if follower.get(name)]
-    return f"; {', '.join(counts)} ({follower['shown'][0]})" if counts else ""
 
 
 def raw_of(progress: Mapping[str, Any], row: Mapping[str, Any]) -> str | None:

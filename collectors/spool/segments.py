@@ -303,6 +303,10 @@ class SpoolWriter:
             self._put(segment)
         return segment.where
 
+    def place(self, kind: str, table: pa.Table) -> SegmentPath:
+        """Return where `write` would put `table` next."""
+        return self._serialize(kind, table).where
+
     def settle(self) -> None:
         """Brings a segment whose fate is unknown to its end: same name, same bytes. Nothing to do when there is
         none."""

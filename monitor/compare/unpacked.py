@@ -8,23 +8,20 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.formats import RECORDED, named
 from logprobe.monitor.importers.importing import Importer
-from logprobe.monitor.importers.reading import Reading
+from logprobe.monitor.importers.reading import recorded_table
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
-from logprobe.monitor.parallel.pool import LocalPool
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 
 
 def folder(path: Path, scratch: Path) -> tuple[str, Store]:
     """Name and store of the recorded run in `path`. Raises `SegmentError` when it cannot be trusted."""
-    with Reading(RECORDED) as reading:
-        recorded = RecordedRun(path, reading.table)
-        writer = SpoolWriter(scratch, recorded.run, "recorded")
-        for kind in recorded.kinds:
-            writer.write(kind, recorded.table(kind))
+    recorded = RecordedRun(path, recorded_table)
+    writer = SpoolWriter(scratch, recorded.run, "recorded")
+    for kind in recorded.kinds:
+        writer.write(kind, recorded.table(kind))
     return recorded.run, _computed(Store.open(Home(scratch)))
 
 
@@ -34,8 +31,8 @@ def bundle(path: Path, scratch: Path) -> tuple[str, Store]:
     run = str(read_manifest(path)["run"])
     store = Store.open(Home(scratch))
     try:
-        with LocalPool(1) as pool:
-            Importer(Home(scratch), run, named("bundle"), store).run(path, pool)
+        importer = Importer(Home(scratch), run, store)
+        importer.add(path)
     except BaseException:
         store.close()
         raise

@@ -29,8 +29,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS
 from logprobe.monitor import queries
 from logprobe.monitor.exporters.table_files import extent_of, replaced, require_all, steps_of
-from logprobe.monitor.importers.rows import Row
-from logprobe.monitor.importers.source import Place, Unit, small_batches
+from logprobe.monitor.importers.reading import small_batches
 from logprobe.monitor.reader import Reader
 
 FORMAT: Final = 1
@@ -186,8 +185,9 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def records(path: Path) -> Iterator[Unit]:
-    """A unit per record. Raises `ConfigurationError` when a member is missing or not what the manifest says."""
+def records(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """Read the records of a bundle, each with its kind. Raises `ConfigurationError` if a member differs from the
+    manifest."""
     files = read_manifest(path)["files"]
     with _opened(path) as archive:
         for kind, schema in SCHEMAS.items():
@@ -196,17 +196,12 @@ def records(path: Path) -> Iterator[Unit]:
                 continue
             with _member(path, archive, name) as member:
                 _check(path, name, files[name], member)
-                mark = str(files[name]["sha256"]).encode()
                 try:
-                    yield from (Unit(mark, (kind, row)) for row in _rows(member, schema))
+                    yield from ((kind, row) for row in _rows(member, schema))
+                except pa.ArrowMemoryError:
+                    raise
                 except pa.ArrowException as error:
                     raise ConfigurationError(f"{path}: {name} cannot be read as Parquet ({error})") from error
-
-
-def record(value: Row, place: Place) -> Iterable[Row]:
-    """The row as it stands."""
-    del place
-    yield value
 
 
 class _Part(io.RawIOBase):

@@ -1,5 +1,5 @@
-"""Runs that other programs recorded, brought in through the spool like everything else.
+"""Files with log-probs that other programs wrote, brought in through the spool like everything else.
 
-`formats` names what can be read; `importing` writes it into the spool, each piece once; `rows` builds and checks the
-records.
+`reading` takes a file apart, `frameworks` says what each framework calls its columns, `importing` writes the rows as
+segments, each once.
 """

@@ -1,374 +1,288 @@
-"""Source files → spool, each piece once: a marker first, then the rows under the numbers that the marker fixed.
+"""Files that hold log-probs → segments of a run, each record once.
 
-An import that was killed continues where it stopped, a second one adds nothing, and a log that has grown adds what is
-new. A piece whose content has changed is an error, never a second copy.
-
-`prepare` is mapped over the files, by this machine's threads or on a Ray cluster. It reads and takes apart, and writes
-nothing. What it returns of a file is bounded; of a larger one the rest is left to the caller.
-
-A marker is a `health` record with the place of the piece (file, first and last unit), the SHA-256 of its content, and
-the number of its first segment. A process that finds a marker writes exactly those of its segments that are not in the
-store yet.
+A file's first record names its writer, so that a file is recognised wherever it lies. Its segments are numbered: a note
+with the time of records that state none, the records in pieces, and the end. A segment that the store has already is
+compared by its checksum and not written again. So a second import adds nothing, one that was killed is finished, a file
+that has grown adds its new records, and one with other records under the same names is refused.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import itertools
 import json
-import os
-import socket
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
-from logprobe.collectors.errors import ConfigurationError, HomeBusyError, LogprobeError
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.schema import SCHEMAS
-from logprobe.collectors.spool.segments import SpoolWriter, run_dir
+from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
-from logprobe.monitor.deletion.tombstones import Tombstones
+from logprobe.monitor.deletion.tombstones import IMPORTS, Tombstones
+from logprobe.monitor.exporters import bundle
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.reading import Reading
-from logprobe.monitor.importers.source import SHOWN, EarlierPiece, Format, Piece, Stamp, Wanted, files
-from logprobe.monitor.parallel.pool import Pool
+from logprobe.monitor.importers import reading
+from logprobe.monitor.importers.frameworks import BadRecordError, Framework, Place, Row, framework_of
+from logprobe.monitor.importers.reading import Unit
 from logprobe.monitor.queries import Source
 
-_TAKEN: Final = frozenset({errno.EACCES, errno.EAGAIN})
-BATCH_BYTES: Final = 8 << 20  # of files that are one task; a larger file is one by itself
-BATCH_FILES: Final = 256
-FILE_BYTES: Final = 256 << 20  # of rows that a task returns of one file, about
-
-_KEPT: Final = threading.local()  # the reading process of a worker: to start one takes longer than to read a small file
-
-
-class Importer:
-    """Imports files of one format into one run."""
-
-    def __init__(self, home: Home, run: str, form: Format, reader: Source) -> None:
-        """Reads what was imported before; the spool has to be ingested. Raises what the reader raises,
-        `RunDeletedError`."""
-        Tombstones(home).refuse(run)
-        self._home, self._run, self._form = home, run, form
-        self._writer = PieceWriter(home, run, form, reader)
-
-    def run(
-        self, root: Path, pool: Pool, progress: Callable[[ImportReport, str, int], None] = lambda *_: None
-    ) -> ImportReport:
-        """Writes what is new below `root`, file by file, while workers of `pool` read those that follow.
-
-        `progress` hears of every file, and of how many there are.
-
-        Raises:
-            ConfigurationError: nothing to import there, or what was imported before has changed since.
-            OSError: a file cannot be read, or the spool not be written.
-        """
-        report = ImportReport()
-        chosen = [
-            _File(path, name, Stamp.of(path.stat()))
-            for path, name in files(root, self._form.patterns, without=self._home.path)
-        ]
-        markers = self._markers()
-        wanted = [self._wanted(file, markers.get(file.name, [])) for file in chosen]
-        work = batches(self._form.name, ((asked, file.stamp.size) for asked, file in zip(wanted, chosen, strict=True)))
-        with Reading(self._form.name) as own:
-            prepared = itertools.chain.from_iterable(pool.map(prepare, work))
-            for file, asked, made in zip(chosen, wanted, prepared, strict=False):  # nothing comes after one that failed
-                self._write(file, markers.get(file.name, []), _pieces(own, asked, made), report)
-                report.files += 1
-                progress(report, file.name, len(chosen))
-        if not self._writer.closed and (self._writer.markers or report.units):
-            self._writer.note("closed", "info", "import finished")
-        return report
-
-    def _markers(self) -> dict[str, list[Marker]]:
-        """By file, in their order."""
-        by_file: dict[str, list[Marker]] = {}
-        for marker in sorted(self._writer.markers, key=lambda marker: marker.start):
-            by_file.setdefault(marker.file, []).append(marker)
-        return by_file
-
-    def _wanted(self, file: _File, markers: list[Marker]) -> Wanted:
-        return Wanted(file.path.absolute(), file.name, file.stamp.time, self._writer.earlier(markers))
-
-    def _write(self, file: _File, markers: list[Marker], pieces: Iterator[Piece], report: ImportReport) -> None:
-        for marker in markers:
-            self._writer.again(file.path, marker, next(pieces), report)
-        for piece in pieces:
-            self._writer.new(piece, file.stamp, report)
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: Path
-    name: str
-    stamp: Stamp
-
-
-def _pieces(own: Reading, asked: Wanted, made: Prepared) -> Iterator[Piece]:
-    """Of one file: what a worker made of it, then what it left. Raises why it ended early."""
-    for piece in made.pieces:
-        if any(not table.schema.equals(SCHEMAS[kind]) for kind, table in piece.tables.items()):
-            raise ConfigurationError(f"{made.host} has another version of logprobe; install the same on every node")
-        yield piece
-    if made.rest:
-        yield from own.pieces(after(asked, made.pieces))
-    if isinstance(made.failure, FileNotFoundError) and asked.path.exists():
-        raise ConfigurationError(
-            f"{made.host} cannot read {asked.path} as it is here ({made.failure}): every node needs it at the same path"
-        )
-    if made.failure is not None:
-        raise made.failure
-
-
-@contextmanager
-def alone(home: Home, run: str, form: Format) -> Iterator[None]:
-    """One import at a time of a format into a run. Raises `HomeBusyError` when another is running."""
-    home.create()
-    descriptor = os.open(home.path / "import.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    name = hashlib.sha256(f"{run}/{form.name}".encode()).digest()
-    with os.fdopen(descriptor, "w") as file:
-        try:  # one byte of the file stands for this run and format
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(name[:4], "big"))
-        except OSError as error:
-            if error.errno not in _TAKEN:
-                raise
-            raise HomeBusyError(
-                f"{home.path}: another {form.name} import into {run!r} is running; wait for it, or stop it"
-            ) from None
-        yield
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Consecutive files of an import. `form`: a name of `formats.FORMATS`; `sizes`: of the files, as the caller sees
-    them."""
-
-    form: str
-    files: tuple[Wanted, ...]
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What was made of one file. `rest`: whether more is to come; `failure`: why it ended early; `host`: who says
-    so."""
-
-    pieces: list[Piece] = field(default_factory=list)
-    rest: bool = False
-    failure: Exception | None = None
-    host: str = ""
-
-
-def prepare(batch: Batch) -> list[Prepared]:
-    """One entry per file; none after the first that failed."""
-    prepared = []
-    for wanted, size in zip(batch.files, batch.sizes, strict=True):
-        prepared.append(_prepared(batch.form, wanted, size))
-        if prepared[-1].failure is not None:
-            break
-    return prepared
-
-
-def after(wanted: Wanted, done: list[Piece]) -> Wanted:
-    """What is left to ask for."""
-    if not done:
-        return wanted
-    return replace(wanted, earlier=wanted.earlier[len(done) :], position=done[-1].end, offset=done[-1].offset)
-
-
-def batches(form: str, files: Iterable[tuple[Wanted, int]]) -> Iterator[Batch]:
-    """Files with their sizes, in batches.
-
-    >>> from pathlib import Path
-    >>> sizes = [5 << 20, 5 << 20, 1, 2, 9 << 20, 3]
-    >>> [batch.sizes for batch in batches("jsonl", ((Wanted(Path("a"), "a", ""), size) for size in sizes))]
-    [(5242880,), (5242880, 1, 2), (9437184,), (3,)]
-    """
-    chosen: list[tuple[Wanted, int]] = []
-    total = 0
-    for wanted, size in files:
-        if chosen and (total + size > BATCH_BYTES or len(chosen) >= BATCH_FILES):
-            yield _batch(form, chosen)
-            chosen, total = [], 0
-        chosen.append((wanted, size))
-        total += size
-    if chosen:
-        yield _batch(form, chosen)
-
-
-def _batch(form: str, chosen: Iterable[tuple[Wanted, int]]) -> Batch:
-    files, sizes = zip(*chosen, strict=True)
-    return Batch(form, files, sizes)
-
-
-def _prepared(form: str, wanted: Wanted, size: int) -> Prepared:
-    host, reading = socket.gethostname(), _reading(form)
-    done: list[Piece] = []
-    try:
-        if wanted.path.stat().st_size < size:
-            raise FileNotFoundError(f"{wanted.path} has {wanted.path.stat().st_size:,} of {size:,} bytes")
-        held = 0
-        for piece in reading.pieces(wanted):
-            done.append(piece)
-            held += sum(table.nbytes for table in piece.tables.values())
-            if held > FILE_BYTES and not piece.last:
-                reading.close()  # it is in the middle of the file
-                return Prepared(done, rest=True, host=host)
-    except (LogprobeError, OSError) as error:
-        reading.close()
-        return Prepared(done, failure=error, host=host)
-    return Prepared(done, host=host)
-
-
-def _reading(form: str) -> Reading:
-    """Of this thread; ends with it."""
-    kept: Reading | None = getattr(_KEPT, "reading", None)
-    if kept is None or kept.form != form:
-        kept = _KEPT.reading = Reading(form)
-    return kept
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """One piece of a source file: units [start, end), and where its segments stand."""
-
-    file: str
-    start: int
-    end: int
-    sha256: str
-    sequence: int  # of the marker's own segment; those of `kinds` follow
-    time: str  # ISO 8601: of rows that say none themselves, the file's last change when it was first seen
-    kinds: tuple[str, ...]
-    offset: int = 0  # bytes of the file up to the piece's end, where lines are read
-    size: int = 0  # of the file when it was read, and the time of its last change in nanoseconds
-    changed: int = 0
-    last: bool = False  # the file ended with this piece
-
-    @property
-    def segments(self) -> Iterator[tuple[int, str]]:
-        """Numbers and kinds of the rows' segments."""
-        return enumerate(self.kinds, self.sequence + 1)
+SUFFIXES: Final = (".jsonl", ".parquet", ".pt", ".logprobe")  # of files that a folder is searched for
+SHOWN: Final = 20  # bad records that are named; all are counted
+_LOOKED_AT: Final = 1000  # records of a file, for the first one with log-probs
+_PIECE_ROWS: Final = 256
+_PIECE_BYTES: Final = 64 << 20  # a piece ends with the record that takes it beyond
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """What one import did. `bad`: what was left out, as ``file:line: why``; at most 20 of `bad_units`."""
+    """Outcome of an import.
+
+    Attributes:
+        files: that were imported, now or before.
+        rows: records written, by kind.
+        known: records that were there already.
+        bad_units: records of these files that cannot be used.
+        bad: why, as ``file:record: reason``; at most `SHOWN`.
+        refused: files that were not imported, each with the reason and the remedy.
+    """
 
     files: int = 0
-    units: int = 0  # lines, rows or samples that are new
-    known: int = 0  # imported before
-    rows: dict[str, int] = field(default_factory=dict)  # written, by record kind
+    rows: dict[str, int] = field(default_factory=dict)
+    known: int = 0
     bad_units: int = 0
     bad: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
-class ChangedError(ConfigurationError):
-    """A piece whose content is not what was imported."""
-
-    def __init__(self, path: Path, marker: Marker, run: str) -> None:
-        super().__init__(
-            f"{path}: units {marker.start + 1} to {marker.end} have changed since they were imported into {run!r}; "
-            "import the file into another run"
-        )
-
-
-class PieceWriter:
-    """Writes pieces of files of one format into one run."""
-
-    def __init__(self, home: Home, run: str, form: Format, reader: Source) -> None:
-        """Reads what was imported before; the spool has to be ingested. Raises what the reader raises."""
-        self._home, self._run = home, run
-        self._writer = f"import-{form.name}"
-        details = queries.import_chunks(reader, run=run, writer=self._writer)["details"].to_pylist()
-        segments = queries.import_segments(reader, run=run, writer=self._writer)
-        self._stored = set(segments["sequence"].to_pylist())
-        self.closed = any(segments["closed"].to_pylist())
-        self.markers = [Marker(**{**json.loads(text), "kinds": tuple(json.loads(text)["kinds"])}) for text in details]
-        ends = [marker.sequence + len(marker.kinds) for marker in self.markers]
-        self._next = max([0, *self._stored, *ends]) + 1
-
-    @property
-    def folder(self) -> Path:
-        """Where its segments wait for the ingest."""
-        return run_dir(self._home.path, self._run) / self._writer
-
-    def whole(self, marker: Marker) -> bool:
-        """Whether all segments of a piece are written."""
-        return all(number in self._stored for number, _ in marker.segments)
-
-    def earlier(self, markers: Iterable[Marker]) -> tuple[EarlierPiece, ...]:
-        """What to ask for of pieces that have markers."""
-        return tuple(EarlierPiece(marker.end - marker.start, marker.time, not self.whole(marker)) for marker in markers)
-
-    def again(self, path: Path, marker: Marker, piece: Piece, report: ImportReport) -> None:
-        """Writes what is missing of a known piece. Raises `OSError`, and `ChangedError` when it is not what was
-        imported."""
-        if piece.sha256 != marker.sha256:
-            raise ChangedError(path, marker, self._run)
-        report.known += piece.end - piece.start
-        for number, kind in marker.segments:
-            if number not in self._stored:
-                self._write(number, kind, piece.tables[kind], report)
-
-    def new(self, piece: Piece, stamp: Stamp, report: ImportReport) -> Marker:
-        """Writes a piece, and says under which numbers. `stamp`: of its file. Raises `OSError`."""
-        marker = Marker(
-            file=piece.file,
-            start=piece.start,
-            end=piece.end,
-            sha256=piece.sha256,
-            sequence=self._next,
-            time=stamp.time,
-            kinds=tuple(sorted(piece.tables)),
-            offset=piece.offset,
-            size=stamp.size,
-            changed=stamp.changed,
-            last=piece.last,
-        )
-        self._write(marker.sequence, "health", _health_table(_announcement(marker, piece)))
-        for number, kind in marker.segments:
-            self._write(number, kind, piece.tables[kind], report)
-        self._next += 1 + len(marker.kinds)
-        report.units += piece.end - piece.start
-        report.bad_units += piece.bad_units
-        report.bad += piece.bad[: max(0, SHOWN - len(report.bad))]
-        return marker
-
-    def note(self, event: str, severity: str, message: str) -> None:
-        """Writes a `health` record of the import. Raises `OSError`."""
-        self._write(self._next, "health", _health_table([_health(event, severity, message)]))
-        self._next += 1
-
-    def _write(self, number: int, kind: str, table: pa.Table, report: ImportReport | None = None) -> None:
-        SpoolWriter(self._home.path, self._run, self._writer, after=number - 1).write(kind, table)
-        self._stored.add(number)
-        if report is not None:
-            report.rows = dict(Counter(report.rows) + Counter({kind: table.num_rows}))
+def files_of(paths: Iterable[Path], *, without: Path) -> list[Path]:
+    """Return the files that are named, and those to import below folders, step 2 before step 10, but none below
+    `without`, the data directory itself. Raises `ConfigurationError` if there is none."""
+    found = []
+    for path in paths:
+        below = [file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
+        below = [file for file in below if not file.resolve().is_relative_to(without)]
+        if not path.exists():
+            raise ConfigurationError(f"{path} does not exist; check FILE")
+        if path.is_dir() and not below:
+            raise ConfigurationError(f"{path}: no file there ends in {', '.join(SUFFIXES)}; name the files")
+        found += below if path.is_dir() else [path]
+    return sorted(dict.fromkeys(found), key=lambda path: _natural(str(path)))
 
 
-def _announcement(marker: Marker, piece: Piece) -> list[dict[str, object]]:
-    place = f"{marker.file}, units {marker.start + 1} to {marker.end}"
-    rows = [{**_health("imported", "info", place), "details": json.dumps(asdict(marker), sort_keys=True)}]
-    if piece.bad_units:
-        text = f"{place}: {piece.bad_units} left out, e.g. {piece.bad[0]}"
-        lost = {"count": piece.bad_units, "details": json.dumps({"bad": piece.bad})}
-        rows.append({**_health("import_bad_rows", "warning", text), **lost})
-    return rows
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _health(event: str, severity: str, message: str) -> dict[str, object]:
-    row = {"component": "import", "event": event, "severity": severity, "message": message}
-    return {"time": datetime.now(UTC), "count": 1, "sequences": 0, "tokens": 0, **row}
+class Importer:
+    """Imports files into one run. The spool has to be ingested before."""
+
+    def __init__(self, home: Home, run: str, source: Source) -> None:
+        """Read what was imported before. Raises what `source` raises, `RunDeletedError`."""
+        Tombstones(home).refuse(run)
+        self.home, self.run = home, run
+        self.report = ImportReport()
+        self.stored: dict[str, dict[int, Mapping[str, Any]]] = {}  # by writer and number
+        for row in queries.import_segments(source, run=run).to_pylist():
+            self.stored.setdefault(row["writer"], {})[row["sequence"]] = row
+        self._open: list[_File] = []
+
+    def add(self, path: Path) -> None:
+        """Import a file.
+
+        Raises:
+            ConfigurationError: it cannot be read, holds no log-probs, goes beyond a limit, or has changed since it was
+                imported; its records before that are imported.
+            OSError: the spool cannot be written.
+        """
+        bad: list[str] = []
+        with reading.memory_limit(path):
+            rows = _Rows(_rows_of(path, bad))
+            if rows.first is None:
+                why = f" ({bad[0]})" if bad else ""
+                raise ConfigurationError(f"{path}: none of its records can be used{why}; see docs/importing.md")
+            file = _File(self, path, _writer(*rows.first), bad)
+            file.take(rows)
+        self._open.append(file)
+        self.report.files += 1
+        self.report.bad_units += len(bad)
+        self.report.bad += bad[: max(0, SHOWN - len(self.report.bad))]
+
+    def finish(self) -> ImportReport:
+        """Say that all files have ended. Raises `OSError`."""
+        for file in self._open:  # not before: between two files the run has not ended
+            file.end()
+        return self.report
 
 
-def _health_table(rows: list[dict[str, object]]) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=SCHEMAS["health"])
+def _writer(kind: str, row: Mapping[str, Any]) -> str:
+    """Name the writer of a file by its first record: the trainer's or engine's name for it."""
+    name = json.dumps([kind, row.get("step"), row.get("sample_id")], default=str)
+    return f"{IMPORTS}{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _rows_of(path: Path, bad: list[str]) -> Iterator[Row]:
+    """Read the rows of a file. Records that cannot be used go to `bad`, with the reason."""
+    if path.suffix == ".logprobe":
+        yield from bundle.records(path)
+        return
+    units = reading.units(path)
+    head = []
+    framework = None
+    for unit in itertools.islice(units, _LOOKED_AT):
+        head.append(unit)
+        if unit.value is not None and (framework := framework_of(unit.value)) is not None:
+            break
+    if framework is None:
+        raise ConfigurationError(_without_logprobs(path, head))
+    for position, unit in enumerate(itertools.chain(head, units)):
+        try:
+            yield _row(framework, unit, Place(path, position))
+        except BadRecordError as error:
+            bad.append(f"{path.name}:{position + 1}: {error}")
+
+
+def _row(framework: Framework, unit: Unit, place: Place) -> Row:
+    if unit.value is None:
+        raise BadRecordError(unit.error)
+    return framework.row(unit.value, place)
+
+
+def _without_logprobs(path: Path, head: Sequence[Unit]) -> str:
+    """Say what a file holds instead of log-probs, and what to do."""
+    if not head:
+        there = "it has no complete line"
+    elif names := next((list(unit.value) for unit in head if unit.value), None):
+        there = f"it has {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"  # noqa: PLR2004 - enough to know it by
+    else:
+        there = f"no line was understood: {head[0].error}"
+    return (
+        f"{path} holds no log-probs of tokens ({there}); import the framework's token files (docs/importing.md), or "
+        "record the run (docs/recording.md)"
+    )
+
+
+class _Rows:
+    """Rows in order, taken piece by piece."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
+        self._waiting: list[Row] = []
+        self.first = self._peek(0)
+
+    def _peek(self, place: int) -> Row | None:
+        while len(self._waiting) <= place and (row := next(self._rows, None)) is not None:
+            self._waiting.append(row)
+        return self._waiting[place] if place < len(self._waiting) else None
+
+    def piece(self, most: int = _PIECE_ROWS) -> list[Row]:
+        """Return the next rows, of one kind; none at the end. They stay until they are dropped."""
+        size, place = 0, 0
+        while place < most and size <= _PIECE_BYTES and (row := self._peek(place)) is not None:
+            if row[0] != self._waiting[0][0]:
+                break
+            size += sum(8 * len(value) for value in row[1].values() if isinstance(value, list | str))
+            place += 1
+        return self._waiting[:place]
+
+    def drop(self, count: int) -> None:
+        """Take rows away."""
+        del self._waiting[:count]
+
+
+class _File:
+    """Segments of one file. `stored`: those that the store has, by number."""
+
+    def __init__(self, importer: Importer, path: Path, writer: str, bad: list[str]) -> None:
+        self._path, self._writer, self._bad = path, writer, bad
+        self._home, self._run, self._report = importer.home, importer.run, importer.report
+        self._stored = importer.stored.setdefault(writer, {})
+        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        self._time = next((row["time"] for row in self._stored.values() if row["time"] is not None), changed)
+        self._ends = max((row["ends"] for row in self._stored.values()), default=0)
+        self._number, self._bytes, self._records = 1, 0, 0
+        self._ended, self._noted = False, 0  # whether the end is stored, and how many bad records were noted before it
+
+    def take(self, rows: _Rows) -> None:
+        """Write what the store does not have. Raises `ConfigurationError` if it has other records of this file."""
+        if 1 not in self._stored:
+            self._note(("imported", "info", self._path.name, 1))
+        while self._number < max(self._stored) or rows.piece():
+            self._number += 1
+            stored = self._stored.get(self._number)
+            if stored is not None and self._is_end(rows, stored):
+                self._ended, self._noted = True, len(self._bad)
+            else:
+                self._take_piece(rows, stored)
+
+    def end(self) -> None:
+        """Write that the file has ended, and what was left out of it, unless the store has it."""
+        if self._ended or self._number + 1 in self._stored:  # by another copy of the file
+            return
+        bad = self._bad[self._noted :]
+        notes = [("closed", "info", f"{self._path.name} was imported", 1)]
+        if bad:
+            words = f"{self._path.name}: {len(bad)} records left out, e.g. {bad[0]}"
+            notes.append(("import_bad_rows", "warning", words, len(bad)))
+        self._number += 1
+        self._note(*notes)
+
+    def _take_piece(self, rows: _Rows, stored: Mapping[str, Any] | None) -> None:
+        piece = rows.piece() if stored is None else self._recognised(rows, stored)
+        if not piece:
+            raise ConfigurationError(
+                f"{self._path} begins like a file that was imported into {self._run!r}, but other records follow (from "
+                f"record {self._records + 1} on); import it into another run"
+            )
+        kind, table = self._table(piece)
+        self._bytes += table.nbytes
+        if self._bytes > reading.most_bytes(self._path):
+            raise reading.expanded(self._path)
+        if stored is None:
+            self._write(kind, table)
+            self._report.rows[kind] = self._report.rows.get(kind, 0) + len(piece)
+            self._ended = False
+        else:
+            self._report.known += len(piece)
+        rows.drop(len(piece))
+        self._records += len(piece)
+
+    def _is_end(self, rows: _Rows, stored: Mapping[str, Any]) -> bool:
+        """Return whether a stored segment is one of `end`; a bundle has health records of its own."""
+        if stored["kind"] != "health" or self._ends == 0 or self._recognised(rows, stored):
+            return False
+        self._ends -= 1
+        return True
+
+    def _recognised(self, rows: _Rows, stored: Mapping[str, Any]) -> list[Row]:
+        """Return the next rows if they are those of a stored segment, else none."""
+        for most in (stored["rows"], _PIECE_ROWS):  # the store may have left out some
+            piece = rows.piece(most)
+            if piece and self._spool().place(*self._table(piece)).segment_id == stored["segment_id"]:
+                return piece
+        return []
+
+    def _table(self, piece: Sequence[Row]) -> tuple[str, pa.Table]:
+        kind = piece[0][0]
+        timed = [{**row, "time": row.get("time") or self._time} for _, row in piece]
+        return kind, pa.Table.from_pylist(timed, schema=SCHEMAS[kind])
+
+    def _spool(self) -> SpoolWriter:
+        return SpoolWriter(self._home.path, self._run, self._writer, after=self._number - 1)
+
+    def _note(self, *notes: tuple[str, str, str, int]) -> None:
+        """Write health records: event, severity, message, count."""
+        common = {"time": self._time, "component": "import", "sequences": 0, "tokens": 0}
+        names = ("event", "severity", "message", "count")
+        rows: list[Row] = [("health", {**common, **dict(zip(names, note, strict=True))}) for note in notes]
+        self._write(*self._table(rows))
+
+    def _write(self, kind: str, table: pa.Table) -> None:
+        where = self._spool().write(kind, table)
+        row = {"kind": kind, "rows": table.num_rows, "segment_id": where.segment_id, "time": self._time}
+        self._stored[self._number] = {**row, "ends": self._ends}

@@ -1,137 +1,234 @@
-"""Reads imported files, and takes them apart, in a separate process, which may take so much memory and cannot write a
-file.
+"""Files that hold log-probs, taken apart record by record. No file can set its own limits (`monitor.limits`).
 
-Parquet, ZIP and pickles can claim, and sometimes hold, a million times their own size; only the kernel stops all of
-their readers. What comes out is counted here: a file that expands too far is refused, whatever it says of itself.
+A JSON line that cannot be read costs itself; of Parquet and torch files, which are readable as a whole or not at all,
+the file is refused. The kernel refuses what takes too much memory: Parquet and pickles can claim a million times their
+own size. No code of a file is run.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import os
 import pickle
-import struct
-import subprocess
+import re
+import resource
 import sys
-import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from logprobe.collectors.errors import ConfigurationError, MissingExtraError
-from logprobe.collectors.health import LOGGER
 from logprobe.monitor import limits
-from logprobe.monitor.importers.source import Piece, Unit, Wanted
 
-FRAME: Final = struct.Struct("<cQ")  # kind, bytes that follow
-CONTENT, END, REFUSED, MISSING, MEMORY = b"c", b"e", b"r", b"x", b"m"
-# One thread and the system's allocator: what is reserved for later would count as taken.
-_ENVIRONMENT: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-
-
-class Reading:
-    """The process that reads files of one format; a context manager. Starts it with the first file."""
-
-    def __init__(self, form: str) -> None:
-        """`form`: a name of `formats.FORMATS`."""
-        self.form = form
-        self._process: subprocess.Popen[bytes] | None = None
-        self._end: Callable[[], object] | None = None
-
-    def pieces(self, wanted: Wanted) -> Iterator[Piece]:
-        """The pieces of a file that are asked for.
-
-        Raises:
-            ConfigurationError: it cannot be read, needs too much memory, or expands too far.
-            MissingExtraError: a package that its format needs is not installed.
-            OSError: it is not there.
-        """
-        path = wanted.path.absolute()
-        return self._answers(path, {"wanted": {**asdict(wanted), "path": str(path)}})
-
-    def table(self, path: Path) -> pa.Table:
-        """The rows of a recorded run's Parquet file. Raises as `pieces` does."""
-        parts = []
-        unit: Unit
-        for unit in self._answers(path.absolute(), {"wanted": None}):
-            if unit.error is not None:
-                raise ConfigurationError(f"{path}: {unit.error}")
-            parts.append(pa.ipc.open_stream(unit.value).read_all())
-        return pa.concat_tables(parts)
-
-    def _answers(self, path: Path, asked: dict[str, object]) -> Iterator[Any]:
-        most = max(limits.IMPORT_FREE.value, limits.IMPORT_EXPANSION.value * path.stat().st_size)
-        request = {**asked, "form": self.form, "path": str(path), "most": most, "memory": limits.IMPORT_MEMORY.value}
-        sending, receiving = self._pipes()
-        sending.write(json.dumps(request).encode() + b"\n")
-        sending.flush()
-        received = 0
-        while (frame := _frame(receiving)) is not None:
-            kind, content = frame
-            if kind == END:
-                return
-            if kind != CONTENT:
-                raise _error(kind, content.decode(), path)
-            received += len(content)
-            if received > most:
-                raise expanded(path, most)
-            yield pickle.loads(content)  # noqa: S301 - written by our own process, from values that it had read
-        raise _error(MEMORY, "", path)  # the kernel or an allocator ended it
-
-    def close(self) -> None:
-        """Ends the process, also in the middle of a file."""
-        if self._end is not None:
-            self._end()
-        self._process = self._end = None
-
-    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                # -P: never modules of the folder that somebody happens to be in, such as the one with the download.
-                [sys.executable, "-P", "-m", "logprobe.monitor.importers.reading_process"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=None if LOGGER.isEnabledFor(logging.DEBUG) else subprocess.DEVNULL,
-                env={**os.environ, **_ENVIRONMENT},
-            )
-            self._end = weakref.finalize(self, _kill, self._process)
-        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: PT018, S101 - asked for above
-        return self._process.stdin, self._process.stdout
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+_SLICE_BYTES: Final = 16 << 20  # of Arrow data that becomes Python values at once
+_USED: Final = re.compile(r"VmData:\s+(\d+) kB")
+_SHOWN: Final = 60  # bytes of a line that is no JSON
+_DUMP_FORMATS: Final = (1, 2)
+# Columns of `rollout_data` in a --save-debug-train-data file, and what a sample calls them.
+_TRAIN_COLUMNS: Final = {
+    "tokens": "tokens",
+    "response_lengths": "response_length",
+    "loss_masks": "loss_mask",
+    "rollout_log_probs": "rollout_log_probs",
+    "log_probs": "log_probs",
+    "advantages": "advantages",
+    "raw_reward": "reward",
+    "sample_indices": "index",
+}
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.communicate()
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A line, row or sample of a file. `error`: why it has no value."""
+
+    value: Mapping[str, Any] | None = None
+    error: str | None = None
 
 
-def expanded(path: Path, most: int) -> ConfigurationError:
-    """The error that says a file gave more than `most` bytes."""
+def units(path: Path) -> Iterator[Unit]:
+    """Read a file in the way that its name says; JSON lines unless it ends in .parquet or .pt. Raises
+    `ConfigurationError`, `MissingExtraError`."""
+    try:
+        if path.suffix == ".parquet":
+            yield from (Unit(row) for batch in _batches(path) for row in batch.to_pylist())
+        elif path.suffix == ".pt":
+            yield from map(Unit, _torch_samples(path))
+        else:
+            yield from _json_lines(path)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error.strerror or error}); check the file") from error
+
+
+@contextmanager
+def memory_limit(path: Path) -> Iterator[None]:
+    """Raise `ConfigurationError` if reading `path` takes more memory than allowed. Counts data, not addresses: mapped
+    files cost nothing."""
+    before, pool = resource.getrlimit(resource.RLIMIT_DATA), pa.default_memory_pool()
+    used = _USED.search(Path("/proc/self/status").read_text(encoding="ascii")) if sys.platform == "linux" else None
+    try:
+        if used is not None:
+            pa.set_memory_pool(pa.system_memory_pool())  # others reserve memory for later, which counts as taken
+            most = int(used[1]) * 1024 + limits.IMPORT_MEMORY.value
+            hard = before[1] if before[1] != resource.RLIM_INFINITY else most
+            resource.setrlimit(resource.RLIMIT_DATA, (min(most, hard), before[1]))
+        yield
+    except MemoryError as error:  # pyarrow's is one too
+        raise limits.IMPORT_MEMORY.exceeded(f"{path}: reading it took more memory than allowed") from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+        pa.set_memory_pool(pool)
+
+
+def most_bytes(path: Path) -> int:
+    """Return the size to which a file may expand."""
+    return max(limits.IMPORT_FREE.value, limits.IMPORT_EXPANSION.value * path.stat().st_size)
+
+
+def expanded(path: Path) -> ConfigurationError:
+    """Return the error of a file that expands to more than `most_bytes`."""
     return limits.IMPORT_EXPANSION.exceeded(
-        f"{path} has {path.stat().st_size:,} bytes and expands to more than {most:,}"
+        f"{path} has {path.stat().st_size:,} bytes and expands to more than {most_bytes(path):,}"
     )
 
 
-def _frame(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
-    """Kind and content of what comes next; None: the process is gone."""
-    head = stream.read(FRAME.size)
-    if len(head) < FRAME.size:
-        return None
-    kind, size = FRAME.unpack(head)
-    content = stream.read(size)
-    return (kind, content) if len(content) == size else None
+def recorded_table(path: Path) -> pa.Table:
+    """Read a Parquet file of a recorded run. Raises `ConfigurationError` if it is unreadable or beyond a limit."""
+    batches, size = [], 0
+    with memory_limit(path):
+        for batch in _batches(path):
+            size += batch.nbytes
+            if size > most_bytes(path):
+                raise expanded(path)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, batches[0].schema if batches else pq.read_schema(path))
 
 
-def _error(kind: bytes, words: str, path: Path) -> Exception:
-    if kind == MEMORY:
-        return limits.IMPORT_MEMORY.exceeded(f"{path}: reading it took more memory than allowed")
-    return MissingExtraError(words) if kind == MISSING else ConfigurationError(words)
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(path) as file:
+            yield from small_batches(file)
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigurationError(f"{path}: cannot be read as Parquet ({error}); copy the file again") from error
+
+
+def small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a file, few at a time where they are long, without dictionaries, in which one text can stand for
+    millions."""
+    for batch in map(_decoded, file.iter_batches(batch_size=256, use_threads=False)):
+        rows = max(1, _SLICE_BYTES * batch.num_rows // max(1, batch.nbytes))
+        yield from (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _json_lines(path: Path) -> Iterator[Unit]:
+    """A last line without an end that is not complete JSON yet is still being written, and no unit."""
+    with path.open("rb") as file:
+        for line, wrong in limits.lines(file):
+            unit = Unit(error=wrong) if wrong is not None else _json_line(line)
+            if line.endswith(b"\n") or unit.error is None:
+                yield unit
+
+
+def _json_line(line: bytes) -> Unit:
+    if not line.strip():
+        return Unit(error="an empty line")
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return Unit(error=f"invalid JSON ({error}): {line[:_SHOWN].decode(errors='replace').strip()!r}")
+    return Unit(value) if isinstance(value, dict) else Unit(error="not a JSON object")
+
+
+def _torch_samples(path: Path) -> Iterator[dict[str, Any]]:
+    """Read the samples of ``--save-debug-rollout-data`` or ``--save-debug-train-data`` of slime or miles; ``kind`` says
+    of which.
+
+    Raises:
+        ConfigurationError: the file holds more than tensors and plain values, or is no such dump.
+        MissingExtraError: torch is not installed.
+    """
+    document = _load(path)
+    try:
+        yield from list(_samples_of(document)(document))
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise ConfigurationError(
+            f"{path}: not a debug dump of slime or miles ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _samples_of(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]:
+    """Training dumps are lists of columns in the first format, and of samples, like rollout dumps, in the second."""
+    version = document.get("format_version", 1)
+    if version not in _DUMP_FORMATS:
+        raise KeyError(f"format_version {version}; this logprobe reads {', '.join(map(str, _DUMP_FORMATS))}")
+    if version == 2:  # noqa: PLR2004 - slime's own number
+        return _training_samples
+    return _rollout if "samples" in document else _training
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        import torch  # noqa: PLC0415 - only this format needs it
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"{path}: reading it needs torch; pip install 'logprobe[torch]'") from error
+    try:
+        document = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ConfigurationError(
+            f"{path}: rejected, because loading it would run code contained in the file "
+            f"({str(error).splitlines()[0]}); save plain values and tensors only"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: not a file of torch.save ({str(error).splitlines()[0]})") from error
+    if not isinstance(document, Mapping):
+        raise ConfigurationError(f"{path}: not a debug dump of slime or miles (it holds a {type(document).__name__})")
+    return document
+
+
+def _rollout(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for sample in document["samples"]:
+        plain = {name: _plain(value) for name, value in sample.items()}
+        yield {**plain, "kind": "rollout", "response_length": int(plain["response_length"])}
+
+
+def _training(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    data = document["rollout_data"]
+    columns = {ours: data[theirs] for theirs, ours in _TRAIN_COLUMNS.items() if data.get(theirs) is not None}
+    common = {"kind": "training", "rollout_id": document["rollout_id"], "rank": document.get("rank")}
+    for place in range(len(columns["tokens"])):
+        sample = {name: _plain(values[place]) for name, values in columns.items()}
+        yield {**common, **sample, "response_length": int(sample["response_length"])}
+
+
+def _training_samples(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """`raw_reward` is of the whole batch, in the order of the rollout."""
+    batch_rewards = document.get("raw_reward")
+    for sample in document["samples"]:
+        position = sample.get("rollout_position")
+        ours = {_TRAIN_COLUMNS.get(name, name): _plain(value) for name, value in sample.items()}
+        if batch_rewards is not None and position is not None:
+            ours["reward"] = _plain(batch_rewards[int(position)])
+        yield {
+            **ours,
+            "kind": "training",
+            "rollout_id": document["rollout_id"],
+            "rank": sample.get("data_parallel_rank"),
+            "index": sample.get("sample_index"),
+            "response_length": int(ours["response_length"]),
+        }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value

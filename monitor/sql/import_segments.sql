@@ -1,5 +1,8 @@
--- Which segments of a writer the store has, and whether its import came to an end.
--- Grain: one row per segment. Inputs: segments, health_records. Parameters: $run, $writer.
-SELECT sequence,
-       EXISTS (SELECT 1 FROM health_records WHERE run = $run AND writer = $writer AND event = 'closed') AS closed
-FROM segments WHERE run = $run AND writer = $writer
+-- What imports have written of $run. Grain: segment. Inputs: segments, health_records. Parameters: $run. `time`: of its writer's records that state none, as the
+-- note says with which they begin; `ends`: how often the writer has ended.
+WITH noted AS (
+    SELECT writer, min(time) AS time, count_if(event = 'closed') AS ends FROM health_records WHERE run = $run AND component = 'import' GROUP BY writer
+)
+SELECT writer, sequence, kind, rows, segment_id, time, coalesce(ends, 0) AS ends
+FROM segments LEFT JOIN noted USING (writer)
+WHERE run = $run AND starts_with(writer, 'import-')

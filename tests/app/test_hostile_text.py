@@ -16,6 +16,7 @@ from importing_files import generic_row, write_lines
 from logprobe.app.cli import main
 from logprobe.app.text import tables
 from logprobe.collectors.plain_text import harmless, log_to_stderr, steerless
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.exporters.table_files import _csv_table
 from logprobe.monitor.plain_text import csv_cell
 
@@ -51,9 +52,10 @@ CELLS = {
 def home(tmp_path_factory):
     folder, source = tmp_path_factory.mktemp("h") / "home", tmp_path_factory.mktemp("s")
     write_lines(source / "a.jsonl", [{**generic_row(1, "=1+1"), "tags": {"dataset": TAG}}])
-    write_lines(source / "b.jsonl", [{"step": 1, METRIC: -1.5}])
-    for form, name in (("jsonl", "a"), ("scalars", "b")):
-        assert main(["import", form, str(source / f"{name}.jsonl"), "--run", RUN, "--home", str(folder)]) == 0
+    assert main(["import", str(source), "--run", RUN, "--home", str(folder)]) == 0
+    with Recorder(folder, RUN) as recorder:
+        assert recorder.step(1, {METRIC: -1.5})
+    assert main(["ingest", "--once", "--home", str(folder)]) == 0
     return folder
 
 
@@ -91,9 +93,10 @@ COMMANDS = [
     ["alerts", "list"],
     ["accept", RUN, "\x1b[2J\nforged", "--by", "\x1b[2J\nforged", "--because", "\x1b[2J\nforged"],
     ["status", RUN, "--\x1b[2J\nforged"],
-    ["import", "jsonl", "no such \x1b[2J file\nforged", "--run", RUN],
-    ["import", "jsonl", ".", "--run", "\0" + RUN],
-    ["import", "jsonl", ".", "--run", "long" * 3000],
+    ["import", "no such \x1b[2J file\nforged", "--run", RUN],
+    ["import", __file__, "--run", RUN],
+    ["import", __file__, "--run", "\0" + RUN],
+    ["import", __file__, "--run", "long" * 3000],
     ["backup", "\x1b[2J\nforged"],
     ["restore", "\x1b[2J\nforged"],
     ["delete", RUN, "--yes"],

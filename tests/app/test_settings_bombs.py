@@ -9,7 +9,7 @@ from logprobe.alerts.rules import acceptance, rule_file
 from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.data.tokenizers import vocabulary
-from logprobe.app.processes import imports_part, logger
+from logprobe.app.processes import logger
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
@@ -28,7 +28,6 @@ YAML = {
     "alerts.d/ours.yaml": lambda home: rule_file.for_home(Home(home)),
     "channels.yaml": lambda home: read_settings(home, {}),
     "correction.yaml": policy_file.load,
-    "imports.yaml": imports_part.load,
     "loggers.yaml": lambda home: logger.load(Home(home)),
     "tokenizers.yaml": lambda home: vocabulary(home, "r"),
     "recipe.yaml": lambda home: parity_recipe.read(home / "recipe.yaml"),

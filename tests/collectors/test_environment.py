@@ -88,11 +88,11 @@ def test_the_service_of_a_node() -> None:
 
 def test_every_limit_was_a_variable(notices: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {f"LOGPROBE_{limit.name.upper()}" for limit in limits.ALL} < set(environment.FORMER)
-    monkeypatch.setenv("LOGPROBE_IMPORT_FILES", "7")
-    assert limits.IMPORT_FILES.value == 7
-    assert "write LOGPROBE_LIMITS=import_files=NUMBER" in notices.text
-    monkeypatch.setenv("LOGPROBE_LIMITS", "import_files=8")
-    assert limits.IMPORT_FILES.value == 8
+    monkeypatch.setenv("LOGPROBE_IMPORT_EXPANSION", "7")
+    assert limits.IMPORT_EXPANSION.value == 7
+    assert "write LOGPROBE_LIMITS=import_expansion=NUMBER" in notices.text
+    monkeypatch.setenv("LOGPROBE_LIMITS", "import_expansion=8")
+    assert limits.IMPORT_EXPANSION.value == 8
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,6 @@ OTHERS = {
     "app/dashboard/pages/tokens.py _NAME": "text",
     "app/dashboard/pages/weights.py _NEWEST": "window",
     "app/dashboard/pages/weights.py _STEPS": "window",  # named in the heading
-    "app/processes/imports_part.py _LAST_WORDS": "text",
     "app/processes/supervisor.py 2": "window",
     "collectors/directives.py _LONGEST_REASON": "text",
     "collectors/recorder/sampling.py _HASH_BYTES": "text",
@@ -102,9 +101,7 @@ OTHERS = {
     "monitor/diagnosis/evidence/weight_readings.py _LOOKED_AT": "window",
     "monitor/diagnosis/growth/onset.py _TREND_BLOCKS": "window",
     "monitor/diagnosis/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
-    "monitor/importers/following.py _SHOWN": "counted",
-    "monitor/importers/source.py SHOWN": "counted",
-    "monitor/importers/wandb_files.py _BLOCK": "text",
+    "monitor/importers/reading.py _SHOWN": "text",
     "monitor/objects/store.py _DETAIL": "text",
     "monitor/objects/store.py _OWN_FOLDERS": "window",  # folders above a file that may be removed when they are empty
     "monitor/plain_text.py _LONGEST_NAME": "text",  # followed by a checksum of all
@@ -170,10 +167,6 @@ GUARDS = {
     "monitor/diagnosis/parity/judging.py _SHOWN": "said",
     "monitor/diagnosis/proven.py _FEWEST": "least",
     "monitor/diagnosis/shares.py _FEWEST_STEPS": "least",
-    "monitor/importers/following.py limits.IMPORT_FILES.value": "refused",
-    "monitor/importers/importing.py BATCH_FILES": "batch",
-    "monitor/importers/source.py limits.IMPORT_FILES.value": "refused",
-    "monitor/importers/wandb_files.py limits.IMPORT_UNIT.value": "refused",
     "monitor/ingest/ingest.py BATCH_SEGMENTS": "batch",
     "monitor/metrics/exact.py _FEW": "least",
     "monitor/parallel/pool.py _AHEAD": "batch",

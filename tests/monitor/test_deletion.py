@@ -32,7 +32,6 @@ from logprobe.monitor.deletion import part
 from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, newest_sign
 from logprobe.monitor.deletion.tombstones import FOLDER, Tombstone, Tombstones
 from logprobe.monitor.home import Home
-from logprobe.monitor.importers.formats import named
 from logprobe.monitor.importers.importing import Importer
 from logprobe.monitor.ingest import ingest, quarantine_actions
 from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
@@ -327,7 +326,7 @@ def test_late_segments_stay_out_until_the_name_is_released_and_those_of_old_coll
     exchange = Exchanges(deleted.home)
     assert exchange.is_deleted(RUN)
     with pytest.raises(RunDeletedError, match="--release"):
-        Importer(deleted.home, RUN, named("jsonl"), deleted)
+        Importer(deleted.home, RUN, deleted)
     with pytest.raises(RunDeletedError):
         storing._record(deleted, {"run": RUN, "kind": "score", "author": "a", "document": "{}"}, datetime.now(UTC))
 

@@ -13,6 +13,7 @@ import pytest
 from processes import eventually
 from second_user import GROUP, MALLORY, SERVICE, TRAINER, as_user
 
+from logprobe.app.commands import import_
 from logprobe.app.dashboard.access import token
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives, encode
@@ -21,8 +22,6 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.exporters.table_files import replaced
 from logprobe.monitor.home import Home, ServiceInfo, apply_umask
-from logprobe.monitor.importers.formats import named
-from logprobe.monitor.importers.importing import alone
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
@@ -186,7 +185,7 @@ def test_the_kill_switch_overwrites_nothing_behind_a_link(home: Path, victim: Pa
 
 def test_an_import_overwrites_nothing_behind_a_link(home: Path, victim: Path) -> None:
     as_user(lambda: (home / "import.lock").symlink_to(victim))
-    with pytest.raises(OSError, match="symbolic links"), alone(Home(home), "r", named("jsonl")):
+    with pytest.raises(OSError, match="symbolic links"), import_._alone(Home(home)):
         pass
     assert victim.read_text() == "precious"
 

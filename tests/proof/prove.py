@@ -129,7 +129,7 @@ def _of_import(folder: Path) -> Document:
     files.mkdir(exist_ok=True)
     rows = [_nemo_row(json.loads(line)) for line in sample.read_text().splitlines()]
     (files / "train_data_step5.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _run([*_LOGPROBE, "import", "nemo-rl", str(files), "--run", IMPORTED, f"--home={home}"])
+    _run([*_LOGPROBE, "import", str(files), "--run", IMPORTED, f"--home={home}"])
     what = [IMPORTED, f"--home={home}", "--json", f"--model=5={folder / 'new'}"]
     what += ["--engine-args", _arguments(OF_IMPORT), "--sampling", json.dumps(OF_IMPORT.sampling)]
     scored = json.loads(_run([*_LOGPROBE, "bisect", "--only-score", *what]))

@@ -34,7 +34,6 @@ _PROGRAMS = (
     "logprobe.app.processes.receiver",
     "logprobe.app.processes.service",
     "logprobe.collectors.relay.__main__",
-    "logprobe.monitor.importers.reading_process",
 )
 _PAGES = ("streamlit.__main__", "logprobe.app.dashboard.application")
 

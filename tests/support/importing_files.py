@@ -2,7 +2,6 @@
 
 import json
 import signal
-import struct
 import subprocess
 import sys
 
@@ -71,19 +70,6 @@ def slime_training(step, count, torch):
     return {"rollout_id": step, "rank": 0, "rollout_data": data}
 
 
-def event_file(path, scalars, crc):
-    """An event file as TensorFlow's record writer frames it: one event per (step, tag, value)."""
-    with path.open("wb") as file:
-        for step, tag, value in scalars:
-            name = tag.encode()
-            inner = b"\x0a" + bytes([len(name)]) + name + b"\x15" + struct.pack("<f", value)
-            summary = b"\x0a" + bytes([len(inner)]) + inner
-            event = b"\x09" + struct.pack("<d", 1_700_000_000.0 + step) + b"\x10" + bytes([step])
-            event += b"\x2a" + bytes([len(summary)]) + summary
-            head = struct.pack("<Q", len(event))
-            file.write(head + struct.pack("<I", crc(head)) + event + struct.pack("<I", crc(event)))
-
-
 def k3(rollout=ROLLOUT, trainer=TRAINER):
     """K3 over the tokens under the mask, by its formula."""
     d = np.array(trainer[2:]) - np.array(rollout[2:])
@@ -101,11 +87,11 @@ def counted(self, kind, table):
     left[0] -= 1
     return write(self, kind, table)
 SpoolWriter.write = counted
-main(["import", sys.argv[2], sys.argv[3], "--run", "r", "--home", sys.argv[4]])
+main(["import", sys.argv[2], "--run", "r", "--home", sys.argv[3]])
 """
 
 
-def import_until_killed(home, kind, path, pieces):
-    """A ``logprobe import`` of run r whose process dies, as by kill -9, when it has written `pieces` pieces."""
-    command = [sys.executable, "-c", _KILLED, str(pieces), kind, str(path), str(home)]
+def import_until_killed(home, path, segments):
+    """A ``logprobe import`` of run r whose process dies, as by kill -9, when it has written `segments`."""
+    command = [sys.executable, "-c", _KILLED, str(segments), str(path), str(home)]
     assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL

@@ -255,7 +255,6 @@ _PARTS: Final = (
     ("run", "Missing and lost"),
     ("collectors", "Collectors"),
     ("quarantine", "Quarantine"),
-    ("imports", "Imports"),
     ("retention", "Retention"),
     ("jobs", "Jobs"),
     ("installed", "Installed"),
@@ -279,7 +278,6 @@ def draw(snapshot: Snapshot, run: Run | None) -> None:
     if stored is not None:
         with guarded("quarantine, retention and jobs"):
             _quarantine(snapshot, run, stored)
-            _blocks("imports", words.imports_blocks(snapshot.status))
             _blocks("retention", words.kept_blocks(stored, snapshot.status))
             _blocks("jobs", words.jobs_blocks(snapshot.status))
             _blocks("installed", words.environment_blocks(_installed()))

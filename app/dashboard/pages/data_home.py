@@ -1,4 +1,4 @@
-"""The part of the Data page about the home: runs, ingest, quarantine, imports, retention and jobs, as blocks. Pure."""
+"""The part of the Data page about the home: runs, ingest, quarantine, retention and jobs, as blocks. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from logprobe.app.dashboard.elements.bar import ingest_lag
 from logprobe.app.dashboard.elements.blocks import Block, action, facts, heading, row, table, text
 from logprobe.app.runs import Run
-from logprobe.app.text.files import amounts, delays, home_of, imports_of, store_of
+from logprobe.app.text.files import home_of, store_of
 from logprobe.app.text.lost_records import about_file
 from logprobe.app.text.numbers import counted, data_size, duration, number, when
 from logprobe.collectors.plain_text import harmless
@@ -20,7 +20,6 @@ Row = Mapping[str, Any]
 _RUNS: Final = ("run", "state", "steps", "trained on", "recorded", "raw tokens", "lost or quarantined")
 _JOBS: Final = ("job", "last run", "runs", "last result")
 _FILES: Final = ("file", "of run", "what happened", "what to do", "moved aside")
-_IMPORTS: Final = ("folder", "into run", "state", "since it started", "waiting or broken", "last addition")
 _STUCK: Final = ("file", "of run", "error", "since", "attempts")
 _KEPT: Final = ("run", "tokens can be read", "of steps", "raw tokens", "since")
 _FOLDED: Final = ("run", "steps folded into sums", "last of them", "sequences kept as a sample", "of folded steps")
@@ -32,7 +31,6 @@ _QUIET: Final = frozenset(
         "max_bytes",
         "max_run_bytes",
         "max_age_seconds",
-        "imports",
         "place",
         "waiting_seconds",
     }
@@ -203,29 +201,6 @@ def _file(file: Row, blocked: str) -> Block:
     ]
     tone = "critical" if file["reason"] != "foreign" else "warning"
     return row(cells, tone=tone, actions=quarantine_actions(file, blocked))
-
-
-def imports_blocks(status: Row) -> list[Block]:
-    """The folders that `imports` has followed."""
-    rows = [_import(imported) for imported in imports_of(status)]
-    empty = "None. List folders that other programs write as `imports` in `logprobe.yaml` (`docs/importing.md`)."
-    return [
-        heading("Imports", "folders followed while this home is served"),
-        table("imports", _IMPORTS, rows, empty=empty),
-    ]
-
-
-def _import(imported: Row) -> Block:
-    cells = [
-        f"`{harmless(imported['path'])}`, {imported['format']}",
-        harmless(imported["run"]),
-        harmless(imported["state"]),
-        harmless(amounts(imported).removeprefix(", ") or "–"),
-        harmless(delays(imported).removeprefix("; ") or "nothing"),
-        when(imported.get("last")),
-    ]
-    healthy = imported["state"] in {"starting", "following"} and not imported.get("broken")
-    return row(cells, tone="" if healthy else "warning")
 
 
 def kept_blocks(stored: Stored, status: Row) -> list[Block]:

@@ -33,7 +33,7 @@ RULE = "name: high\nmetric: k3_kl\nfor: 2\nwhen: {kind: threshold, above: 0.5}\n
 
 def section(rules: str) -> str:
     """Settings with these rules between other sections."""
-    return f"tokenizers: {{}}\nalerts:\n{textwrap.indent(rules, '  ')}imports: []\n"
+    return f"tokenizers: {{}}\nalerts:\n{textwrap.indent(rules, '  ')}channels: []\n"
 
 
 class Client:

@@ -7,13 +7,14 @@ from functools import partial
 import pyarrow.parquet as pq
 import pytest
 import torch
-from importing_files import slime_rollout, slime_training, write_lines
+from importing_files import slime_rollout, slime_training
 from processes import record
 from pyarrow import csv
 from store_work import bring_in
 
 from logprobe.app.cli import main
 from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.deletion.part import delete_rows
 from logprobe.monitor.exporters import bundle
 from logprobe.monitor.exporters.table_files import export_table
@@ -30,9 +31,10 @@ def home(tmp_path_factory):
     folder, source = tmp_path_factory.mktemp("exported"), tmp_path_factory.mktemp("source")
     torch.save(slime_rollout(3, 4), source / "rollout_3.pt")
     torch.save(slime_training(3, 4, torch), source / "train_3_0.pt")
-    write_lines(source / "log.jsonl", [{"step": step, "loss": 0.5} for step in (1, 2, 3)])
-    for form in ("slime", "scalars"):
-        assert main(["import", form, str(source), "--run", RUN, "--home", str(folder)]) == 0
+    assert main(["import", str(source), "--run", RUN, "--home", str(folder)]) == 0
+    with Recorder(folder, RUN) as recorder:
+        assert all(recorder.step(step, loss=0.5) for step in (1, 2, 3))
+    assert main(["ingest", "--once", "--home", str(folder)]) == 0
     return folder
 
 
@@ -68,12 +70,12 @@ def test_a_bundle_becomes_the_same_run_elsewhere_and_only_once(home, tmp_path, c
     bundle = tmp_path / "run.logprobe"
     export(home, bundle)
     other = ["--home", str(tmp_path / "other")]
-    assert main(["import", "bundle", str(bundle), *other]) == 0
+    assert main(["import", str(bundle), *other]) == 0
     expected, found = metrics(home), metrics(tmp_path / "other")
     assert expected
     assert found == pytest.approx(expected, rel=1e-9)
     capsys.readouterr()
-    main(["import", "bundle", str(bundle), *other, "--json"])
+    main(["import", str(bundle), *other, "--json"])
     assert json.loads(capsys.readouterr().out)["rows"] == {}
 
 
@@ -110,7 +112,7 @@ def test_forged_bundles_are_refused_and_nothing_lands_outside(home, tmp_path, ca
 
     def refused():
         capsys.readouterr()
-        code = main(["import", "bundle", str(bad), "--home", str(tmp_path / "h")])
+        code = main(["import", str(bad), "--home", str(tmp_path / "h")])
         return code, capsys.readouterr().err
 
     forged(

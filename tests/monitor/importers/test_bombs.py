@@ -2,11 +2,9 @@
 
 import json
 import os
-import struct
 import subprocess
 import sys
 import zipfile
-import zlib
 from hashlib import sha256
 
 import forked
@@ -19,7 +17,6 @@ from importing_files import TOKENS, generic_row, write_lines
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS
 from logprobe.monitor.compare.places import Places
-from logprobe.monitor.importers.tensorboard import masked_crc
 
 MIB = 1 << 20
 # So that a test needs no gigabytes: what is tested is that the limit holds, whatever it is.
@@ -59,7 +56,7 @@ def repeated_rows(path, rows=300, size=MIB):
 def test_a_bundle_that_unpacks_to_a_thousand_times_its_size(tmp_path):
     bundle(tmp_path / "b.logprobe", [("records/training.parquet", bytes(64 * MIB))], zipfile.ZIP_DEFLATED)
     assert (tmp_path / "b.logprobe").stat().st_size < MIB
-    code, said = logprobe(tmp_path, "import", "bundle", tmp_path / "b.logprobe")
+    code, said = logprobe(tmp_path, "import", tmp_path / "b.logprobe")
     assert code == 1
     assert "MANIFEST.json is compressed, which bundles never are" in said
 
@@ -67,7 +64,7 @@ def test_a_bundle_that_unpacks_to_a_thousand_times_its_size(tmp_path):
 def test_a_bundle_whose_parquet_repeats_one_row(tmp_path):
     repeated_rows(tmp_path / "t.parquet")
     bundle(tmp_path / "b.logprobe", [("records/training.parquet", (tmp_path / "t.parquet").read_bytes())])
-    code, said = logprobe(tmp_path, "import", "bundle", tmp_path / "b.logprobe")
+    code, said = logprobe(tmp_path, "import", tmp_path / "b.logprobe")
     assert code == 1
     assert "expands to more than 8,388,608" in said
     assert "LOGPROBE_LIMITS=import_expansion=" in said
@@ -79,14 +76,14 @@ def test_a_bundle_with_a_table_of_contents_of_its_own_size(tmp_path):
     with zipfile.ZipFile(tmp_path / "b.logprobe", "w") as archive:
         for number in range(20_000):
             archive.writestr(f"{number:040}", b"")
-    code, said = logprobe(tmp_path, "import", "bundle", tmp_path / "b.logprobe")
+    code, said = logprobe(tmp_path, "import", tmp_path / "b.logprobe")
     assert code == 1
     assert "its table of contents is too large" in said
 
 
 def test_parquet_that_needs_more_memory_than_allowed(tmp_path):
     repeated_rows(tmp_path / "t.parquet", rows=256, size=8 * MIB)  # 2 GiB in one batch
-    code, said = logprobe(tmp_path, "import", "parquet", tmp_path / "t.parquet", "--run", "r")
+    code, said = logprobe(tmp_path, "import", tmp_path / "t.parquet", "--run", "r")
     assert code == 1
     assert "reading it took more memory than allowed" in said
     assert "LOGPROBE_LIMITS=import_memory_gib=" in said
@@ -109,7 +106,7 @@ def test_a_line_that_never_ends_costs_itself(tmp_path):
     write_lines(tmp_path / "in.jsonl", [generic_row(1, "a")])
     with (tmp_path / "in.jsonl").open("a") as file:
         file.write('{"x": "' + "y" * (5 * MIB) + '"}\n' + json.dumps(generic_row(1, "b")) + "\n")
-    code, said = logprobe(tmp_path, "import", "jsonl", tmp_path / "in.jsonl", "--run", "r", "--json")
+    code, said = logprobe(tmp_path, "import", tmp_path / "in.jsonl", "--run", "r", "--json")
     assert code == 0, said
     report = json.loads(said)
     assert (report["rows"], report["bad_units"]) == ({"training": 2}, 1)
@@ -120,69 +117,18 @@ def test_a_tensor_without_strides(tmp_path):
     sample = {"tokens": torch.zeros(1, dtype=torch.int32).expand(2 * 10**8), "response_length": 3}
     torch.save({"rollout_id": 1, "samples": [sample]}, tmp_path / "rollout_1.pt")
     assert (tmp_path / "rollout_1.pt").stat().st_size < 4096
-    code, said = logprobe(tmp_path, "import", "slime", tmp_path / "rollout_1.pt", "--run", "r")
+    code, said = logprobe(tmp_path, "import", tmp_path / "rollout_1.pt", "--run", "r")
     assert code == 1
     assert "reading it took more memory than allowed" in said
 
 
-def record(content, length=None):
-    head = struct.pack("<Q", len(content) if length is None else length)
-    return head + struct.pack("<I", masked_crc(head)) + content + struct.pack("<I", masked_crc(content))
-
-
-def test_event_files_with_lengths_and_numbers_without_end(tmp_path):
-    value = b"\x0a\x0b\x0a\x09\x0a\x02ab\x15" + struct.pack("<f", 0.5)
-    good = record(b"\x10\x01" + b"\x2a" + bytes([len(value) - 2]) + value[2:])
-    endless = record(b"\x10" + b"\xff" * 100_000 + b"\x01")
-    (tmp_path / "events.out.tfevents.1").write_bytes(good + endless + good + record(b"x", length=1 << 60))
-    code, said = logprobe(tmp_path, "import", "tensorboard", tmp_path, "--run", "r", "--json")
-    assert code == 0, said
-    report = json.loads(said)
-    assert report["bad_units"] == 1
-    assert "a number of more than 10 bytes" in report["bad"][0]
-    assert report["units"] == 3
-
-
-def wandb_piece(key, value):
-    """A record of W&B's history with one item, as a whole piece."""
-
-    def field(number, data):
-        return varint(number << 3 | 2) + varint(len(data)) + data
-
-    def varint(number):
-        return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
-
-    items = field(1, field(1, b"_step") + field(16, b"1")) + field(1, field(1, key) + field(16, value))
-    content = field(2, items)
-    return struct.pack("<IHB", zlib.crc32(content, zlib.crc32(b"\x01")), len(content), 1) + content
-
-
-def test_a_value_that_is_nested_without_end_costs_its_record(tmp_path):
-    pieces = wandb_piece(b"deep", b"[" * 30_000) + wandb_piece(b"loss", b"0.5")
-    (tmp_path / "run-1.wandb").write_bytes(struct.pack("<4sHB", b":W&B", 0xBEE1, 0) + pieces)
-    code, said = logprobe(tmp_path, "import", "wandb", tmp_path, "--run", "r", "--json")
-    assert code == 0, said
-    report = json.loads(said)
-    assert (report["rows"], report["bad_units"]) == ({"step": 1}, 1)
-    assert "RecursionError" in report["bad"][0]
-
-
-def test_more_files_than_anybody_meant(tmp_path):
-    for number in range(12):
-        write_lines(tmp_path / "in" / f"{number}.jsonl", [generic_row(1, str(number))])
-    arguments = ("import", "jsonl", tmp_path / "in", "--run", "r")
-    code, said = logprobe(tmp_path, *arguments, LOGPROBE_LIMITS="import_files=10")
-    assert code == 1
-    assert "holds 12 files to import; the limit for files in one import is 10" in said
-
-
 def test_modules_beside_a_download_are_not_run(tmp_path):
-    """The process that reads takes its modules from where logprobe is installed, not from the folder that somebody is in."""
+    """The command takes its modules from where logprobe is installed, not from the folder that somebody is in."""
     download = tmp_path / "download"
     write_lines(download / "in.jsonl", [generic_row(1, "a")])
     for name in ("json", "pickle", "pyarrow", "resource"):
         (download / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit('{name}')\n")
-    command = [sys.executable, "-P", "-m", "logprobe.app.cli", "import", "jsonl", "in.jsonl", "--run", "r"]
+    command = [sys.executable, "-P", "-m", "logprobe.app.cli", "import", "in.jsonl", "--run", "r"]
     done = subprocess.run(
         [*command, "--home", str(tmp_path / "home")],
         cwd=download,
@@ -197,7 +143,7 @@ def test_modules_beside_a_download_are_not_run(tmp_path):
 
 def test_a_limit_that_is_no_number_is_said(tmp_path):
     write_lines(tmp_path / "in.jsonl", [generic_row(1, "a")])
-    arguments = ("import", "jsonl", tmp_path / "in.jsonl", "--run", "r")
+    arguments = ("import", tmp_path / "in.jsonl", "--run", "r")
     code, said = logprobe(tmp_path, *arguments, LOGPROBE_LIMITS="import_memory_gib=lots")
     assert code == 1
     assert "LOGPROBE_LIMITS: import_memory_gib='lots': must be a whole number above 0" in said

@@ -1,9 +1,8 @@
-"""Imports: every format becomes the numbers it should, nothing comes twice, nothing is lost, bad lines cost only themselves."""
+"""Imports: every kind of file becomes the numbers it should, nothing comes twice, nothing is lost, bad records cost only themselves."""
 
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from importing_files import (
-    event_file,
+    ROLLOUT,
+    TOKENS,
+    TRAINER,
     generic_row,
     import_until_killed,
     k3,
@@ -22,20 +23,24 @@ from importing_files import (
     slime_training,
     write_lines,
 )
+from store_work import bring_in
 
 from logprobe.app.cli import main
-from logprobe.monitor.importers import importing
-from logprobe.monitor.importers.importing import Batch, after, prepare
-from logprobe.monitor.importers.reading import Reading
-from logprobe.monitor.importers.source import EarlierPiece, Wanted
-from logprobe.monitor.importers.tensorboard import masked_crc
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.exporters.bundle import export_bundle
+from logprobe.monitor.home import Home
+from logprobe.monitor.importers.importing import Importer, files_of
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.store.store import Store
 
 DATA = Path(__file__).parents[2] / "data"
+RUN = "r"
 
 
-def import_(home, form, path, capsys, run="r"):
-    code = main(["import", form, str(path), "--run", run, "--home", str(home), "--json"])
+def import_(home, path, capsys, *more):
+    code = main(["import", str(path), *more, "--run", RUN, "--home", str(home), "--json"])
     captured = capsys.readouterr()
     return json.loads(captured.out) if code == 0 else captured.err
 
@@ -58,22 +63,188 @@ def check_tokens(home, steps, count):
     assert backend_k3(home) == pytest.approx(dict.fromkeys(steps, k3()), rel=1e-5)
 
 
-def test_the_generic_schema_from_jsonl_and_parquet(tmp_path, capsys):
-    found = [generic_row(step, f"{step}-{i}") for step in (1, 2) for i in range(3)]
-    write_lines(tmp_path / "in.jsonl", found)
-    report = import_(tmp_path / "a", "jsonl", tmp_path / "in.jsonl", capsys)
-    assert (report["rows"], report["bad_units"]) == ({"training": 6}, 0)
-    check_tokens(tmp_path / "a", (1, 2), 3)
-    table = pa.Table.from_pylist(found)
-    pq.write_table(table, tmp_path / "in.parquet")  # tags: a struct
-    import_(tmp_path / "b", "parquet", tmp_path / "in.parquet", capsys)
-    check_tokens(tmp_path / "b", (1, 2), 3)
+def lines(rows_of_step, name):
+    """A writer of JSON lines: steps 1 and 2, 300 sequences each, so that a file has more than one piece."""
+
+    def write(folder):
+        for step in (1, 2):
+            write_lines(folder / name.format(step=step), [rows_of_step(step, index) for index in range(300)])
+
+    return write
+
+
+def ours(folder):
+    write_lines(folder / "in.jsonl", [generic_row(step, f"{step}-{i}") for step in (1, 2) for i in range(300)])
+
+
+def parquet(folder):
+    found = [generic_row(step, f"{step}-{i}") for step in (1, 2) for i in range(300)]
+    pq.write_table(pa.Table.from_pylist(found), folder / "in.parquet")  # tags: a struct
+
+
+def slime(folder):
+    for step in (1, 2):
+        for name, document in (
+            ("rollout_{}.pt", slime_rollout(step, 300)),
+            ("train_{}_0.pt", slime_training(step, 300, torch)),
+        ):
+            for sample in document.get("samples", ()):
+                sample["index"] += step * 300
+            if "rollout_data" in document:
+                document["rollout_data"]["sample_indices"] = [step * 300 + index for index in range(300)]
+            torch.save(document, folder / name.format(step))
+
+
+def bundle(folder):
+    source = folder / "source"
+    source.mkdir()
+    ours(source)
+    with Recorder(folder / "there", RUN) as recorder:
+        recorder.config({"dtype": "bfloat16"}, kind="trainer_config")
+        recorder.weights(1, step=1)
+        recorder.step(1, loss=0.5)
+    with Store.open(Home(folder / "there")) as store:
+        bring(store, source)
+        export_bundle(store, RUN, folder / "run.logprobe", version="0")
+    shutil.rmtree(source)
+    shutil.rmtree(folder / "there")
+
+
+def trl(step, index):
+    row = {"step": step, "sample_id": f"{step}-{index}", "completion_ids": TOKENS[2:], "completion_mask": [1, 1, 1]}
+    return row | {"sampling_per_token_logps": ROLLOUT[2:], "old_per_token_logps": TRAINER[2:]}
+
+
+def verl(step, index):
+    row = {"step": step, "sample_id": f"{step}-{index}", "responses": TOKENS, "response_mask": [0, 0, 1, 1, 1]}
+    return row | {"rollout_log_probs": ROLLOUT, "old_log_probs": TRAINER, "uid": "p"}
+
+
+KINDS = {
+    "jsonl": ours,
+    "parquet": parquet,
+    "nemo-rl": lines(lambda _, index: nemo_row(index), "exp_001/train_data_step{step}.jsonl"),
+    "prime-rl": lines(prime_row, "token_exports/step_{step}/rank_0.jsonl"),
+    "open-instruct": lines(open_instruct_row, "run_rollouts_{step:06}.jsonl"),
+    "slime": slime,
+    "trl": lines(trl, "{step}.jsonl"),
+    "verl": lines(verl, "{step}.jsonl"),
+    "bundle": bundle,
+}
+
+
+class Killed(BaseException):
+    """Ends an import where kill -9 would."""
+
+
+def bring(store, folder, writes=None):
+    """Import a folder, until so many segments are written; return the report."""
+    write, left = SpoolWriter.write, writes
+
+    def counted(self, kind, table):
+        nonlocal left
+        if left == 0:
+            raise Killed
+        left = None if left is None else left - 1
+        return write(self, kind, table)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SpoolWriter, "write", counted)
+        bring_in(store)
+        importer = Importer(store.home, RUN, store)
+        try:
+            for path in files_of([folder], without=store.home.path):
+                importer.add(path)
+            importer.finish()
+        except Killed:
+            pass
+        bring_in(store)
+    return importer.report
+
+
+def content(store):
+    """Everything that an import leaves: its segments with their checksums, and the metrics."""
+    segments = store.query("SELECT segment_id FROM segments ORDER BY segment_id")["segment_id"].to_pylist()
+    return segments, store.query("SELECT step, metric, value FROM step_metrics ORDER BY ALL").to_pylist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_file_once_however_often_it_is_imported_and_killed(tmp_path, kind):
+    """The numbers are those of the formula; a second import, and one after a kill at any segment, changes no bit of them."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    KINDS[kind](folder)
+    with Store.open(Home(tmp_path / "once")) as store:
+        report = bring(store, folder)
+        expected = content(store)
+        more = {"bundle": {"step": 1, "config": 1, "weights": 1}, "slime": {"rollout": 600}}.get(kind, {})
+        assert {"training": 600} | more == {name: n for name, n in report.rows.items() if name != "health"}
+        assert ("health" in report.rows) == (kind == "bundle")
+        again = bring(store, folder)
+        assert (again.rows, again.known) == ({}, sum(report.rows.values()))
+        assert content(store) == expected
+        summed = store.query("SELECT step, sequences FROM step_summaries ORDER BY step").to_pylist()
+    segments, metrics = expected
+    k3s = {row["step"]: row["value"] for row in metrics if row["metric"] == "backend.k3_kl"}
+    assert k3s == {1: pytest.approx(k3(), rel=1e-5), 2: pytest.approx(k3(), rel=1e-5)} or kind == "open-instruct"
+    assert summed == [{"step": 1, "sequences": 300}, {"step": 2, "sequences": 300}]
+    for writes in {1, 2, len(segments) - 1} if kind == "slime" else {len(segments) // 2}:
+        with Store.open(Home(tmp_path / f"killed-{writes}")) as store:
+            bring(store, folder, writes)
+            assert len(content(store)[0]) == writes
+            bring(store, folder)
+            assert content(store) == expected
+
+
+def test_a_real_kill(tmp_path, capsys):
+    path, home = tmp_path / "in.jsonl", tmp_path / "home"
+    write_lines(path, [generic_row(1 + i // 200, str(i)) for i in range(600)])
+    import_until_killed(home, path, 2)
+    os.utime(path, (1, 1))  # a copy
+    assert import_(home, path, capsys)["known"] == 256
+    check_tokens(home, (1, 2, 3), 200)
+    assert import_(home, path, capsys)["rows"] == {}
+
+
+def test_a_grown_file_adds_what_is_new_and_a_changed_one_is_refused(tmp_path, capsys):
+    path, home = tmp_path / "in.jsonl", tmp_path / "home"
+    write_lines(path, [generic_row(1, "a"), generic_row(2, "b")])
+    import_(home, path, capsys)
+    for step in (3, 4):
+        with path.open("a") as file:
+            file.write(("" if step == 3 else ' half"}\n') + json.dumps(generic_row(step, "c")) + "\n" + '{"half')
+        report = import_(home, path, capsys)
+        assert (report["rows"], report["known"], report["bad_units"]) == ({"training": 1}, step - 1, step - 3)
+    check_tokens(home, (1, 2, 3, 4), 1)
+    assert rows(home, "SELECT count FROM health_records WHERE event = 'import_bad_rows'") == [{"count": 1}]
+    good = path.read_text()
+    for kept in ([generic_row(1, "a", shift=0.5), generic_row(2, "b")], [generic_row(1, "a")]):
+        write_lines(path, kept)
+        assert "begins like a file that was imported into 'r'" in import_(home, path, capsys)
+    path.write_text(good)
+    assert import_(home, path, capsys)["rows"] == {}
+    check_tokens(home, (1, 2, 3, 4), 1)
+
+
+def test_a_training_that_resumed_and_wrote_a_step_again_is_never_mixed_with_its_first_attempt(tmp_path, capsys):
+    """NeMo-RL begins a new folder; the attempt that is imported first counts."""
+    first = [nemo_row(0), nemo_row(1)]
+    second = [row | {"prev_logprobs": [[*ROLLOUT, 0, 0]]} for row in first]
+    for attempt, step, kept in ((1, 1, first), (1, 2, first), (2, 2, second), (2, 3, second)):
+        write_lines(tmp_path / f"exp_00{attempt}/train_data_step{step}.jsonl", kept)
+    assert import_(tmp_path / "home", tmp_path / "exp_002", capsys)["rows"] == {"training": 4}
+    said = import_(tmp_path / "home", tmp_path, capsys)
+    assert said.count("begins like") == 1
+    assert "exp_001/train_data_step2.jsonl begins like a file that was imported into 'r'" in said
+    assert backend_k3(tmp_path / "home") == {1: pytest.approx(k3(), rel=1e-5), 2: 0.0, 3: 0.0}
+    assert "exp_002/train_data_step2.jsonl begins like" in import_(tmp_path / "at once", tmp_path, capsys)
+    assert backend_k3(tmp_path / "at once") == pytest.approx({1: k3(), 2: k3(), 3: 0.0}, rel=1e-5)
 
 
 def test_nemo_rl(tmp_path, capsys):
     for step in (1, 10, 2):
         write_lines(tmp_path / f"logs/exp_001/train_data_step{step}.jsonl", [nemo_row(i) for i in range(2)])
-    import_(tmp_path / "home", "nemo-rl", tmp_path / "logs", capsys)
+    import_(tmp_path / "home", tmp_path / "logs", capsys)
     check_tokens(tmp_path / "home", (1, 2, 10), 2)
     assert rows(tmp_path / "home", "SELECT DISTINCT n_total, n_expected, reward FROM training_sequences") == [
         {"n_total": 5, "n_expected": 3, "reward": 1.0}
@@ -84,29 +255,14 @@ def test_nemo_rl_with_dynamic_sampling_has_the_rewards_of_what_is_trained_on(tmp
     """`rewards` are of all samples that were drawn, and of others than those of these lines."""
     line = nemo_row(0) | {"rewards": [0.0], "filtered_rewards": [0.25]}
     write_lines(tmp_path / "train_data_step1.jsonl", [line])
-    import_(tmp_path / "home", "nemo-rl", tmp_path, capsys)
+    import_(tmp_path / "home", tmp_path, capsys)
     assert rows(tmp_path / "home", "SELECT reward FROM training_sequences") == [{"reward": 0.25}]
-
-
-def test_w_and_b_history_of_a_trainer_has_the_steps_that_it_states(tmp_path, capsys):
-    lines = [{"_step": 9 * step, "train/global_step": step, "train/loss": 0.5} for step in (1, 2, 3)]
-    write_lines(tmp_path / "history.jsonl", lines)
-    import_(tmp_path / "home", "scalars", tmp_path, capsys)
-    found = rows(tmp_path / "home", "SELECT step, name FROM scalars ORDER BY step")
-    assert found == [{"step": step, "name": "train/loss"} for step in (1, 2, 3)]
-
-
-def test_prime_rl(tmp_path, capsys):
-    for step in (0, 1):
-        write_lines(tmp_path / f"token_exports/step_{step}/rank_0.jsonl", [prime_row(step, i) for i in range(2)])
-    import_(tmp_path / "home", "prime-rl", tmp_path, capsys)
-    check_tokens(tmp_path / "home", (0, 1), 2)
 
 
 def test_slime_joins_its_two_dumps(tmp_path, capsys):
     torch.save(slime_rollout(3, 2), tmp_path / "rollout_3.pt")
     torch.save(slime_training(3, 2, torch), tmp_path / "train_3_0.pt")
-    import_(tmp_path / "home", "slime", tmp_path, capsys)
+    import_(tmp_path / "home", tmp_path / "rollout_3.pt", capsys, str(tmp_path / "train_3_0.pt"))
     check_tokens(tmp_path / "home", (3,), 2)
     assert rows(tmp_path / "home", "SELECT DISTINCT rollout_source FROM training_sequences") == [
         {"rollout_source": "joined"}
@@ -116,8 +272,7 @@ def test_slime_joins_its_two_dumps(tmp_path, capsys):
 def test_slimes_second_format(tmp_path, capsys):
     """A list of samples with the ranks' own rewards beside it, as slime writes since August 2026."""
     dump = torch.load(DATA / "slime_train_2.pt", weights_only=True)
-    shutil.copy(DATA / "slime_train_2.pt", tmp_path / "train_5_0.pt")
-    assert import_(tmp_path / "home", "slime", tmp_path, capsys)["rows"] == {"training": 4}
+    assert import_(tmp_path / "home", DATA / "slime_train_2.pt", capsys)["rows"] == {"training": 4}
     d = torch.cat([(s["log_probs"] - s["rollout_log_probs"])[s["loss_masks"].bool()] for s in dump["samples"]]).double()
     assert backend_k3(tmp_path / "home") == {5: pytest.approx(float((d.expm1() - d).mean()), rel=1e-6)}
     found = rows(tmp_path / "home", "SELECT sample_id, rank, reward FROM sequences ORDER BY sample_id")
@@ -128,7 +283,7 @@ def test_slimes_second_format(tmp_path, capsys):
 
 def test_a_slime_dump_of_the_future_is_refused_by_its_number(tmp_path, capsys):
     torch.save({"format_version": 3, "rollout_id": 1, "samples": []}, tmp_path / "train_1_0.pt")
-    assert "format_version 3" in import_(tmp_path / "home", "slime", tmp_path, capsys)
+    assert "format_version 3" in import_(tmp_path / "home", tmp_path, capsys)
 
 
 def test_prime_rl_tokens_of_cross_entropy_are_no_samples_of_the_policy(tmp_path, capsys):
@@ -136,17 +291,10 @@ def test_prime_rl_tokens_of_cross_entropy_are_no_samples_of_the_policy(tmp_path,
     place = tmp_path / "token_exports/step_3"
     place.mkdir(parents=True)
     shutil.copy(DATA / "prime_rl_mixed.jsonl", place / "rank_0.jsonl")
-    import_(tmp_path / "home", "prime-rl", tmp_path, capsys)
+    import_(tmp_path / "home", tmp_path, capsys)
     first = json.loads((DATA / "prime_rl_mixed.jsonl").read_text().splitlines()[0])
     theirs = [value for value, flag in zip(first["mismatch_kl"], first["loss_mask"], strict=True) if flag]
     assert backend_k3(tmp_path / "home") == {3: pytest.approx(sum(theirs) / len(theirs), abs=1e-6)}
-
-
-def test_a_bare_log_history(tmp_path, capsys):
-    (tmp_path / "log_history.json").write_text(json.dumps([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]))
-    import_(tmp_path / "home", "scalars", tmp_path / "log_history.json", capsys)
-    found = rows(tmp_path / "home", "SELECT step, value FROM scalars WHERE name = 'loss' ORDER BY step")
-    assert [(row["step"], row["value"]) for row in found] == [(1, 0.5), (2, 0.25)]
 
 
 class Harmful:
@@ -156,164 +304,128 @@ class Harmful:
 
 def test_a_pickle_with_code_is_refused(tmp_path, capsys):
     torch.save({"rollout_id": 1, "samples": [Harmful()]}, tmp_path / "rollout_1.pt")
-    error = import_(tmp_path / "home", "slime", tmp_path / "rollout_1.pt", capsys)
+    error = import_(tmp_path / "home", tmp_path / "rollout_1.pt", capsys)
     assert "rollout_1.pt: rejected, because loading it would run code" in error
 
 
 def test_open_instruct_has_the_sampled_side_only(tmp_path, capsys):
     write_lines(tmp_path / "run_rollouts_000000.jsonl", [open_instruct_row(1, i) for i in range(4)])
-    import_(tmp_path / "home", "open-instruct", tmp_path, capsys)
+    import_(tmp_path / "home", tmp_path, capsys)
     assert rows(tmp_path / "home", "SELECT count(*) AS n, avg(reward) AS reward FROM sequences") == [
         {"n": 4, "reward": 1.0}
     ]
     assert backend_k3(tmp_path / "home") in ({}, {1: None})  # unknown, never 0
 
 
-SCALARS = {
-    "verl.jsonl": [{"step": 1, "data": {"loss": 0.5}}, {"step": 2, "data": {"loss": 0.25}}],
-    "logging.jsonl": [{"loss": 0.5, "global_step/max_steps": "1/9", "elapsed_time": "3s"}, {"loss": 0.25, "global_step/max_steps": "2/9"}],
-    "wandb.jsonl": [{"_step": 1, "loss": 0.5, "_timestamp": 1.7e9}, {"_step": 2, "loss": 0.25, "_timestamp": 1.7e9}],
-}  # fmt: skip
+WITHOUT = {
+    "verl.jsonl": ('{"step": 1, "data": {"actor/entropy": 0.5}}\n' * 3, "it has step, data"),
+    "history.jsonl": ('{"_step": 1, "loss": 0.5, "_timestamp": 1.7e9}\n', "it has _step, loss, _timestamp"),
+    "rollouts.jsonl": (
+        '{"input": "a", "output": "b", "score": 1, "step": 3, "gts": 1, "x": 2}\n',
+        "score, step, gts …",
+    ),
+    "train.log": (
+        "  0%|     | 0/20\n{'loss': 0.0, 'sampling/sampling_logp_difference/mean': 0.81}\n",
+        "(char 3)): '0%|     | 0/20'",
+    ),
+    "w.csv": ('"Step","loss"\n"1","0.5"\n', "no line was understood: invalid JSON"),
+    "trainer_state.json": (json.dumps({"log_history": [{"step": 1, "loss": 0.5}]}, indent=1), "no line was understood"),
+    "events.out.tfevents.1": ("\x18\0\0\0\0\0\0\0\xa3\x7f", "it has no complete line"),
+    "empty.jsonl": ("", "it has no complete line"),
+    "null.jsonl": (
+        json.dumps(generic_row(1, "a") | {"rollout_logprobs": None, "trainer_logprobs": None}),
+        "it has step",
+    ),
+}
 
 
-def losses(home):
-    return rows(home, "SELECT step, value FROM scalars WHERE name = 'loss' ORDER BY step")
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_file_without_log_probs_is_refused_in_one_sentence(tmp_path, capsys, name):
+    content, there = WITHOUT[name]
+    (tmp_path / name).write_text(content, encoding="latin-1")
+    said = import_(tmp_path / "home", tmp_path / name, capsys)
+    assert said.startswith(f"logprobe: {tmp_path / name} holds no log-probs of tokens (")
+    assert there in said
+    assert said.endswith(
+        "; import the framework's token files (docs/importing.md), or record the run (docs/recording.md)\n"
+    )
+    assert rows(tmp_path / "home", "SELECT * FROM segments") == []
 
 
-EXPECTED = [{"step": 1, "value": 0.5}, {"step": 2, "value": 0.25}]
-
-
-@pytest.mark.parametrize("name", SCALARS)
-def test_scalar_logs(tmp_path, capsys, name):
-    write_lines(tmp_path / name, SCALARS[name])
-    import_(tmp_path / "home", "scalars", tmp_path / name, capsys)
-    assert losses(tmp_path / "home") == EXPECTED
-
-
-def test_trainer_state_that_grows_and_csv_and_event_files(tmp_path, capsys):
-    state = tmp_path / "trainer_state.json"
-    for entries in (1, 2):  # as a later checkpoint has it
-        history = [{"step": 1, "loss": 0.5, "epoch": 0.1}, {"step": 2, "loss": 0.25, "epoch": 0.2}][:entries]
-        state.write_text(json.dumps({"global_step": entries, "log_history": history}))
-        report = import_(tmp_path / "state", "scalars", state, capsys)
-    assert (losses(tmp_path / "state"), report["units"], report["known"]) == (EXPECTED, 1, 1)
-    (tmp_path / "w.csv").write_text('"Step","loss","loss__MIN","note"\n"1","0.5","0.5","x"\n"2","0.25","0.25",""\n')
-    import_(tmp_path / "csv", "scalars", tmp_path / "w.csv", capsys)
-    assert losses(tmp_path / "csv") == EXPECTED
-    event_file(tmp_path / "events.out.tfevents.1.host", [(1, "loss", 0.5), (2, "loss", 0.25)], masked_crc)
-    import_(tmp_path / "tb", "tensorboard", tmp_path, capsys)
-    assert losses(tmp_path / "tb") == EXPECTED
-
-
-def test_the_console_of_verl_among_other_output(tmp_path, capsys):
-    lines = [
-        "loading shards: 100% - done",
-        "\x1b[36m(TaskRunner pid=7)\x1b[0m step:1 - loss:0.500 - actor/k3:np.float64(1e-05) - timing:inf - note:text",
-        "(TaskRunner pid=7) something else at step:1",
-        "step:2 - loss:0.250 - actor/k3:2e-05",
-    ]
-    path = tmp_path / "train.log"
-    path.write_text("\n".join([*lines, "step:3 - loss:0.1"]))  # the last line is still being written
-    report = import_(tmp_path / "home", "scalars", path, capsys)
-    assert (report["units"], report["bad_units"]) == (2, 0)
-    assert losses(tmp_path / "home") == EXPECTED
-    assert rows(tmp_path / "home", "SELECT value FROM scalars WHERE name = 'actor/k3' ORDER BY step") == [
-        {"value": 1e-05},
-        {"value": 2e-05},
-    ]
-    assert not rows(tmp_path / "home", "SELECT 1 FROM scalars WHERE name = 'note'")
-
-
-def test_crc_32c_of_the_standard():
-    crc = masked_crc(b"123456789") - 0xA282EAD8 & 0xFFFFFFFF
-    assert (crc << 15 | crc >> 17) & 0xFFFFFFFF == 0xE3069283  # RFC 3720, appendix B.4: CRC-32C's check value
+def test_what_can_be_imported_is_and_what_cannot_is_named(tmp_path, capsys):
+    for step in (1, 2):
+        pq.write_table(pa.Table.from_pylist([generic_row(step, "a")]), tmp_path / f"{step}.parquet")
+    (tmp_path / "3.parquet").write_text("none")
+    write_lines(tmp_path / "4.jsonl", [generic_row(1, "b") | {"token_ids": None}])
+    assert main(["import", str(tmp_path), "--run", RUN, "--home", str(tmp_path / "home")]) == 1
+    said = capsys.readouterr()
+    assert "2 training added to r from 2 files" in said.out
+    assert f"{tmp_path}/3.parquet: cannot be read as Parquet" in said.err
+    assert f"{tmp_path}/4.jsonl: none of its records can be used (4.jsonl:1: no token_ids)" in said.err
+    check_tokens(tmp_path / "home", (1, 2), 1)
 
 
 def test_bad_lines_cost_only_themselves(tmp_path, capsys):
     path = tmp_path / "in.jsonl"
-    bad = [
-        "{",
-        "[]",
-        json.dumps({"step": 1}),
-        json.dumps({**generic_row(1, "x"), "mask": [1]}),
-        json.dumps({**generic_row(1, "y"), "step": "a"}),
+    good = generic_row(1, "x")
+    bad = {
+        "{": "invalid JSON",
+        "[]": "not a JSON object",
+        "": "an empty line",
+        json.dumps({"step": 1}): "no token_ids",
+        json.dumps(good | {"mask": [1]}): "mask has 1 values, token_ids has 5",
+        json.dumps(good | {"mask": [0, 1, 2, 0, 1]}): "mask: 0 or 1 expected, got 2",
+        json.dumps(good | {"step": "a"}): "step: a whole number expected, got 'a'",
+        json.dumps(good | {"step": 1.5}): "step: a whole number expected, got 1.5",
+        json.dumps(good | {"rank": 1 << 40}): "rank: ",
+        json.dumps(good | {"token_ids": [1, 2, None, 4, 5]}): "token_ids: a list of whole numbers expected",
+        json.dumps(good | {"token_ids": [1, 2, 3, 4, 1 << 33]}): "token_ids: ",
+        json.dumps(good | {"trainer_logprobs": ["a"] * 5}): "trainer_logprobs: ",
+        json.dumps(good | {"time": 1.7e12}): "time: epoch seconds or ISO 8601 expected",
+        json.dumps(good | {"tags": 3}): "tags: an object expected",
+    }
+    fine = json.dumps(generic_row(1, "fine") | {"time": "2026-01-01", "reward": None, "tags": [["a", 1]]})
+    path.write_text("\n".join([json.dumps(generic_row(1, "good")), *bad, fine]) + "\n")
+    report = import_(tmp_path / "home", path, capsys)
+    assert (report["rows"], report["bad_units"]) == ({"training": 2}, len(bad))
+    for number, (line, why) in enumerate(zip(report["bad"], bad.values(), strict=True), 2):
+        assert line.startswith(f"in.jsonl:{number}: {why}")
+    assert rows(tmp_path / "home", "SELECT count FROM health_records WHERE event = 'import_bad_rows'") == [
+        {"count": len(bad)}
     ]
-    path.write_text("\n".join([json.dumps(generic_row(1, "good")), *bad, json.dumps(generic_row(1, "fine"))]) + "\n")
-    report = import_(tmp_path / "home", "jsonl", path, capsys)
-    assert (report["rows"], report["bad_units"]) == ({"training": 2}, 5)
-    assert [line.split(": ")[0] for line in report["bad"]] == [f"in.jsonl:{n}" for n in (2, 3, 4, 5, 6)]
-    assert "mask has 1 values, token_ids has 5" in report["bad"][3]
-    assert rows(tmp_path / "home", "SELECT count FROM health_records WHERE event = 'import_bad_rows'") == [{"count": 5}]
 
 
-def test_a_second_import_adds_nothing_and_a_grown_log_what_is_new(tmp_path, capsys):
-    path = tmp_path / "in.jsonl"
-    write_lines(path, [generic_row(1, "a"), generic_row(2, "b")])
-    import_(tmp_path / "home", "jsonl", path, capsys)
-    segments = rows(tmp_path / "home", "SELECT segment_id FROM segments")
-    os.utime(path, (1, 1))
-    report = import_(tmp_path / "home", "jsonl", path, capsys)
-    assert (report["rows"], report["known"]) == ({}, 2)
-    assert rows(tmp_path / "home", "SELECT segment_id FROM segments") == segments
-    with path.open("a") as file:
-        file.write(json.dumps(generic_row(3, "c")) + "\n" + '{"half')
-    assert import_(tmp_path / "home", "jsonl", path, capsys)["rows"] == {"training": 1}
-    check_tokens(tmp_path / "home", (1, 2, 3), 1)
-    write_lines(path, [generic_row(1, "other"), generic_row(2, "b"), generic_row(3, "c")])
-    assert "have changed since they were imported" in import_(tmp_path / "home", "jsonl", path, capsys)
+def test_sequences_without_log_probs_among_others_count_as_not_covered(tmp_path, capsys):
+    found = [generic_row(1, "a"), generic_row(1, "b") | {"rollout_logprobs": None}]
+    write_lines(tmp_path / "in.jsonl", found)
+    import_(tmp_path / "home", tmp_path / "in.jsonl", capsys)
+    covered = rows(tmp_path / "home", "SELECT value FROM metrics WHERE metric = 'backend.coverage'")
+    assert covered == [{"value": 0.5}]
 
 
-@pytest.mark.parametrize("written", [1, 3])  # a marker without its rows; a whole piece and the next marker
-def test_killed_in_the_middle_it_goes_on_where_it_stopped(tmp_path, capsys, written):
-    path, home = tmp_path / "in.jsonl", tmp_path / "home"
-    write_lines(path, [generic_row(1 + i // 200, str(i)) for i in range(600)])
-    import_until_killed(home, "jsonl", path, written)
-    import_(home, "jsonl", path, capsys)
-    check_tokens(home, (1, 2, 3), 200)
-    assert import_(home, "jsonl", path, capsys)["rows"] == {}
-
-
-def test_a_file_of_which_a_worker_returns_a_part_has_the_same_pieces(tmp_path, monkeypatch):
-    write_lines(tmp_path / "train_data_step1.jsonl", [nemo_row(i) for i in range(600)])
-    pq.write_table(pa.Table.from_pylist([generic_row(1, str(i)) for i in range(600)]), tmp_path / "in.parquet")
-    for form, name in (("nemo-rl", "train_data_step1.jsonl"), ("parquet", "in.parquet")):
-        wanted = Wanted(tmp_path / name, name, "2026-01-01T00:00:00+00:00")
-        (whole,) = prepare(Batch(form, (wanted,), (1,)))
-        assert [(piece.start, piece.end, piece.last) for piece in whole.pieces] == [
-            (0, 256, False), (256, 512, False), (512, 600, True),
-        ]  # fmt: skip
-        earlier = (EarlierPiece(256, wanted.time, rows=True), EarlierPiece(256, wanted.time, rows=False))
-        with monkeypatch.context() as patched, Reading(form) as own:
-            patched.setattr(importing, "FILE_BYTES", 1)
-            for asked in (wanted, replace(wanted, earlier=earlier)):
-                (part,) = prepare(Batch(form, (asked,), (1,)))
-                found = [*part.pieces, *own.pieces(after(asked, part.pieces))]
-                assert part.rest
-                assert [piece.sha256 for piece in found] == [piece.sha256 for piece in whole.pieces]
-                assert [bool(piece.tables) for piece in found] == [True, not asked.earlier, True]
-                assert (found[0].tables, found[2].tables) == (whole.pieces[0].tables, whole.pieces[2].tables)
-
-
-def test_what_comes_before_a_file_that_cannot_be_read_is_imported(tmp_path, capsys):
-    for step in (1, 2, 4):
-        pq.write_table(pa.Table.from_pylist([generic_row(step, "a")]), tmp_path / f"{step}.parquet")
-    (tmp_path / "3.parquet").write_text("none")
-    assert "3.parquet: cannot be read as Parquet" in import_(tmp_path / "home", "parquet", tmp_path, capsys)
-    (tmp_path / "3.parquet").unlink()
-    report = import_(tmp_path / "home", "parquet", tmp_path, capsys)
-    assert (report["known"], report["units"]) == (2, 1)
-
-
-def test_an_imported_run_has_ended(tmp_path, capsys):
+def test_an_imported_run_has_ended_and_records_without_a_time_have_the_files(tmp_path, capsys):
     write_lines(tmp_path / "in.jsonl", [generic_row(1, "a")])
-    import_(tmp_path / "home", "jsonl", tmp_path / "in.jsonl", capsys)
+    os.utime(tmp_path / "in.jsonl", (1.7e9, 1.7e9))
+    import_(tmp_path / "home", tmp_path / "in.jsonl", capsys)
     main(["status", "r", "--home", str(tmp_path / "home"), "--json"])
     assert json.loads(capsys.readouterr().out)["state"] == "ended"
+    assert rows(tmp_path / "home", "SELECT epoch(time) AS at FROM training_sequences") == [{"at": 1.7e9}]
+
+
+def test_files_are_taken_in_their_order(tmp_path):
+    names = ["a/step_2/r.jsonl", "a/step_10/r.jsonl", "b.pt"]
+    for name in (*names, "a/notes.txt"):
+        write_lines(tmp_path / name, [])
+    write_lines(tmp_path / "a/home/raw.parquet", [])
+    found = files_of([tmp_path / "b.pt", tmp_path / "a", tmp_path / "a/step_10/r.jsonl"], without=tmp_path / "a/home")
+    assert found == [tmp_path / name for name in names]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigurationError, match="no file there ends in"):
+        files_of([tmp_path / "b.pt", tmp_path / "none"], without=tmp_path / "home")
 
 
 def test_wrong_usage_says_what_to_do(tmp_path, capsys):
-    assert "there are jsonl, parquet, nemo-rl" in import_(tmp_path / "h", "what", tmp_path, capsys)
-    assert main(["import", "jsonl", str(tmp_path), "--run=r", f"--home={tmp_path}", "--follow", "--ray=auto"]) == 1
-    assert "omit --ray" in capsys.readouterr().err
-    assert "does not exist" in import_(tmp_path / "h", "jsonl", tmp_path / "none", capsys)
-    assert "no file named *.parquet there" in import_(tmp_path / "h", "parquet", tmp_path, capsys)
+    write_lines(tmp_path / "in.jsonl", [generic_row(1, "a")])
+    assert "does not exist" in import_(tmp_path / "h", tmp_path / "none", capsys)
+    assert main(["import", str(tmp_path / "in.jsonl"), "--home", str(tmp_path / "h")]) == 1
+    assert "no run named; pass --run NAME" in capsys.readouterr().err

@@ -167,7 +167,7 @@ def test_an_imported_run_is_scored_from_the_trainers_records_by_step(tmp_path: P
     source, home = tmp_path / "source", tmp_path / "home"
     write_lines(source / "train_data_step3.jsonl", [nemo_row(0), nemo_row(1)])
     write_lines(source / "train_data_step4.jsonl", [nemo_row(0)])
-    assert main(["import", "nemo-rl", str(source), "--run", RUN, "--home", str(home)]) == 0
+    assert main(["import", str(source), "--run", RUN, "--home", str(home)]) == 0
     with open_reader(home) as reader:
         found = recorded_sample(reader, RUN, versions={"3"}, most=10)
         with pytest.raises(ConfigurationError, match="1 sampled by 4 and trained on by 4"):
