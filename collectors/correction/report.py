@@ -68,26 +68,20 @@ class Packed:
         return dict(zip(self._names, map(float, self._values.tolist()), strict=True))
 
 
-class Numbers(Mapping[str, float | None]):
-    """Name → number, derived from mergeable sums; None where there is nothing to measure.
+class Report(Mapping[str, float | None]):
+    """What a correction did: the numbers of `derived`; None where there is nothing to measure.
 
     Reading any of them waits once for the device they were computed on. Until then nothing has been copied, and the
     arrays that were given must not be changed in place. `start` queues what is left to compute, so that this holds no
     longer.
 
     Args:
-        sums: 0-d arrays by name, or what computes them.
-        derive: sums → the numbers.
+        sums: 0-d arrays by name, which the numbers are derived from and merged by, or what computes them.
     """
 
-    def __init__(
-        self,
-        sums: Callable[[], dict[str, Array]] | Sums,
-        derive: Callable[[Mapping[str, float]], dict[str, float | None]],
-    ) -> None:
+    def __init__(self, sums: Callable[[], dict[str, Array]] | Sums) -> None:
         self._pending = Packed(sums) if callable(sums) else None
         self._sums = None if callable(sums) else dict(sums)
-        self._derive = derive
         self._derived: dict[str, float | None] | None = None
 
     def start(self) -> None:
@@ -113,7 +107,7 @@ class Numbers(Mapping[str, float | None]):
 
     def _values(self) -> dict[str, float | None]:
         if self._derived is None:
-            self._derived = self._derive(self.sums)
+            self._derived = derived(self.sums)
         return self._derived
 
     def __getitem__(self, key: str) -> float | None:
@@ -130,13 +124,6 @@ class Numbers(Mapping[str, float | None]):
             return f"{type(self).__name__}(not read yet)"
         shown = ", ".join(f"{name}={value:.6g}" for name, value in self.items() if value is not None)
         return f"{type(self).__name__}({shown})"
-
-
-class Report(Numbers):
-    """What a correction did: the numbers of `derived`."""
-
-    def __init__(self, sums: Callable[[], dict[str, Array]] | Sums) -> None:
-        super().__init__(sums, derived)
 
 
 def _merged(name: str, values: list[float]) -> float:

@@ -39,7 +39,6 @@ API: Final = {
         [
             "collectors.correction.config.CorrectionConfig",
             "collectors.correction.apply.correct",
-            "collectors.correction.losses",
             "collectors.correction.presets",
         ],
     ),

@@ -11,10 +11,10 @@ import torch
 from correction_batches import LEVELS, batch
 from torch import distributed, multiprocessing
 
-from logprobe.collectors.correction import CorrectionConfig, Report, correct, losses
+from logprobe.collectors.correction import CorrectionConfig, Report, correct
 from logprobe.collectors.errors import InputError
 
-ROLLOUT, TRAINER, CURRENT, MASK, ADVANTAGES = batch(seed=5, sequences=8)
+ROLLOUT, TRAINER, _, MASK, _ = batch(seed=5, sequences=8)
 PARTS = (slice(0, 3), slice(3, 8))  # the second has the sequence without a token; ranks differ in size
 CONFIGS = [
     CorrectionConfig(is_level=level, is_mode=mode, is_lower=0.7, is_upper=1.4, normalize=True)
@@ -34,11 +34,6 @@ def rank_main(rank: int, folder: str) -> None:
         found.append((mine.weights, mine.report.sums))
         alone = correct(config, sides[0], sides[1], sides[2] & (rank == 0), group=distributed.group.WORLD)
         found.append((alone.weights, alone.report.sums))
-    current, old, advantages = (torch.tensor(values[PARTS[rank]]) for values in (CURRENT, TRAINER, ADVANTAGES))
-    loss = losses.decoupled(
-        current, old, sides[0], advantages, sides[2], config=CONFIGS[0], group=distributed.group.WORLD, reduction="sum"
-    )
-    found.append((loss.value, {}))
     torch.save(found, Path(folder) / f"{rank}.pt")
     distributed.destroy_process_group()
 
@@ -68,11 +63,6 @@ def test_a_rank_without_a_token_takes_part(
     alone = correct(CONFIGS[number], *(side[PARTS[0]] for side in (ROLLOUT, TRAINER, MASK)))
     assert ranks[0][2 * number + 1][0].numpy() == pytest.approx(alone.weights)
     assert not ranks[1][2 * number + 1][0].any()
-
-
-def test_a_decoupled_loss_is_the_sum_over_ranks(ranks: list[list[tuple[torch.Tensor, dict[str, float]]]]) -> None:
-    whole = losses.decoupled(CURRENT, TRAINER, ROLLOUT, ADVANTAGES, MASK, config=CONFIGS[0], reduction="sum")
-    assert sum(rank[-1][0].item() for rank in ranks) == pytest.approx(whole.value.item())
 
 
 def test_a_group_needs_tensors() -> None:
