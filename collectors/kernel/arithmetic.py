@@ -1,4 +1,4 @@
-"""Arithmetic of the sufficient statistics: one run of tokens at a time, of numpy arrays or of torch tensors.
+"""Arithmetic of the sufficient statistics: one run of tokens at a time.
 
 A chunk is a few thousand tokens of one pair, converted to float64 once and passed over while it lies in the processor's
 cache; per-array passes over the whole batch are ten times slower. Chunks consist of *pieces*, sequences or parts
@@ -8,10 +8,6 @@ What is summed lies in the rows of one array, so that one call works on several 
 the GIL, and what a chunk costs besides arithmetic is the number of its calls. What the range of the log-ratio rules out
 is not looked for.
 
-numpy and torch call the elementary functions by the same names and both write into an `out` that is given to them, so
-the formulas stand here once. What the two do differently, sums over pieces above all, is behind `Table` and
-`Workspace`: `kernel_numpy` and `kernel_torch`.
-
 Dimensions: ``_K`` tokens of a chunk, ``_P`` pieces.
 """
 
@@ -19,9 +15,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
-CHUNK: Final = 65_536  # tokens of the longest piece: another number changes the last digits of what is stored
+import numpy as np
+from numpy.typing import NDArray
+
+LONGEST_PIECE: Final = 65_536  # tokens: another number changes the last digits of what is stored
+CHUNK: Final = 16_384  # tokens: ten float64 rows of 128 KiB stay in a core's second cache
 CLAMP: Final = 20.0  # |d| inside the exponential; e^20 is 4.9e8
 # HTTP servers write −9999 for −inf and NaN, and bfloat16 makes −9984 of it; nothing below that is a measured
 # log-probability.
@@ -30,44 +30,63 @@ MAX_LOGPROB: Final = 1e-6  # rounding may lift a certain token's log-probability
 _MARGIN: Final = 1e-6  # of a log-ratio, far beyond what rounding makes of it
 SERIES: Final = 1e-4  # below this |d|, expm1(d) − d has lost the digits that its series still has
 
-Floats: TypeAlias = Any  # float64, numpy or torch
-Bools: TypeAlias = Any
-Values: TypeAlias = Any  # of any number type
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+Values: TypeAlias = NDArray[Any]  # of any number type
+Indices: TypeAlias = NDArray[np.intp]
 
 
-class Table(Protocol):
+@dataclass(slots=True)
+class Table:
     """Columns being filled, one value per piece of the chunk at hand; `n` and `n_expected` start as the lengths of the
-    pieces."""
+    pieces.
+
+    `rows` of `columns` are the pieces with tokens, and `starts` where these start in the chunk. `blocks` are columns
+    that are filled together, as the rows of one array.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    blocks: dict[tuple[str, ...], Floats]
+    rows: slice | Indices
+    starts: Indices
 
     def sums(self, names: tuple[str, ...], rows_RK: Floats) -> None:
         """Σ of each row over each piece, into the column of its name."""
+        self.blocks[names][:, self.rows] = np.add.reduceat(rows_RK, self.starts, axis=1)
 
     def count(self, name: str, hits_K: Bools) -> None:
         """Number of hits in each piece."""
+        self.columns[name][self.rows] = np.add.reduceat(
+            hits_K, self.starts, dtype=np.int32
+        )  # a chunk has no 2³¹ tokens
 
     def extremes(self, values_K: Floats) -> tuple[float, float]:
         """`min_d` and `max_d` of each piece; → of all of them."""
+        lowest, highest = np.minimum.reduceat(values_K, self.starts), np.maximum.reduceat(values_K, self.starts)
+        self.columns["min_d"][self.rows], self.columns["max_d"][self.rows] = lowest, highest
+        return float(np.minimum.reduce(lowest)), float(np.maximum.reduce(highest))
 
     def keep(self, keep_K: Bools, *names: str) -> None:
         """From now on the chunk consists of these of its tokens only; their number in each piece goes into the columns
         `names`."""
+        kept_P = np.add.reduceat(keep_K, self.starts, dtype=np.intp)
+        for name in names:
+            self.columns[name][self.rows] = kept_P
+        ends_P = np.cumsum(kept_P)
+        filled = kept_P > 0  # reduceat returns the next piece's first token for an empty piece
+        rows = np.arange(self.rows.start, self.rows.stop) if isinstance(self.rows, slice) else self.rows
+        self.rows, self.starts = rows[filled], (ends_P - kept_P)[filled]
 
 
-class Workspace(Protocol):
+class Workspace:
     """Scratch arrays of one thread, reused from chunk to chunk."""
 
-    @property
-    def xp(self) -> Any:
-        """Of numpy or of torch, whichever the arrays belong to."""
+    def __init__(self, size: int) -> None:
+        self._memory = np.empty(ROWS * size)
 
     def rows(self, size: int) -> Floats:
-        """Float64 [`ROWS`, size]."""
-
-    def range(self, values_K: Values) -> tuple[float, float]:
-        """Lowest and highest; NaN where one is NaN."""
-
-    def hits(self, where_K: Bools) -> Any:
-        """Indices of the true ones."""
+        """Float64 [`ROWS`, size], without gaps: a small chunk lies in as little of the cache."""
+        return self._memory[: ROWS * size].reshape(ROWS, size)
 
 
 @dataclass(slots=True)
@@ -129,8 +148,8 @@ def accumulate(table: Table, tokens: Tokens, limits: tuple[float, float], work: 
         tokens = tokens[tokens.mask]
     if not len(tokens):
         return
-    if not _is_clean(tokens, work):
-        good = ~_count_broken(table, *_loaded(tokens, work.rows(len(tokens))), work.xp)
+    if not _is_clean(tokens):
+        good = ~_count_broken(table, *_loaded(tokens, work.rows(len(tokens))))
         table.keep(good, "n")
         tokens = tokens[good]
         if not len(tokens):
@@ -145,28 +164,33 @@ def _loaded(tokens: Tokens, rows: Floats) -> tuple[Floats, Floats]:
     return rows[0], rows[1]
 
 
-def _is_clean(tokens: Tokens, work: Workspace) -> bool:
+def _is_clean(tokens: Tokens) -> bool:
     """Whether no token can be broken; NaN anywhere makes a comparison false."""
-    ranges = [work.range(tokens.behaviour), work.range(tokens.policy)]
+    ranges = [_range(tokens.behaviour), _range(tokens.policy)]
     if not all(lowest > SENTINEL and highest <= MAX_LOGPROB for lowest, highest in ranges):
         return False
     return (
-        ranges[0][1] < 0 or work.range(tokens.policy - tokens.behaviour)[0] >= -1
+        ranges[0][1] < 0 or _range(tokens.policy - tokens.behaviour)[0] >= -1
     )  # what is exactly 0 beside less than −1
 
 
-def _count_broken(table: Table, behaviour: Floats, policy: Floats, xp: Any) -> Bools:
+def _range(values_K: Values) -> tuple[float, float]:
+    """Lowest and highest; NaN where one is NaN."""
+    return float(np.minimum.reduce(values_K)), float(np.maximum.reduce(values_K))
+
+
+def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
     """Count broken tokens by kind, each under the first kind that applies; → which are broken."""
     kinds = {
-        "n_nonfinite_behaviour": ~xp.isfinite(behaviour),
-        "n_nonfinite_policy": ~xp.isfinite(policy),
+        "n_nonfinite_behaviour": ~np.isfinite(behaviour),
+        "n_nonfinite_policy": ~np.isfinite(policy),
         "n_sentinel_behaviour": (behaviour <= SENTINEL) | (behaviour == 1.0),
         "n_sentinel_policy": (policy <= SENTINEL) | (policy == 1.0),
         "n_positive_behaviour": behaviour > MAX_LOGPROB,
         "n_positive_policy": policy > MAX_LOGPROB,
         "n_zero_behaviour": (behaviour == 0.0) & (policy < -1.0),
     }
-    broken = xp.zeros_like(kinds["n_nonfinite_behaviour"])
+    broken = np.zeros_like(kinds["n_nonfinite_behaviour"])
     for name, hits in kinds.items():
         table.count(name, hits & ~broken)
         broken |= hits
@@ -174,26 +198,26 @@ def _count_broken(table: Table, behaviour: Floats, policy: Floats, xp: Any) -> B
 
 
 def _accumulate_valid(table: Table, tokens: Tokens, limits: tuple[float, float], work: Workspace) -> None:
-    xp, rows = work.xp, work.rows(len(tokens))
+    rows = work.rows(len(tokens))
     behaviour, policy = _loaded(tokens, rows)
     d, ratio_m1, absolute = rows[2:5]
-    xp.subtract(policy, behaviour, out=d)
+    np.subtract(policy, behaviour, out=d)
     lowest, highest = table.extremes(d)
-    xp.abs(d, out=absolute)
+    np.abs(d, out=absolute)
     clamped = absolute > CLAMP if max(-lowest, highest) > CLAMP else None
-    xp.expm1(d if clamped is None else xp.clip(d, -CLAMP, CLAMP), out=ratio_m1)
-    xp.square(rows[:4], out=rows[5:9])  # half the reading of a product
-    xp.multiply(policy, behaviour, out=rows[9])
+    np.expm1(d if clamped is None else np.clip(d, -CLAMP, CLAMP), out=ratio_m1)
+    np.square(rows[:4], out=rows[5:9])  # half the reading of a product
+    np.multiply(policy, behaviour, out=rows[9])
     table.sums(LOGPROB_SUMS, rows)
     _signs(table, d, lowest, highest)
     _clipping(table, tokens.advantages, ratio_m1, limits, (lowest, highest))
     if tokens.advantages is not None:
-        table.count("n_advantage", xp.isfinite(tokens.advantages))
+        table.count("n_advantage", np.isfinite(tokens.advantages))
     if highest > 1:  # else no policy is 0 beside less than −1
         table.count("n_zero_policy", zero_of_unlikely(behaviour, policy))
     if clamped is not None:
         table.count("n_clamped", clamped)
-    _probabilities(rows, clamped, work)
+    _probabilities(rows, clamped)
     table.sums(PROBABILITY_SUMS, rows[:9])
 
 
@@ -224,26 +248,25 @@ def _log(ratio: float) -> float:
     return math.log(ratio) if ratio > 0 else -math.inf
 
 
-def _probabilities(rows: Floats, clamped: Bools | None, work: Workspace) -> None:
+def _probabilities(rows: Floats, clamped: Bools | None) -> None:
     """From log-probabilities and log-ratio the rows of `PROBABILITY_SUMS`."""
-    xp = work.xp
     _, policy, d, ratio_m1, absolute, both, p, _, q = rows[:9]
-    small = work.hits(absolute < SERIES)
+    small = np.flatnonzero(absolute < SERIES)
     if clamped is not None:
-        xp.clip(absolute, 0.0, CLAMP, out=absolute)
-    xp.exp(rows[0:5:4], out=rows[6:8])  # of behaviour and |d|
-    k3 = xp.subtract(ratio_m1, d, out=absolute)
+        np.clip(absolute, 0.0, CLAMP, out=absolute)
+    np.exp(rows[0:5:4], out=rows[6:8])  # of behaviour and |d|
+    k3 = np.subtract(ratio_m1, d, out=absolute)
     if len(small):
         k3[small] = _k3_series(d[small])
-    reverse = xp.multiply(d, ratio_m1, out=d)
-    xp.subtract(reverse, k3, out=reverse)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
-    difference = xp.multiply(p, ratio_m1, out=ratio_m1)  # e^policy − e^behaviour, without cancellation
+    reverse = np.multiply(d, ratio_m1, out=d)
+    np.subtract(reverse, k3, out=reverse)  # ρd − ρ + 1 = d(ρ − 1) − (ρ − 1 − d)
+    difference = np.multiply(p, ratio_m1, out=ratio_m1)  # e^policy − e^behaviour, without cancellation
     if clamped is not None:
-        difference[clamped] = xp.exp(policy[clamped]) - p[clamped]
-    xp.add(p, difference, out=q)
-    xp.abs(difference, out=difference)
-    xp.square(rows[6:9:2], out=rows[:2])
-    xp.multiply(p, q, out=both)
+        difference[clamped] = np.exp(policy[clamped]) - p[clamped]
+    np.add(p, difference, out=q)
+    np.abs(difference, out=difference)
+    np.square(rows[6:9:2], out=rows[:2])
+    np.multiply(p, q, out=both)
 
 
 def _k3_series(d: Floats) -> Floats:

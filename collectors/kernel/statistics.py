@@ -33,9 +33,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from logprobe.collectors.errors import ConfigurationError, InputError
 from logprobe.collectors.kernel import arithmetic as kernel
-from logprobe.collectors.kernel import numpy_arithmetic as kernel_numpy
-from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
-from logprobe.collectors.recorder import torch_bridge
 
 Statistics = dict[str, NDArray[Any]]
 Reduction = Literal["sum", "min", "max"]
@@ -183,15 +180,14 @@ def sequence_statistics(
 
     Args:
         behaviour_N: log-probabilities, flat, any float dtype; NaN and infinities are allowed anywhere.
-        policy_N: log-probabilities of the same tokens. When it is a torch tensor, torch computes, on the device it lies
-            on (which must know float64), and only the result comes to the host; the sums differ in their last digits.
+        policy_N: log-probabilities of the same tokens.
         mask_N: true or non-zero where the token was sampled and trained on; None: everywhere.
         offsets_S1: sequence s is the tokens ``[offsets_S1[s], offsets_S1[s + 1])``; empty sequences are allowed.
         bounds: what `n_above` and `n_below` count, and PPO's clip range for `n_pg_clipped`.
         advantages_N: per token; without it `n_advantage` and `n_pg_clipped` are 0.
         zero_is_placeholder: a policy of exactly 0 where behaviour < −1 is broken, as behaviour is the other way round;
             see `ZERO_IS_PLACEHOLDER`.
-        threads: sequences are spread over this many threads; torch has its own.
+        threads: sequences are spread over this many threads.
 
     Returns:
         `COLUMNS` → numpy array [S], int64 or float64. A sequence without a valid token has sums of 0, `min_d` +inf,
@@ -207,10 +203,7 @@ def sequence_statistics(
     _check_offsets(offsets_S1, len(tokens))
     pieces, first = _pieces(offsets_S1)
     limits = (bounds.lower, bounds.upper)
-    if torch_bridge.is_tensor(tokens.policy):
-        table = _filled_by_torch(pieces, tokens, limits)
-    else:
-        table = _filled_by_numpy(pieces, tokens, limits, threads)
+    table = _filled(pieces, tokens, limits, threads)
     table["n_zero_d"] = table["n"] - table["n_positive_d"] - table["n_negative_d"]
     return _without_blanks(_pieces_to_sequences(table, first, offsets_S1))
 
@@ -220,7 +213,7 @@ def _with_placeholders(tokens: kernel.Tokens) -> Any:
     placeholder = kernel.zero_of_unlikely(tokens.behaviour, tokens.policy)
     if not bool(placeholder.any()):
         return tokens.policy
-    policy = tokens.policy.clone() if torch_bridge.is_tensor(tokens.policy) else tokens.policy.copy()
+    policy = tokens.policy.copy()
     policy[placeholder] = kernel.SENTINEL
     return policy
 
@@ -240,22 +233,22 @@ def _without_blanks(table: Statistics) -> Statistics:
 def _pieces(offsets_S1: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts of the pieces, and the first piece of each sequence that has tokens.
 
-    Sequences are cut at multiples of a chunk from their own start. So their sums do not depend, in any bit, on what
-    stands around them: not on the batch, the shard or the segment they came in.
+    Sequences are cut at multiples of `LONGEST_PIECE` from their own start. So their sums do not depend, in any bit, on
+    what stands around them: not on the batch, the shard or the segment they came in.
     """
     lengths = np.diff(offsets_S1)
     starts, lengths = offsets_S1[:-1][lengths > 0], lengths[lengths > 0]
-    counts = -(-lengths // kernel.CHUNK)
+    counts = -(-lengths // kernel.LONGEST_PIECE)
     first = np.cumsum(counts) - counts
     within = np.arange(counts.sum()) - np.repeat(first, counts)
-    return np.repeat(starts, counts) + within * kernel.CHUNK, first
+    return np.repeat(starts, counts) + within * kernel.LONGEST_PIECE, first
 
 
-def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> Iterator[tuple[int, int]]:
-    """Consecutive pieces, as many as fit into a chunk of `size` tokens; one that does not is a chunk by itself."""
+def _chunks(pieces: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Consecutive pieces, as many as fit into a chunk; one that does not is a chunk by itself."""
     first = 0
     while first < len(pieces):
-        last = max(int(np.searchsorted(ends, pieces[first] + size, side="right")), first + 1)
+        last = max(int(np.searchsorted(ends, pieces[first] + kernel.CHUNK, side="right")), first + 1)
         yield first, last
         first = last
 
@@ -268,12 +261,9 @@ def _largest(pieces: NDArray[np.int64], ends: NDArray[np.int64], chunks: Sequenc
 def _checked_tokens(
     behaviour_N: ArrayLike, policy_N: ArrayLike, mask_N: ArrayLike | None, advantages_N: ArrayLike | None
 ) -> kernel.Tokens:
-    if torch_bridge.is_tensor(policy_N):
-        tokens = kernel_torch.tokens(behaviour_N, policy_N, advantages_N, mask_N)
-    else:
-        advantages = None if advantages_N is None else np.asarray(advantages_N)
-        mask = None if mask_N is None else np.asarray(mask_N).astype(np.bool_, copy=False)
-        tokens = kernel.Tokens(np.asarray(behaviour_N), np.asarray(policy_N), advantages, mask)
+    advantages = None if advantages_N is None else np.asarray(advantages_N)
+    mask = None if mask_N is None else np.asarray(mask_N).astype(np.bool_, copy=False)
+    tokens = kernel.Tokens(np.asarray(behaviour_N), np.asarray(policy_N), advantages, mask)
     arrays = (tokens.behaviour, tokens.policy, tokens.mask, tokens.advantages)
     shapes = {tuple(x.shape) for x in arrays if x is not None}
     if len(shapes) != 1 or tokens.behaviour.ndim != 1:
@@ -288,17 +278,15 @@ def _check_offsets(offsets_S1: NDArray[np.int64], size: int) -> None:
         raise InputError("offsets must not decrease")
 
 
-def _filled_by_numpy(
-    pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float], threads: int
-) -> Statistics:
+def _filled(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float], threads: int) -> Statistics:
     """Columns of all pieces; chunks share no piece, so threads need no lock."""
 
     def fill(chunks: Sequence[tuple[int, int]]) -> None:
-        work = kernel_numpy.Workspace(largest)
+        work = kernel.Workspace(largest)
         with np.errstate(all="ignore"):  # NaN and infinities are counted, not warned about
             for first, last in chunks:
                 start, end = int(pieces[first]), int(ends[last - 1])
-                table = kernel_numpy.Table(columns, blocks, slice(first, last), pieces[first:last] - start)
+                table = kernel.Table(columns, blocks, slice(first, last), pieces[first:last] - start)
                 kernel.accumulate(table, tokens[start:end], limits, work)
 
     ends = np.append(pieces[1:], len(tokens))
@@ -307,7 +295,7 @@ def _filled_by_numpy(
         name: row for names, rows in blocks.items() for name, row in zip(names, rows, strict=True)
     }
     columns["n"][:] = columns["n_expected"][:] = ends - pieces
-    chunks = list(_chunks(pieces, ends, kernel_numpy.CHUNK))
+    chunks = list(_chunks(pieces, ends))
     largest = _largest(pieces, ends, chunks)
     if min(threads, len(chunks)) > 1:
         with ThreadPoolExecutor(threads) as pool:
@@ -315,21 +303,6 @@ def _filled_by_numpy(
     else:
         fill(chunks)
     return columns
-
-
-def _filled_by_torch(pieces: NDArray[np.int64], tokens: kernel.Tokens, limits: tuple[float, float]) -> Statistics:
-    """Columns of all pieces, computed on the tokens' device; they come to the host in one copy."""
-    edges = np.append(pieces, len(tokens))
-    chunks = list(_chunks(pieces, edges[1:], kernel_torch.CHUNK))
-    device = tokens.policy.device
-    work = kernel_torch.Workspace(_largest(edges, edges[1:], chunks), device)
-    columns_CP = kernel_torch.filled(np.array([c.identity for c in COLUMN_SPECS]), len(pieces), device)
-    for first, last in chunks:
-        columns = dict(zip(COLUMNS, columns_CP[:, first:last], strict=True))
-        table = kernel_torch.Table(columns, kernel_torch.indices(edges[first : last + 1] - edges[first], device))
-        kernel.accumulate(table, tokens[edges[first] : edges[last]], limits, work)
-    on_host_CP = columns_CP.cpu().numpy()
-    return {c.name: column.astype(c.dtype) for c, column in zip(COLUMN_SPECS, on_host_CP, strict=True)}
 
 
 def _pieces_to_sequences(table: Statistics, first: NDArray[np.int64], offsets_S1: NDArray[np.int64]) -> Statistics:

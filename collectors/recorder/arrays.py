@@ -2,9 +2,7 @@
 
 Batches come in three layouts: padded [batch, time], packed [tokens] with `cu_seqlens`, or a list of 1-D arrays; as
 numpy arrays, torch tensors or plain lists. The first half of this module runs in the host's thread and only looks at
-shapes; the second half converts and runs in the recorder's thread: numpy arrays, or tensors that stay on their device
-until they are reduced. Which library computes is asked of each array, not chosen once for a call: where its tokens lie
-on a device, what it has per sequence is numpy's nevertheless.
+shapes; the second half converts numpy arrays and runs in the recorder's thread.
 
 Dimensions: ``_BT`` padded, ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
@@ -15,7 +13,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,14 +24,9 @@ NAN_IN_MASK: Final = (
 )
 Layout = Literal["padded", "packed", "list"]
 Piece: TypeAlias = Any  # a numpy array, or a torch tensor on a device
-Array: TypeAlias = Any  # a numpy array, or a torch tensor
+Array: TypeAlias = NDArray[Any]
 _BFLOAT16_INFINITY: Final = 0x7F80
 _INT32: Final = np.iinfo(np.int32)
-# From 2.1 on numpy speaks the standard itself; before, the layer loads all of numpy. It does so here, and not later in
-# the recorder's thread, where a fork could cut it in two.
-_STANDARD: Final = hasattr(np, "astype") and hasattr(np, "__array_api_version__")
-if not _STANDARD:
-    import array_api_compat.numpy
 
 
 def as_piece(name: str, value: Any) -> Piece:
@@ -144,20 +136,13 @@ def scalar(name: str, value: Any) -> Any:
 # --- In the recorder's thread ---
 
 
-def namespace(array: Array) -> Any:
-    """The functions of the array API for `array`: numpy's or torch's, by the names and arguments of the standard."""
-    return np if isinstance(array, np.ndarray) and _STANDARD else array_api_compat.array_namespace(array)
-
-
 def is_bfloat16(array: Array) -> bool:
-    """Whether `array` holds bfloat16 numbers, in numpy their bits."""
-    return piece_dtype(array).kind == "V"
+    """Whether `array` holds the bits of bfloat16 numbers."""
+    return array.dtype.kind == "V"
 
 
 def to_float32(name: str, array: Array) -> Array:
     """A float32 copy; bfloat16 is widened, NaN and infinities stay what they are."""
-    if torch_bridge.is_tensor(array):
-        return array.float()
     if is_bfloat16(array):
         if array.dtype.itemsize != 2:  # noqa: PLR2004 - bytes of a bfloat16
             raise InputError(f"{name}: {array.dtype} is not a number")
@@ -174,13 +159,11 @@ def to_token_ids(array: Array) -> Array:
     Raises:
         InputError: not whole numbers, or beyond int32.
     """
-    dtype = piece_dtype(array)
-    if dtype.kind not in "iu":
+    if array.dtype.kind not in "iu":
         raise InputError(f"token_ids: expected integers, not {array.dtype}")
-    if dtype.itemsize > 2 and len(array) and (array.max() > _INT32.max or array.min() < _INT32.min):  # noqa: PLR2004
+    if array.dtype.itemsize > 2 and len(array) and (array.max() > _INT32.max or array.min() < _INT32.min):  # noqa: PLR2004
         raise InputError("token_ids: a value does not fit into 32 bits")
-    xp = namespace(array)
-    return xp.astype(array, xp.int32)
+    return array.astype(np.int32)
 
 
 def to_bool(array: Array) -> Array:
@@ -191,31 +174,17 @@ def to_bool(array: Array) -> Array:
     """
     if is_bfloat16(array):
         array = to_float32("mask", array)
-    if piece_dtype(array).kind == "f" and bool((array != array).any()):  # noqa: PLR0124 - numpy's and torch's NaN
+    if array.dtype.kind == "f" and bool(np.isnan(array).any()):
         raise InputError(NAN_IN_MASK)
-    return array != 0
-
-
-def to_host(array: Array) -> NDArray[Any]:
-    """A numpy array with the same numbers; waits for a device."""
-    return array if isinstance(array, np.ndarray) else np.asarray(torch_bridge.view(array.cpu()))
+    return np.asarray(array != 0)
 
 
 def numbers_on_host(name: str, value: Any) -> NDArray[Any]:
     """Numbers of any layout and type as a numpy array, bfloat16 as float32; waits for a device. Raises as `as_piece`
     does."""
-    array = as_piece(name, to_host(as_piece(name, value)))
+    piece = as_piece(name, value)
+    array = piece if isinstance(piece, np.ndarray) else as_piece(name, piece.cpu())
     return np.asarray(to_float32(name, array) if is_bfloat16(array) else array)
-
-
-def beside(array: Array, values: NDArray[Any]) -> Array:
-    """`values` where `array` lies, by the library that it is of."""
-    return torch_bridge.tensor_on(array.device, values) if torch_bridge.is_tensor(array) else values
-
-
-def taken(array: Array, indices_K: NDArray[np.int64]) -> Array:
-    """Those elements, as a copy where the array lies."""
-    return array[beside(array, indices_K)]
 
 
 def offsets_of(lengths_S: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
@@ -253,14 +222,12 @@ def kept_under_mask(mask_BT: Array) -> tuple[Array, NDArray[np.int64]]:
     time = mask_BT.shape[1]
     if time == 0:
         return mask_BT, np.zeros(len(mask_BT), dtype=np.int64)
-    xp = namespace(mask_BT)
-    ones_BT = mask_BT.view(xp.uint8)  # torch looks for no maximum among truth values
-    first = xp.argmax(ones_BT, axis=1)
-    end = time - xp.argmax(xp.flip(ones_BT, axis=1), axis=1)
-    end[~xp.any(mask_BT, axis=1)] = 0
-    end = xp.maximum(end, first)
-    position = xp.arange(time, device=array_api_compat.device(mask_BT))
-    return (position >= first[:, None]) & (position < end[:, None]), to_host(end - first)
+    first = mask_BT.argmax(axis=1)
+    end = time - mask_BT[:, ::-1].argmax(axis=1)
+    end[~mask_BT.any(axis=1)] = 0
+    end = np.maximum(end, first)
+    position = np.arange(time)
+    return (position >= first[:, None]) & (position < end[:, None]), end - first
 
 
 def kept_under_lengths(lengths_B: NDArray[np.int64], time: int) -> NDArray[np.bool_]:

@@ -1,7 +1,5 @@
 """Captured calls → flat batches, whatever layout they came in. Runs in the recorder's thread.
 
-A batch's arrays are numpy's, or torch tensors while it lies on the device where it is to be reduced.
-
 Dimensions: ``_N`` flat tokens, ``_S`` sequences, ``_S1`` sequences + 1.
 """
 
@@ -30,7 +28,6 @@ class Batch:
     """Sequences of one call, flat: `offsets` int64 [S1], `token_ids` int32 [N], `mask` bool [N] (None: all True).
 
     `floats` (float32) and `missing` (True where a list said None) hold one value per token, `values` one per sequence.
-    All but `token_ids`, `mask` and `floats` always lie on the host.
     """
 
     time_us: int
@@ -43,7 +40,7 @@ class Batch:
     step: int | None = None
     number: int = 0  # of the call, in the order of acceptance
     bfloat16: frozenset[str] = frozenset()
-    routes: NDArray[np.uint16] | None = None  # [N, layers], on the host
+    routes: NDArray[np.uint16] | None = None  # [N, layers]
     refused: str = ""  # an argument that could not be used, and why; the rest of the call is good
 
     @property
@@ -58,8 +55,7 @@ class Batch:
 
     def full_mask(self) -> Array:
         """The mask, all True where the call had none."""
-        xp = arrays.namespace(self.token_ids)
-        return xp.ones_like(self.token_ids, dtype=xp.bool) if self.mask is None else self.mask
+        return np.ones(len(self.token_ids), np.bool_) if self.mask is None else self.mask
 
     def part(self, first: int, last: int) -> Batch:
         """Sequences [first, last) as a view."""
@@ -83,21 +79,12 @@ class Batch:
         return replace(
             self,
             offsets=arrays.offsets_of(lengths[keep_S]),
-            token_ids=arrays.taken(self.token_ids, kept_K),
-            floats={name: arrays.taken(values, kept_K) for name, values in self.floats.items()},
+            token_ids=self.token_ids[kept_K],
+            floats={name: values[kept_K] for name, values in self.floats.items()},
             missing={name: values[kept_K] for name, values in self.missing.items()},
-            mask=None if self.mask is None else arrays.taken(self.mask, kept_K),
+            mask=None if self.mask is None else self.mask[kept_K],
             values={name: [values[row] for row in rows] for name, values in self.values.items()},
             routes=None if self.routes is None else self.routes[np.repeat(keep_S, lengths)],
-        )
-
-    def on_host(self) -> Batch:
-        """The same with numpy arrays."""
-        return replace(
-            self,
-            token_ids=arrays.to_host(self.token_ids),
-            floats={name: arrays.to_host(values) for name, values in self.floats.items()},
-            mask=None if self.mask is None else arrays.to_host(self.mask),
         )
 
     def parts(self, tokens: int) -> Iterator[Batch]:
@@ -142,12 +129,6 @@ class Selection:
         """The values of the tokens, one after another; dimensions that follow may be flat, too."""
         return array.reshape(-1) if self.cells is None else array[self.cells]
 
-    def on_host(self) -> Selection:
-        """For arrays that lie there."""
-        if self.cells is None or isinstance(self.cells, slice):
-            return self
-        return replace(self, cells=arrays.to_host(self.cells))
-
 
 def decode(captured: Captured) -> Batch:
     """Convert and trim what was copied from the host; the batch shares no memory with the captured block.
@@ -175,7 +156,7 @@ def decode(captured: Captured) -> Batch:
     )
     _add_numbers_per_sequence(batch, captured, raw)
     if "routes" in raw:
-        batch.routes = _routes(captured, raw["routes"], tokens.on_host())
+        batch.routes = _routes(captured, raw["routes"], tokens)
     _add_versions(batch, raw, tokens)
     if captured.kind == "rollout" and "weight_version" in captured.values:
         lengths = np.diff(batch.offsets).tolist()
@@ -217,8 +198,7 @@ def _add_numbers_per_sequence(batch: Batch, captured: Captured, raw: Raw) -> Non
         advantages = _numbers(captured, raw, "advantages")
         if advantages is not None:
             per_sequence = np.array(advantages, dtype=np.float32)  # None becomes NaN: not reported
-            per_token = np.repeat(per_sequence, np.diff(batch.offsets))
-            batch.floats["advantages"] = arrays.beside(batch.token_ids, per_token)
+            batch.floats["advantages"] = np.repeat(per_sequence, np.diff(batch.offsets))
 
 
 def _routes(captured: Captured, given: NDArray[Any], tokens: Selection) -> NDArray[np.uint16] | None:
@@ -232,12 +212,12 @@ def _add_versions(batch: Batch, raw: Raw, tokens: Selection) -> None:
     numbers = raw.get("rollout_versions")
     if given is None and numbers is None:
         return
-    mask = arrays.to_host(batch.full_mask())
+    mask = batch.full_mask()
     try:
         batch.values["rollout_versions"] = (
             stated_versions.from_labels(given, batch.offsets, mask)
             if given is not None
-            else stated_versions.from_numbers(arrays.to_host(tokens.flat(numbers)), batch.offsets, mask)
+            else stated_versions.from_numbers(tokens.flat(numbers), batch.offsets, mask)
         )
     except (InputError, ValueError, TypeError, OverflowError) as error:
         batch.refused = str(error)

@@ -9,11 +9,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.health import Health
-from logprobe.collectors.recorder import torch_bridge
 from logprobe.collectors.recorder.buffers import Budget
 from logprobe.collectors.recorder.capture import Captured, Capturer
 
@@ -122,7 +121,7 @@ class AtWork:
 class CallQueue:
     """The queue. Host threads `offer`, the recorder's thread `drain`s; neither waits for the other."""
 
-    def __init__(self, queue_bytes: int, reduce_on: str = "host") -> None:
+    def __init__(self, queue_bytes: int) -> None:
         self.budget = Budget(queue_bytes)
         self.capturer = Capturer(self.budget)
         self.health = Health()
@@ -138,7 +137,6 @@ class CallQueue:
         self._lock = threading.Lock()
         self._wake_bytes = queue_bytes // _WAKE_SHARE
         self.flushed_to = 0
-        self.reduce_on = reduce_on
 
     @property
     def waiting(self) -> int:
@@ -149,13 +147,6 @@ class CallQueue:
     def crowded(self) -> bool:
         """Whether more than half the queue's memory is in use."""
         return self.budget.in_use > self.budget.limit // 2
-
-    def reduction_device(self, rollout_logprobs: Any, *others: Any) -> Any:
-        """Where torch is to reduce a call with these log-probs; None: it is numpy's, or has nothing to compare."""
-        if self.reduce_on == "host" or rollout_logprobs is None:
-            return None
-        given = [rollout_logprobs, *(array for array in others if array is not None)]
-        return torch_bridge.common_device(given, cpu=self.reduce_on == "device")
 
     def offer(self, item: Captured) -> bool:
         """Copy its arrays and append it; False, counted, when there is no room."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -52,11 +50,6 @@ class Part:
     def device(self) -> Any:
         """Where the first of its tensors lies; of what is `on_device`."""
         return next(piece.device for piece in self.pieces if not isinstance(piece, np.ndarray))
-
-    def stays_on(self, device: Any) -> bool:
-        """Whether it has a value per token and lies on `device`, where it will be reduced."""
-        pieces = self.pieces
-        return self.per_token and all(type(p) is not np.ndarray and p.device == device for p in pieces) and bool(pieces)
 
     def copy_to(self, block: Block) -> None:
         """Copy what lies on the host."""
@@ -206,8 +199,6 @@ class Captured:
     block: Block | None = None
     pool: BlockPool | None = None
     events: list[Any] | None = None  # of copies still under way on a device
-    device: Any = None  # where torch is to reduce it; None: on the host, by numpy
-    kept: Mapping[str, Any] = MappingProxyType({})  # copies that stay on that device
     extra_bytes = _RECORD_BYTES
     number = 0  # in the order of acceptance
 
@@ -219,28 +210,15 @@ class Captured:
         self.parts: list[Part] = []
 
     def arrays(self) -> dict[str, Any]:
-        """The copies, once those from devices are complete; valid until `release`. For the recorder's thread.
-
-        Numpy arrays; with a `device`, tensors on it where there is a value per token.
-        """
+        """The copies, once those from devices are complete; valid until `release`. For the recorder's thread."""
         if self.events:
             torch_bridge.beside_captures()
         for event in self.events or ():
             event.synchronize()
-        return {} if self.block is None else {part.name: self._copy_of(part, self.block) for part in self.parts}
-
-    def _copy_of(self, part: Part, block: Block) -> Any:
-        array = self.kept[part.name] if part.name in self.kept else part.at(block)
-        return array if self.device is None or not part.per_token else torch_bridge.tensor_on(self.device, array)
-
-    def to_host(self) -> None:
-        """Have numpy reduce it after all."""
-        self.kept = {name: arrays.to_host(tensor) for name, tensor in self.kept.items()}
-        self.device = None
+        return {} if self.block is None else {part.name: part.at(self.block) for part in self.parts}
 
     def release(self) -> None:
         """Give the block back; its arrays must not be used any more."""
-        self.kept = {}
         if self.block is not None and self.pool is not None:
             self.pool.give_back(self.block, self.extra_bytes)
             self.block = None
@@ -257,48 +235,31 @@ class Capturer:
     def copy(self, call: Captured) -> bool:
         """Give `call` a block with a copy of all its parts; False when the budget does not allow it."""
         end, on_device = 0, False
-        kept = {} if call.device is None else {p.name: p.pieces for p in call.parts if p.stays_on(call.device)}
         for part in call.parts:
-            if part.name in kept:
-                call.extra_bytes += part.nbytes
-                continue
             part.offset = end
             end += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
             on_device = on_device or part.on_device
-        if on_device or kept:
+        if on_device:
             torch_bridge.refuse_capture({part.device for part in call.parts if part.on_device})
         pool = self._pinned if on_device else self._pool
         block = pool.take(end, call.extra_bytes)
         if block is None:
             return False
         try:
-            self._fill(block, call, kept, on_device=on_device)
-        except BaseException as error:
+            self._fill(block, call, on_device=on_device)
+        except BaseException:
             pool.give_back(block, call.extra_bytes)
-            if not kept or not torch_bridge.out_of_memory(error):
-                raise
-            call.extra_bytes -= sum(part.nbytes for part in call.parts if part.name in kept)
-            call.device = None  # which has no memory to keep copies in
-            return self.copy(call)
+            raise
         call.block, call.pool = block, pool
         return True
 
-    def _fill(self, block: Block, call: Captured, kept: Mapping[str, Sequence[Piece]], *, on_device: bool) -> None:
-        travelling = [part for part in call.parts if part.name not in kept] if kept else call.parts
-        for part in travelling:
+    def _fill(self, block: Block, call: Captured, *, on_device: bool) -> None:
+        for part in call.parts:
             part.copy_to(block)
         if on_device:
-            pieces = [piece for part in travelling for piece in part.device_pieces()]
-            call.events = self._copies.copy(pieces, block)
-        if kept:
-            call.kept, event = self._copies.keep(kept, call.device)
-            call.events = [*(call.events or ()), event]
+            call.events = self._copies.copy([piece for part in call.parts for piece in part.device_pieces()], block)
         for part in call.parts:
             part.pieces = ()  # `record_stream` keeps device memory alive; the host's arrays are the host's again
-
-    def at_work_on(self, device: Any) -> AbstractContextManager[Any]:
-        """What the recorder's thread does on `device` happens beside the host's stream."""
-        return self._copies.on_side_stream(device)
 
     def tend(self) -> None:
         """Housekeeping of the memory, from the recorder's thread."""

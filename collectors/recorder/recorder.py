@@ -51,10 +51,6 @@ class Recorder:
             carry both log-probs only statistics are, made in the recorder's thread. Default: ``LOGPROBE_RAW_FRACTION``,
             else 1.
         worst_sequences: of each step, so many with the largest mismatch keep their raw tokens whatever the fraction.
-        reduce_on: where statistics are made when `raw_fraction` is below 1. "auto": of tensors on an accelerator that
-            knows float64, by torch on that accelerator, beside the trainer's stream; of everything else, by numpy on
-            the host. "host": always by numpy on the host. "device": of all tensors by torch where they lie, on the host
-            too.
 
     Raises:
         ConfigurationError: an argument is missing or makes no sense.
@@ -73,7 +69,6 @@ class Recorder:
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
         raw_fraction: float | None = None,
         worst_sequences: int = 4,
-        reduce_on: str = "auto",
     ) -> None:
         self._settings = Settings.resolve(
             home=home,
@@ -86,7 +81,6 @@ class Recorder:
             queue_bytes=queue_bytes,
             raw_fraction=raw_fraction,
             worst_sequences=worst_sequences,
-            reduce_on=reduce_on,
         )
         self._runtime = Runtime(self._settings)
         self._runtime.start()
@@ -172,7 +166,6 @@ class Recorder:
             call.labels("prompt_ids", prompt_ids)
             call.mappings("tags", tags)
             expert_routes.add_to(call, routes)
-            call.device = runtime.call_queue.reduction_device(rollout_logprobs, trainer_logprobs, current_logprobs)
             return runtime.offer(call)
         return False
 

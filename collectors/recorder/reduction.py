@@ -1,7 +1,6 @@
 """Raw training batches → rows of the `statistics` kind: what is written when raw tokens cannot or need not be.
 
-About 2 % of the raw bytes, and everything the metrics need: of numpy arrays, bit for bit what ingest would compute from
-the raw tokens. A batch of tensors is reduced where it lies, and only the rows come to the host.
+About 2 % of the raw bytes, and everything the metrics need: bit for bit what ingest would compute from the raw tokens.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
 from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.kernel.statistics import DEFAULT_BOUNDS, ZERO_IS_PLACEHOLDER, Statistics, sequence_statistics
-from logprobe.collectors.recorder import arrays, torch_bridge
-from logprobe.collectors.recorder.arrays import Array, offsets_of
+from logprobe.collectors.recorder.arrays import Array, offsets_of, segment_sums
 from logprobe.collectors.recorder.batches import Batch
 from logprobe.collectors.recorder.tables import column, trainer_columns
 from logprobe.collectors.recorder.token_hash import token_hash
@@ -53,7 +50,7 @@ def reduce(batch: Batch, rank: int | None) -> Reduced:
     """
     mask = batch.full_mask()
     pairs = {pair: sums for pair in SIDES if (sums := _sums_of_pair(batch, mask, pair)) is not None}
-    expected = _sums(mask, batch.offsets).astype(np.int64)
+    expected = segment_sums(mask, batch.offsets).astype(np.int64)
     entropy_sum, entropy_n = _finite_sums(batch, "entropy", mask)
     advantage_abs_sum, _ = _finite_sums(batch, "advantages", mask, absolute=True)
     data: Mapping[str, pa.Array] = {
@@ -96,16 +93,8 @@ def _finite_sums(batch: Batch, name: str, mask: Array, *, absolute: bool = False
     values = batch.floats.get(name)
     if values is None:
         return pa.nulls(batch.sequences, pa.float64()), pa.nulls(batch.sequences, pa.int32())
-    xp = arrays.namespace(values)
-    usable = mask & xp.isfinite(values)
-    wide = xp.astype(xp.where(usable, values, xp.zeros_like(values)), xp.float64)
-    sums = _sums(xp.abs(wide) if absolute else wide, batch.offsets)
-    counts = _sums(usable, batch.offsets).astype(np.int32)
+    usable = mask & np.isfinite(values)
+    wide = np.where(usable, values, 0).astype(np.float64)
+    sums = segment_sums(np.abs(wide) if absolute else wide, batch.offsets)
+    counts = segment_sums(usable, batch.offsets).astype(np.int32)
     return column(sums, pa.float64()), column(counts, pa.int32())
-
-
-def _sums(values: Array, offsets_S1: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Sum of every sequence, on the host; 0 for an empty one."""
-    if torch_bridge.is_tensor(values):
-        return kernel_torch.segment_sums(values, offsets_S1)
-    return arrays.segment_sums(values, offsets_S1)

@@ -53,7 +53,7 @@ class Runtime:
         settings = self._settings
         self.writer_id = new_writer_id(settings.component)
         raw_sample = RawSample(settings.raw_fraction, settings.worst_sequences)
-        self.call_queue = CallQueue(settings.queue_bytes, "host" if raw_sample.everything else settings.reduce_on)
+        self.call_queue = CallQueue(settings.queue_bytes)
         interrupted = self.call_queue.at_work.interrupted
         self._spool = SpoolWriter(Path(settings.home), settings.run, self.writer_id, at_the_disk=interrupted)
         self._segment_writer = SegmentWriter(self._spool, self.call_queue.health)
@@ -200,7 +200,6 @@ def host_description(settings: Settings) -> dict[str, object]:
         "flush_interval": settings.flush_interval,
         "raw_fraction": settings.raw_fraction,
         "worst_sequences": settings.worst_sequences,
-        "reduce_on": settings.reduce_on,
         "argv0": sys.argv[0] if getattr(sys, "argv", None) else "",
         "python": platform.python_version(),
         "versions": {"logprobe": own_version(), **_loaded_versions()},

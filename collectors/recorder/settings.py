@@ -16,7 +16,6 @@ TOKEN_VARIABLE: Final = "LOGPROBE_TOKEN"  # noqa: S105 - the variable's name; wh
 _COMPONENT: Final = re.compile(r"[A-Za-z0-9_]{1,40}")
 _NAME_BYTES: Final = 255  # of a directory name on common file systems
 _SMALLEST_QUEUE: Final = 1 << 20
-REDUCE_ON: Final = ("auto", "device", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,6 @@ class Settings:
     queue_bytes: int
     raw_fraction: float
     worst_sequences: int
-    reduce_on: str
 
     def arguments(self) -> Mapping[str, Any]:
         """Keyword arguments that make an equal recorder."""
@@ -66,8 +64,6 @@ class Settings:
         _require_number("segment_tokens", self.segment_tokens, above=0, below=2**31)
         if type(self.worst_sequences) is not int or self.worst_sequences < 0:
             raise ConfigurationError(f"worst_sequences={self.worst_sequences!r}: must be a whole number ≥ 0")
-        if self.reduce_on not in REDUCE_ON:
-            raise ConfigurationError(f"reduce_on={self.reduce_on!r}: must be one of {', '.join(REDUCE_ON)}")
         _require_number("queue_bytes", self.queue_bytes, above=_SMALLEST_QUEUE - 1, below=2**48)
 
 

@@ -6,29 +6,28 @@ once raw tokens are gone. Not cryptographic: equal sequences agree, different on
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel import torch_arithmetic as kernel_torch
-from logprobe.collectors.recorder import arrays, torch_bridge
+from logprobe.collectors.recorder import arrays
 
 # SplitMix64 (Steele, Lea, Flood 2014): the increment and the two multipliers of its finaliser; of its 64-bit words as
-# signed whole numbers, because torch has no others. Sums and products wrap around just the same.
+# signed whole numbers: sums and products wrap around just the same.
 _GOLDEN: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND: Final = 0x94D049BB133111EB - (1 << 64)
 
 
-def token_hash(token_ids_N: Any, offsets_S1: NDArray[np.integer]) -> NDArray[np.uint64]:
+def token_hash(token_ids_N: NDArray[np.integer], offsets_S1: NDArray[np.integer]) -> NDArray[np.uint64]:
     """Fingerprint of every sequence ``token_ids_N[offsets_S1[s] : offsets_S1[s + 1]]``.
 
     A sum over tokens of a mix of (id, position in the sequence), mixed once more with the length: depends on ids, order
     and length, and on nothing around the sequence.
 
     Args:
-        token_ids_N: int32 ids, flat; a numpy array, or a torch tensor, whose device then does the work.
+        token_ids_N: int32 ids, flat.
         offsets_S1: starts of the sequences and the end of the last; empty sequences are allowed.
 
     Returns:
@@ -39,18 +38,13 @@ def token_hash(token_ids_N: Any, offsets_S1: NDArray[np.integer]) -> NDArray[np.
     position = np.arange(1, offsets[-1] - offsets[0] + 1) - np.repeat(offsets[:-1] - offsets[0], lengths)
     position <<= 32
     ids = token_ids_N[int(offsets[0]) : int(offsets[-1])]
-    if torch_bridge.is_tensor(ids):
-        words = (ids.long() & 0xFFFFFFFF) | kernel_torch.indices(position, ids.device)
-        sums = kernel_torch.wrapping_sums(_mix(words), offsets - offsets[0])
-    else:
-        position |= np.asarray(ids, dtype=np.int32).view(np.uint32)
-        sums = arrays.segment_sums(_mix(position), offsets - offsets[0], np.int64)
-    mixed: NDArray[np.int64] = _mix(sums ^ (lengths * _GOLDEN))
-    return mixed.view(np.uint64)
+    position |= np.asarray(ids, dtype=np.int32).view(np.uint32)
+    sums = arrays.segment_sums(_mix(position), offsets - offsets[0], np.int64)
+    return _mix(sums ^ (lengths * _GOLDEN)).view(np.uint64)
 
 
-def _mix(values: Any) -> Any:
-    """SplitMix64 of int64, numpy or torch: every input bit flips every output bit with probability 1/2. Overwrites its
+def _mix(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """SplitMix64 of int64: every input bit flips every output bit with probability 1/2. Overwrites its
     argument."""
     values += _GOLDEN
     values ^= (values >> 30) & ((1 << 34) - 1)  # a shift that brings in zeros, not copies of the sign

@@ -6,9 +6,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from importlib import import_module
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 import numpy as np
@@ -49,16 +48,6 @@ def view(value: Any) -> Any:
     return value.numpy()
 
 
-def tensor_on(device: Any, array: Any) -> Any:
-    """`array` as a tensor on `device`, without a copy where it lies there; what `view` made of bfloat16 is bfloat16
-    again."""
-    torch = sys.modules["torch"]
-    if isinstance(array, np.ndarray):
-        bits = array.dtype == BFLOAT16
-        array = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if bits else torch.from_numpy(array)
-    return array.to(device)
-
-
 def joined(tensors: Sequence[Any]) -> Any:
     """Flat tensors of one device one after the other, in float32, on that device."""
     torch = sys.modules["torch"]
@@ -71,29 +60,6 @@ def numpy_dtype(tensor: Any) -> np.dtype[Any]:
     if tensor.dtype == torch.bfloat16:
         return BFLOAT16
     return np.dtype(str(tensor.dtype).removeprefix("torch."))
-
-
-def common_device(arrays: Iterable[Any], *, cpu: bool) -> Any:
-    """Where tensors lie that torch can reduce there; None: it cannot, or should not.
-
-    Args:
-        arrays: tensors, lists of them, of which the first speaks for all, or anything else.
-        cpu: whether tensors on the host count too.
-    """
-    devices = {_device_of(array) for array in arrays}
-    device = devices.pop() if len(devices) == 1 else None
-    if device is None or device.type in _WITHOUT_FLOAT64 or (device.type == "cpu" and not cpu):
-        return None
-    import_module(
-        "array_api_compat.torch"
-    )  # now, in the host's thread: a child forked in its middle would keep half of it
-    return device
-
-
-def _device_of(array: Any) -> Any:
-    if isinstance(array, list | tuple):
-        array = next((item for item in array if item is not None), None)
-    return array.device if is_tensor(array) else None
 
 
 def pinned_block(size: int) -> Block:
@@ -169,28 +135,12 @@ class DeviceCopies:
         _copy_into(block, [(tensor.detach(), offset) for tensor, offset in tensors])
         return _event(device, _backend(device).current_stream(device))
 
-    def keep(self, tensors: Mapping[str, Sequence[Any]], device: Any) -> tuple[Mapping[str, Any], Any]:
-        """Clones that stay on their device, of several tensors end to end; and the event that says when they are
-        there."""
-        stream = self._stream(device)
-        clones = {name: _joined_clone(pieces) for name, pieces in tensors.items()}
-        with self._following(device):
-            for clone in clones.values():
-                clone.record_stream(stream)
-            return clones, _event(device, stream)
-
-    def on_side_stream(self, device: Any) -> AbstractContextManager[Any]:
-        """Work of this thread on `device` goes to the side stream: the caller's stream neither waits for it nor is
-        waited for."""
-        if device.type == "cpu":
-            return nullcontext()
-        context: AbstractContextManager[Any] = _backend(device).stream(self._stream(device))
-        return context
-
     def _following(self, device: Any) -> AbstractContextManager[Any]:
         """The side stream, once the caller's has done what it was asked up to now."""
-        self._stream(device).wait_stream(_backend(device).current_stream(device))
-        return self.on_side_stream(device)
+        stream = self._stream(device)
+        stream.wait_stream(_backend(device).current_stream(device))
+        context: AbstractContextManager[Any] = _backend(device).stream(stream)
+        return context
 
     def _stream(self, device: Any) -> Any:
         if device not in self._streams:
@@ -212,13 +162,6 @@ def _copy_into(block: Block, tensors: Iterable[tuple[Any, int]]) -> None:
 
 def _clone(tensor: Any) -> Any:
     return tensor.detach().clone(memory_format=sys.modules["torch"].contiguous_format)
-
-
-def _joined_clone(tensors: Sequence[Any]) -> Any:
-    """One copy of several tensors of a device, end to end."""
-    if len(tensors) == 1:
-        return _clone(tensors[0])
-    return sys.modules["torch"].cat([tensor.detach() for tensor in tensors])
 
 
 def _event(device: Any, stream: Any) -> Any:

@@ -201,38 +201,19 @@ class Writer:
         if item.kind not in ("training", "rollout"):
             self._add_row(item.kind, records.row_of(item))
             return
-        batch = self._unsampled_reduced(item)
+        batch = flat.decode(item)
+        reducible = item.kind == "training" and "rollout_logprobs" in batch.floats
+        if reducible and not self._raw_sample.everything:
+            batch = self._reduce_unsampled(batch)
         self._note_bfloat16(batch)
         if batch.refused:
             self._call_queue.health.report("bad_versions", f"Recorder.{item.kind}: {batch.refused}", step=batch.step)
         if item.kind == "rollout":
             self._keep(batch, self._pending.rollout)
-        elif "rollout_logprobs" in batch.floats:
+        elif reducible:
             self._store_reducible(batch, crowded=crowded)
         else:
             self._keep(batch, self._pending.training)  # its r comes with the rollout records, token by token
-
-    def _unsampled_reduced(self, item: Captured) -> Batch:
-        """What stays raw of a call, on the host."""
-        if item.device is not None:
-            try:
-                with self._call_queue.capturer.at_work_on(item.device):
-                    return self._reduce_unsampled(flat.decode(item))
-            except (RuntimeError, TypeError) as error:  # no memory left on the device, or an operation that it lacks
-                self._give_up_device(item, error)
-        batch = flat.decode(item)
-        reducible = item.kind == "training" and "rollout_logprobs" in batch.floats
-        return batch if self._raw_sample.everything or not reducible else self._reduce_unsampled(batch)
-
-    def _give_up_device(self, item: Captured, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        message = (
-            f"statistics cannot be computed on {item.device} ({reason}); from now on numpy computes them on the host"
-        )
-        self._call_queue.health.report("device_reduction_failed", message, step=item.step)
-        self._call_queue.reduce_on = "host"
-        with self._call_queue.capturer.at_work_on(item.device):
-            item.to_host()
 
     def _keep(self, batch: Batch, target: list[Batch]) -> None:
         target.extend(batch.parts(self._segment_tokens))
@@ -255,7 +236,7 @@ class Writer:
         both."""
         reduced = reduce(batch, self._rank)
         raw_S = self._raw_sample.choose(batch, reduced.pairs["backend"])
-        sampled = batch.take(raw_S).on_host()
+        sampled = batch.take(raw_S)
         sequences, tokens = batch.sequences - sampled.sequences, batch.tokens - sampled.tokens
         if sequences:
             self._pending.statistics.append(reduced.rows(~raw_S))

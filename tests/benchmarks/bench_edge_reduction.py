@@ -1,16 +1,10 @@
-"""What edge reduction costs a training step: steps of a small transformer, with and without a recorder, taking turns.
-
-Once with numpy in the recorder's thread, and once with torch where the tensors lie: here that is the host, so what torch does is
-processor time too. On an accelerator the host only launches it.
-"""
+"""What edge reduction costs a training step: steps of a small transformer, with and without a recorder, taking turns."""
 
 from __future__ import annotations
 
 import statistics
 import tempfile
 import time
-from collections import defaultdict
-from contextlib import ExitStack
 
 import torch
 from figure import Figure
@@ -21,7 +15,6 @@ from logprobe.collectors import Recorder
 BATCH, TIME = 8, 512
 VOCABULARY, WIDTH, LAYERS, HEADS = 4096, 192, 2, 4
 ROUNDS = 9
-PATHS = ("host", "device")
 RAW_FRACTION = 0.01
 TARGET_PERCENT = 1.0
 
@@ -56,7 +49,7 @@ class Trainer:
         self.old = self.policy(self.token_ids).detach()
         self.rollout = self.old + 0.01 * torch.randn_like(self.old)
         self.mask = torch.arange(TIME - 1) < torch.randint(TIME // 2, TIME, (BATCH, 1))
-        self.calls: dict[Recorder, list[float]] = defaultdict(list)
+        self.calls: list[float] = []
         self.processor_seconds: list[float] = []  # of steps without a recorder
 
     def step(self, number: int, recorder: Recorder | None) -> float:
@@ -83,20 +76,19 @@ class Trainer:
             rollout_logprobs=self.rollout,
             mask=self.mask,
         )
-        self.calls[recorder].append(time.perf_counter() - started)
+        self.calls.append(time.perf_counter() - started)
         recorder.flush(0)  # wakes the recorder's thread: all its work, the durable write included, falls into this step
 
 
-def take_turns(trainer: Trainer, recorders: list[Recorder]) -> dict[Recorder | None, list[float]]:
-    """Seconds of steps with each recorder and without any; who goes first changes from round to round."""
-    turns: list[Recorder | None] = [*recorders, None]
-    seconds: dict[Recorder | None, list[float]] = {turn: [] for turn in turns}
+def take_turns(trainer: Trainer, recorder: Recorder) -> tuple[list[float], list[float]]:
+    """Seconds of steps with the recorder and without; which goes first changes from round to round."""
+    recorded, plain = [], []
     for number in range(ROUNDS):
-        for turn in turns[number % len(turns) :] + turns[: number % len(turns)]:
-            seconds[turn].append(trainer.step(number, turn))
+        for turn in (recorder, None) if number % 2 else (None, recorder):
+            (plain if turn is None else recorded).append(trainer.step(number, turn))
             if turn is not None and not turn.flush():
                 raise RuntimeError(f"the recorder lost data: {turn.health}")
-    return seconds
+    return recorded, plain
 
 
 def processor_seconds(recorder: Recorder) -> float:
@@ -106,34 +98,22 @@ def processor_seconds(recorder: Recorder) -> float:
 
 
 def measure() -> list[Figure]:
-    """Extra time of a step, the processor time behind it, and what the caller waits for; of both paths."""
+    """Extra time of a step, the processor time behind it, and what the caller waits for."""
     torch.set_num_threads(1)  # two on two busy cores wait for one another, and that is all one would measure
     trainer = Trainer()
     trainer.step(-2, None)
-    with tempfile.TemporaryDirectory() as home, ExitStack() as open_recorders:
-        settings = {"raw_fraction": RAW_FRACTION, "worst_sequences": 1, "flush_interval": 600}
-        recorders = [
-            open_recorders.enter_context(Recorder(home, f"edge-{path}", reduce_on=path, **settings)) for path in PATHS
-        ]
-        for recorder in recorders:
-            trainer.step(-1, recorder)
-            recorder.flush()
-        before = [processor_seconds(recorder) for recorder in recorders]
-        seconds = take_turns(trainer, recorders)
-        spent = [processor_seconds(recorder) - start for recorder, start in zip(recorders, before, strict=True)]
-        if any("device_reduction_failed" in recorder.health["problems"] for recorder in recorders):
-            raise RuntimeError("torch did not reduce; numpy did")
-    return [
-        figure
-        for path, recorder, cost in zip(PATHS, recorders, spent, strict=True)
-        for figure in _figures(path, trainer, seconds[recorder], seconds[None], cost / ROUNDS, trainer.calls[recorder])
-    ]
+    settings = {"raw_fraction": RAW_FRACTION, "worst_sequences": 1, "flush_interval": 600}
+    with tempfile.TemporaryDirectory() as home, Recorder(home, "edge", **settings) as recorder:
+        trainer.step(-1, recorder)
+        recorder.flush()
+        before = processor_seconds(recorder)
+        recorded, plain = take_turns(trainer, recorder)
+        spent = processor_seconds(recorder) - before
+    return _figures(trainer, recorded, plain, spent / ROUNDS)
 
 
-def _figures(
-    path: str, trainer: Trainer, recorded: list[float], plain: list[float], spent: float, calls: list[float]
-) -> list[Figure]:
-    name = f"Edge reduction on the {path}"
+def _figures(trainer: Trainer, recorded: list[float], plain: list[float], spent: float) -> list[Figure]:
+    name = "Edge reduction"
     sizes = f"{BATCH}×{TIME} tokens, raw_fraction = {RAW_FRACTION}"
     # The least disturbed by whatever else the machine does
     step, processor = (
@@ -149,7 +129,7 @@ def _figures(
         ),
         Figure(
             name=f"{name}, Recorder.training call in a training step, p50",
-            value=statistics.median(calls) * 1e6,
+            value=statistics.median(trainer.calls) * 1e6,
             unit="µs",
             note=f"of a step of {step * 1e3:.0f} ms; caches cold",
         ),

@@ -11,7 +11,6 @@ import pytest
 
 from logprobe.collectors.errors import ConfigurationError, InputError
 from logprobe.collectors.kernel import arithmetic as kernel
-from logprobe.collectors.kernel import numpy_arithmetic as kernel_numpy
 from logprobe.collectors.kernel.statistics import (
     BROKEN,
     COLUMN_SPECS,
@@ -164,8 +163,8 @@ def test_no_sequence_at_all() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_sequences_longer_than_a_chunk_and_of_any_length(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "LONGEST_PIECE", 64)
     monkeypatch.setattr(kernel, "CHUNK", 64)
-    monkeypatch.setattr(kernel_numpy, "CHUNK", 64)
     rng = np.random.default_rng(3)
     lengths = rng.choice([0, 1, 2, 63, 64, 65, 128, 400], 60)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -194,7 +193,7 @@ def test_what_is_computed_together_changes_no_bit(chunk: int, monkeypatch: pytes
     behaviour[::50], policy[::70], policy[::90] = 0.0, 0.0, NAN  # clean, suspicious and broken tokens in every chunk
     advantages = rng.normal(size=len(policy))
     expected = sequence_statistics(behaviour, policy, None, offsets, advantages_N=advantages)
-    monkeypatch.setattr(kernel_numpy, "CHUNK", chunk)
+    monkeypatch.setattr(kernel, "CHUNK", chunk)
     actual = sequence_statistics(behaviour, policy, None, offsets, advantages_N=advantages)
     assert {name: column.tobytes() for name, column in actual.items()} == {
         name: column.tobytes() for name, column in expected.items()

@@ -11,14 +11,7 @@ import pytest
 import torch
 from moving import moved
 from spool_contents import by_sample, health_events
-from test_device_reduction import (
-    PER_TOKEN,
-    SHAPES,
-    assert_same_records,
-    assert_same_statistics,
-    broken_call,
-    recorded,
-)
+from test_device_tensors import PER_TOKEN, SHAPES, assert_same_records, broken_call, recorded
 from training_calls import call
 
 from logprobe.collectors import Recorder
@@ -37,17 +30,15 @@ def tensors(step: int, sequences: int = 40) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_reduces_to_what_numpy_reduces_to(tmp_path: Path, device: torch.device, shape: str) -> None:
+def test_it_reduces_to_what_tensors_of_the_host_reduce_to(tmp_path: Path, device: torch.device, shape: str) -> None:
     def calls() -> list[dict[str, Any]]:
         return [SHAPES[shape](broken_call(step)) for step in range(3)]
 
     here = [on(device, arguments) for arguments in calls()]
     raw, reduced, health = recorded(tmp_path / "device", here)
-    expected_raw, expected, expected_health = recorded(tmp_path / "host", calls(), reduce_on="host")
-    assert "device_reduction_failed" not in health["problems"], health["last_error"]
+    expected_raw, expected, expected_health = recorded(tmp_path / "host", calls())
     assert_same_records(raw, expected_raw)
     assert_same_records(reduced, expected)
-    assert_same_statistics(reduced, expected)
     assert (health["dropped"], health["reduced"]) == ({}, expected_health["reduced"])
 
 
@@ -106,7 +97,7 @@ def test_what_is_changed_right_after_the_call_is_recorded_as_it_was(
     assert_same_records(raw, {name: every[name] for name in raw})
     _, sums, _ = recorded(tmp_path / "sums", [tensors(step) for step in range(20)], raw_fraction=0, worst_sequences=0)
     assert len(raw) + len(reduced) == len(every)
-    assert_same_statistics(reduced, {name: sums[name] for name in reduced})
+    assert_same_records(reduced, {name: sums[name] for name in reduced})
 
 
 def test_a_stream_of_the_callers_own(tmp_path: Path, device: torch.device) -> None:
@@ -158,7 +149,7 @@ def test_a_capture_in_the_hosts_thread_is_not_spoiled(
         assert recorder.flush()
     assert values.tolist() == [1.0 + 60 * 200] * 8
     assert recorder.health["dropped"] == {}
-    assert not {"device_reduction_failed", "thread_error"} & recorder.health["problems"].keys()
+    assert "thread_error" not in recorder.health["problems"]
 
 
 def test_memory_is_given_back(tmp_path: Path, device: torch.device) -> None:
