@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +28,11 @@ from logprobe.app.text.terminal import replace_line
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.comparison import METRICS
-from logprobe.monitor.compare.pooled import of_each, require_here
+from logprobe.monitor.compare.places import in_files
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.leading import leading
 from logprobe.monitor.diagnosis.named import told
-from logprobe.monitor.parallel.ray_pool import pool_at
 
 _MANY: Final = 10  # runs
 
@@ -70,25 +69,25 @@ def _why(place: Place) -> str:
 def _histories(arguments: argparse.Namespace, metrics: tuple[str, ...], places: Places) -> list[History]:
     """The baseline's first."""
     names, histories = [arguments.baseline, *arguments.names], []
-    with pool_at(arguments.ray) as pool:
-        runs = of_each(names, pool, partial(_from_files, metrics), lambda name: history(find(places, name), metrics))
-        for run in runs:
-            histories.append(run)
-            _show(len(histories), len(names))
+    for name in names:
+        with alone(places, name) as place:
+            histories.append(history(place, metrics))
+        _show(len(histories), len(names))
     return histories
-
-
-def _from_files(metrics: tuple[str, ...], path: str) -> History:
-    """The function that is mapped over runs in files."""
-    require_here(path)
-    with Places(None) as places:
-        return history(find(places, path), metrics)
 
 
 def _show(read: int, runs: int) -> None:
     """A line that replaces itself, and is gone at the end; nothing when there is little to wait for."""
     if runs >= _MANY:
         replace_line("" if read == runs else f"{read}/{runs} runs read")
+
+
+@contextmanager
+def alone(places: Places, name: str) -> Iterator[Place]:
+    """The run called `name`; one in files is open inside the block only, whose store takes memory. Raises as `find`
+    does."""
+    with Places(None) if in_files(name) else nullcontext(places) as found:
+        yield find(found, name)
 
 
 def find(places: Places, name: str) -> Place:

@@ -3,7 +3,7 @@ changed.
 
 The JSON form is public API, one document:
 
-    {"run", "steps", "sequences", "tokens", "seconds", "workers", "kept": [{"first", "last", "why"}]}
+    {"run", "steps", "sequences", "tokens", "seconds", "kept": [{"first", "last", "why"}]}
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from logprobe.app.text import tables
 from logprobe.app.text.terminal import replace_line
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.parallel.ray_pool import pool_at
 from logprobe.monitor.recompute.recomputing import Progress, recompute, writer_of
 
 _WIDTH: Final = 20
@@ -41,7 +40,6 @@ class Document(TypedDict):
     sequences: int
     tokens: int
     seconds: float
-    workers: int
     kept: list[Kept]
 
 
@@ -50,12 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     home = Home(home_path(arguments))
     with writer_of(home) as writer:
         require_run(arguments.name, queries.app_runs(writer)["run"].to_pylist())
-        with pool_at(arguments.ray) as pool:
-            began = time.monotonic()
-            progress = recompute(
-                home, writer, arguments.name, steps=arguments.steps, pool=pool, show=lambda now: _show(now, began)
-            )
-            document = _document(arguments.name, progress, time.monotonic() - began, pool.at_once)
+        began = time.monotonic()
+        progress = recompute(home, writer, arguments.name, steps=arguments.steps, show=lambda now: _show(now, began))
+        document = _document(arguments.name, progress, time.monotonic() - began)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     tables.show(document, lambda: _words(document), as_json=arguments.json)
@@ -73,14 +68,13 @@ def _show(progress: Progress, began: float) -> None:
     )
 
 
-def _document(run: str, progress: Progress, seconds: float, workers: int) -> Document:
+def _document(run: str, progress: Progress, seconds: float) -> Document:
     return {
         "run": run,
         "steps": progress.steps,
         "sequences": progress.sequences,
         "tokens": progress.tokens,
         "seconds": seconds,
-        "workers": workers,
         "kept": _ranges(progress.kept),
     }
 

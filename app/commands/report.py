@@ -8,14 +8,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from logprobe.app.commands.compare import find
+from logprobe.app.commands.compare import alone
 from logprobe.app.report.gather import read
 from logprobe.app.report.incident import report
 from logprobe.app.report.written import write_report
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Place, Places
-from logprobe.monitor.compare.pooled import of_each, require_here
-from logprobe.monitor.parallel.ray_pool import pool_at
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -25,10 +23,12 @@ def run(arguments: argparse.Namespace) -> int:
     if len(names) > 1 and not target.is_dir():
         raise ConfigurationError(f"--html {target}: reports of several runs need a folder that exists")
     taken: set[str] = set()
-    with Places(arguments.home) as places, pool_at(arguments.ray) as pool:
-        for name, document in of_each(names, pool, _from_files, lambda name: _document(find(places, name))):
-            alone = len(names) == 1 and arguments.html
-            write_report(target if alone else target / f"{_unlike(taken, name)}.html", document)
+    with Places(arguments.home) as places:
+        for asked in names:
+            with alone(places, asked) as place:
+                name, document = _document(place)
+            one = len(names) == 1 and arguments.html
+            write_report(target if one else target / f"{_unlike(taken, name)}.html", document)
     return 0
 
 
@@ -37,13 +37,6 @@ def _unlike(taken: set[str], name: str) -> str:
     free = next(label for label in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if label not in taken)
     taken.add(free)
     return free
-
-
-def _from_files(path: str) -> tuple[str, str]:
-    """The function that is mapped over runs in files."""
-    require_here(path)
-    with Places(None) as places:
-        return _document(find(places, path))
 
 
 def _document(place: Place) -> tuple[str, str]:

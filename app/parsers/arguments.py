@@ -185,15 +185,6 @@ def also(words: str) -> Declare:
     return arg("--also DIR", words, action="append", default=[])
 
 
-def ray(do: str) -> Declare:
-    """A cluster that does the work."""
-    return arg(
-        "--ray ADDRESS",
-        f"{do} on the Ray cluster at this address, from one of its nodes; auto: the one that runs here "
-        "(docs/scaling.md)",
-    )
-
-
 def engine_args(default: str = "") -> Declare:
     """Of a fresh engine."""
     return arg(

@@ -29,7 +29,6 @@ from logprobe.app.parsers.arguments import (
     pace,
     port,
     positive,
-    ray,
     step_list,
     steps,
 )
@@ -285,7 +284,6 @@ COMMANDS: Final[Commands] = {
         "compute a run's metrics again from raw tokens, after a definition has changed",
         RUN,
         steps("only these steps"),
-        ray("compute"),
         JSON,
     ),
     "diagnose": (
@@ -400,7 +398,6 @@ COMMANDS: Final[Commands] = {
         arg("--metric KEY", "instead of the default metrics (may be repeated)", action="append"),
         JSON_OR_NULL,
         arg("--html FILE", "also write a report: one file that needs no network"),
-        ray("read runs in files"),
     ),
     "report": (
         "write an incident report of each run: one HTML file that needs no network",
@@ -409,7 +406,6 @@ COMMANDS: Final[Commands] = {
             "--html FILE",
             "output file, of several runs the folder for them (default: RUN.html in the working directory)",
         ),
-        ray("report on runs in files"),
     ),
     "alerts": ("list, acknowledge and silence alerts; try rules", actions(ALERTS, default="list")),
     "incidents": ("list incidents, or show the last one of a run", actions(INCIDENTS, default="list")),

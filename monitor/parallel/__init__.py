@@ -1,1 +1,1 @@
-"""One function over many items: by the threads of this machine, or as tasks on a Ray cluster."""
+"""One function over many items, by the threads of this machine; and the connection to a Ray cluster."""

@@ -1,7 +1,6 @@
 """A pool maps a function over items and yields results in the order of the items, wherever they were computed.
 
-`LocalPool` uses the threads of this machine, `logprobe.monitor.parallel.ray_pool.RayPool` the processors of a Ray
-cluster.
+`LocalPool` uses the threads of this machine.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
 """Some training records and where their raw tokens lie → what metrics are computed from. Reads Parquet, writes nothing.
 
 The result of a record depends, in every bit, on its tokens alone (see `collectors.kernel.statistics`), not on the
-partition or the machine. A machine whose elementary functions round differently (another numpy, other vector
-instructions) is found out by `arithmetic` and computes nothing.
+partition.
 
 Dimensions: ``_S`` training records of a partition.
 """
 
 from __future__ import annotations
 
-import hashlib
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +21,6 @@ from numpy.typing import NDArray
 
 from logprobe.collectors.errors import LogprobeError, ObjectStoreError
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS
-from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.collectors.spool.schema import TRAINING_FLOATS
 from logprobe.monitor import ragged
@@ -39,7 +34,6 @@ from logprobe.monitor.store.raw_places import PREFIX, object_location
 
 KEY: Final = ("run", "step", "segment_id", "row", "rollout_source", "rollout_segment", "rollout_row")
 _COMPARED: Final = Compared()
-_PROBE: Final = 4096  # tokens
 _NAMES: Final = {"training": ("token_ids", "mask", *TRAINING_FLOATS), "rollout": ("token_ids", "logprobs")}
 
 
@@ -56,51 +50,21 @@ class Partition:
     steps: tuple[int, ...]
     storage: StorageSettings
     sums: Mapping[str, Sequence[int]]
-    arithmetic: str
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """`table`: `KEY`, the sums and the statistics of every pair of each record; None: `missing` says what could not be
-    read.
-
-    `unlike`: why a machine cannot take part. `tokens`: masked ones included.
-    """
-
-    table: pa.Table | None = None
-    tokens: int = 0
-    missing: str | None = None
-    host: str = ""
-    unlike: str | None = None
-
-
-def compute(partition: Partition) -> Computed:
-    """The pure function that is mapped over partitions. Raises `ObjectStoreError`."""
-    host = socket.gethostname()
-    if arithmetic() != partition.arithmetic:
-        return Computed(
-            host=host, unlike=f"{host} computes other digits than this machine (numpy {np.__version__} there)"
-        )
-    try:
-        training = _lists(partition, "training")
-        columns = _measured(partition, training)
-    except _GoneError as error:
-        return Computed(host=host, missing=str(error))
-    table = pa.table({**{name: partition.records[name] for name in KEY}, **columns})
-    return Computed(table, int(ragged.lengths(training["token_ids"]).sum()), host=host)
-
-
-@lru_cache(maxsize=1)
-def arithmetic() -> str:
-    """What this machine makes of some fixed tokens, in every bit."""
-    rng = np.random.default_rng(7)
-    policy = -rng.exponential(2.0, _PROBE)
-    columns = sequence_statistics(-rng.exponential(2.0, _PROBE), policy, None, [0, 100, _PROBE])
-    return hashlib.sha256(b"".join(columns[name].tobytes() for name in COLUMNS)).hexdigest()
-
-
-class _GoneError(Exception):
+class GoneError(Exception):
     """A file, or rows of it, are not there."""
+
+
+def compute(partition: Partition) -> tuple[pa.Table, int]:
+    """`KEY`, the sums and the statistics of every pair of each record; and how many tokens, masked ones included.
+
+    Raises `GoneError`, `LogprobeError`.
+    """
+    training = _lists(partition, "training")
+    columns = _measured(partition, training)
+    table = pa.table({**{name: partition.records[name] for name in KEY}, **columns})
+    return table, int(ragged.lengths(training["token_ids"]).sum())
 
 
 def _measured(partition: Partition, training: pa.Table) -> dict[str, object]:
@@ -147,7 +111,7 @@ def _rollouts(partition: Partition, ours: pa.Table, joined_S: NDArray[np.intp], 
 
 
 def _lists(partition: Partition, kind: str, chosen_S: NDArray[np.intp] | None = None) -> pa.Table:
-    """Token lists of the records of one side, in the order of the partition. Raises `_GoneError`,
+    """Token lists of the records of one side, in the order of the partition. Raises `GoneError`,
     `ObjectStoreError`."""
     prefix = "rollout_" if kind == "rollout" else ""
     names = [f"{prefix}segment_id" if kind == "training" else "rollout_segment", f"{prefix}row", f"{kind}_file"]
@@ -165,7 +129,7 @@ def _lists(partition: Partition, kind: str, chosen_S: NDArray[np.intp] | None = 
     order = np.argsort(present, kind="stable")
     at = np.searchsorted(present, asked, sorter=order)
     if (at == len(present)).any() or (present[order[at]] != asked).any():
-        raise _GoneError(f"not all {kind} records are in their files")
+        raise GoneError(f"not all {kind} records are in their files")
     return table.take(pa.array(order[at])).select(list(_NAMES[kind]))
 
 
@@ -190,7 +154,7 @@ def _read(file: str, schema: pa.Schema, segments: pa.Array, partition: Partition
     except ObjectStoreError:
         raise
     except FileNotFoundError as error:
-        raise _GoneError(file) from error
+        raise GoneError(file) from error
     except (OSError, pa.ArrowException) as error:
         raise LogprobeError(f"{file}: cannot be read ({error})") from error
     for field in schema:  # columns that an earlier logprobe did not write

@@ -1,8 +1,7 @@
-"""`logprobe recompute`: the steps of a run, partition by partition, through a pool, into the store.
+"""`logprobe recompute`: the steps of a run, partition by partition, into the store.
 
-A step some of whose raw tokens are gone keeps its statistics and is named. Partitions are read from the store while
-others are computed, and written in the order of steps as they come back, so metrics appear while later steps are still
-computed.
+A step some of whose raw tokens are gone keeps its statistics and is named. Partitions bound the memory, and are written
+in the order of steps, so metrics appear while later steps are still computed.
 """
 
 from __future__ import annotations
@@ -11,26 +10,23 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.objects.settings import load
-from logprobe.monitor.parallel.pool import Pool
 from logprobe.monitor.reader import FlightReader, connect
 from logprobe.monitor.recompute import writing
-from logprobe.monitor.recompute.partition import Computed, Partition, arithmetic, compute
+from logprobe.monitor.recompute.partition import GoneError, Partition, compute
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.raw_places import object_path
 from logprobe.monitor.store.store import Store
@@ -135,14 +131,12 @@ def recompute(
     run: str,
     *,
     steps: tuple[int | None, int | None],
-    pool: Pool,
     show: Callable[[Progress], None],
 ) -> Progress:
     """Recomputes what can be of these steps (first and last, None: no bound); `show` is called whenever it has got
     somewhere.
 
-    Raises `ConfigurationError` when a machine of the pool cannot take part, and what the store or the object store
-    raises.
+    Raises what the store or the object store raises.
     """
     due = queries.recompute_steps(writer, run=run, first=steps[0], last=steps[1])
     kept = due.filter(due["kept"].is_valid())
@@ -151,7 +145,7 @@ def recompute(
     progress.of_steps, progress.of_tokens = todo.num_rows, int(pc.sum(todo["tokens"]).as_py() or 0)
     for batches in (_step_batches, *[_single_steps] * _MORE_ROUNDS):
         planned = _partitions(home, writer, run, batches(todo))
-        done = _round(writer, planned, pool=pool, show=show, progress=progress)
+        done = _round(writer, planned, show=show, progress=progress)
         todo = todo.filter(pc.invert(pc.is_in(todo["step"], value_set=pa.array(sorted(done), pa.int64()))))
         if not todo.num_rows:
             break
@@ -161,48 +155,30 @@ def recompute(
 
 
 def _round(
-    writer: Writer, planned: Iterator[Partition], *, pool: Pool, show: Callable[[Progress], None], progress: Progress
+    writer: Writer, planned: Iterator[Partition], *, show: Callable[[Progress], None], progress: Progress
 ) -> set[int]:
     """Works on partitions; → steps that are done. Of the others some tokens were not where they had been a moment
     ago."""
-    begun: deque[Partition] = deque()
     lost: set[int] = set()
     done: set[int] = set()
-
-    def noted() -> Iterator[Partition]:
-        for partition in planned:
-            begun.append(partition)
-            yield partition
-
-    for computed in pool.map(compute, noted()):
-        partition = begun.popleft()
-        if computed.table is None:
-            _refuse(computed)
+    for partition in planned:
+        try:
+            table, tokens = compute(partition)
+        except GoneError:
             lost.update(partition.records["step"].to_pylist())
             continue
         steps = [step for step in partition.steps if step not in lost]
-        writer.write(computed.table, steps)
+        writer.write(table, steps)
         done.update(steps)
         progress.steps += len(steps)
-        progress.sequences += computed.table.num_rows
-        progress.tokens += computed.tokens
+        progress.sequences += table.num_rows
+        progress.tokens += tokens
         show(progress)
     return done
 
 
-def _refuse(computed: Computed) -> None:
-    """Raises `ConfigurationError` unless the file is gone for this machine, too."""
-    if computed.unlike is not None:
-        raise ConfigurationError(computed.unlike)
-    if computed.missing and Path(computed.missing).exists():
-        raise ConfigurationError(
-            f"{computed.host} cannot read {computed.missing}: every node needs the home's raw tokens at the same path, "
-            f"or in an object store (docs/scaling.md)"
-        )
-
-
 def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int]]) -> Iterator[Partition]:
-    storage, digits = load(home), arithmetic()
+    storage = load(home)
     for steps in batches:
         sequences = queries.recompute_sequences(writer, run=run, steps=steps)
         sequences = sequences.filter(pc.invert(sequences["gone"]))
@@ -210,8 +186,7 @@ def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int
         step = records["step"].to_numpy()
         for first, last in _row_batches(records):
             ended = set(step[first:last].tolist()) - set(step[last : last + 1].tolist())
-            rows = records.take(pa.array(np.arange(first, last)))  # a slice would travel with all of the records
-            yield Partition(rows, tuple(sorted(ended)), storage, sums, digits)
+            yield Partition(records.slice(first, last - first), tuple(sorted(ended)), storage, sums)
 
 
 def _placed(home: Home, records: pa.Table) -> pa.Table:
