@@ -30,13 +30,12 @@ import pyarrow as pa
 
 from logprobe.app.runs import run_reader
 from logprobe.app.text import tables
-from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor import queries
+from logprobe.collectors.errors import ConfigurationError, QueryError
+from logprobe.monitor import peers, queries
 from logprobe.monitor.analysis import profiles, slices
 from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
-from logprobe.monitor.peers import named
-from logprobe.monitor.peers.run_views import StepView, run_views
+from logprobe.monitor.reader import Reader
 
 # What the table shows when nobody chose: the gap, its size in weights, its likely cause, and whether to believe it.
 _HEADLINE: Final = (
@@ -129,38 +128,49 @@ def _show_steps(
 
 
 def _as_framework(arguments: argparse.Namespace) -> None:
-    framework, options = named(arguments.peer), _options(arguments)
+    framework, options = peers.named(arguments.peer), peers.options_of(arguments.peer, _pairs(arguments))
     first, last = arguments.steps
     with run_reader(arguments) as reader:
-        views = list(run_views(reader, arguments.name, arguments.peer, first=first, last=last, **options))
-    steps = [_logged(view, arguments.metric) for view in views]
+        rows = queries.cli_steps(reader, run=arguments.name, first=first, last=last).to_pylist()
+        steps = [_logged(reader, row, options, arguments) for row in rows]
+    if steps and not any(step["seen"] for step in steps):
+        raise QueryError(
+            f"run {arguments.name!r}: raw tokens with log-probs of both sides are kept for none of these steps, and a "
+            f"view of {arguments.peer} needs them; `logprobe up --keep-gib` sets how many are kept"
+        )
     head = {"run": arguments.name, "as": arguments.peer}
     _show_steps(head, steps, ("sequences", "seen"), arguments, arguments.metric or framework.headline)
     if not arguments.json and any(step["seen"] < step["sequences"] for step in steps):
         print("numbers cover only sequences whose raw tokens are kept", file=sys.stderr)
 
 
-def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+def _pairs(arguments: argparse.Namespace) -> dict[str, str]:
     pairs = [text.partition("=") for text in arguments.option or ()]
     for name, equals, _ in pairs:
         if not equals:
             raise ConfigurationError(f"--option {name!r}: write NAME=VALUE")
-    return named(arguments.peer).parse_text({name: value for name, _, value in pairs})
+    return {name: value for name, _, value in pairs}
 
 
-def _logged(step: StepView, keys: Sequence[str] | None) -> dict[str, Any]:
-    metrics = dict(step.report) if keys is None else {key: _number(step, key) for key in keys}
-    return {"step": step.step, "sequences": step.sequences, "seen": step.seen, "metrics": metrics}
+def _logged(
+    reader: Reader, row: queries.CliSteps, options: dict[str, object], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """What the framework would have logged for a step; one step's tokens in memory at a time."""
+    step = row["step"]
+    tokens = queries.peer_tokens(reader, run=arguments.name, first=step, last=step)
+    report = peers.view_of_table(arguments.peer, tokens, **options)
+    metrics = {key: _number(step, report, key) for key in arguments.metric} if arguments.metric else dict(report)
+    return {"step": step, "sequences": row["sequences"], "seen": tokens.num_rows, "metrics": metrics}
 
 
-def _number(step: StepView, key: str) -> float | None:
+def _number(step: int, report: peers.Report, key: str) -> float | None:
     """One number, by its key or its short name; None where the framework would have logged nothing for the step."""
-    if not step.report:
+    if not report:
         return None
     try:
-        return step.report[key]
+        return report[key]
     except KeyError as error:
-        raise ConfigurationError(f"step {step.step} has no metric {error.args[0]}") from None
+        raise ConfigurationError(f"step {step} has no metric {error.args[0]}") from None
 
 
 def _profile(arguments: argparse.Namespace) -> None:

@@ -12,7 +12,6 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ from logprobe.monitor.metrics.definition import SEQUENCE_MEAN, Metric
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.step_metrics import STEP_METRICS
 from logprobe.monitor.peers import PEERS
-from logprobe.monitor.peers.peer import CommonOptions, Peer
+from logprobe.monitor.peers.batch import Peer
 
 PLACE: Final = re.compile(r"^<!-- table: ([\w-]+) -->$", re.MULTILINE)
 
@@ -169,15 +168,9 @@ def _presets() -> str:
 
 
 def _options(peer: Peer) -> str:
-    common = {entry.name for entry in fields(CommonOptions)}
     rows = (
-        (
-            f"`{entry.name}`",
-            f"`{_written(entry.default)}`",
-            entry.metadata["words"] + _listed(entry.metadata["choices"]),
-        )
-        for entry in fields(peer.options)
-        if entry.name not in common
+        (f"`{name}`", f"`{_written(option.default)}`", option.words + _listed(option.choices))
+        for name, option in peer.options.items()
     )
     return _table(("option", "default", "meaning"), rows)
 

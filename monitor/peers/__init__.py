@@ -1,14 +1,219 @@
-"""What other frameworks would log for the same tokens: `view` recomputes their numbers under their own keys.
-
-A framework is a module and not rows of a table: what is common to them (options, keys, what a summary shows) is data
-already, and in the rest they differ key by key: by what they divide, what they clamp, where they mask, and what becomes
-of a NaN or an empty sequence.
+"""Metrics and corrections of other frameworks for the same tokens, under their own keys.
 
 from logprobe.monitor import peers
 
 peers.view("verl", rollout_logprobs, trainer_logprobs, mask, rollout_is="token", rollout_is_threshold=2.0)
 """
 
-from logprobe.monitor.peers.view import PEERS, Correction, Report, correction, named, view
+from __future__ import annotations
 
-__all__ = ["PEERS", "Correction", "Report", "correction", "named", "view"]
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from logprobe.collectors.errors import ConfigurationError, InputError
+from logprobe.collectors.recorder import arrays
+from logprobe.monitor.layouts import flattened, mask_of, per_token, require_lengths
+from logprobe.monitor.located import instead
+from logprobe.monitor.peers.batch import Array, Batch, Option, Peer, Reading
+from logprobe.monitor.peers.table import PEERS
+from logprobe.monitor.ragged import float_lists
+
+__all__ = ["PEERS", "Correction", "Report", "correction", "named", "options_of", "view", "view_of_table"]
+
+_DTYPE: Final = Option(
+    "float64", "arithmetic; float32 shows the rounding of the framework's own numbers", ("float64", "float32")
+)
+_WORDS: Final = {"true": True, "false": False, "none": None, "null": None}
+
+
+class Report(dict[str, float]):
+    """Metrics by the keys of a framework's dashboard; indexing, `in` and `get` also take names without the logger's
+    prefix."""
+
+    def __init__(self, metrics: Mapping[str, float], prefixes: tuple[str, ...]) -> None:
+        super().__init__(metrics)
+        self._full = {
+            key.removeprefix(prefix): key for prefix in reversed(prefixes) for key in metrics if key.startswith(prefix)
+        }
+
+    def __missing__(self, key: str) -> float:
+        if key not in self._full:
+            raise KeyError(f"{key}; {instead(key.partition('/')[2] or key, [*self._full, *self])}")
+        return self[self._full[key]]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or key in self._full
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the number under a key or its short name, or `default` if there is none."""
+        return self[key] if key in self else default  # noqa: SIM401 - this is what `get` is made of
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Effect of a framework on the loss of each token [batch, time]."""
+
+    weights_BT: Array  # factor; 1 where it corrects nothing
+    mask_BT: Array  # loss mask, after rejection
+
+
+def view(
+    peer: str,
+    rollout_logprobs: Any,
+    trainer_logprobs: Any,
+    mask: Any = None,
+    *,
+    current_logprobs: Any = None,
+    reference_logprobs: Any = None,
+    advantages: Any = None,
+    **options: Any,
+) -> Report:
+    """Return the metrics of a framework for these tokens, by its own formulas, clamps and treatment of empties.
+
+    Args:
+        peer: one of `PEERS`.
+        rollout_logprobs: r [batch, time], or a list of 1-D arrays; numpy, torch or lists, in any float type.
+        trainer_logprobs: t, of the same shape.
+        mask: non-zero where the policy sampled the token and trains on it; None: everywhere.
+        current_logprobs: c, of the same shape; what needs it is left out without.
+        reference_logprobs: of the reference policy, of the same shape; what needs it is left out without.
+        advantages: per token, or one per sequence; what needs them is left out without.
+        options: the framework's own settings, by its own names; docs/peers.md lists them.
+
+    Returns:
+        Key → value, as the framework logs it: NaN and infinities where it would log those. Empty where it would log
+        nothing.
+
+    Raises:
+        ConfigurationError: an unknown peer or option, or a value that does not fit.
+        InputError: the arrays do not fit together.
+    """
+    sides = (rollout_logprobs, trainer_logprobs, current_logprobs, reference_logprobs)
+    _, reading = _reading(peer, options, sides, mask, advantages)
+    return Report(reading.metrics, named(peer).prefixes)
+
+
+def view_of_table(peer: str, tokens: pa.Table, **options: Any) -> Report:
+    """Return the view of a step's raw tokens, as the query `peer_tokens` has them."""
+
+    def known(name: str) -> list[Array] | None:
+        lists = float_lists(tokens[name])
+        return None if all(np.isnan(values).all() for values in lists) else lists
+
+    return view(
+        peer,
+        *(float_lists(tokens[name]) for name in ("rollout", "trainer", "mask")),
+        current_logprobs=known("current"),
+        reference_logprobs=known("reference"),
+        advantages=known("advantage"),
+        **options,
+    )
+
+
+def correction(
+    peer: str,
+    rollout_logprobs: Any,
+    trainer_logprobs: Any,
+    mask: Any = None,
+    *,
+    current_logprobs: Any = None,
+    advantages: Any = None,
+    **options: Any,
+) -> Correction:
+    """Return the importance weights and the loss mask that a framework would apply.
+
+    Arguments and errors as of `view`.
+    """
+    batch, reading = _reading(
+        peer, options, (rollout_logprobs, trainer_logprobs, current_logprobs, None), mask, advantages
+    )
+    weights = np.ones_like(batch.mask) if reading.weights is None else reading.weights
+    return Correction(np.broadcast_to(weights, batch.mask.shape), batch.mask if reading.mask is None else reading.mask)
+
+
+def named(name: str) -> Peer:
+    """Return a peer by name. Raises `ConfigurationError` if there is none of that name."""
+    if name not in PEERS:
+        raise ConfigurationError(f"no peer {name!r}; {instead(name, list(PEERS))}")
+    return PEERS[name]
+
+
+def _reading(
+    name: str, options: Mapping[str, Any], sides: tuple[Any, ...], mask: Any, advantages: Any
+) -> tuple[Batch, Reading]:
+    peer = named(name)
+    settings = _settings(peer, options)
+    batch = _batch(peer, sides, mask, advantages, settings.dtype)
+    if not batch.mask.size:
+        return batch, Reading({})
+    with np.errstate(all="ignore"):  # the frameworks do not stumble over infinities either: they log them
+        return batch, peer.read(batch, settings)
+
+
+def _batch(peer: Peer, sides: tuple[Any, ...], mask: Any, advantages: Any, dtype: str) -> Batch:
+    names = ("rollout_logprobs", "trainer_logprobs", "current_logprobs", "reference_logprobs")
+    flat = {name: flattened(name, side) for name, side in zip(names, sides, strict=True) if side is not None}
+    for name in names[:2]:
+        if name not in flat or (flat[name].lengths < 0).any():
+            raise InputError(f"{name}: a peer's view needs it, for every token of every sequence")
+    lengths = flat["rollout_logprobs"].lengths
+    for name, values in flat.items():
+        require_lengths(name, values, lengths)
+    flat["mask"] = mask_of(mask, lengths)
+    if advantages is not None:
+        flat["advantages"] = per_token("advantages", advantages, lengths)
+    time = max(int(arrays.is_ragged(sides[0])), *lengths.tolist(), 0)
+    padded = {name.removesuffix("_logprobs"): values.padded(time, np.dtype(dtype)) for name, values in flat.items()}
+    return Batch(**padded, selects=peer.selects, epsilon=peer.epsilon)
+
+
+def options_of(peer: str, texts: Mapping[str, str]) -> dict[str, object]:
+    """Return options that a command line gave as text: as flags, numbers and None where they are meant to be.
+
+    Raises:
+        ConfigurationError: an unknown peer or option, or a value that does not fit.
+    """
+    known = named(peer).options
+    options = {name: text if name in known and known[name].text else _from_text(text) for name, text in texts.items()}
+    _settings(named(peer), options)
+    return options
+
+
+def _from_text(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _settings(peer: Peer, given: Mapping[str, Any]) -> SimpleNamespace:
+    """Return the value of every option: what was given, else its default."""
+    options = {"dtype": _DTYPE, **peer.options}
+    for name, value in given.items():
+        if name not in options:
+            raise ConfigurationError(f"{peer.name} has no option {name!r}; {instead(name, list(options))}")
+        wanted = _wanted(value, options[name])
+        if wanted:
+            raise ConfigurationError(f"{peer.name}: {name}={value!r}; it is {wanted}")
+    return SimpleNamespace(**{name: given.get(name, option.default) for name, option in options.items()})
+
+
+def _wanted(value: Any, option: Option) -> str:
+    """Return what the value should have been; empty if it is that."""
+    if option.choices:
+        return "" if value in option.choices else f"one of {', '.join(map(repr, option.choices))}"
+    if isinstance(option.default, bool):
+        return "" if isinstance(value, bool) else "True or False"
+    if option.text or value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, Real):  # numpy's numbers are of this kind, too
+        return "a number or None"
+    return "a number above 0" if option.positive and not float(value) > 0 else ""

@@ -14,7 +14,8 @@ import pytest
 from logprobe.collectors.errors import ConfigurationError, InputError
 from logprobe.monitor import peers
 
-GOLDEN = json.loads(gzip.decompress((Path(__file__).parent.parent / "data" / "peer_views.json.gz").read_bytes()))
+DATA = Path(__file__).parent.parent / "data"
+GOLDEN, ODD = (json.loads(gzip.decompress((DATA / f"peer_{name}.json.gz").read_bytes())) for name in ("views", "odd"))
 CASES = GOLDEN["cases"]
 SMALL = GOLDEN["modes"]  # one batch of three sequences, the last of them without a token; references have six decimals
 SMALL_TOLERANCE = 6e-7
@@ -196,6 +197,24 @@ def test_every_mode_of_the_small_batch_is_reproduced(mode: str) -> None:
         assert (corrected.mask_BT == np.array(reference["mask"])).all()
 
 
+def array(values: Any) -> Any:
+    """A padded array, or a list of arrays where rows differ in length."""
+    rows = [np.array(row) for row in values] if isinstance(values[0], list) else []
+    return rows if len({len(row) for row in rows}) > 1 else np.array(values)
+
+
+@pytest.mark.parametrize("batch", ODD, ids=lambda batch: "+".join(view["peer"] for view in batch["views"]))
+def test_broken_tokens_and_empty_sequences_in_every_mode_are_as_recorded(batch: dict[str, Any]) -> None:
+    given = {name: array(value) for name, value in batch.items() if name != "views" and value is not None}
+    for recorded in batch["views"]:
+        values = peers.view(recorded["peer"], **given, **recorded["options"])
+        assert dict(values) == same(recorded["metrics"]), recorded["options"]
+        without = {name: value for name, value in given.items() if name != "reference_logprobs"}
+        found = peers.correction(recorded["peer"], **without, **recorded["options"])
+        assert found.weights_BT.ravel() == same(np.ravel(recorded["weights"])), recorded["options"]
+        assert (found.mask_BT == np.array(recorded["mask"])).all(), recorded["options"]
+
+
 def test_every_framework_with_a_view_is_in_the_reference() -> None:
     assert {peer for peer, _ in SMALL_METRICS.values()} == set(peers.PEERS)
 
@@ -254,53 +273,100 @@ def test_no_sequences_give_no_numbers(peer: str) -> None:
     assert peers.view(peer, np.zeros((0, 4)), np.zeros((0, 4))) == {}
 
 
-def test_trl_takes_an_unscored_token_for_a_perfect_match() -> None:
-    rollout, trainer = [[math.nan, -1.0]], [[-9.0, -1.0]]
-    values = peers.view("trl", rollout, trainer)
-    assert values["sampling/importance_sampling_ratio/mean"] == 1.0
-    assert math.isnan(values["sampling/sampling_logp_difference/mean"])
+UNSCORED = ([[math.nan, -1.0]], [[-9.0, -1.0]])
+SAME = (np.full((1, 5), -1.0), np.full((1, 5), -1.0))
+CLIPS = {"current_logprobs": [[-0.5, -0.5, -1.5, -1.5, -0.9]], "advantages": [[1.0, -1.0, 1.0, -1.0, 1.0]]}
+SLIME_MASKS = {"use_tis": True, "tis_mode": "mask", "current_logprobs": [[-1.0, -0.9], [-2.5, -0.9]]}
+
+# What it shows → framework; rollout, trainer (, mask); further arrays and options; what some keys are
+SHOWN: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], dict[str, float]]] = {
+    "trl: an unscored token is a perfect match": (
+        "trl",
+        UNSCORED,
+        {},
+        {"importance_sampling_ratio/mean": 1.0, "sampling_logp_difference/mean": math.nan},
+    ),
+    "pipelinerl: a broken token is a perfect match": (
+        "pipelinerl",
+        (UNSCORED[0], [[-9.0, -2.0]]),
+        {},
+        {"kl_new_old": math.exp(-1) / 2},
+    ),
+    "nemo-rl: a broken token has weight 0": ("nemo-rl", UNSCORED, {}, {"sampling_importance_ratio": 0.5}),
+    "verl: clipped up where it is good, down where it is bad": (
+        "verl",
+        SAME,
+        CLIPS,
+        {"actor/pg_clipfrac": 2 / 5, "actor/ppo_kl": -0.1 / 5},
+    ),
+    "slime: the same": ("slime", SAME, CLIPS, {"train/pg_clipfrac": 2 / 5, "train/ppo_kl": -0.1 / 5}),
+    "openrlhf: the same": ("openrlhf", SAME, CLIPS, {"train/ppo_clip_ratio": 2 / 5, "train/ppo_kl": -0.1 / 5}),
+    "verl: the dual clip stops what ran away, e^1.5 > 3 > e^1": (
+        "verl",
+        ([[-3.0, -3.0]], [[-3.0, -3.0]]),
+        {"current_logprobs": [[-1.5, -2.0]], "advantages": [[-1.0, -1.0]]},
+        {"actor/pg_clipfrac_lower": 1 / 2},
+    ),
+    "verl: its loss logs what rejection leaves": (
+        "verl",
+        ([[-1.0] * 4], [[-3.0, -1.0, -1.0, -1.0]]),
+        {
+            "current_logprobs": [[-2.5, -0.5, -1.0, -1.0]],
+            "advantages": [1.0],
+            "rollout_rs": "token_k1",
+            "rollout_rs_threshold": "0.5_2.0",
+        },
+        {"actor/pg_clipfrac": 1 / 3, "actor/ppo_kl": -0.5 / 3, "rollout_corr/kl": 2 / 4},
+    ),
+    "slime: its loss logs what masking leaves": (
+        "slime",
+        ([[-1.0, -1.0], [-1.0, -1.0]], [[-1.1, -1.0], [-3.0, -1.0]]),
+        SLIME_MASKS,
+        {
+            "train/mis_kl": (0.1 / 2 + 2.0 / 2) / 2,
+            "train/train_rollout_logprob_abs_diff": (0.1 / 2 + 0.0) / 2,
+            "train/ppo_kl": -0.1,
+            "train/ois": (math.exp(0.1) * 3 + math.exp(0.5)) / 4,
+        },
+    ),
+    "slime: an empty sequence counts as a token": (
+        "slime",
+        (ROLLOUT, TRAINER, [[1, 1, 1], [0, 0, 0]]),
+        {"calculate_per_token_loss": True},
+        {"train/mis_kl": (0.1 - 0.2) / 4},
+    ),
+    "nemo-rl: weights of sequences are added up": (
+        "nemo-rl",
+        ([[-1.0, -1.0], [-1.0, -1.0]], [[-1.0, -0.9], [-1.2, -1.0]]),
+        {"sequence_level_importance_ratios": True},
+        {"sampling_importance_ratio": math.exp(0.1) + math.exp(-0.2)},
+    ),
+    "prime-rl: dropped tokens, sequence by sequence": (
+        "prime-rl",
+        (
+            np.log([[0.5, 0.5, 0.5, 0.5], [0.5, 0.9, 0.5, 0.5]]),
+            np.log([[0.9, 0.1, 0.5, 0.5], [0.5, 0.1, 0.5, 0.5]]),
+            [[1, 1, 1, 1], [1, 1, 0, 0]],
+        ),
+        {"advantages": [1.0, -1.0]},
+        {
+            "is_masked/mean": (1 / 4 + 1 / 2) / 2,
+            "is_masked_high/mean": 1 / 8,
+            "is_masked_low/mean": 1 / 4,
+            "masked_mismatch_kl/mean": (9 / 5 - math.log(9 / 5) - 1 + 1 / 9 - math.log(1 / 9) - 1) / 2,
+            "masked_mismatch_kl/max": 1 / 9 - math.log(1 / 9) - 1,
+        },
+    ),
+    "verl: one runaway token is infinite": ("verl", ([[-800.0, -1.0]], [[0.0, -1.0]]), {}, {"k3_kl": math.inf}),
+    "ms-swift: one runaway token is 10": ("ms-swift", ([[-800.0, -1.0]], [[0.0, -1.0]]), {}, {"k3_kl": 5.0}),
+}
 
 
-def test_pipelinerl_takes_a_broken_token_for_a_perfect_match() -> None:
-    rollout, trainer = [[math.nan, -1.0]], [[-9.0, -2.0]]
-    assert peers.view("pipelinerl", rollout, trainer)["kl_new_old"] == pytest.approx(math.exp(-1) / 2)
-
-
-def test_nemo_rl_takes_a_broken_token_for_weight_zero() -> None:
-    rollout, trainer = [[math.nan, -1.0]], [[-9.0, -1.0]]
-    assert peers.view("nemo-rl", rollout, trainer)["sampling_importance_ratio"] == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    ("kind", "weights"),
-    [
-        ("tis", [[0.5, 4.0], [1.0, 1.0]]),
-        ("icepop", [[0.5, 0.0], [1.0, 1.0]]),
-        ("seq-mask-tis", [[0.0, 0.0], [1.0, 1.0]]),
-    ],
-)
-def test_nemo_rl_limits_its_weights(kind: str, weights: list[list[float]]) -> None:
-    trainer = np.log([[0.25, 0.99], [0.5, 0.5]])
-    rollout = trainer - np.log([[0.5, 40.0], [1.0, 1.0]])
-    options = {
-        "truncated_importance_sampling_type": kind,
-        "truncated_importance_sampling_ratio": 4.0,
-        "truncated_importance_sampling_ratio_min": 0.25,
-    }
-    found = peers.correction("nemo-rl", rollout, trainer, **options)
-    assert found.weights_BT.ravel() == pytest.approx(np.ravel(weights))
-
-
-def test_prime_rl_counts_dropped_tokens_sequence_by_sequence() -> None:
-    rollout = np.log([[0.5, 0.5, 0.5, 0.5], [0.5, 0.9, 0.5, 0.5]])
-    trainer = np.log([[0.9, 0.1, 0.5, 0.5], [0.5, 0.1, 0.5, 0.5]])
-    mask = [[1, 1, 1, 1], [1, 1, 0, 0]]
-    values = peers.view("prime-rl", rollout, trainer, mask, advantages=[1.0, -1.0])
-    assert values["is_masked/mean"] == (1 / 4 + 1 / 2) / 2
-    assert (values["is_masked_high/mean"], values["is_masked_low/mean"]) == (1 / 8, 1 / 4)
-    divergence = [9 / 5 - math.log(9 / 5) - 1, 1 / 9 - math.log(1 / 9) - 1]
-    assert values["masked_mismatch_kl/mean"] == pytest.approx(sum(divergence) / 2)
-    assert values["masked_mismatch_kl/max"] == pytest.approx(max(divergence))
+@pytest.mark.parametrize("case", SHOWN)
+def test_frameworks_differ_in_detail(case: str) -> None:
+    peer, sides, options, expected = SHOWN[case]
+    values = peers.view(peer, *sides, **options)
+    assert {key: values[key] for key in expected} == pytest.approx(expected, nan_ok=True)
 
 
 def test_verl_compares_probabilities_as_others_do() -> None:
@@ -309,72 +375,6 @@ def test_verl_compares_probabilities_as_others_do() -> None:
     assert values["rollout_probs_diff_mean"] == same(reference["offpolicy/prob_abs_diff/mean"], SMALL_TOLERANCE)
     assert values["rollout_probs_diff_max"] == same(reference["offpolicy/prob_abs_diff/max"], SMALL_TOLERANCE)
     assert values["rollout_actor_probs_pearson_corr"] == same(reference["offpolicy/prob_pearson_corr"], SMALL_TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    ("peer", "clipped", "moved"),
-    [
-        ("verl", "actor/pg_clipfrac", "actor/ppo_kl"),
-        ("slime", "train/pg_clipfrac", "train/ppo_kl"),
-        ("openrlhf", "train/ppo_clip_ratio", "train/ppo_kl"),
-    ],
-)
-def test_the_policy_loss_clips_where_the_advantage_says(peer: str, clipped: str, moved: str) -> None:
-    trainer = np.full((1, 5), -1.0)
-    current = trainer + np.array([0.5, 0.5, -0.5, -0.5, 0.1])
-    values = peers.view(peer, trainer, trainer, current_logprobs=current, advantages=[[1.0, -1.0, 1.0, -1.0, 1.0]])
-    assert values[clipped] == pytest.approx(2 / 5)  # up where it is good, down where it is bad
-    assert values[moved] == pytest.approx(-0.1 / 5)
-
-
-def test_verl_dual_clips_what_ran_away() -> None:
-    trainer = np.full((1, 2), -3.0)
-    values = peers.view(
-        "verl", trainer, trainer, current_logprobs=trainer + np.array([1.5, 1.0]), advantages=[[-1.0, -1.0]]
-    )
-    assert values["actor/pg_clipfrac_lower"] == pytest.approx(1 / 2)  # e^1.5 > 3 > e^1
-
-
-def test_nemo_rl_reports_its_policy_ratio() -> None:
-    trainer, moved = np.full((1, 2), -2.0), np.array([[0.1, -0.5]])
-    values = peers.view("nemo-rl", trainer, trainer, current_logprobs=trainer + moved)
-    ratios = np.exp(moved).ravel()
-    assert values["probs_ratio"] == pytest.approx(ratios.mean())
-    assert values["probs_ratio_clamped"] == pytest.approx((ratios[0] + 0.8) / 2)
-    assert (values["probs_ratio_min"], values["probs_ratio_max"]) == pytest.approx((ratios[1], ratios[0]))
-    assert values["approx_entropy"] == pytest.approx(-(ratios * (trainer + moved).ravel()).mean())
-
-
-def test_nemo_rl_adds_up_the_weights_of_sequences() -> None:
-    rollout, trainer = np.full((2, 2), -1.0), np.array([[-1.0, -0.9], [-1.2, -1.0]])
-    values = peers.view("nemo-rl", rollout, trainer, sequence_level_importance_ratios=True)
-    assert values["sampling_importance_ratio"] == pytest.approx(math.exp(0.1) + math.exp(-0.2))
-
-
-def test_slimes_loss_logs_what_masking_leaves() -> None:
-    rollout, trainer = np.full((2, 2), -1.0), np.array([[-1.1, -1.0], [-3.0, -1.0]])
-    options = {"use_tis": True, "tis_mode": "mask", "current_logprobs": trainer + np.array([[0.1, 0.1], [0.5, 0.1]])}
-    values = peers.view("slime", rollout, trainer, **options)
-    assert values["train/mis_kl"] == pytest.approx((0.1 / 2 + 2.0 / 2) / 2)
-    assert values["train/train_rollout_logprob_abs_diff"] == pytest.approx((0.1 / 2 + 0.0) / 2)
-    assert values["train/ppo_kl"] == pytest.approx(-0.1)
-    assert values["train/ois"] == pytest.approx((math.exp(0.1) * 3 + math.exp(0.5)) / 4)
-
-
-def test_slime_counts_a_token_of_an_empty_sequence() -> None:
-    values = peers.view("slime", ROLLOUT, TRAINER, [[1, 1, 1], [0, 0, 0]], calculate_per_token_loss=True)
-    assert values["train/mis_kl"] == pytest.approx((0.1 - 0.2) / 4)
-
-
-def test_verls_loss_logs_what_rejection_leaves() -> None:
-    rollout, trainer = np.full((1, 4), -1.0), np.array([[-3.0, -1.0, -1.0, -1.0]])
-    moved = {"current_logprobs": trainer + np.array([[0.5, 0.5, 0.0, 0.0]]), "advantages": [1.0]}
-    kept = peers.view("verl", rollout, trainer, **moved)
-    assert kept["actor/pg_clipfrac"] == pytest.approx(2 / 4)
-    rejected = peers.view("verl", rollout, trainer, **moved, rollout_rs="token_k1", rollout_rs_threshold="0.5_2.0")
-    assert rejected["actor/pg_clipfrac"] == pytest.approx(1 / 3)
-    assert rejected["actor/ppo_kl"] == pytest.approx(-0.5 / 3)
-    assert rejected["rollout_corr/kl"] == kept["rollout_corr/kl"]
 
 
 def test_verl_rejects_by_the_kl_between_this_token_and_any_other() -> None:
@@ -390,34 +390,10 @@ def test_verl_rejects_by_the_kl_between_this_token_and_any_other() -> None:
     assert math.isfinite(certain["rollout_rs_binary_kl_max"])
 
 
-def test_verl_without_a_threshold_has_no_weights() -> None:
-    values = peers.view("verl", ROLLOUT, TRAINER, MASK, rollout_is="token", rollout_is_threshold=None)
-    assert values == peers.view("verl", ROLLOUT, TRAINER, MASK)
-
-
-def test_slimes_built_in_truncation() -> None:
-    rollout, trainer = [[-1.0, -1.0, -3.0]], [[-1.0, -2.0, -1.0]]
-    values = peers.view("slime", rollout, trainer, use_tis=True, custom_tis_function=False)
-    ratios = np.exp([0.0, -1.0, 2.0])
-    assert values["train/tis"] == pytest.approx(ratios.mean())
-    assert values["train/tis_abs"] == pytest.approx(np.abs(ratios - 1).mean())
-    assert values["train/tis_clipfrac"] == pytest.approx(1 / 3)
-    assert "train/mis_kl" not in values
-
-
-@pytest.mark.parametrize(("region", "kept"), [("max", [1, 0]), ("avg", [1, 0])])
-def test_slimes_trust_region_drops_whole_sequences(region: str, kept: list[int]) -> None:
-    rollout, trainer = [[-1.0, -1.0], [-1.0, -1.0]], [[-1.1, -1.0], [-2.0, -1.0]]
-    options = {
-        "use_tis": True,
-        "use_rs": True,
-        "rs_lower_bound": 0.01,
-        "rs_trust_region": region,
-        "rs_tr_threshold": 0.1,
-    }
-    assert peers.correction("slime", rollout, trainer, **options).mask_BT.tolist() == [[keep] * 2 for keep in kept]
-    values = peers.view("slime", rollout, trainer, **options)
-    assert values["train/mis_rs_trust_region_reject_fraction"] == 0.5
+def test_options_turn_keys_on_and_off() -> None:
+    without = peers.view("verl", ROLLOUT, TRAINER, MASK, rollout_is="token", rollout_is_threshold=None)
+    assert without == peers.view("verl", ROLLOUT, TRAINER, MASK)
+    assert "train/mis_kl" not in peers.view("slime", ROLLOUT, TRAINER, MASK, use_tis=True, custom_tis_function=False)
 
 
 def test_float32_shows_the_rounding_near_identity() -> None:
@@ -426,12 +402,6 @@ def test_float32_shows_the_rounding_near_identity() -> None:
     exact, rounded = (peers.view("verl", rollout, trainer, dtype=name)["k3_kl"] for name in ("float64", "float32"))
     assert exact == pytest.approx(5e-11, rel=1e-3)
     assert rounded != pytest.approx(exact, rel=0.5)
-
-
-def test_one_runaway_token_is_infinite_where_nothing_is_clamped() -> None:
-    rollout, trainer = [[-800.0, -1.0]], [[0.0, -1.0]]
-    assert peers.view("verl", rollout, trainer)["k3_kl"] == math.inf
-    assert peers.view("ms-swift", rollout, trainer)["k3_kl"] == 5.0  # clamped to 10 per token
 
 
 @pytest.mark.parametrize("peer", peers.PEERS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -82,3 +84,15 @@ def test_every_framework_has_a_section_and_its_differences_name_metrics_that_exi
     named = set(re.findall(r"\b(?:backend|update|total|reference)\.\w+", page))
     assert named
     assert named <= set(KEYS)
+
+
+def test_keys_of_other_frameworks_that_the_page_names_are_logged(repository: Path) -> None:
+    batches = json.loads(gzip.decompress((repository / "tests" / "data" / "peer_odd.json.gz").read_bytes()))
+    logged = dict.fromkeys(PEERS, "")
+    for view in (view for batch in batches for view in batch["views"]):
+        logged[view["peer"]] += "".join(f"/{key}\n" for key in view["metrics"])
+    for section in (repository / "docs" / "peers.md").read_text(encoding="utf-8").split("\n## ")[2:]:
+        first_cells = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+        keys = {key for cell in first_cells for key in re.findall(r"`(\w[\w/]*)`", cell)}
+        assert keys
+        assert {key for key in keys if f"/{key}\n" not in logged[section.partition("\n")[0]]} == set()
