@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Final
 
 from logprobe.app.parsers.command_line import build
-from logprobe.app.text.terminal import steerless_streams
+from logprobe.app.text.terminal import complete_streams, steerless_streams
 from logprobe.collectors.environment import former
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
 from logprobe.collectors.health import LOGGER
@@ -48,9 +48,11 @@ _QUICK: Final = ("runs", "status", "metrics", "sql", "diagnose", "alerts", "inge
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    if argv is None:  # a process of our own
+        complete_streams()
     with steerless_streams():
         arguments = build().parse_args(argv)
-    if argv is None and arguments.command in _QUICK:  # a process of our own
+    if argv is None and arguments.command in _QUICK:
         without_pandas()
     arguments.debug |= former("LOGPROBE_DEBUG") not in {None, "0"}
     level = LOGGER.level

@@ -214,7 +214,8 @@ def _memory_kills() -> int | None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT, SIGTERM and SIGHUP set, within the block; a second one interrupts at once."""
+    """An event that SIGINT, SIGTERM and SIGHUP set, within the block; a second one interrupts at once. `nohup` keeps
+    SIGHUP from it."""
     stop = threading.Event()
     # A handler runs in the thread that waits for the event, maybe while that holds the event's lock; setting it there
     # could deadlock. A `SimpleQueue` may be used in handlers, and another thread waits at its end.
@@ -232,7 +233,8 @@ def stop_on_signals() -> Iterator[threading.Event]:
         stop.set()
 
     threading.Thread(target=set_when_asked, name="stop-on-signals", daemon=True).start()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    numbers = (signal.SIGINT, signal.SIGTERM, *hangup)
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop

@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from logprobe.collectors.plain_text import steerless
+
+_STREAMS: Final = 2  # the number of the last standard stream
 
 
 class Steerless:
@@ -43,6 +45,23 @@ def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
         safe = steerless(text)
         out.write(f"\033[38;5;{colour}m{safe}\033[0m" if colours and colour is not None else safe)
     out.write("\n")
+
+
+def complete_streams() -> None:
+    """Gives a process of ours three standard streams that take any text.
+
+    One that was closed (``>&-``) goes nowhere: its number would be given to the next file that is opened, and what a
+    child or a library writes to it would end up there. What the encoding of a stream cannot say is escaped.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STREAMS:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115 - an open file
+        elif number:
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

@@ -301,11 +301,22 @@ def test_a_closed_pipe_is_no_error_message(ingested) -> None:
     assert done.stderr == ""
 
 
+def test_closed_streams_and_an_encoding_of_few_letters_are_no_error(ingested) -> None:
+    words = [sys.executable, "-m", "logprobe.app.cli", "runs", "--home", str(ingested)]
+    closed = subprocess.run(f"{shlex.join(words)} <&- >&- 2>&-", shell=True, timeout=SECONDS, check=False)
+    assert closed.returncode == 0
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(words, capture_output=True, timeout=SECONDS, env=ascii_only, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"toy-run" in done.stdout
+    assert rb"\u2013" in done.stdout, "unknown looks unknown"
+
+
 # --- metrics ---
 
 
 def test_metrics_json_is_the_public_document(ingested) -> None:
-    text = process("metrics", "toy-run", "--json", "--home", ingested).stdout
+    text = logprobe("metrics", "toy-run", "--json", "--home", ingested).stdout
     document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert list(document) == ["run", "steps"]
     assert document["run"] == "toy-run"

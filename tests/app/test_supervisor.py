@@ -155,7 +155,8 @@ def test_a_child_deaf_to_sigterm_is_killed(tmp_path, monkeypatch) -> None:
 
 
 SUPERVISE = """
-import sys, threading
+import signal, sys, threading
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_supervisor import sleeper
@@ -175,6 +176,16 @@ def test_no_child_outlives_the_supervisor(tmp_path, how) -> None:
     process.send_signal(how)
     assert process.wait(90) == (-how if how is signal.SIGKILL else 0)
     eventually(lambda: not psutil.pid_exists(pids(path)[0]), "the child is gone")
+
+
+def test_nohup_keeps_the_end_of_the_terminal_from_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with supervisor.stop_on_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.wait(0.5)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_signal_does_not_wait_for_deaf_children() -> None:
