@@ -52,6 +52,14 @@ def library() -> Path:
     return target
 
 
+def preloaded(shim: Path) -> dict[str, str]:
+    """Variables that load a library first: by its name, as a path would end at a blank in it."""
+    return {
+        "LD_PRELOAD": shim.name,
+        "LD_LIBRARY_PATH": ":".join(filter(None, [str(shim.parent), os.environ.get("LD_LIBRARY_PATH")])),
+    }
+
+
 class Rule:
     """One rule of a disk; its counters are those of all processes together."""
 
@@ -139,4 +147,4 @@ class FaultyDisk:
 
     def environment(self, **more: str) -> dict[str, str]:
         """For a process that is to have this disk."""
-        return {**os.environ, "LD_PRELOAD": str(library()), "FAULTFS": str(self._control), **more}
+        return {**os.environ, **preloaded(library()), "FAULTFS": str(self._control), **more}

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import relay_node_program
+from faultfs.faultfs import preloaded
 from processes import connected, end, eventually, record, start_service
 from relay_processes import Proxy, port_of, port_so_far, prepare, receiver, relay, stored, waiting
 from relay_processes import receiving as receiving_at
@@ -102,7 +103,7 @@ def test_duplicates_an_older_collector_a_wrong_clock_and_a_quarantined_file(tmp_
     old = _older_segment(node, "run")
     damaged = SpoolWriter(node, "run", "damaged-host-1-aa").write("training", records("training", trained("d"))).path
     damaged.write_bytes(damaged.read_bytes()[:-30])
-    yesterday = {"LD_PRELOAD": str(_clock_library(tmp_path))}
+    yesterday = preloaded(_clock_library(tmp_path))
     receiving = receiver(home).start()
     service = start_service(home)
     try:
@@ -149,7 +150,7 @@ with Recorder(sys.argv[1], sys.argv[2], rank=0) as recorder:
 @pytest.mark.long
 def test_runs_of_nodes_with_different_clocks_are_live_while_their_records_come(tmp_path: Path) -> None:
     """One node's clock is a day behind: its run is as live as that of the other node, and says so."""
-    home, yesterday = tmp_path / "service" / "home", {"LD_PRELOAD": str(_clock_library(tmp_path))}
+    home, yesterday = tmp_path / "service" / "home", preloaded(_clock_library(tmp_path))
     key, service = prepare(home), start_service(home)
     receiving = receiver(home).start()
     started = []
