@@ -42,35 +42,6 @@ def pytest_collection() -> Any:
         gc.enable()
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Services and commands are forked, but for those of `make campaign NAME=scale` and others that measure them."""
-    import forked
-
-    if all(item.path.name.startswith("test_") for item in session.items):
-        forked.begin()
-
-
-# Their scenarios are forked from one process that has imported vLLM, so one worker runs them all.
-_TOGETHER = {
-    f"tests/e2e/test_{name}.py": "engines" for name in ("attribution", "experts", "real_engine", "vllm_engine")
-}
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """By files, as `--dist=loadfile` has it; some files stay together."""
-    if config.getvalue("dist") != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class Together(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return _TOGETHER.get(file, file)
-
-    return Together(config, log)
-
-
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The checkout under test."""

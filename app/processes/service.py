@@ -56,16 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     try:
         apply_umask()
-        service = Service(
-            Home(arguments.home),
-            host=arguments.bind,
-            port=arguments.port,
-            health_port=arguments.health_port,
-            policy=_policy(arguments.keep_gib, arguments.keep_days),
-            limits=Limits() if arguments.memory_limit is None else Limits(memory=arguments.memory_limit),
-            budget=_budget(arguments.keep_store_gib),
-            parts=_parts(arguments.page),
-        )
+        service = service_of(arguments)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: service.shutdown())
         service.run()
@@ -80,6 +71,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 1
     return 0
+
+
+def service_of(arguments: argparse.Namespace) -> Service:
+    """The service that the parsed arguments ask for; it does not run yet."""
+    return Service(
+        Home(arguments.home),
+        host=arguments.bind,
+        port=arguments.port,
+        health_port=arguments.health_port,
+        policy=_policy(arguments.keep_gib, arguments.keep_days),
+        limits=Limits() if arguments.memory_limit is None else Limits(memory=arguments.memory_limit),
+        budget=_budget(arguments.keep_store_gib),
+        parts=_parts(arguments.page),
+    )
 
 
 def _parts(page: str | None) -> list[PartMaker]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import SECONDS, connected, end, eventually, start_service
-from processes import called as logprobe
+from processes import called, connected, end, eventually, logprobe, start_service
 from recorded_home import SAMPLE_DATA
 
+from logprobe.app.processes import service as service_program
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.recorder.recorder import Recorder
 
@@ -101,9 +101,7 @@ def _actions(reader) -> list[str]:
 
 def test_a_home_with_a_wrong_rule_file_does_not_start(own_rules: Path) -> None:
     (own_rules / "logprobe.yaml").write_text(OWN.replace("severity", "severty"))
-    process = start_service(own_rules)
-    assert process.wait(SECONDS) == 1
-    line = end(process)
+    line = called(service_program.main, "--home", own_rules, code=1).stderr
     assert line == f"logprobe: {own_rules}/logprobe.yaml:4: `severty`: unknown key; did you mean 'severity'?\n"
     checked = logprobe("alerts", "check", own_rules / "logprobe.yaml", code=1)
     assert checked.stdout == line.removeprefix("logprobe: ")

@@ -1,4 +1,4 @@
-"""The command line, as a process: what it prints, its exit codes, what it needs."""
+"""The command line: what it prints, its exit codes, what it needs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ import threading
 import time
 
 import pytest
-from processes import SECONDS, eventually, record, service
-from processes import called as logprobe
-from processes import logprobe as process
+from processes import SECONDS, eventually, logprobe, record, service
 
 from logprobe.app import cli
 from logprobe.app.parsers.arguments import require_run, step_range

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import called
+from processes import logprobe
 from recorded_home import take_in
 
 from logprobe.collectors import Recorder
@@ -51,7 +51,7 @@ def recorded(home: Path) -> Path:
 
 
 def mis(home: Path, *arguments: str, code: int = 0) -> str:
-    done = called("mis", RUN, *arguments, "--home", home, code=code)
+    done = logprobe("mis", RUN, *arguments, "--home", home, code=code)
     return done.stdout + done.stderr
 
 

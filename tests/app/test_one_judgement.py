@@ -10,14 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from socket import create_server
 from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from fake_slack import CHANNEL, TOKEN, FakeSlack
-from processes import called, connected, end, eventually, start_service
+from processes import eventually, logprobe, service
 from processes import record as record_run
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -26,6 +25,7 @@ from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.text.judgement import headline, line
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.diagnosis.judged import SECONDS, STEPS
+from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 
 RUN = "half-broken"
@@ -68,16 +68,12 @@ def slack(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlack]:
 def live(home: Path, slack: FakeSlack) -> Iterator[tuple[Path, int]]:
     """A home whose service runs, and the port of its `/metrics`; the run goes on."""
     assert not slack.messages
-    with create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with Recorder(home, RUN) as recorder:
         record(recorder, range(12))
-        process = start_service(home, "--health-port", str(port))
-        try:
-            connected(home).close()
-            yield home, port
-        finally:
-            end(process)
+        with service(home):
+            info = Home(home).service_info()
+            assert info is not None
+            yield home, info.health_port
 
 
 def of_metrics(port: int, family: str) -> dict[str, float]:
@@ -104,11 +100,11 @@ def said(home: Path, port: int) -> dict[str, Any] | None:
         view = Feed(lambda: reader).snapshot(RUN).view
     if view is None or "coverage-low" not in [alert.rule for alert in view.judgement.alerts]:
         return None
-    (listed,) = json.loads(called("runs", "--json", "--home", home).stdout)
+    (listed,) = json.loads(logprobe("runs", "--json", "--home", home).stdout)
     severity = view.judgement.severity
-    status = json.loads(called("status", RUN, "--json", "--home", home, code=2).stdout)
-    mis = json.loads(called("mis", RUN, "--json", "--home", home).stdout)
-    diagnosed = json.loads(called("diagnose", RUN, "--json", "--home", home).stdout)
+    status = json.loads(logprobe("status", RUN, "--json", "--home", home, code=2).stdout)
+    mis = json.loads(logprobe("mis", RUN, "--json", "--home", home).stdout)
+    diagnosed = json.loads(logprobe("diagnose", RUN, "--json", "--home", home).stdout)
     states = of_metrics(port, "logprobe_severity")
     return {
         "banner": (severity, banner(view)["word"]),
@@ -147,7 +143,7 @@ def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int], sl
     assert found["metrics"] == "critical"
     assert len(set(found["judged"])) == 1
     assert found["alerts"][0] == found["alerts"][1]
-    shown = called("status", RUN, "--home", home, code=2).stdout
+    shown = logprobe("status", RUN, "--home", home, code=2).stdout
     assert f"severity     critical: {found['line']}" in shown
 
 
@@ -161,8 +157,7 @@ def test_an_armed_live_run_is_judged_in_time_or_it_is_said_that_it_is_not(home: 
     (home / "logprobe.yaml").write_text("correction: {mode: armed}\n")
     told = tmp_path / "told"
     with ExitStack() as stack:
-        stack.callback(end, start_service(home))
-        stack.callback(connected(home).close)
+        stack.enter_context(service(home))
         for _ in range(2):
             busy = subprocess.Popen(["nice", "-n", "10", sys.executable, "-c", "while True: pass"])
             stack.callback(busy.wait)
@@ -172,7 +167,7 @@ def test_an_armed_live_run_is_judged_in_time_or_it_is_said_that_it_is_not(home: 
         stack.callback(trainer.wait)
         stack.callback(trainer.kill)
         eventually(
-            lambda: LIVE in called("runs", "--home", home).stdout and judged_of(home, "status"), "a step is computed"
+            lambda: LIVE in logprobe("runs", "--home", home).stdout and judged_of(home, "status"), "a step is computed"
         )
         looks = 0
         while trainer.poll() is None or looks == 0:
@@ -183,7 +178,7 @@ def test_an_armed_live_run_is_judged_in_time_or_it_is_said_that_it_is_not(home: 
 
 
 def judged_of(home: Path, command: str) -> dict[str, Any]:
-    judged: dict[str, Any] = json.loads(called(command, LIVE, "--json", "--home", home).stdout)["judged"]
+    judged: dict[str, Any] = json.loads(logprobe(command, LIVE, "--json", "--home", home).stdout)["judged"]
     return judged
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from figure import Figure
-from processes import service
+from processes import service_process
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FlightReader
@@ -30,7 +30,7 @@ def measure() -> list[Figure]:
     """Median and 95th percentile over `FLUSHES` steps of 64 × 512 tokens."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
-        with service(home) as reader, Recorder(home, "latency", rank=0, flush_interval=60.0) as recorder:
+        with service_process(home) as (reader, _), Recorder(home, "latency", rank=0, flush_interval=60.0) as recorder:
             waits = [delay(recorder, reader, "latency", step) for step in range(WARM_UP + FLUSHES)][WARM_UP:]
     p50, p95 = np.percentile(waits, [50, 95])
     shared = {

@@ -17,7 +17,7 @@ from bench_ingest import LENGTH, SEQUENCES, USUAL, training
 from bench_latency import SEQUENCES as FLUSHED
 from bench_latency import TOKENS, delay
 from figure import Figure
-from processes import eventually, service
+from processes import eventually, service_process
 from relay_processes import port_of, prepare, receiver, relay
 from timed_page import cpu_seconds
 
@@ -35,7 +35,7 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         home, node = Path(folder) / "service" / "home", Path(folder) / "node"
         key = prepare(home)
-        reader = stack.enter_context(service(home))
+        reader, _ = stack.enter_context(service_process(home))
         receiving = receiver(home).start()
         stack.callback(receiving.end)
         sending = relay(node, port_of(receiving), home, key).start()

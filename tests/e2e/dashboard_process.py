@@ -9,19 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-import forked
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
-
-from logprobe.app.commands import up
-from logprobe.app.parsers.command_line import build
-from logprobe.app.processes import supervisor
 
 PATIENCE = 180_000  # milliseconds; the service may have to diagnose first, and a busy machine stands still for a while
 expect.set_options(timeout=PATIENCE)
@@ -31,43 +25,7 @@ _ADDRESS = re.compile(r"dashboard at (http://\S+)")
 
 @contextmanager
 def dashboard(*arguments: str, seconds: float = 180) -> Iterator[str]:
-    """Runs ``logprobe ARGUMENTS`` until the block ends; yields the dashboard's address. It must stop cleanly.
-
-    Of ``logprobe up`` the processes are, in tests, those of the service and the dashboard; this one keeps them running.
-    """
-    with (_up if forked.on() and arguments[0] == "up" else _command)(arguments, seconds) as address:
-        yield address
-
-
-@contextmanager
-def _up(arguments: Sequence[str], seconds: float) -> Iterator[str]:
-    stack = up.stack_of(build().parse_args(arguments))
-    stop, settled = threading.Event(), threading.Event()
-    failures: list[BaseException] = []
-
-    def keep_running() -> None:
-        try:
-            stack.run(stop, settled.set)
-        except BaseException as error:  # the test fails with it
-            failures.append(error)
-        settled.set()
-
-    thread = threading.Thread(target=keep_running, daemon=True)
-    with patch.object(supervisor, "subprocess", forked):
-        thread.start()
-        try:
-            assert settled.wait(seconds), "the dashboard does not answer"
-            assert not failures, failures
-            yield stack.url
-        finally:
-            stop.set()
-            thread.join(90)
-    assert not thread.is_alive(), "its processes do not end"
-    assert not failures, failures
-
-
-@contextmanager
-def _command(arguments: Sequence[str], seconds: float) -> Iterator[str]:
+    """Runs ``logprobe ARGUMENTS`` until the block ends; yields the dashboard's address. It must stop cleanly."""
     command = [sys.executable, "-m", "logprobe.app.cli", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     lines: list[str] = []

@@ -1,7 +1,4 @@
-"""Runs a scenario on a real vLLM engine in a process of its own, and reads what it left in the spool.
-
-In tests it is forked from one that has imported vLLM, see `forked`.
-"""
+"""Runs a scenario on a real vLLM engine in a process of its own, and reads what it left in the spool."""
 
 from __future__ import annotations
 
@@ -69,32 +66,12 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, **ENGINE_ENVIRONMENT, **environment}
 
 
-def _popen() -> type[subprocess.Popen[Any]]:
-    """Importing vLLM is most of what a scenario costs. Nothing of logprobe is imported with it."""
-    from forked import Popen  # scenarios import this module too, and start nothing
-
-    class Scenario(Popen):
-        modules = (  # releases differ in theirs
-            "vllm",
-            "transformers.models.qwen3.modeling_qwen3?",
-            "vllm.entrypoints.llm?",
-            "vllm.model_executor.models.registry?",
-            "vllm.model_executor.models.qwen3?",
-            "vllm.v1.engine.llm_engine?",
-            "vllm.v1.engine.core?",
-            "vllm.v1.worker.cpu_worker?",
-        )
-        environment = ENGINE_ENVIRONMENT
-
-    return Scenario
-
-
 def _run(command: list[str], environment: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
     """Runs in a session of its own, so that engines in processes of their own end with it."""
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
         with output.open("wb") as out, errors.open("wb") as err:
-            process = _popen()(
+            process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
             )
         try:

@@ -19,7 +19,7 @@ import pytest
 from dashboard_process import Watched, dashboard
 from fake_slack import CHANNEL, TOKEN, FakeSlack
 from playwright.sync_api import Browser
-from processes import called, eventually
+from processes import eventually, logprobe
 from recorded_home import ingest_recorded
 
 from logprobe.app.text.tables import aligned
@@ -146,7 +146,7 @@ def good_of(words: str) -> int | None:
 def by_command(home: Path, incident: Incident) -> dict[str, Any]:
     """`logprobe incidents show`."""
     began = time.monotonic()
-    shown = called("incidents", "show", incident.run, "--home", home).stdout
+    shown = logprobe("incidents", "show", incident.run, "--home", home).stdout
     seconds = time.monotonic() - began
     assert incident.cause in shown
     assert incident.setting in shown

@@ -21,7 +21,7 @@ from dashboard_process import PATIENCE, Watched, dashboard
 from oidc_provider import CLIENT, SECRET, Provider, provider
 from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
-from processes import called, eventually
+from processes import eventually, logprobe
 from recorded_home import ingest_recorded
 from reverse_proxy import documented, nginx
 from websockets.exceptions import InvalidStatus
@@ -233,9 +233,9 @@ def test_markup_in_what_people_say_stays_text_on_every_page(
     with Recorder(home, HOSTILE, rank=0) as recorder:
         recorder.config({HOSTILE: HOSTILE, "framework": HOSTILE}, kind="trainer_config")
         assert recorder.flush(120)
-    eventually(lambda: "<img src=x" in called("incidents", *by).stdout, "the run has an incident")
-    called("alerts", "ack", HOSTILE, "--reason", HOSTILE, "--author", HOSTILE, *by)
-    called("report", HOSTILE, "--html", tmp_path / "report.html", *by)
+    eventually(lambda: "<img src=x" in logprobe("incidents", *by).stdout, "the run has an incident")
+    logprobe("alerts", "ack", HOSTILE, "--reason", HOSTILE, "--author", HOSTILE, *by)
+    logprobe("report", HOSTILE, "--html", tmp_path / "report.html", *by)
     seen = Watched(browser, address)
     page, named = seen.page, quote(HOSTILE, safe="")
     for shown, link in (

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import deletion_program
 import pyarrow as pa
 import pytest
-from processes import connected, end, eventually, record, start_service
+from processes import connected, end, eventually, record, service, start_service
 from recorded_home import take_in
 from segments import records, trained
 from store_contents import rows, value
@@ -37,7 +38,6 @@ from logprobe.monitor.ingest import ingest, quarantine_actions
 from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.loggers import wandb_id
 from logprobe.monitor.proof import storing
-from logprobe.monitor.reader import open_reader
 from logprobe.monitor.recompute.writing import hand_over
 from logprobe.monitor.relay import service_part as relay
 from logprobe.monitor.relay.exchanges import Exchanges
@@ -247,27 +247,22 @@ def test_a_run_whose_records_only_wait_in_the_spool_is_not_deleted(
 
 def test_a_service_that_is_behind_deletes_no_run_that_is_being_recorded(home: Path) -> None:
     recorder = record(home, "live", close=False)
-    service = start_service(home)
-    try:
-        with connected(home) as reader:
-            reader.ingest()
-            with pytest.raises(ConfigurationError, match="live is being recorded"):
-                reader.act(DELETE, {"run": "live", "author": "ada"})
-            recorder.close()
-            reader.ingest()
-            assert reader.act(DELETE, {"run": "live", "author": "ada"})["rows"]
-    finally:
+    with closing(recorder), service(home) as reader:
+        reader.ingest()
+        with pytest.raises(ConfigurationError, match="live is being recorded"):
+            reader.act(DELETE, {"run": "live", "author": "ada"})
         recorder.close()
-        end(service)
+        reader.ingest()
+        assert reader.act(DELETE, {"run": "live", "author": "ada"})["rows"]
 
 
 def test_a_service_that_does_not_answer_is_reported_with_what_became_of_the_run(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(home, "run")
-    service = start_service(home)
+    process = start_service(home)
     monkeypatch.setattr(part, "_ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(delete, "_look", lambda *_, **__: service.send_signal(signal.SIGSTOP))
+    monkeypatch.setattr(delete, "_look", lambda *_, **__: process.send_signal(signal.SIGSTOP))
     try:
         with connected(home) as reader:
             reader.ingest()
@@ -275,8 +270,8 @@ def test_a_service_that_does_not_answer_is_reported_with_what_became_of_the_run(
         assert "no answer from the service" in said
         assert "run is not deleted yet, and the service may still do it" in said
     finally:
-        service.send_signal(signal.SIGCONT)
-        end(service)
+        process.send_signal(signal.SIGCONT)
+        end(process)
 
 
 def test_a_node_that_has_records_to_send_is_a_sign_of_life(home: Path) -> None:
@@ -447,17 +442,12 @@ def test_killed_at_any_step_and_finished_by_the_service_or_repeated(full: Path, 
 
 def test_through_a_service(home: Path) -> None:
     record(home, "run")
-    service = start_service(home)
-    try:
-        with connected(home) as reader:
-            eventually(lambda: reader.query("SELECT 1 FROM step_metrics").num_rows, "the run is there")
-            done = part.delete(Home(home), {"run": "run", "author": "ada"})
-            assert done["rows"]["segments"] >= 1
-            record(home, "run")
-            eventually(lambda: not list((home / "spool").rglob("*.arrow")), "what comes late is removed")
-            assert reader.query("SELECT 1 FROM runs").num_rows == 0
-            eventually(lambda: "deletions" in reader.status()["jobs"], "the service looks after it")
-        with open_reader(home) as reader:
-            assert "run" in Tombstones(Home(home)).all()
-    finally:
-        end(service)
+    with service(home) as reader:
+        eventually(lambda: reader.query("SELECT 1 FROM step_metrics").num_rows, "the run is there")
+        done = part.delete(Home(home), {"run": "run", "author": "ada"})
+        assert done["rows"]["segments"] >= 1
+        record(home, "run")
+        eventually(lambda: not list((home / "spool").rglob("*.arrow")), "what comes late is removed")
+        assert reader.query("SELECT 1 FROM runs").num_rows == 0
+        eventually(lambda: "deletions" in reader.status()["jobs"], "the service looks after it")
+        assert "run" in Tombstones(Home(home)).all()

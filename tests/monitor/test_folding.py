@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from processes import connected, end, eventually, logprobe, start_service
+from processes import eventually, logprobe, service
 from store_contents import same
 from store_work import KEPT, METRICS, bring_in, fold, recompute
 
@@ -270,20 +270,16 @@ def test_the_store_stays_within_its_budget_however_long_a_run_goes_on(tmp_path: 
 
 
 def test_a_service_folds_by_itself_and_says_what_it_keeps(home: Path) -> None:
-    process = start_service(home, "--keep-store-gib", "0")
-    try:
-        with connected(home) as reader:
+    with service(home, "--keep-store-gib", "0") as reader:
 
-            def measured() -> dict[str, Any] | None:
-                progress = reader.status()["jobs"]["store_budget"]["progress"]
-                return progress if "max_bytes" in progress else None
+        def measured() -> dict[str, Any] | None:
+            progress = reader.status()["jobs"]["store_budget"]["progress"]
+            return progress if "max_bytes" in progress else None
 
-            progress = eventually(measured, "it has looked at the store")
-            assert progress["max_bytes"] == 0
-            assert progress["over"] is True
-            assert "--keep-store-gib" in progress["problem"]
-    finally:
-        end(process)
+        progress = eventually(measured, "it has looked at the store")
+        assert progress["max_bytes"] == 0
+        assert progress["over"] is True
+        assert "--keep-store-gib" in progress["problem"]
 
 
 def test_the_command_line_says_what_is_kept(home: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from processes import called, record
+from processes import logprobe, record
 
 from logprobe.collectors.errors import StoreDamagedError, StoreError
 from logprobe.monitor.home import Home
@@ -80,7 +80,7 @@ def test_commands_say_so_and_change_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = content(older)
-    done = called(command, *COMMANDS[command], "--home", older.path, code=1)
+    done = logprobe(command, *COMMANDS[command], "--home", older.path, code=1)
     assert f"{older.database} {OLDER}" in done.stderr
     assert content(older) == before
     assert [path for path in tmp_path.iterdir() if path != older.path] == []
@@ -102,7 +102,7 @@ def test_a_home_with_nothing_but_such_a_store_gets_no_other_file(tmp_path: Path)
         connection.execute("CREATE TABLE schema_versions AS SELECT 28 AS version")
     before = content(place)
     for command in ("up", "ingest", "rebuild"):
-        assert OLDER in called(command, *COMMANDS[command], "--home", place.path, code=1).stderr
+        assert OLDER in logprobe(command, *COMMANDS[command], "--home", place.path, code=1).stderr
     assert content(place) == before
 
 

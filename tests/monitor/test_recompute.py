@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from processes import connected, end, start_service
+from processes import service
 from segments import records, sampled, trained
 
 from logprobe.app import cli
@@ -110,16 +108,6 @@ def stored(home: Path) -> list[Any]:
         return content(store)
 
 
-@contextmanager
-def served(home: Path) -> Iterator[None]:
-    service = start_service(home)
-    try:
-        with connected(home):
-            yield
-    finally:
-        end(service)
-
-
 def run(home: Path, **settings: Any) -> recomputing.Progress:
     with recomputing.writer_of(Home(home)) as writer:
         return recomputing.recompute(
@@ -133,7 +121,7 @@ def test_every_bit_comes_back(home: Path, many_partitions: None, with_service: b
     assert "parts" in {row["joined_by"] for row in joins(home)}
     assert {"received", "joined", "missing"} <= {row["rollout_source"] for row in joins(home)}
     if with_service:
-        with served(home):
+        with service(home):
             done = run(home)
     else:
         done = run(home)

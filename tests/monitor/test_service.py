@@ -13,15 +13,18 @@ import pyarrow as pa
 import pytest
 from processes import (
     SECONDS,
+    called,
     connected,
     end,
     eventually,
     record,
     service,
+    service_process,
     start_service,
 )
 from pyarrow import flight
 
+from logprobe.app.processes import service as service_program
 from logprobe.collectors.errors import QueryError, ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
@@ -42,7 +45,7 @@ def served(tmp_path_factory):
     """A service with one ingested run, for tests that only read."""
     home = tmp_path_factory.mktemp("served") / "home"
     record(home, steps=range(3))
-    with service(home) as reader:
+    with service_process(home) as (reader, _):
         reader.ingest()
         yield home, reader
 
@@ -207,9 +210,7 @@ def test_the_first_rows_of_many(served) -> None:
 
 def test_a_second_service_names_the_first(served) -> None:
     home, reader = served
-    second = start_service(home)
-    assert second.wait(SECONDS) == 1
-    line = end(second)
+    line = called(service_program.main, "--home", home, code=1).stderr
     assert line.startswith(f"logprobe: {home} is in use by process {reader.status()['pid']}")
     assert line.count("\n") == 1
     assert steps_of(reader) == 3
@@ -238,11 +239,9 @@ def test_a_signal_ends_it_cleanly(home, number) -> None:
 
 
 def test_shutdown_over_the_wire(home) -> None:
-    process = start_service(home)
-    with connected(home) as reader:
+    with service(home) as reader:
         reader.shutdown()
-    assert process.wait(90) == 0
-    end(process)
+        eventually(lambda: Home(home).owner() is None, "it ends")
 
 
 def test_counts_of_jobs_outlive_the_service(home) -> None:
@@ -254,24 +253,27 @@ def test_counts_of_jobs_outlive_the_service(home) -> None:
         assert reader.status()["jobs"]["ingest"]["runs"] >= before["ingest"] >= 1
 
 
-def test_a_reader_finds_a_service_that_was_killed_and_came_back(home) -> None:
-    with Recorder(home, "toy", rank=0) as recorder:
-        first = start_service(home)
-        reader = connected(home)
+def test_a_killed_service_is_read_from_its_file_and_found_again_when_it_comes_back(home) -> None:
+    with Recorder(home, "toy", rank=0) as recorder, service_process(home) as (reader, first):
+        record(home, "before")
+        reader.ingest()
         old = Home(home).service_info()
         first.kill()
-        end(first)
+        first.wait(SECONDS)
         assert Home(home).service_info() == old  # a killed service cannot take its address back
         with pytest.raises(ServiceUnavailableError, match="is not responding"):
             reader.status()
+        with open_reader(home) as beside:
+            assert beside.source == "file"
+            assert steps_of(beside, "before") == 3
         recorder.step(0, loss=1.0)
         assert recorder.flush()
         with service(home):
             eventually(lambda: _answers(reader), "the old reader works again")
             reader.ingest()
-            assert reader.query("SELECT count(*) AS n FROM step_records")["n"][0].as_py() == 1
+            counted = reader.query("SELECT count(*) AS n FROM step_records WHERE run = 'toy'")
+            assert counted["n"][0].as_py() == 1
             assert Home(home).service_info().token != old.token
-        reader.close()
 
 
 def _answers(reader: FlightReader) -> bool:
@@ -279,18 +281,6 @@ def _answers(reader: FlightReader) -> bool:
         return reader.status()["running"]
     except ServiceUnavailableError:
         return False
-
-
-def test_a_killed_service_reads_on_from_the_file(home) -> None:
-    record(home)
-    process = start_service(home)
-    with connected(home) as reader:
-        reader.ingest()
-    process.kill()
-    end(process)
-    with open_reader(home) as reader:
-        assert reader.source == "file"
-        assert steps_of(reader) == 3
 
 
 def test_a_full_disk_costs_time_and_no_data(home) -> None:
@@ -328,9 +318,8 @@ def test_an_empty_home_says_what_to_do(home) -> None:
 def test_a_port_that_is_taken_is_named(home, tmp_path) -> None:
     with service(home):
         taken = Home(home).service_info().port
-        other = start_service(tmp_path / "other", "--port", str(taken))
-        assert other.wait(90) == 1
-        assert f"cannot listen on 127.0.0.1:{taken}" in end(other)
+        other = called(service_program.main, "--home", tmp_path / "other", "--port", taken, code=1)
+        assert f"cannot listen on 127.0.0.1:{taken}" in other.stderr
 
 
 def test_a_proxy_for_the_internet_is_not_asked(served, monkeypatch) -> None:

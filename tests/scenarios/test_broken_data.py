@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import called
+from processes import logprobe
 
 from logprobe.collectors.recorder.recorder import Recorder
 
@@ -62,7 +62,7 @@ def broken_batch(value: float, side: str) -> dict[str, Any]:
 
 def say(home: Path, command: str, *arguments: str) -> str:
     """What a command prints."""
-    return str(called(command, f"--home={home}", *arguments).stdout)
+    return str(logprobe(command, f"--home={home}", *arguments).stdout)
 
 
 def told(home: Path, run: str = "run") -> tuple[dict[int, dict[str, Any]], dict[str, Any], str]:

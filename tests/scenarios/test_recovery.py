@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from killed_command import run_killed
 from operator_homes import ingested, is_well, killed_service, raw_files, remove_store, stored, unwell
-from processes import called, connected, end, logprobe, record, service, start_service
+from processes import connected, end, logprobe, record, service, start_service
 from training_calls import call
 
 from logprobe.collectors.errors import ConfigurationError
@@ -44,7 +44,7 @@ def metrics(home: Path) -> dict[tuple[Any, ...], float | None]:
 
 def command(*arguments: object, code: int = 0) -> dict[str, Any]:
     """What a command prints as JSON."""
-    return json.loads(called(*arguments, "--json", code=code).stdout)
+    return json.loads(logprobe(*arguments, "--json", code=code).stdout)
 
 
 def assert_equal_or_null(found: dict, before: dict) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from processes import called, connected, end, eventually, record, start_service
+from processes import eventually, logprobe, record, service_process
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FlightReader
@@ -100,20 +99,16 @@ def stored(reader: FlightReader) -> tuple[int, int]:
 def ingested(home: Path, steps: range) -> None:
     """Records steps, and has them ingested; nothing has the home open then."""
     record(home, steps=steps)
-    called("ingest", "--once", "--home", home)
+    logprobe("ingest", "--once", "--home", home)
 
 
 @contextmanager
 def killed_service(home: Path) -> Iterator[FlightReader]:
     """A running service, killed with SIGKILL at the end of the block."""
-    process = start_service(home)
-    try:
-        with connected(home) as reader:
-            yield reader
-        process.send_signal(signal.SIGKILL)
+    with service_process(home) as (reader, process):
+        yield reader
+        process.kill()
         process.wait()
-    finally:
-        end(process)
 
 
 def remove_store(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Real processes for tests: services, commands, and waiting for what they do."""
+"""Services and commands for tests, and waiting for what they do."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import forked
 import numpy as np
 
 from logprobe.app import cli
+from logprobe.app.processes import service as service_program
 from logprobe.collectors.errors import QueryError, ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FlightReader, connect
@@ -77,16 +77,33 @@ def connected(home: Path) -> FlightReader:
 def start_service(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A service process; not yet ready."""
     command = [sys.executable, "-m", "logprobe.app.processes.service", "--home", str(home), *arguments]
-    return forked.Popen(command, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
 @contextmanager
-def service(home: Path) -> Iterator[FlightReader]:
-    """A running service of `home`, stopped at the end of the block."""
-    process = start_service(home)
+def service(home: Path, *arguments: str) -> Iterator[FlightReader]:
+    """A running service of `home` with all its parts, in a thread of this process; stopped at the end of the block.
+
+    What is about a process, such as a signal, its end or its memory, takes `service_process`.
+    """
+    running = service_program.service_of(service_program._parser().parse_args(["--home", str(home), *arguments]))
+    thread = threading.Thread(target=running.run, name=f"service of {home}")
+    thread.start()
     try:
         with connected(home) as reader:
             yield reader
+    finally:
+        running.shutdown()
+        thread.join()
+
+
+@contextmanager
+def service_process(home: Path) -> Iterator[tuple[FlightReader, subprocess.Popen[bytes]]]:
+    """The same as a process of its own; also gives that."""
+    process = start_service(home)
+    try:
+        with connected(home) as reader:
+            yield reader, process
     finally:
         end(process)
 
@@ -103,25 +120,37 @@ def end(process: subprocess.Popen[Any]) -> str:
     return errors.decode() if isinstance(errors, bytes) else errors or ""
 
 
-def logprobe(*arguments: str | Path, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command line in a process of its own; fails unless it exits with `code`."""
-    command = [sys.executable, "-m", "logprobe.app.cli", *map(str, arguments)]
-    settings = {**os.environ, **environment}
-    done = forked.run(command, timeout=SECONDS, env=settings)
-    assert done.returncode == code, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
+def logprobe(*arguments: object, code: int = 0, **environment: str) -> SimpleNamespace:
+    """What the command line says, see `called`."""
+    return called(cli.main, *arguments, code=code, **environment)
 
 
-def called(*arguments: object, code: int = 0, **environment: str) -> SimpleNamespace:
-    """As `logprobe`, in this process, which is quicker."""
+def called(main: Callable[[list[str]], int], *arguments: object, code: int = 0, **environment: str) -> SimpleNamespace:
+    """Runs a program in this process, whose state it leaves as it was; fails unless it ends with `code`."""
     out, err = io.StringIO(), io.StringIO()
-    with patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err):
+    with _as_it_was(), patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err):
         try:
-            done = cli.main([str(argument) for argument in arguments])
+            done = main([str(argument) for argument in arguments])
         except SystemExit as end:
             done = int(end.code or 0)
-    assert done == code, (arguments, out.getvalue(), err.getvalue())
-    return SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue())
+    assert done == code, f"{arguments}: exit {done}\n{out.getvalue()}\n{err.getvalue()}"
+    return SimpleNamespace(returncode=done, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Puts back what a command changes in the process that it takes for its own."""
+    folder, mask = Path.cwd(), os.umask(0o077)
+    os.umask(mask)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        os.chdir(folder)
+        os.umask(mask)
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def record(home: Path, run: str = "toy", *, steps: range = range(3), close: bool = True) -> Recorder:

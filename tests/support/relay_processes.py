@@ -21,8 +21,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import forked
-
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay import certificate, tokens
 from logprobe.monitor.relay.files import RelayFiles
@@ -60,7 +58,7 @@ class Process:
     def start(self) -> Process:
         with self.log.open("ab") as log:
             self.began = log.tell()
-            self.process = forked.Popen(
+            self.process = subprocess.Popen(
                 self.command, env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
             )
         return self

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from processes import end, eventually, logprobe, record, start_service
+from processes import end, eventually, logprobe, record, service, start_service
 from relay_processes import port_of, prepare, receiver, token
 
-from logprobe.app.processes.stack import free_port
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.home import Home
@@ -27,41 +27,36 @@ def test_a_trainer_elsewhere_hears_of_directives_through_the_service(
     monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
     monkeypatch.setenv("LOGPROBE_DIRECTIVE_KEY", "a key that both sides know")
     record(home, RUN, steps=range(10))
-    port = free_port("127.0.0.1", 0)
-    process = start_service(home, f"--port={port}")
-    try:
-        eventually(lambda: "toy" in runs(home), "the run is known")
-        with CorrectionSwitch(f"grpc://127.0.0.1:{port}", RUN, poll_seconds=0.05) as switch:
+    with ExitStack() as stack:
+        with service(home):
+            eventually(lambda: "toy" in runs(home), "the run is known")
+            port = port_in(home)
+            switch = stack.enter_context(CorrectionSwitch(f"grpc://127.0.0.1:{port}", RUN, poll_seconds=0.05))
             assert switch.current(1000) is None
             logprobe("mis", RUN, "on", "--force", "--by", "ann", "--home", home)
             config = eventually(lambda: switch.current(1000), "the directive arrived")
             assert (config.is_mode, switch.version) == ("mask", 1)
-
-            end(process)
-            eventually(lambda: switch.health["problems"].get("directive_unreachable"), "the silence is noticed")
-            assert switch.current(1000) == config  # the last good one
-
-            process = start_service(home, f"--port={port}")
+        eventually(lambda: switch.health["problems"].get("directive_unreachable"), "the silence is noticed")
+        assert switch.current(1000) == config  # the last good one
+        with service(home, f"--port={port}"):
             eventually(lambda: "toy" in runs(home), "the service is back")
             logprobe("mis", RUN, "stop", "--home", home)
             eventually(lambda: switch.current(1000) is None, "the kill switch arrived")
-        shown = json.loads(logprobe("mis", RUN, "--json", "--home", home).stdout)
-        assert (shown["phase"], shown["stopped"]) == ("issued", True)
-        assert [action["name"] for action in shown["actions"]] == ["switched_on", "stopped"]
-        assert "ann" in shown["actions"][0]["words"]
-        assert "stopped" in logprobe("mis", RUN, "--home", home).stdout
-        logprobe("mis", "another", "--home", home, code=1)
-    finally:
-        end(process)
+            shown = json.loads(logprobe("mis", RUN, "--json", "--home", home).stdout)
+            assert (shown["phase"], shown["stopped"]) == ("issued", True)
+            assert [action["name"] for action in shown["actions"]] == ["switched_on", "stopped"]
+            assert "ann" in shown["actions"][0]["words"]
+            assert "stopped" in logprobe("mis", RUN, "--home", home).stdout
+            logprobe("mis", "another", "--home", home, code=1)
 
 
 def test_without_the_token_or_with_another_key_nothing_is_believed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGPROBE_TOKEN", TOKEN)
     record(home, RUN, steps=range(10))
-    port = free_port("127.0.0.1", 0)
-    process = start_service(home, f"--port={port}")
+    process = start_service(home)
     try:
         eventually(lambda: "toy" in runs(home), "the run is known")
+        port = port_in(home)
         logprobe("mis", RUN, "on", "--force", "--home", home)
         for variable, value, problem in (
             ("LOGPROBE_TOKEN", "not the token at all", "directive_unreachable"),
@@ -86,7 +81,7 @@ def test_over_tls_the_receiver_answers_also_without_a_service(
     prepare(elsewhere)
     kill_switch = DirectiveFile(home, RUN)
     record(home, RUN, steps=range(10))
-    service, receiving = start_service(home), receiver(home).start()
+    process, receiving = start_service(home), receiver(home).start()
     try:
         address = f"grpc+tls://localhost:{port_of(receiving)},ca={files.authority},token={key}"
         eventually(lambda: RUN in runs(home), "the run is known")
@@ -95,8 +90,8 @@ def test_over_tls_the_receiver_answers_also_without_a_service(
             logprobe("mis", RUN, "on", "--force", "--home", home)
             config = eventually(lambda: switch.current(1000), "the directive arrived")
             assert (config.is_mode, switch.version) == ("mask", 1)
-            service.terminate()
-            service.wait(120)
+            process.terminate()
+            process.wait(120)
             kill_switch.stop("ann")
             eventually(lambda: switch.current(1000) is None, "the kill switch arrived")
             kill_switch.release()
@@ -125,7 +120,14 @@ def test_over_tls_the_receiver_answers_also_without_a_service(
                     assert switch.current(1000) is None
     finally:
         receiving.end()
-        end(service)
+        end(process)
+
+
+def port_in(home: Path) -> int:
+    """Where the home's service listens."""
+    info = Home(home).service_info()
+    assert info is not None
+    return info.port
 
 
 def runs(home: Path) -> list[str]:

@@ -22,6 +22,7 @@ from processes import (
     eventually,
     logprobe,
     record,
+    service_process,
     start_service,
     stop_all,
 )
@@ -41,14 +42,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Fli
     """A service, what it serves, and its process."""
     home = tmp_path_factory.mktemp("attacked") / "home"
     record(home, steps=range(3))
-    process = start_service(home)
-    try:
-        with connected(home) as reader:
-            reader.ingest()
-            plant(home)
-            yield home, reader, psutil.Process(process.pid)
-    finally:
-        end(process)
+    with service_process(home) as (reader, process):
+        reader.ingest()
+        plant(home)
+        yield home, reader, psutil.Process(process.pid)
 
 
 @pytest.mark.parametrize("target", ["toy", "toy/training", "forged"])

@@ -7,7 +7,6 @@ import sys
 import zipfile
 from hashlib import sha256
 
-import forked
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,7 +28,7 @@ def logprobe(folder, *arguments, **environment):
     scratch.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "logprobe.app.cli", *map(str, arguments), "--home", str(folder / "home")]
     settings = {**os.environ, **SMALL, **environment, "TMPDIR": str(scratch)}
-    done = forked.run(command, timeout=200, env=settings)
+    done = subprocess.run(command, timeout=200, env=settings, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
