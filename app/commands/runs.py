@@ -95,7 +95,6 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     alerts = ", ".join(row["alerts"]) + (f" ({row['acknowledged_by']})" if row["acknowledged_by"] else "")
     plain = {name: row[name] for name in (*_COLUMNS, *(("where",) if "where" in row else ()))}
     return plain | {
-        "tags": ", ".join(row["tags"]) or None,
         "alerts": alerts or None,
         "k3": number(row["k3"]),
         "lag": number(row["lag"]),

@@ -91,7 +91,6 @@ OTHERS = {
     "collectors/relay/autostart.py _TAIL": "text",
     "collectors/relay/exchange.py protocol.MARKS": "page",
     "collectors/relay/exchange.py protocol.SYNC_RUNS": "page",
-    "collectors/relay/routes.py _SERVICES": "oldest",
     "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
     "collectors/vllm/weights/fingerprints.py 4096": "oldest",
     "monitor/analysis/token_view.py _LISTED": "sample",
