@@ -145,7 +145,6 @@ GUARDS = {
     "collectors/recorder/writer.py _ROWS": "batch",
     "collectors/relay/exchange.py protocol.MARK_BYTES": "refused",  # no collector writes such a line
     "collectors/relay/relay.py protocol.BATCH_SEGMENTS": "batch",
-    "collectors/relay/routes.py _RUNS": "forgotten",
     "collectors/versions.py _MOST_CHANGES": "oldest",  # a time before them has an unknown version
     "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
     "collectors/vllm/capture.py _MOST_FINISHED": "counted",
@@ -175,6 +174,7 @@ GUARDS = {
     "monitor/relay/incoming.py _NAME_BYTES": "refused",
     "monitor/relay/listening.py NODES": "oldest",
     "monitor/relay/listening.py _REFUSALS": "forgotten",  # of the log; the count of refusals goes on
+    "monitor/relay/server.py protocol.SYNC_RUNS": "refused",
     "monitor/relay/service_part.py _MOST": "refused",
     "monitor/relay/tokens.py files.MOST_BYTES": "refused",
     "monitor/service/jobs.py _MOST_ERRORS": "forgotten",
