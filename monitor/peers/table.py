@@ -39,9 +39,9 @@ from logprobe.monitor.peers.verl import VERL
 
 _MODES: Final = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _CORRECTIONS: Final = ("tis", "icepop", "seq-mask-tis")
-# --- ms-swift: swift/trainers/rlhf_trainer/grpo_trainer.py ---
+_TINY: Final = 1e-10  # ms-swift's least ratio before its logarithm, and least mean of squares
 
-_TINY: Final = 1e-10  # least ratio before its logarithm, and least mean of squares
+# --- ms-swift: swift/trainers/rlhf_trainer/grpo_trainer.py ---
 
 
 def _ms_swift(b: Batch, o: Any) -> Reading:
@@ -74,10 +74,9 @@ def _ms_swift_weights(b: Batch, o: Any) -> tuple[Array, Metrics]:
         "sequence_mask": (ratio * (geometric <= threshold), geometric > threshold),
     }[mode]
     limited = np.clip(weights, 1.0 / threshold, threshold)
-    squares = b.mean(np.square(limited / (b.mean(limited) + 1e-8)))
     return weights, {
         "is_weight_mean": b.mean(weights),
-        "ess": float(1.0 / np.maximum(squares, _TINY)),
+        "ess": float(1.0 / np.maximum(b.mean(np.square(limited / (b.mean(limited) + EPSILON))), _TINY)),
         "clipped_frac": b.mean(outside) if mode.startswith("token") else float(outside.mean()),
     }
 
@@ -317,7 +316,9 @@ def _pipelinerl_clamped(b: Batch, log_ratio: Array, o: Any) -> Array:
     if o.policy_loss == "gspo":
         log_ratio = replace(b, selects=True).means(log_ratio)
     ratio, upper = np.exp(log_ratio), 1 + o.epsilon_high
-    return ratio > upper if o.policy_loss == "reinforce" else np.clip(ratio, 1 - o.epsilon_low, upper) != ratio
+    if o.policy_loss == "reinforce":
+        return np.asarray(ratio > upper)
+    return np.asarray(np.clip(ratio, 1 - o.epsilon_low, upper) != ratio)
 
 
 PIPELINERL: Final = Peer(
@@ -378,8 +379,8 @@ def _nemo_loss(b: Batch, o: Any) -> Metrics:
     if b.current is None:
         return {}
     log_ratio = b.current - b.trainer
-    by_sequence = o.sequence_level_importance_ratios
-    ratio = np.broadcast_to(np.exp(b.means(log_ratio) if by_sequence else log_ratio), b.mask.shape)
+    log_ratio = b.means(log_ratio) if o.sequence_level_importance_ratios else log_ratio
+    ratio = np.broadcast_to(np.exp(log_ratio), b.mask.shape)
     clamped = np.clip(ratio, 1 - o.ratio_clip_min, 1 + o.ratio_clip_max)
     return {
         "probs_ratio": b.mean(ratio),

@@ -237,7 +237,7 @@ def _criterion(b: Batch, name: str, lower: float | None, upper: float) -> tuple[
         **_of_sequences(sequences, identity=0.0),
         "seq_fraction_high": float((sequences > upper).mean()),
         "masked_fraction": b.mean(rejected),
-        "seq_masked_fraction": float(rejected.any(axis=-1, keepdims=True)[b.filled].mean()),
+        "seq_masked_fraction": float(np.asarray(rejected.any(axis=-1, keepdims=True))[b.filled].mean()),
     }
     if lower is not None:
         metrics["seq_fraction_low"] = float((sequences < lower).mean())
