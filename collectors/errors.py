@@ -50,10 +50,6 @@ class RunDeletedError(LogprobeError, ValueError):
     """Nothing is stored of a run that was deleted, until its name is released."""
 
 
-class ObjectStoreError(LogprobeError, OSError):
-    """An object store did not give, take or remove an object."""
-
-
 class QueryError(LogprobeError, ValueError):
     """A query was refused (not read-only) or failed."""
 

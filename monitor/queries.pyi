@@ -48,7 +48,6 @@ def acceptances_read(source: Source, /, *, run: Any) -> Rows[AcceptancesRead]: .
 class AdoptKnown(TypedDict):
     segment_id: Any  # VARCHAR
     path: Any  # VARCHAR
-    location: Any  # VARCHAR
 
 def adopt_known(source: Source, /, *, segment_ids: Any) -> Rows[AdoptKnown]: ...
 
@@ -437,8 +436,6 @@ def app_tokens_sequence(
     segment: Any,
     step: Any,
     rollout_files: Any = ...,
-    sampled_from: Any = ...,
-    sampled_to: Any = ...,
     training_files: Any = ...,
 ) -> Rows[AppTokensSequence]: ...
 
@@ -665,8 +662,6 @@ def cli_problems(source: Source, /, *, run: Any) -> Rows[CliProblems]: ...
 class CliRaw(TypedDict):
     files: Any  # BIGINT
     bytes: Any  # BIGINT
-    stored_files: Any  # BIGINT
-    stored_bytes: Any  # BIGINT
 
 def cli_raw(source: Source, /, *, run: Any) -> Rows[CliRaw]: ...
 
@@ -783,7 +778,6 @@ def controller_trend(source: Source, /, *, first: Any, last: Any, run: Any) -> R
 
 class DeletionFiles(TypedDict):
     path: Any  # VARCHAR
-    location: Any  # VARCHAR
 
 def deletion_files(source: Source, /, *, run: Any) -> Rows[DeletionFiles]: ...
 
@@ -959,16 +953,7 @@ class DiagnosisTokens(TypedDict):
     sampling_id: Any  # VARCHAR
 
 def diagnosis_tokens(
-    source: Source,
-    /,
-    *,
-    parts: Any,
-    run: Any,
-    steps: Any,
-    rollout_files: Any = ...,
-    sampled_from: Any = ...,
-    sampled_to: Any = ...,
-    training_files: Any = ...,
+    source: Source, /, *, parts: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[DiagnosisTokens]: ...
 
 class DiagnosisUpdate(TypedDict):
@@ -1012,12 +997,6 @@ class DirtySteps(TypedDict):
 
 def dirty_steps(source: Source, /) -> Rows[DirtySteps]: ...
 
-class DoomedObjects(TypedDict):
-    url: Any  # VARCHAR
-    since: Any  # TIMESTAMP WITH TIME ZONE
-
-def doomed_objects(source: Source, /) -> Rows[DoomedObjects]: ...
-
 class EventStudyCached(TypedDict):
     cached: Any  # BOOLEAN
     in_flight: Any  # BOOLEAN
@@ -1050,8 +1029,6 @@ def event_study_switch(
     reach: Any,
     run: Any,
     rollout_files: Any = ...,
-    sampled_from: Any = ...,
-    sampled_to: Any = ...,
     training_files: Any = ...,
 ) -> Rows[EventStudySwitch]: ...
 
@@ -1173,15 +1150,7 @@ class ExportTokens(TypedDict):
     older: Any  # BOOLEAN
 
 def export_tokens(
-    source: Source,
-    /,
-    *,
-    run: Any,
-    step: Any,
-    rollout_files: Any = ...,
-    sampled_from: Any = ...,
-    sampled_to: Any = ...,
-    training_files: Any = ...,
+    source: Source, /, *, run: Any, step: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[ExportTokens]: ...
 
 class ExportTraining(TypedDict):
@@ -1619,23 +1588,6 @@ class MetricsRuns(TypedDict):
 
 def metrics_runs(source: Source, /, *, hours: Any) -> Rows[MetricsRuns]: ...
 
-class MovedJoined(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-    logprobs: Any  # FLOAT[]
-    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
-
-def moved_joined(source: Source, /, *, files: Any) -> Rows[MovedJoined]: ...
-
-class MovedJoinedRuns(TypedDict):
-    run: Any  # VARCHAR
-    first: Any  # BIGINT
-    last: Any  # BIGINT
-
-def moved_joined_runs(source: Source, /) -> Rows[MovedJoinedRuns]: ...
-
 class NewestRollout(TypedDict):
     run: Any  # VARCHAR
     place: Any  # VARCHAR
@@ -1718,16 +1670,7 @@ class PeerTokens(TypedDict):
     advantage: Any  # DOUBLE[]
 
 def peer_tokens(
-    source: Source,
-    /,
-    *,
-    first: Any,
-    last: Any,
-    run: Any,
-    rollout_files: Any = ...,
-    sampled_from: Any = ...,
-    sampled_to: Any = ...,
-    training_files: Any = ...,
+    source: Source, /, *, first: Any, last: Any, run: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[PeerTokens]: ...
 
 class ProfileDue(TypedDict):
@@ -1827,46 +1770,19 @@ class RawFiles(TypedDict):
     bytes: Any  # BIGINT
     created_at: Any  # TIMESTAMP WITH TIME ZONE
     compacted: Any  # BOOLEAN
-    location: Any  # VARCHAR
 
 def raw_files(source: Source, /) -> Rows[RawFiles]: ...
 
-class RawLocations(TypedDict):
+class RawKnown(TypedDict):
     path: Any  # VARCHAR
-    location: Any  # VARCHAR
 
-def raw_locations(source: Source, /, *, paths: Any) -> Rows[RawLocations]: ...
-
-class RawMoved(TypedDict):
-    location: Any  # VARCHAR
-
-def raw_moved(source: Source, /, *, first: Any, kind: Any, last: Any, runs: Any) -> Rows[RawMoved]: ...
-
-class RawMovedRuns(TypedDict):
-    run: Any  # VARCHAR
-    first: Any  # BIGINT
-    last: Any  # BIGINT
-
-def raw_moved_runs(source: Source, /, *, kind: Any) -> Rows[RawMovedRuns]: ...
+def raw_known(source: Source, /, *, paths: Any) -> Rows[RawKnown]: ...
 
 class RawPlaces(TypedDict):
     kind: Any  # VARCHAR
     path: Any  # VARCHAR
-    location: Any  # VARCHAR
 
 def raw_places(source: Source, /, *, first: Any, last: Any, run: Any, segments: Any) -> Rows[RawPlaces]: ...
-
-class RawSums(TypedDict):
-    location: Any  # VARCHAR
-    sums: Any  # UINTEGER[]
-
-def raw_sums(source: Source, /, *, urls: Any) -> Rows[RawSums]: ...
-
-class RawTimes(TypedDict):
-    sampled_from: Any  # BIGINT
-    sampled_to: Any  # BIGINT
-
-def raw_times(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[RawTimes]: ...
 def recompute_places(
     source: Any, incoming: Any = ..., /, *, first: Any, last: Any, run: Any
 ) -> Rows[dict[str, Any]]: ...
@@ -1881,9 +1797,7 @@ class RecomputeSequences(TypedDict):
     rollout_segment: Any  # VARCHAR
     rollout_row: Any  # INTEGER
     training_file: Any  # VARCHAR
-    training_location: Any  # VARCHAR
     rollout_file: Any  # VARCHAR
-    rollout_location: Any  # VARCHAR
     logprobs: Any  # FLOAT[]
     gone: Any  # BOOLEAN
 
@@ -2057,8 +1971,6 @@ def slice_worst_tokens(
     last: Any,
     run: Any,
     rollout_files: Any = ...,
-    sampled_from: Any = ...,
-    sampled_to: Any = ...,
     training_files: Any = ...,
 ) -> Rows[SliceWorstTokens]: ...
 def step_scalars(
@@ -2090,8 +2002,6 @@ class UnmeasurableSteps(TypedDict):
     run: Any  # VARCHAR
     first: Any  # BIGINT
     last: Any  # BIGINT
-    lost_first: Any  # BIGINT
-    lost_last: Any  # BIGINT
 
 def unmeasurable_steps(source: Source, /) -> Rows[UnmeasurableSteps]: ...
 

@@ -22,7 +22,7 @@ from logprobe.monitor.located import Entries, Table
 FILE: Final = "logprobe.yaml"
 # The former files of these had their own name as their only key.
 _NAMED: Final = ("accepted", "channels", "loggers")
-SECTIONS: Final = tuple(sorted((*_NAMED, "alerts", "correction", "storage", "tokenizers")))
+SECTIONS: Final = tuple(sorted((*_NAMED, "alerts", "correction", "tokenizers")))
 LOGGER: Final = logging.getLogger("logprobe.settings")
 
 T = TypeVar("T")

@@ -1,9 +1,8 @@
 """`logprobe delete RUN`: a run and everything that the home holds of it, for good; without RUN, the runs that were
 deleted.
 
-The JSON forms: ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes", "objects": {"removed", "waiting",
-"problem"}}``; with ``--release`` ``{"run", "released_at"}``; without RUN a list of ``{"run", "deleted_at", "author",
-"released_at", "late", "late_at"}``.
+The JSON forms: ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes"}``; with ``--release`` ``{"run",
+"released_at"}``; without RUN a list of ``{"run", "deleted_at", "author", "released_at", "late", "late_at"}``.
 """
 
 from __future__ import annotations
@@ -48,16 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def words(done: part.Deleted) -> Iterator[str]:
     """What was removed, and what was not, for people."""
-    rows, objects = done["rows"], done["objects"]
+    rows = done["rows"]
     yield f"{done['run']} is deleted"
     yield f"rows     {sum(rows.values()):,}"
     yield from (f"         {count:,} in {table}" for table, count in rows.items())
     yield f"files    {done['files']:,} ({done['bytes']:,} bytes)"
-    if objects["removed"] or objects["waiting"]:
-        yield f"objects  {objects['removed']:,} removed from the object store"
-    if objects["waiting"]:
-        why = f": {objects['problem']}" if objects["problem"] else ""
-        yield f"         {objects['waiting']:,} still to be removed, by the service while it runs{why}"
     yield "not reached: spools of other nodes, exports, notifications, other dashboards, backups (docs/operating.md)"
 
 

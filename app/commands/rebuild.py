@@ -1,8 +1,7 @@
 """`logprobe rebuild`: makes the store fit the raw tokens and the spool, whatever became of it.
 
 The JSON form: ``{"new_store", "set_aside": [file], "adopted_files", "sequences", "redundant_files", "forgotten_files",
-"unreadable": [why], "incomplete": {run: [[first step, last step]]}, "from_spool", "adopted_objects", "left_objects":
-[why], "seconds"}``.
+"unreadable": [why], "incomplete": {run: [[first step, last step]]}, "from_spool", "seconds"}``.
 """
 
 from __future__ import annotations
@@ -45,9 +44,6 @@ def _words(done: Rebuilt) -> Iterator[str]:
         yield f"         {done.forgotten_files:,} files forgotten that are gone"
     yield from (f"         cannot be read: {why}" for why in done.unreadable)
     yield f"spool    {done.from_spool:,} segments"
-    if done.adopted_objects or done.left_objects:
-        yield f"objects  {done.adopted_objects:,} taken in where they are"
-    yield from (f"         left alone: {why}" for why in done.left_objects)
     for run, (first, last) in ((run, steps) for run, several in done.incomplete.items() for steps in several):
         yield (
             f"unknown  {run}: steps {first} to {last}, as far as the store did not have them: not all raw tokens are "

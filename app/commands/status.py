@@ -18,7 +18,7 @@ from logprobe.app.commands import runs
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import run_of
 from logprobe.app.text import nodes, tables
-from logprobe.app.text.files import raw_of, store_of
+from logprobe.app.text.files import store_of
 from logprobe.app.text.gaps import (
     SILENT_SECONDS,
     attempts,
@@ -113,7 +113,7 @@ class StatusDocument(TypedDict):
     collectors: list[queries.CliCollectors]
     nodes: list[queries.RelayNodes]
     stuck: list[StuckFile] | None
-    raw: Mapping[str, Any]  # a row of `cli_raw`; `object_store`: what of the home waits to be moved, as its job says
+    raw: Mapping[str, Any]  # a row of `cli_raw`
     store: Mapping[str, Any]
     service: ServiceState
     gone: NotRequired[str | None]
@@ -157,7 +157,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
         "collectors": queries.cli_collectors(reader, run=run).to_pylist(),
         "nodes": queries.relay_nodes(reader, run=run, now=now).to_pylist(),
         "stuck": _stuck(service, run),
-        "raw": {**queries.cli_raw(reader, run=run).to_pylist()[0], "object_store": _progress(service, "object_store")},
+        "raw": queries.cli_raw(reader, run=run).to_pylist()[0],
         "store": _progress(service, "store_budget"),
         "service": {"running": service["running"], "backlog": service.get("backlog"), "jobs": _failing(service)},
     }
@@ -220,7 +220,6 @@ def words(document: StatusDocument) -> str:
         ("measured", measured(document["measured"]) if document["measured"] else None),
         ("on-policy", "{verdict}: {reason}".format(**document["on_policy"])),
         ("kept", _kept(document["kept"])),
-        *([("raw tokens", raw)] if (raw := raw_of(document["raw"]["object_store"], document["raw"])) else []),
         *([("judged", _judged(document["judged"]))] if document["judged"] else []),
         *([("store", store_of(document["store"]))] if document["service"]["running"] else []),
         ("behind", _behind(document)),

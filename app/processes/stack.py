@@ -24,7 +24,6 @@ from logprobe.collectors.errors import ConfigurationError, HomeBusyError, Missin
 from logprobe.collectors.plain_text import complain
 from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.home import Home
-from logprobe.monitor.objects import settings as storage
 from logprobe.monitor.relay.files import RelayFiles
 
 # Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see
@@ -101,7 +100,6 @@ class Stack:
         self._also = tuple(also)
         self._shown = "" if shown is None else f"/?run={quote(shown, safe='')}"
         self._loggers = logger.load(home)
-        storage.load(home)  # a mistake in it ends the start, as in the other files
         if receive is not None:
             require_certificate(home)
         if app:

@@ -1,8 +1,4 @@
-"""Mean |t − r| by step from raw Parquet files alone, without logprobe: `python raw_tokens.py <home>/raw/my-run`.
-
-Or an object store's `s3://bucket/prefix/my-run`; one with an address of its own:
-`s3://bucket/prefix/my-run?endpoint_override=minio:9000&scheme=http`.
-"""
+"""Mean |t − r| by step from raw Parquet files alone, without logprobe: `python raw_tokens.py <home>/raw/my-run`."""
 
 from __future__ import annotations
 
@@ -11,17 +7,15 @@ import sys
 import duckdb
 import polars as pl
 import pyarrow.dataset as ds
-from pyarrow import fs
 
 
 def training_files(place: str) -> ds.Dataset:
     """The run's training records. What is needed of each file is read: columns, and row groups by their statistics."""
-    files, path = fs.FileSystem.from_uri(place) if "://" in place else (fs.LocalFileSystem(), place)
-    return ds.dataset(f"{path}/training", filesystem=files, partitioning=None)
+    return ds.dataset(f"{place}/training", partitioning=None)
 
 
 def with_polars(training: ds.Dataset, first: int, last: int) -> list[tuple[int, float]]:
-    """One row per step: `unique`, because a file that is being merged or moved may be there twice for a moment."""
+    """One row per step: `unique`, because a file that is being merged may be there twice for a moment."""
     columns = ["step", "mask", "trainer_logprobs", "rollout_logprobs"]
     everywhere = pl.col("trainer_logprobs").list.eval(pl.lit(True))  # where the mask is null
     gap = (pl.col("trainer_logprobs") - pl.col("rollout_logprobs").cast(pl.Float64)).abs()
@@ -42,7 +36,7 @@ def with_polars(training: ds.Dataset, first: int, last: int) -> list[tuple[int, 
 
 
 def with_duckdb(training: ds.Dataset, first: int, last: int) -> list[tuple[int, float]]:
-    """The same in SQL; with DuckDB's extension httpfs, `FROM 's3://bucket/prefix/my-run/training/*.parquet'` does as well."""
+    """The same in SQL."""
     connection = duckdb.connect()
     connection.register("training", training)
     sql = """

@@ -1,1 +1,1 @@
-"""Deleting a run for good: its rows, files and objects, and whatever of it arrives later."""
+"""Deleting a run for good: its rows and files, and whatever of it arrives later."""

@@ -6,7 +6,7 @@ later.
 Deletes what a home holds of a run. Each step can be done again: killed anywhere, the next attempt finishes it.
 
 The tombstone comes first, so that nothing new is taken in. Then one transaction takes the rows out of every table that
-carries a run, notes the objects to be removed, and writes the audit. Raw files go after that, when no read needs them
+carries a run, and writes the audit. Raw files go after that, when no read needs them
 any more.
 
 Whether a run is being recorded, by the newest thing heard of it anywhere: in the store, in the spool, with the relays
@@ -22,7 +22,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,14 +30,13 @@ from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
-from logprobe.collectors.errors import ConfigurationError, ObjectStoreError, SegmentError, StoreError
+from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreError
 from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
 from logprobe.monitor import queries
 from logprobe.monitor.deletion import places
 from logprobe.monitor.deletion.tombstones import IMPORTS, Tombstone, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.liveness import ago, lost_after
-from logprobe.monitor.objects.moving import remove_doomed
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Store
@@ -48,7 +47,6 @@ SECONDS: Final = 5.0
 _QUIET_SECONDS: Final = 60.0  # a job that began before a deletion has stored its results by then
 _ALL_SECONDS: Final = 600.0  # between two looks at runs that were deleted long ago
 _ANSWER_SECONDS: Final = 120.0  # of a service that is busy
-_OBJECTS_SECONDS: Final = 5.0  # of an action, which somebody waits for
 _DELETE: Final = 'DELETE FROM "{table}" WHERE run = $run'
 _ANY: Final = 'SELECT DISTINCT run FROM "{table}" WHERE run IN (SELECT unnest($runs))'
 # Their rows name the run by what belongs to it.
@@ -67,14 +65,6 @@ def part(store: Store, stopping: threading.Event) -> Part:
     return Part(jobs=[Job("deletions", SECONDS, sweeper.run_once)], actions=actions.offered(_ACTIONS, store))
 
 
-class Objects(TypedDict):
-    """Objects of a deleted run: how many were removed, how many wait for it, and why (None: there was no time)."""
-
-    removed: int
-    waiting: int
-    problem: str | None
-
-
 class Deleted(TypedDict):
     """What was removed of a run. `rows`: by table."""
 
@@ -83,7 +73,6 @@ class Deleted(TypedDict):
     rows: dict[str, int]
     files: int
     bytes: int
-    objects: Objects
 
 
 class Released(TypedDict):
@@ -189,7 +178,6 @@ def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> Deleted
         "rows": done.rows,
         "files": done.files,
         "bytes": done.bytes,
-        "objects": _objects_removed(store, done),
     }
 
 
@@ -208,18 +196,6 @@ def _writers(store: Store, run: str) -> frozenset[str]:
     ingested = queries.deletion_writers(store, run=run)["writer"].to_pylist()
     waiting = [path.name for path in run_dir(store.home.path, run).glob("*/")]
     return frozenset(name for name in (*ingested, *waiting) if not name.startswith(IMPORTS))
-
-
-def _objects_removed(store: Store, done: Erased) -> Objects:
-    """Removes objects for a while; the service's job removes what is left."""
-    waiting, problem, deadline = set(done.objects), None, time.monotonic() + _OBJECTS_SECONDS
-    try:
-        with closing(remove_doomed(store)) as removed:
-            while waiting and time.monotonic() < deadline and (url := next(removed, None)) is not None:
-                waiting.discard(url)
-    except (ObjectStoreError, ConfigurationError) as error:
-        problem = str(error)
-    return {"removed": len(done.objects) - len(waiting), "waiting": len(waiting), "problem": problem}
 
 
 def _release(store: Store, document: Mapping[str, Any], now: datetime) -> Released:
@@ -258,18 +234,17 @@ class Erased:
     rows: dict[str, int] = field(default_factory=dict)
     files: int = 0
     bytes: int = 0
-    objects: list[str] = field(default_factory=list)  # addresses, noted for removal
 
     @property
     def nothing(self) -> bool:
         """Whether there was none."""
-        return not (self.rows or self.files or self.objects)
+        return not (self.rows or self.files)
 
     @property
     def words(self) -> str:
         """For the audit."""
         rows = f"rows: {sum(self.rows.values()):,} in {len(self.rows)} tables"
-        return f"{rows}; files: {self.files:,} ({self.bytes:,} bytes); objects: {len(self.objects):,}"
+        return f"{rows}; files: {self.files:,} ({self.bytes:,} bytes)"
 
 
 def erase(store: Store, run: str, *, author: str, action: str, now: datetime) -> Erased:
@@ -277,12 +252,11 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
     home = store.home
     store.raw.require()
     named = queries.deletion_files(store, run=run).to_pylist()
-    on_disk = [home.path / row["path"] for row in named if row["location"] is None]
+    on_disk = [home.path / row["path"] for row in named]
     own = [*places.places_of(home, run), *places.cached(home), *(p for p in on_disk if not p.is_relative_to(home.raw))]
     raw = [path for path, _ in places.files_in(places.raw_folder(home, run))]
     files = dict(sized for place in (*own, *raw) for sized in places.files_in(place))
-    objects = [row["location"] for row in named if row["location"] is not None]
-    erased = Erased(files=len(files), bytes=sum(files.values()), objects=objects)
+    erased = Erased(files=len(files), bytes=sum(files.values()))
     failure = _removed(own)  # before the rows: while these are there, a killed deletion is known to be unfinished
     with store.transaction() as cursor:
         erased.rows = delete_rows(store, cursor, run)
@@ -335,9 +309,7 @@ def _others(store: Store, run: str) -> list[Path]:
 
 
 def delete_rows(store: Store, cursor: Any, run: str) -> dict[str, int]:
-    """Takes the rows of a run out of every table, inside a transaction; → their numbers by table. Its objects are noted
-    for removal."""
-    store.execute(cursor, "deletion_doom", run=run)
+    """Takes the rows of a run out of every table, inside a transaction; → their numbers by table."""
     counts = {}
     for table, name in _FIRST.items():
         store.execute(cursor, name, run=run)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -27,7 +27,6 @@ from logprobe.monitor.budgets import GIB
 from logprobe.monitor.free_sql.limits import MIB, Limits, Setting
 from logprobe.monitor.free_sql.wire import BrokenWireError, Kind, packed, pieces, receive, send, send_document, unpacked
 from logprobe.monitor.home import Home
-from logprobe.monitor.store import moved
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.sql_files import statement
 
@@ -264,14 +263,9 @@ def _setting(home: Home, limits: Limits) -> Setting:
 class Snapshot:
     """One cursor within one read-only transaction. Not to be shared between threads."""
 
-    def __init__(
-        self, cursor: duckdb.DuckDBPyConnection, home: Home, reach_objects: Callable[[Sequence[str]], None]
-    ) -> None:
-        """`cursor`: in its transaction, which the caller ends. `reach_objects`: to be called before objects are
-        read."""
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """`cursor`: in its transaction, which the caller ends."""
         self._cursor = cursor
-        self._home = home
-        self._reach_objects = reach_objects
 
     def catalog(self, cached: tuple[str, bytes] | None) -> tuple[str, bytes]:
         """Fingerprint and JSON of tables (Arrow schemas) and views (SQL); `cached` again if nothing has changed."""
@@ -290,8 +284,6 @@ class Snapshot:
     def runs(self, table: str) -> pa.Table:
         """Rows (run, first, last): what a table has; without rows for a table that is not by run. Raises
         `QueryError`."""
-        if moved.is_moved(table):
-            return moved.runs(self._cursor, table)
         columns = self._columns(table)
         if "run" not in columns:
             return pa.table({"run": [], "first": [], "last": []})
@@ -308,19 +300,9 @@ class Snapshot:
         if not columns or not existing.issuperset(columns):
             raise QueryError(f"there are no columns {columns} in a table {table!r}")
         where, params = _where(asked.get("runs"), asked.get("steps"))
-        source = f"main.{_quoted(table)}"
-        if moved.is_moved(table) and (objects := self._objects(table, asked)):
-            source, params = moved.source(table), {**params, "files": objects}
-        sql = f"SELECT {', '.join(map(_quoted, columns))} FROM {source} WHERE {where}"  # noqa: S608 - quoted
+        sql = f"SELECT {', '.join(map(_quoted, columns))} FROM main.{_quoted(table)} WHERE {where}"  # noqa: S608 - quoted
         relation = self._cursor.sql(sql, params=params) if params else self._cursor.sql(sql)
         return relation.to_arrow_reader(batch_size=_BATCH)
-
-    def _objects(self, table: str, asked: Mapping[str, Any]) -> list[str]:
-        files = moved.files(self._cursor, table, asked.get("runs"), asked.get("steps"))
-        if not files:
-            return []
-        self._reach_objects(files)
-        return [moved.empty(self._home, table), *files]
 
     def _columns(self, table: str) -> set[str]:
         rows = self._cursor.execute(statement("free_sql_columns"), {"table": table}).fetchall()

@@ -6,10 +6,9 @@ The id of a segment is in its rows, and names its run, writer and number; so wha
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,7 +28,6 @@ from logprobe.monitor.store.raw_files import (
     RAW_SCHEMAS,
     RawFile,
     Steps,
-    block_sums,
     incomplete_steps,
     raw_dir,
     raw_table,
@@ -39,8 +37,7 @@ from logprobe.monitor.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A raw file that the store does not list, on the disk or in the object store. `file.path`: where it is, or would
-    be, on the disk."""
+    """A raw file that the store does not list."""
 
     file: RawFile
     written_at: datetime
@@ -54,23 +51,21 @@ class Source:
     @property
     def name(self) -> str:
         """As messages name it."""
-        return self.file.location or self.file.path
+        return self.file.path
 
 
 class Adopter:
     """Of one store, which nothing else writes to."""
 
-    def __init__(self, store: Store, objects: Collection[str] = (), damaged: Mapping[str, Steps] | None = None) -> None:
+    def __init__(self, store: Store, damaged: Mapping[str, Steps] | None = None) -> None:
         """Does nothing yet.
 
         Args:
             store: to adopt into.
-            objects: raw files in the object store, as `Source.file.path`, that are known to be readable.
             damaged: run → between which steps sequences may be in a file that cannot be read: no number is made of
                 them.
         """
         self._store = store
-        self._objects = objects
         self._damaged = damaged or {}
         self._newest = NewestTimes(store)
         self._tombstones = Tombstones(store.home)
@@ -80,8 +75,7 @@ class Adopter:
 
         Raises `SegmentError` when it cannot be read, `StoreError`.
         """
-        table, content = self._whole(source)
-        file = replace(source.file, sums=None if source.file.location is None else block_sums(BytesIO(content)))
+        table = self.rows(source)
         ids = pc.unique(table["segment_id"]).to_pylist()
         stored = queries.adopt_known(self._store, segment_ids=ids)
         if stored.num_rows == len(ids) and all(map(self._is_there, stored.to_pylist())):
@@ -93,7 +87,7 @@ class Adopter:
         adopt_file(
             self._store,
             Batch(reduce_parts(read) if read else [], [raw]),
-            file,
+            source.file,
             self._newest,
             stored=stored,
             written_at=source.written_at,
@@ -105,24 +99,19 @@ class Adopter:
         if "step" not in table.column_names:
             return table
         damaged = [self._damaged[run]] if run in self._damaged else []
-        for first, last in [*incomplete_steps(self._store.home, run, self._objects), *damaged]:
+        for first, last in [*incomplete_steps(self._store.home, run), *damaged]:
             table = table.filter(pc.or_(pc.less(table["step"], first), pc.greater(table["step"], last)))
         return table
 
     def _is_there(self, segment: Mapping[str, Any]) -> bool:
-        """Whether the file, or object, that the store takes a segment to be in is there, as far as this disk tells."""
-        if segment["path"] is None:
-            return False
-        return segment["location"] is not None or not is_gone(self._store.home.path / segment["path"])
+        """Whether the file that the store takes a segment to be in is there, as far as this disk tells."""
+        return segment["path"] is not None and not is_gone(self._store.home.path / segment["path"])
 
     def rows(self, source: Source) -> pa.Table:
         """All of a raw file in the order of its segments, if it is whole and of the run whose folder it is in. Raises
         `SegmentError`."""
-        return self._whole(source)[0]
-
-    def _whole(self, source: Source) -> tuple[pa.Table, bytes]:
         try:
-            content = self._content(source)
+            content = (self._store.home.path / source.file.path).read_bytes()
             table = raw_table(source.file.path, content, RAW_SCHEMAS[_kind(source)])
         except (OSError, pa.ArrowException, KeyError) as error:
             raise SegmentError("unreadable", f"{source.name}: {error}") from error
@@ -130,14 +119,7 @@ class Adopter:
             raise SegmentError("unreadable", f"{source.name}: it has no rows")
         if fault := self._foreign(source, table):
             raise SegmentError("foreign", f"{source.name}: {fault}")
-        return table.take(
-            pc.sort_indices(table, sort_keys=[("segment_id", "ascending"), ("row", "ascending")])
-        ), content
-
-    def _content(self, source: Source) -> bytes:
-        if source.file.location is None:
-            return (self._store.home.path / source.file.path).read_bytes()
-        return self._store.objects.read(source.file.location, 0, source.file.nbytes)
+        return table.take(pc.sort_indices(table, sort_keys=[("segment_id", "ascending"), ("row", "ascending")]))
 
     def _foreign(self, source: Source, table: pa.Table) -> str | None:
         """Why a whole file is none of this home's."""

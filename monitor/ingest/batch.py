@@ -199,8 +199,6 @@ def adopt_file(
         for table in ("training_sequences", "older_sequences", "sampled_sequences"):
             store.execute(cursor, "adopt_raw_kept", stored, table=table)
         store.execute(cursor, "unregister_raw_files", stored)
-        if file.location is not None:  # an earlier store may have been about to upload it
-            store.execute(cursor, "spare_object", url=file.location)
         _insert(store, cursor, batch, [file], newest, now=written_at)
 
 
@@ -334,8 +332,6 @@ def _registration(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.T
             "tokens": raw.tokens,
             "bytes": file.nbytes,
             "created_at": now,
-            "location": file.location,
-            "sums": file.sums,
         }
         for raw, file in zip(batch.raws, files, strict=True)
     ]

@@ -145,7 +145,7 @@ class Ingester:
         if self._begun:
             raw.unlisted = [path for path in raw.unlisted if below(home.path / path, 1)[1]]
             return
-        registered = set(self._store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
+        registered = set(self._store.query("SELECT path FROM raw_files")["path"].to_pylist())
         raw.unknown, raw.unlisted = settle_pending(home, registered)
         self._store.note_incomplete_steps()
         for problem in raw.problems():

@@ -8,7 +8,7 @@ Dimensions: ``_S`` training records of a partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,18 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from logprobe.collectors.errors import LogprobeError, ObjectStoreError
+from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS
 from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.collectors.spool.schema import TRAINING_FLOATS
 from logprobe.monitor import ragged
 from logprobe.monitor.ingest.sequence_rows import align, joined_statistics, measured, source_logprobs
-from logprobe.monitor.objects.files import ObjectFile
-from logprobe.monitor.objects.settings import StorageSettings
-from logprobe.monitor.objects.store import ObjectStore
 from logprobe.monitor.store.raw_damage import Compared
 from logprobe.monitor.store.raw_files import RAW_SCHEMAS
-from logprobe.monitor.store.raw_places import PREFIX, object_location
 
 KEY: Final = ("run", "step", "segment_id", "row", "rollout_source", "rollout_segment", "rollout_row")
 _COMPARED: Final = Compared()
@@ -42,14 +38,11 @@ class Partition:
     """Training records in the order of steps, as ``sql/recompute_sequences.sql`` has them, with addresses in place of
     file names.
 
-    `steps`: those whose last records these are. `storage`: of the object store. `sums`: of its objects, as
-    `ObjectStore.expect` has them.
+    `steps`: those whose last records these are.
     """
 
     records: pa.Table
     steps: tuple[int, ...]
-    storage: StorageSettings
-    sums: Mapping[str, Sequence[int]]
 
 
 class GoneError(Exception):
@@ -111,8 +104,7 @@ def _rollouts(partition: Partition, ours: pa.Table, joined_S: NDArray[np.intp], 
 
 
 def _lists(partition: Partition, kind: str, chosen_S: NDArray[np.intp] | None = None) -> pa.Table:
-    """Token lists of the records of one side, in the order of the partition. Raises `GoneError`,
-    `ObjectStoreError`."""
+    """Token lists of the records of one side, in the order of the partition. Raises `GoneError`."""
     prefix = "rollout_" if kind == "rollout" else ""
     names = [f"{prefix}segment_id" if kind == "training" else "rollout_segment", f"{prefix}row", f"{kind}_file"]
     wanted = partition.records.select(names).rename_columns(["segment_id", "row", "file"])
@@ -123,7 +115,7 @@ def _lists(partition: Partition, kind: str, chosen_S: NDArray[np.intp] | None = 
     parts = [schema.empty_table()]
     for file in wanted["file"].unique().to_pylist():
         of_file = wanted.filter(pc.equal(wanted["file"], file))
-        parts.append(_read(file, schema, of_file["segment_id"].unique(), partition))
+        parts.append(_read(Path(file), schema, of_file["segment_id"].unique()))
     table = pa.concat_tables(parts)
     present, asked = (_numbers(rows, segments) for rows in (table, wanted))
     order = np.argsort(present, kind="stable")
@@ -139,34 +131,23 @@ def _numbers(rows: pa.Table, segments: pa.Array) -> NDArray[np.int64]:
     return np.asarray((segment << 32) + rows["row"].to_numpy(), np.int64)
 
 
-def _read(file: str, schema: pa.Schema, segments: pa.Array, partition: Partition) -> pa.Table:
+def _read(file: Path, schema: pa.Schema, segments: pa.Array) -> pa.Table:
     """The rows of a file that belong to `segments`, and some of their row groups' others."""
-    remote = file.startswith(PREFIX)
-    source = _object(object_location(file), partition) if remote else file
     try:
-        fault = None if remote else _COMPARED.fault(Path(file))
-        if fault:
+        if fault := _COMPARED.fault(file):
             raise LogprobeError(f"{file}: {fault}; restore that file, or move it away")
-        with pq.ParquetFile(source, pre_buffer=remote) as parquet:
+        with pq.ParquetFile(file) as parquet:
             groups = _groups(parquet.metadata, segments.to_pylist())
             names = [name for name in schema.names if name in parquet.schema_arrow.names]
             table = parquet.read_row_groups(groups, columns=names, use_threads=False)
-    except ObjectStoreError:
-        raise
     except FileNotFoundError as error:
-        raise GoneError(file) from error
+        raise GoneError(str(file)) from error
     except (OSError, pa.ArrowException) as error:
         raise LogprobeError(f"{file}: cannot be read ({error})") from error
     for field in schema:  # columns that an earlier logprobe did not write
         if field.name not in names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table.select(schema.names).filter(pc.is_in(table["segment_id"], value_set=segments)).cast(schema)
-
-
-def _object(url: str, partition: Partition) -> ObjectFile:
-    store = ObjectStore(partition.storage)
-    store.expect({url: partition.sums[url]} if url in partition.sums else {})
-    return ObjectFile(store, url)
 
 
 def _groups(metadata: pq.FileMetaData, segments: Sequence[str]) -> list[int]:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -23,12 +23,10 @@ import pyarrow.compute as pc
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.objects.settings import load
 from logprobe.monitor.reader import FlightReader, connect
 from logprobe.monitor.recompute import writing
 from logprobe.monitor.recompute.partition import GoneError, Partition, compute
 from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.store.raw_places import object_path
 from logprobe.monitor.store.store import Store
 
 TOKENS_PER_PARTITION: Final = 2_000_000  # about 0.2 GB while they are worked on
@@ -136,7 +134,7 @@ def recompute(
     """Recomputes what can be of these steps (first and last, None: no bound); `show` is called whenever it has got
     somewhere.
 
-    Raises what the store or the object store raises.
+    Raises what the store raises.
     """
     due = queries.recompute_steps(writer, run=run, first=steps[0], last=steps[1])
     kept = due.filter(due["kept"].is_valid())
@@ -178,36 +176,23 @@ def _round(
 
 
 def _partitions(home: Home, writer: Writer, run: str, batches: Iterable[list[int]]) -> Iterator[Partition]:
-    storage = load(home)
     for steps in batches:
         sequences = queries.recompute_sequences(writer, run=run, steps=steps)
         sequences = sequences.filter(pc.invert(sequences["gone"]))
-        records, sums = _placed(home, sequences), _sums(writer, sequences)
+        records = _placed(home, sequences)
         step = records["step"].to_numpy()
         for first, last in _row_batches(records):
             ended = set(step[first:last].tolist()) - set(step[last : last + 1].tolist())
-            yield Partition(records.slice(first, last - first), tuple(sorted(ended)), storage, sums)
+            yield Partition(records.slice(first, last - first), tuple(sorted(ended)))
 
 
 def _placed(home: Home, records: pa.Table) -> pa.Table:
     """With addresses in place of names of files."""
     for kind in ("training", "rollout"):
-        places = [
-            None if path is None else str(home.path / path) if location is None else object_path(location)
-            for path, location in zip(
-                records[f"{kind}_file"].to_pylist(), records[f"{kind}_location"].to_pylist(), strict=True
-            )
-        ]
+        places = [None if path is None else str(home.path / path) for path in records[f"{kind}_file"].to_pylist()]
         index = records.schema.get_field_index(f"{kind}_file")
         records = records.set_column(index, f"{kind}_file", pa.array(places, pa.string()))
     return records
-
-
-def _sums(writer: Writer, records: pa.Table) -> dict[str, list[int]]:
-    """What is known of the bytes of the objects that hold these records, by address."""
-    places = (records[f"{kind}_location"].unique().drop_null().to_pylist() for kind in ("training", "rollout"))
-    urls = list(chain(*places))
-    return {row["location"]: row["sums"] for row in queries.raw_sums(writer, urls=urls).to_pylist()} if urls else {}
 
 
 def _step_batches(todo: pa.Table) -> Iterator[list[int]]:

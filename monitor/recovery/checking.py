@@ -72,7 +72,7 @@ def _check(store: Store) -> Checked:
     return {
         "tables": len(tables),
         "raw_files": len(files),
-        "not_compared": sum(file["location"] is not None or not has_checksum(file["path"]) for file in files),
+        "not_compared": sum(not has_checksum(file["path"]) for file in files),
         "problems": list(dict.fromkeys(problems)),
     }
 
@@ -100,10 +100,9 @@ def _ledger(store: Store) -> Iterator[str]:
 
 def _files(store: Store, files: list[queries.RawFiles]) -> Iterator[str]:
     for file in files:
-        fault = _in_object_store(store, file) if file["location"] is not None else _on_disk(store, file)
-        if fault:
-            yield f"{file['location'] or file['path']}: {fault}"
-    listed = {file["path"] for file in files if file["location"] is None}
+        if fault := _on_disk(store, file):
+            yield f"{file['path']}: {fault}"
+    listed = {file["path"] for file in files}
     unknown, unlisted = unknown_files(store.home, listed)
     yield from (f"{path}: complete, but the store does not list it" for path in unknown)
     yield from map(unlistable, unlisted)
@@ -114,11 +113,3 @@ def _on_disk(store: Store, file: Mapping[str, Any]) -> str | None:
     if is_gone(path):
         return "is gone"
     return store.raw.damaged.look_at(file["path"], file["bytes"], file["rows"], whole=True)
-
-
-def _in_object_store(store: Store, file: Mapping[str, Any]) -> str | None:
-    try:
-        size = store.objects.size(file["location"])
-    except LogprobeError as error:
-        return str(error)
-    return None if size == file["bytes"] else f"{size:,} bytes, the store says {file['bytes']:,}"

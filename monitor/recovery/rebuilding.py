@@ -1,9 +1,9 @@
 """Makes a home's store fit its raw tokens and its spool, whatever became of it: lost, damaged, or put back from a
 backup.
 
-What can be opened is kept. Raw files that the store does not list, on the disk and below the home's own prefix of the
-object store, are read, and bring every number that raw tokens can give; files that it lists and that are gone are
-forgotten. Nothing is thrown away: what cannot be opened is renamed and stays.
+What can be opened is kept. Raw files that the store does not list are read, and bring every number that raw tokens can
+give; files that it lists and that are gone are forgotten. Nothing is thrown away: what cannot be opened is renamed and
+stays.
 
 What `restore` replaces with a backup is renamed and stays; tombstones of deleted runs stay, too.
 """
@@ -19,11 +19,10 @@ from typing import Final
 
 import duckdb
 
-from logprobe.collectors.errors import StoreError
+from logprobe.collectors.errors import SegmentError, StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.adopting import Adopter, Source
 from logprobe.monitor.recovery.backup import MANIFEST, check_backup
-from logprobe.monitor.recovery.objects import claimed_objects, readable
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.service.status import Ingested
 from logprobe.monitor.store.copies import copy_durably
@@ -56,8 +55,6 @@ class Rebuilt:
     unreadable: list[str] = field(default_factory=list)
     incomplete: dict[str, list[Steps]] = field(default_factory=dict)
     from_spool: int = 0  # segments
-    adopted_objects: int = 0
-    left_objects: list[str] = field(default_factory=list)  # why each stays in the object store without being taken in
     seconds: float = 0.0
 
 
@@ -65,17 +62,15 @@ def rebuild(home: Home) -> Rebuilt:
     """Does it, with the home to ourselves. Raises `HomeBusyError` while a service runs, `StoreError`."""
     started, done = time.monotonic(), Rebuilt()
     with home.lock(), _opened(home, done) as store:
-        objects = claimed_objects(store, done.left_objects)
         store.raw.adopt()
         with store.raw.rebuilding():
-            registered = set(store.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist())
+            registered = set(store.query("SELECT path FROM raw_files")["path"].to_pylist())
             unknown, unlisted = settle_pending(home, registered)
             done.unreadable += map(unlistable, unlisted)
-            there = _adopt_objects(store, objects, done)
-            damaged = _adopt(store, unknown, there, done)
+            damaged = _adopt(store, unknown, done)
             done.forgotten_files = Retention(store).forget_missing()
         done.from_spool = _ingest(store)
-        done.incomplete = dict(_incomplete(store, there, damaged))
+        done.incomplete = dict(_incomplete(store, damaged))
         store.try_checkpoint()
     done.seconds = round(time.monotonic() - started, 1)
     return done
@@ -110,30 +105,11 @@ def _damage(home: Home) -> str | None:
     return None
 
 
-def _adopt_objects(store: Store, objects: list[Source], done: Rebuilt) -> set[str]:
-    """→ all raw files in the object store that can be read now. Raises `SegmentError` when one cannot that could be a
-    moment ago."""
-    whole = readable(store, objects, done.left_objects)
-    adopter = Adopter(store, objects={*_moved(store), *(source.file.path for source in whole)})
-    for source in whole:
-        sequences = adopter.adopt(source)
-        if sequences is None:
-            done.left_objects.append(f"{source.name}: other raw files have all that it has")
-        else:
-            done.adopted_objects += 1
-            done.sequences += sequences
-    return _moved(store)
-
-
-def _moved(store: Store) -> set[str]:
-    return set(store.query("SELECT path FROM raw_files WHERE location IS NOT NULL")["path"].to_pylist())
-
-
-def _adopt(store: Store, unknown: list[str], objects: set[str], done: Rebuilt) -> dict[str, Steps]:
+def _adopt(store: Store, unknown: list[str], done: Rebuilt) -> dict[str, Steps]:
     """→ run → between which steps a damaged file may have had sequences."""
-    files = readable(store, _on_disk(store.home, unknown, done), done.unreadable)
+    files = _readable(store, unknown, done)
     damaged = damaged_steps(store.home, set(unknown) - {source.file.path for source in files})
-    adopter = Adopter(store, objects, damaged)
+    adopter = Adopter(store, damaged)
     for source in files:
         sequences = adopter.adopt(source)
         if sequences is None:  # a merge that was not finished, or an ingest that was repeated
@@ -146,12 +122,18 @@ def _adopt(store: Store, unknown: list[str], objects: set[str], done: Rebuilt) -
     return damaged
 
 
-def _on_disk(home: Home, paths: list[str], done: Rebuilt) -> Iterator[Source]:
+def _readable(store: Store, paths: list[str], done: Rebuilt) -> list[Source]:
+    """Those that are whole and this home's: all of each is read."""
+    whole, adopter = [], Adopter(store)
     for path in paths:
         try:
-            yield Source.on_disk(home, path)
-        except OSError as error:
+            source = Source.on_disk(store.home, path)
+            adopter.rows(source)
+        except (OSError, SegmentError) as error:
             done.unreadable.append(str(error))
+        else:
+            whole.append(source)
+    return whole
 
 
 def _ingest(store: Store) -> int:
@@ -167,10 +149,10 @@ def _ingest(store: Store) -> int:
     return int(report["segments"])
 
 
-def _incomplete(store: Store, objects: set[str], damaged: Mapping[str, Steps]) -> Iterator[tuple[str, list[Steps]]]:
+def _incomplete(store: Store, damaged: Mapping[str, Steps]) -> Iterator[tuple[str, list[Steps]]]:
     recorded = store.query("SELECT run FROM segments UNION SELECT run FROM raw_files")["run"].to_pylist()
     for run in sorted({*recorded, *damaged}):
-        steps = {*incomplete_steps(store.home, run, objects), *([damaged[run]] if run in damaged else [])}
+        steps = {*incomplete_steps(store.home, run), *([damaged[run]] if run in damaged else [])}
         if steps:
             yield run, sorted(steps)
 

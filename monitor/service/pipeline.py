@@ -31,7 +31,6 @@ from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.ingest.late_marks import LateMarks
 from logprobe.monitor.ingest.spool_scan import scan
-from logprobe.monitor.objects.moving import Mover
 from logprobe.monitor.service.jobs import INCOMPLETE, Progress
 from logprobe.monitor.service.status import Backlog, Ingested
 from logprobe.monitor.service.turns import Turns
@@ -85,7 +84,6 @@ class Pipeline:
         )
         self._retention = Retention(store, policy)
         self.clock = SteadyClock()
-        self._mover = Mover(store, self._retention, stopping)
         self._folder = Folder(store, budget, stopping)
         self._stopping = stopping
 
@@ -160,10 +158,6 @@ class Pipeline:
     def retain(self) -> Progress:
         """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""
         return asdict(self._retention.run_once(by_age=self.clock.is_steady()))
-
-    def move(self) -> Progress:
-        """Moves raw tokens to the object store, if the home has one. Raises `StoreError` and `ConfigurationError`."""
-        return _judged(asdict(self._mover.run_once()))
 
     def fold(self) -> Progress:
         """Keeps the store within its budget. Raises `StoreError` and `QueryError`."""

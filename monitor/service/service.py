@@ -61,14 +61,12 @@ _OPEN_PATIENCE: Final = 5.0
 _LOCK_PATIENCE: Final = 0.5
 _OPEN_PAUSE: Final = 0.1
 
-OBJECTS_JOB: Final = "object_store"
 INGEST_SECONDS: Final = 0.5
 INGEST_REST: Final = 1.0  # times as long as it took: statements cost the same for one step and for ten
 INGEST_MOST_REST: Final = 0.8  # seconds: a record is to be in the store within two, see `judged`
 _DERIVE_SECONDS: Final = 5.0  # what ingest left undone: a failure, or a stop in between
 _DIAGNOSIS_SECONDS: Final = 1.0
 _RETENTION_SECONDS: Final = 60.0
-_OBJECTS_SECONDS: Final = 10.0
 _FOLD_SECONDS: Final = 20.0
 _HEALTH_SECONDS: Final = 5.0
 _OF_EACH_RUN: Final = frozenset({"waiting_seconds", "newest_seconds"})  # of the backlog: too long for the account
@@ -214,7 +212,6 @@ class Service:
             "armed_diagnosis", _DERIVE_SECONDS, partial(told, pipeline.diagnose_armed), rank=Rank.DECISION, follows=True
         )
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
-        moving = Job(OBJECTS_JOB, _OBJECTS_SECONDS, pipeline.move)
         folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
         health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE, rank=Rank.JUDGEMENT)
         added = [job for part in parts for job in part.jobs]
@@ -228,7 +225,6 @@ class Service:
             armed_diagnosis,
             *added,
             retention,
-            moving,
             folding,
             health,
         )
@@ -258,7 +254,6 @@ class Service:
                 patience=self._patience or PATIENCE,
                 problems=[
                     *self._store.raw.problems(named=healthz.is_loopback(self._host)),
-                    *filter(None, [self._store.object_owner.problem]),
                     *self._full_disk(),
                 ],
             ),

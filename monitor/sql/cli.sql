@@ -101,9 +101,8 @@ WHERE run = $run AND (severity <> 'info' OR event = 'closing'
 GROUP BY component, event, severity
 ORDER BY severity, tokens_lost DESC, event
 
--- cli_raw: Where the raw files of $run lie. Grain: one row. Inputs: raw_files.
-SELECT count(*) FILTER (location IS NULL) AS files, coalesce(sum(bytes) FILTER (location IS NULL), 0)::BIGINT AS bytes,
-       count(location) AS stored_files, coalesce(sum(bytes) FILTER (location IS NOT NULL), 0)::BIGINT AS stored_bytes
+-- cli_raw: Raw files of $run. Grain: one row. Inputs: raw_files.
+SELECT count(*) AS files, coalesce(sum(bytes), 0)::BIGINT AS bytes
 FROM raw_files
 WHERE run = $run
 

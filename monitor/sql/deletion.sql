@@ -9,15 +9,10 @@ WHERE starts_with(alert_acknowledgements.episode, $run || '/') AND NOT EXISTS (
 -- deletion_deliveries: Forgets how the messages about $run were delivered. To be run before those are forgotten. Inputs: notifications.
 DELETE FROM deliveries WHERE key IN (SELECT key FROM notifications WHERE run = $run)
 
--- deletion_doom: The objects of a run that is being deleted are to be removed. Parameters: $run. Inputs: raw_files.
-INSERT OR IGNORE INTO doomed_objects (url, since)
-SELECT location, now() FROM raw_files WHERE location IS NOT NULL AND run = $run
-
--- deletion_files: Files and objects that the store names for $run, relative to the home. `location` null: on the disk. Grain: file. Inputs: raw_files,
--- quarantine.
-SELECT path, location FROM raw_files WHERE run = $run
+-- deletion_files: Files that the store names for $run, relative to the home. Grain: file. Inputs: raw_files, quarantine.
+SELECT path FROM raw_files WHERE run = $run
 UNION ALL
-SELECT path, NULL FROM quarantine WHERE run = $run
+SELECT path FROM quarantine WHERE run = $run
 ORDER BY path
 
 -- deletion_tables: Tables that carry a run. Grain: table. Inputs: DuckDB's catalog. Parameters: none.

@@ -12,7 +12,7 @@ SELECT
     c.sequence, k.step, k.token_id, k.mask, k.rollout_logprob AS r, k.trainer_logprob AS t, k.broken IS NOT NULL AS broken,
     k.entropy, k.advantage, k.weight_version, k.trainer_weight_version, k.group_id,
     c.replica, c.cached_prefix_tokens, c.prompt_hash, c.sampling_id
-FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to, parts := $parts) AS k
+FROM tokens_in($training_files, $rollout_files, parts := $parts) AS k
 JOIN chosen AS c ON c.segment_id = k.segment_id AND c.row = k.row
 WHERE k.run = $run AND k.step BETWEEN list_min($steps) AND list_max($steps) AND k.step IN (SELECT unnest($steps))
 ORDER BY c.sequence, k.position

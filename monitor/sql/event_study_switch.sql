@@ -7,7 +7,7 @@ WITH sampled AS (
            row_number() OVER sequence AS place,
            weight_version <> lag(weight_version) OVER sequence AS switched,
            bool_and(weight_version IS NOT NULL) OVER (PARTITION BY segment_id, row) AS known
-    FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to)
+    FROM tokens_in($training_files, $rollout_files)
     WHERE run = $run AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
         AND mask AND log_ratio IS NOT NULL AND NOT older
     WINDOW sequence AS (PARTITION BY segment_id, row ORDER BY position)

@@ -25,7 +25,7 @@ SELECT * EXCLUDE (run) FROM step_records WHERE run = $run ORDER BY time
 SELECT * FROM steps WHERE run = $run ORDER BY step
 
 -- export_tokens: The tokens of one step, masked ones included. Grain: token. Inputs: tokens_in (the run's files). Parameters: $run, $step.
-SELECT * EXCLUDE (segment_id, row) FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to) WHERE run = $run AND step = $step ORDER BY sample_id, segment_id, row, position
+SELECT * EXCLUDE (segment_id, row) FROM tokens_in($training_files, $rollout_files) WHERE run = $run AND step = $step ORDER BY sample_id, segment_id, row, position
 
 -- export_training: Raw records of some segments, as the collectors wrote them. Grain: sequence. Inputs: raw_training_in (the run's files). Parameters: $run, $segments.
 SELECT * EXCLUDE (run, segment_id, row) FROM raw_training_in($training_files)

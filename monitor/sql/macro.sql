@@ -42,12 +42,6 @@ FROM paced AS n LEFT JOIN spooled AS w ON w.run = n.run
 -- macro_raw_in: Raw records of one kind in given files. Grain: one row per sequence, token-level data as lists. Inputs: `files`, as the ledger names them.
 SELECT * FROM read_parquet(files, union_by_name = true, hive_partitioning = false)
 
--- macro_sampled_in: Rollout records in given files that were sampled between two times (microseconds since 1970; null: any), by which the rows of a merged file are sorted.
--- Grain: one row per sequence. Inputs: raw_rollout_in.
-SELECT * FROM raw_rollout_in(rollout_files)
-WHERE (sampled_from::BIGINT IS NULL OR time >= make_timestamptz(sampled_from::BIGINT))
-    AND (sampled_to::BIGINT IS NULL OR time <= make_timestamptz(sampled_to::BIGINT))
-
 -- macro_steps_on_their_way: Those of `runs_on_their_way` that are of `of_run`. Grain: step. Inputs: runs_on_their_way.
 SELECT step FROM runs_on_their_way([of_run], looked_at)
 

@@ -16,7 +16,7 @@ filled AS (
         advantage::DOUBLE AS advantage,
         rollout_logprob IS NOT NULL AS has_rollout,
         trainer_logprob IS NOT NULL AS has_trainer
-    FROM tokens_in($training_files, $rollout_files, $sampled_from, $sampled_to)
+    FROM tokens_in($training_files, $rollout_files)
     WHERE run = $run AND step BETWEEN $first AND $last AND step NOT IN (FROM sampled) AND NOT older
 )
 SELECT

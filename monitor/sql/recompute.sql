@@ -22,7 +22,7 @@ ORDER BY i.number
 -- `logprobs`: the engine's, of sequences of several requests; they need no rollout file. Inputs: training_sequences, segments, raw_files, rollout_sequences.
 SELECT
     s.run, s.step, s.segment_id, s.row, s.n_total, s.rollout_source, s.rollout_segment, s.rollout_row,
-    tf.path AS training_file, tf.location AS training_location, rf.path AS rollout_file, rf.location AS rollout_location, r.logprobs,
+    tf.path AS training_file, rf.path AS rollout_file, r.logprobs,
     bool_or(tf.path IS NULL OR (s.rollout_source = 'joined' AND rf.path IS NULL AND r.logprobs IS NULL)) OVER (PARTITION BY s.step) AS gone
 FROM training_sequences AS s
 LEFT JOIN segments AS t ON t.segment_id = s.segment_id

@@ -1,6 +1,6 @@
 -- Every raw token that is still kept. Grain: one row per token of a training record, `position` counting from 0, masked ones
--- included. Inputs: raw_training; for what the trainer did not receive, the rollout record that the join job found (local_rollout;
--- moved_joined: the same from the object store, by step; rollout_sequences). Of a folded step only the sample still knows that record (sampled_sequences).
+-- included. Inputs: raw_training; for what the trainer did not receive, the rollout record that the join job found (raw_rollout,
+-- rollout_sequences). Of a folded step only the sample still knows that record (sampled_sequences).
 -- `older`: of an attempt whose step a later one trained again (older_sequences); no metric counts it.
 -- `rollout_logprob`: as the trainer received it, else from the rollout record; null where nothing is known or tokens disagree.
 -- `weight_version`: of the weights that sampled the token, as engine or trainer recorded it; null where they differ. `broken`: why a token under the mask is left out of every mean,
@@ -17,8 +17,8 @@ placed AS (
         t.*,
         coalesce(s.rollout_source, CASE WHEN t.rollout_logprobs IS NOT NULL THEN 'received' END) AS rollout_source,
         s.alignment, coalesce(s.older, false) AS older,
-        coalesce(o.logprobs, m.logprobs, r.logprobs) AS source_logprobs,
-        coalesce(r.spans, o.spans, m.spans) AS spans, t.rollout_versions AS stated,
+        coalesce(o.logprobs, r.logprobs) AS source_logprobs,
+        coalesce(r.spans, o.spans) AS spans, t.rollout_versions AS stated,
         -- Place of each token among the rollout's tokens (from 1): its own position, or its rank among those under the mask,
         -- which two sorts give: the first lists positions with the masked-out ones last, the second inverts that list.
         CASE
@@ -31,9 +31,7 @@ placed AS (
     LEFT JOIN known AS s
         ON s.segment_id = t.segment_id AND s.row = t.row AND s.run = t.run AND s.step = t.step
     LEFT JOIN rollout_sequences AS r ON r.segment_id = s.rollout_segment AND r.row = s.rollout_row AND r.run = t.run
-    LEFT JOIN local_rollout AS o ON o.segment_id = s.rollout_segment AND o.row = s.rollout_row AND o.run = t.run
-    LEFT JOIN moved_joined AS m
-        ON m.segment_id = s.rollout_segment AND m.row = s.rollout_row AND m.run = t.run AND m.step = t.step
+    LEFT JOIN raw_rollout AS o ON o.segment_id = s.rollout_segment AND o.row = s.rollout_row AND o.run = t.run
 ),
 flat AS (
     SELECT

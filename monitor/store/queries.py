@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pyarrow as pa
 
-from logprobe.collectors.errors import ObjectStoreError, QueryError
+from logprobe.collectors.errors import QueryError
 
 MORE: Final = b"logprobe.more"  # in the schema of a result of which there are more rows
 _BEGINNING_BYTES: Final = 16 << 20
-_OBJECTS: Final = re.compile(
-    rf"\b{ObjectStoreError.__name__}: (.*)"
-)  # in the middle of a traceback that DuckDB repeats
 
 
 def limited(reader: pa.RecordBatchReader, max_rows: int | None) -> pa.Table:
@@ -47,6 +43,4 @@ def beginning(reader: pa.RecordBatchReader, first: int) -> pa.Table:
 
 def one_line(error: BaseException) -> str:
     """The first paragraph of an error's message: DuckDB's later ones repeat the statement."""
-    if (match := _OBJECTS.search(str(error))) is not None:
-        return f"raw tokens in the object store cannot be read: {match[1]}; those of steps on the disk can"
     return " ".join(str(error).split("\n\n", maxsplit=1)[0].split())

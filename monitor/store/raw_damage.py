@@ -171,8 +171,7 @@ def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str 
 def said_of(error: BaseException, raw: Path, compared: Compared) -> str:
     """A failure of a statement in one line; of one that read a damaged raw file, which one and what to do.
 
-    It may have been an object: of the files below `raw`, those that were `compared` are not read again, and the look
-    ends after some seconds.
+    Of the files below `raw`, those that were `compared` are not read again, and the look ends after some seconds.
     """
     text = one_line(error)
     if "No such file" in text:

@@ -11,8 +11,6 @@ BYTE_STREAM_SPLIT and zstd level 1: 8 bytes a token with its id, and higher leve
 
 ``raw/<run>/!incomplete.json`` says which steps of a run the raw tokens on the disk cannot measure, for making a new
 store. Numbers of such a step would be of some of its sequences only; unknown is right, and a part of it is wrong.
-``raw/<run>/!moved.json`` says which of its raw files are in the object store, and which steps could not be measured
-even with all of them.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -60,26 +58,18 @@ _DEPTH: Final = 3  # raw/<run>/<kind>/<file>
 _ROW_GROUP_TOKENS: Final = 1 << 20
 _BLOCK: Final = 1 << 20
 _PIECE: Final = 1 << 16  # bytes written at a time
-SUMMED: Final = 1 << 17  # bytes of an object that have a checksum of their own
 _SPLIT_TYPES: Final = (pa.list_(pa.float32()), pa.list_(pa.int32()), pa.list_(pa.uint16()))
 FILE: Final = "!incomplete.json"
-MOVED: Final = "!moved.json"
 Steps = tuple[int, int]  # the first and the last
 EVERY_STEP: Final[Steps] = (-(1 << 63), (1 << 63) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A Parquet file that has been written durably. `path` is relative to the home; `location`: address of its object,
-    None: on the disk.
-
-    `sums`: see `block_sums`; None: not known.
-    """
+    """A Parquet file that has been written durably. `path` is relative to the home."""
 
     path: str
     nbytes: int
-    location: str | None = None
-    sums: Sequence[int] | None = None
 
 
 def raw_dir(home: Home, run: str, kind: str) -> Path:
@@ -107,7 +97,7 @@ def write_raw(home: Home, run: str, kind: str, table: pa.Table, tokens: int) -> 
 
 
 def has_checksum(path: str) -> bool:
-    """Whether the name of a raw file, or of its object, says what its bytes have to be."""
+    """Whether the name of a raw file says what its bytes have to be."""
     return _stated(path) is not None
 
 
@@ -128,18 +118,13 @@ def has_its_bytes(path: Path) -> bool:
     return checksum == stated
 
 
-def block_sums(file: BinaryIO) -> list[int]:
-    """CRC-32 of each `SUMMED` bytes: of an object, only parts are read. Raises `OSError`."""
-    return [zlib.crc32(block) for block in iter(lambda: file.read(SUMMED), b"")]
-
-
 def read_raw(path: Path, schema: pa.Schema | None = None) -> pa.Table:
     """All of a raw file, if its bytes are those that its name says. Raises `OSError`, `pa.ArrowException`."""
     return raw_table(path.name, path.read_bytes(), schema)
 
 
 def raw_table(name: str, content: bytes, schema: pa.Schema | None = None) -> pa.Table:
-    """The same of a file, or object, that has been read. Raises `pa.ArrowException`."""
+    """The same of a file that has been read. Raises `pa.ArrowException`."""
     if (stated := _stated(name)) is not None and zlib.crc32(content) != stated:
         raise pa.ArrowInvalid(OTHER_BYTES)
     # What reads several files as one takes twice as long for a small one, and is needed where columns are missing.
@@ -287,78 +272,26 @@ def _is_split(field: pa.Field) -> bool:
     return field.type in _SPLIT_TYPES and field.name != "advantages"
 
 
-def incomplete_steps(home: Home, run: str, objects: Collection[str] = ()) -> list[Steps]:
-    """Between which steps some have not all of their raw tokens.
-
-    `objects`: raw files in the object store (relative to the home, as if they were on the disk) that can be read.
-    """
-    moved = moved_files(home, run)
-    if moved is not None:
-        missing = [steps for path, steps in moved.files.items() if path not in objects]
-        if None not in missing:
-            return [steps for steps in (moved.without, *missing) if steps is not None]
-    steps = _steps(_said(_file(home, run, FILE)))  # what is missing may have any of those that the disk has not
+def incomplete_steps(home: Home, run: str) -> list[Steps]:
+    """Between which steps some have not all of their raw tokens."""
+    steps = _noted(home, run)
     return [] if steps is None else [steps]
 
 
 def note_incomplete(home: Home, run: str, first: int, last: int) -> None:
-    """Widens what is noted of a run, which no object can bring back. Raises `StoreError`."""
-    moved = moved_files(home, run)
-    if moved is not None:
-        _note_moved(home, run, moved, replace(moved, without=widened(moved.without, (first, last))))
-    _widen(home, run, (first, last))
-
-
-@dataclass(frozen=True, slots=True)
-class MovedFiles:
-    """A run's raw files in the object store (relative to the home), and between which steps some lack raw tokens even
-    with all of them.
-
-    `files`: with the first and last step that a file of training has; None: not known, as of rollouts, which may be
-    trained on later.
-    """
-
-    files: Mapping[str, Steps | None]
-    without: Steps | None
-
-
-def moved_files(home: Home, run: str) -> MovedFiles | None:
-    """What is noted of a run; None: nothing is."""
-    note = _said(_file(home, run, MOVED))
-    with suppress(ValueError, TypeError, LookupError):
-        return None if note is None else MovedFiles(_moved_paths(note["paths"]), _steps(note["without"]))
-    return None
-
-
-def _moved_paths(paths: Any) -> dict[str, Steps | None]:
-    """An earlier logprobe noted names only."""
-    if isinstance(paths, list):
-        return dict.fromkeys(map(str, paths))
-    return {str(path): _steps(steps) for path, steps in paths.items()}
-
-
-def note_moved(home: Home, run: str, moved: MovedFiles, removed: Collection[str], incomplete: Steps) -> None:
-    """Adds to what is noted of a run, but for the files that were `removed`; `incomplete`: as of the disk alone. Raises
-    `StoreError`.
-
-    A file stays noted that this store does not list: an earlier store may have moved it, and could not be asked.
-    """
-    noted = moved_files(home, run) or MovedFiles({}, _steps(_said(_file(home, run, FILE))))
-    files = {path: steps for path, steps in {**noted.files, **moved.files}.items() if path not in removed}
-    _note_moved(home, run, noted, MovedFiles(files, widened(noted.without, moved.without)))
-    _widen(home, run, incomplete)
-
-
-def _note_moved(home: Home, run: str, noted: MovedFiles, moved: MovedFiles) -> None:
-    if moved != noted:
-        _write_note(_file(home, run, MOVED), {"paths": dict(sorted(moved.files.items())), "without": moved.without})
-
-
-def _widen(home: Home, run: str, steps: Steps) -> None:
-    noted = _steps(_said(_file(home, run, FILE)))
-    wanted = widened(noted, steps)
+    """Widens what is noted of a run. Raises `StoreError`."""
+    noted = _noted(home, run)
+    wanted = widened(noted, (first, last))
     if wanted != noted:
-        _write_note(_file(home, run, FILE), wanted)
+        _write_note(_file(home, run), wanted)
+
+
+def _noted(home: Home, run: str) -> Steps | None:
+    """What is noted of a run; None: nothing is."""
+    with suppress(OSError, ValueError, TypeError):
+        first, last = json.loads(_file(home, run).read_text(encoding="utf-8"))
+        return int(first), int(last)
+    return None
 
 
 def damaged_steps(home: Home, paths: Iterable[str]) -> dict[str, Steps]:
@@ -393,19 +326,6 @@ def widened(one: Steps | None, other: Steps | None) -> Steps | None:
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _steps(bounds: Any) -> Steps | None:
-    with suppress(ValueError, TypeError):
-        first, last = bounds
-        return int(first), int(last)
-    return None
-
-
-def _said(note: Path) -> Any:
-    with suppress(OSError, ValueError):
-        return json.loads(note.read_text(encoding="utf-8"))
-    return None
-
-
 def _write_note(note: Path, content: Any) -> None:
     try:
         replace_file(note, json.dumps(content).encode())
@@ -415,5 +335,5 @@ def _write_note(note: Path, content: Any) -> None:
         ) from error
 
 
-def _file(home: Home, run: str, name: str) -> Path:
-    return raw_dir(home, run, "training").parent / name
+def _file(home: Home, run: str) -> Path:
+    return raw_dir(home, run, "training").parent / FILE

@@ -1,41 +1,29 @@
-"""Whether what lies below ``raw/``, or a prefix of an object store, is this store's: if not, nothing there is written,
-moved or removed, and nothing is forgotten.
+"""Whether what lies below ``raw/`` is this store's: if not, nothing there is written, moved or removed, and nothing is
+forgotten.
 
 The store is what operators lose, restore, copy and mount. So ``raw/!store.json`` names the store that wrote there and
 the home it was used from, and is locked while a process works with it. Files that are all gone at once, or belong to
 another store, mean a mount, a copy or a lost store; which one it is, only a person can tell.
-
-As ``raw/`` does, a prefix of an object store carries the id of the store that writes there and the home it is used
-from. Two homes on one prefix, a copied home, or a prefix that someone else has filled are a mistake that only a person
-can put right.
 """
 
 from __future__ import annotations
 
 import json
-import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
-from logprobe.collectors.errors import ObjectStoreError, StoreError
+from logprobe.collectors.errors import StoreError
 from logprobe.collectors.files import is_gone, stamp_of
 from logprobe.collectors.locks import FileLock
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.raw_damage import DamagedFiles
 from logprobe.monitor.store.raw_files import has_files
 
-if TYPE_CHECKING:
-    from logprobe.monitor.objects.store import ObjectStore
-
 MARK: Final = "!store.json"  # no run's folder is called so
 _REBUILDING: Final = "!rebuilding"
-OBJECTS_MARK: Final = "!store.json"  # no run's folder is called so
-_BELOW: Final = 3  # <prefix>/<run>/<kind>/<file>
-_TRUSTED_SECONDS: Final = 60.0  # between two looks at a mark
 
 
 class RawOwnership:
@@ -96,14 +84,6 @@ class RawOwnership:
             self.problem = self._or_unreadable(self._take_over)
             if self.problem:
                 raise StoreError(self.problem)
-
-    def store_named(self) -> str | None:
-        """Which store wrote the files, as they say themselves; None: they do not. Raises `StoreError`."""
-        try:
-            mark = self._said()
-        except OSError as error:
-            raise StoreError(f"{self._mark} cannot be read ({error.strerror}): check its disk and its mode") from error
-        return None if mark is None else mark[0]
 
     @contextmanager
     def rebuilding(self) -> Iterator[None]:
@@ -231,114 +211,3 @@ def _place(home: Home) -> tuple[int, int] | None:
         status = home.path.stat()
         return status.st_dev, status.st_ino
     return None
-
-
-class _Mark(NamedTuple):
-    store: str
-    home: str
-    host: str
-
-
-class ObjectOwnership:
-    """Of one open store. Safe to share between threads; a look costs one round trip a minute."""
-
-    def __init__(
-        self,
-        home: Home,
-        store_id: Callable[[], str],
-        objects: Callable[[], ObjectStore],
-        listed: Callable[[], Sequence[str]],
-    ) -> None:
-        """`listed`: addresses of all objects by the store's account. Looks at nothing yet."""
-        self._home = home
-        self._store_id = store_id
-        self._objects = objects
-        self._listed = listed
-        self._turn = threading.Lock()
-        self._trusted: dict[str, float] = {}  # prefix → when its mark was this store's, on the monotonic clock
-        self.problem: str | None = None  # as seen last
-
-    def require(self, prefix: str) -> None:
-        """Raises `ObjectStoreError`, one sentence that says what to do, unless the objects below `prefix` are this
-        store's."""
-        with self._turn:
-            if time.monotonic() - self._trusted.get(prefix, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
-                return
-            self._trusted.pop(prefix, None)
-            self.problem = self._find_problem(prefix, self._said(prefix))
-            if self.problem:
-                raise ObjectStoreError(self.problem)
-            self._trusted[prefix] = time.monotonic()
-
-    def require_of(self, url: str) -> None:
-        """The same of an object's address."""
-        prefix = url.rsplit("/", _BELOW)[0]
-        if not prefix.partition("://")[2].strip("/"):
-            raise ObjectStoreError(
-                f"{url} is not an address that a store writes to (<prefix>/<run>/<kind>/<file>): it is left alone"
-            )
-        self.require(prefix)
-
-    def adopt(self, prefix: str, earlier: str | None) -> str | None:
-        """Makes the objects this store's if it has written them, or `earlier`, in whose place it is; → why they are
-        not. Raises `ObjectStoreError`."""
-        with self._turn:
-            mark = self._said(prefix)
-            if mark is not None and mark.store == earlier and not self._is_used_elsewhere(mark):
-                self._claim(prefix)
-                return None
-            return self._find_problem(prefix, mark)
-
-    def _find_problem(self, prefix: str, mark: _Mark | None) -> str | None:
-        if mark is None:
-            ours = any(url.startswith(f"{prefix}/") for url in self._listed())
-            if not ours and any(listed.url.endswith(".parquet") for listed in self._objects().listed(prefix)):
-                return self._foreign(prefix, "objects that this store does not know")
-        elif mark.store != self._store_id():
-            return self._foreign(prefix, f"the objects of another store (home {mark.home} on {mark.host})")
-        elif self._is_used_elsewhere(mark):
-            return self._copied(prefix, mark)
-        if mark != self._own():
-            self._claim(prefix)
-            if self._said(prefix) != self._own():
-                return self._foreign(prefix, "another store that began at the same moment")
-        return None
-
-    def _is_used_elsewhere(self, mark: _Mark) -> bool:
-        """Whether another home of the same store may still be in use: a copy. One that was moved leaves nothing
-        behind."""
-        if mark.home == str(self._home.path):
-            return False
-        return mark.host != socket.gethostname() or (Path(mark.home) / self._home.database.name).exists()
-
-    def _foreign(self, prefix: str, contents: str) -> str:
-        return (
-            f"{prefix} has {contents}: give this home a prefix of its own (`raw` of `storage` in logprobe.yaml); if "
-            "the store that wrote "
-            f"there is lost, run: logprobe rebuild --home {self._home.path}"
-        )
-
-    def _copied(self, prefix: str, mark: _Mark) -> str:
-        return (
-            f"{prefix} belongs to the home {mark.home} on {mark.host}, of which {self._home.path} is a copy: give the "
-            "copy a prefix "
-            "of its own (`raw` of `storage` in logprobe.yaml); if the home was moved here, remove "
-            f"{prefix}/{OBJECTS_MARK}"
-        )
-
-    def _own(self) -> _Mark:
-        return _Mark(self._store_id(), str(self._home.path), socket.gethostname())
-
-    def _said(self, prefix: str) -> _Mark | None:
-        content = self._objects().content(f"{prefix}/{OBJECTS_MARK}")
-        if content is None:
-            return None
-        try:
-            return _Mark(**{name: str(value) for name, value in json.loads(content).items()})
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ObjectStoreError(
-                f"{prefix}/{OBJECTS_MARK} cannot be read ({error}); remove it if no other home uses the prefix"
-            ) from error
-
-    def _claim(self, prefix: str) -> None:
-        self._objects().write(json.dumps(self._own()._asdict()).encode(), f"{prefix}/{OBJECTS_MARK}")

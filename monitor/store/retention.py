@@ -47,8 +47,7 @@ _SORT_KEYS: Final = {"training": ("step", "segment_id", "row"), "rollout": ("tim
 class RetentionPolicy:
     """Limits of raw tokens; None: no limit. The oldest go first.
 
-    `max_bytes` is for the whole home, `max_run_bytes` for each run, `max_age` since ingest. Sizes are those of the
-    disk: what an object store holds counts for `max_age` only.
+    `max_bytes` is for the whole home, `max_run_bytes` for each run, `max_age` since ingest.
     """
 
     max_bytes: int | None = int(KEEP_GIB * GIB)
@@ -77,7 +76,6 @@ class Kept:
     bytes: int
     created_at: datetime
     compacted: bool
-    location: str | None = None  # address in the object store; None: on the disk
 
 
 @dataclass(slots=True)
@@ -125,15 +123,6 @@ class Retention:
             policy = self.policy if by_age else replace(self.policy, max_age=None)
             return self._run(now or datetime.now(UTC), policy, compact=compact)
 
-    def merge(self, files: Iterable[Kept]) -> None:
-        """Merges small files that are still there, however few, because nothing will join them any more. Raises
-        `StoreError`."""
-        with self._turn:
-            self._store.raw.require()
-            there = {file.path for file in self._undamaged() if file.location is None}
-            for groups in _together(mergeable([file for file in files if file.path in there], fewest=2)):
-                self._merge(groups, RetentionReport())
-
     def _run(self, now: datetime, policy: RetentionPolicy, *, compact: bool) -> RetentionReport:
         started = time.perf_counter()
         age = self.policy.max_age
@@ -149,7 +138,7 @@ class Retention:
             self._merge_some(report)
         if report.removed_files or report.merged_files:
             self._store.try_checkpoint()
-        files = [file for file in self.files() if file.location is None]
+        files = self.files()
         self._store.raw.damaged.look({file.path: (file.bytes, file.rows) for file in files})
         report.raw_files, report.raw_bytes = len(files), sum(file.bytes for file in files)
         report.seconds = time.perf_counter() - started
@@ -171,23 +160,22 @@ class Retention:
         return len(missing)
 
     def _missing(self, files: Iterable[Kept]) -> list[Kept]:
-        on_disk = (file for file in files if file.location is None)
-        return [file for file in on_disk if is_gone(self._store.home.path / file.path)]
+        return [file for file in files if is_gone(self._store.home.path / file.path)]
 
     def _forget_missing(self, report: RetentionReport) -> None:
         files = self.files()
         missing = self._missing(files)
-        if missing and len(missing) == sum(file.location is None for file in files):
+        if missing and len(missing) == len(files):
             self._store.raw.look_again()
             self._store.raw.require()
         self._unregister(missing)
         report.missing_files += len(missing)
 
     def _remove(self, files: Sequence[Kept], report: RetentionReport) -> None:
-        on_disk = [file.path for file in files if file.location is None]
-        self._note(on_disk)
+        paths = [file.path for file in files]
+        self._note(paths)
         self._unregister(files)
-        self._store.retire(on_disk)
+        self._store.retire(paths)
         report.removed_files += len(files)
         report.removed_bytes += sum(file.bytes for file in files)
 
@@ -202,12 +190,11 @@ class Retention:
             return
         paths = _paths(files)
         with self._store.transaction() as cursor:
-            self._store.execute(cursor, "doom_objects", paths)
             for table in ("training_sequences", "older_sequences", "sampled_sequences"):
                 self._store.execute(cursor, "forget_raw_kept", paths, table=table)
             for name in ("forget_raw_places", "unregister_raw_files"):
                 self._store.execute(cursor, name, paths)
-        self._store.note_incomplete_steps(removed=[file.path for file in files if file.location is not None])
+        self._store.note_incomplete_steps()
 
     def _merge_some(self, report: RetentionReport) -> None:
         """Merges the largest groups, as many as there is time for; the others are merged next time."""
@@ -272,7 +259,6 @@ def expired(files: Iterable[Kept], policy: RetentionPolicy, now: datetime) -> li
     if policy.max_age is not None:
         oldest = now - policy.max_age
         gone, left = [f for f in left if f.created_at < oldest], [f for f in left if f.created_at >= oldest]
-    left = [file for file in left if file.location is None]
     if policy.max_run_bytes is not None:
         by_run = {run: [f for f in left if f.run == run] for run in {f.run for f in left}}
         excess = {f.path for own in by_run.values() for f in over(own, policy.max_run_bytes)}
@@ -294,11 +280,8 @@ def over(files: Sequence[Kept], limit: int) -> list[Kept]:
     return gone
 
 
-def mergeable(files: Iterable[Kept], *, fewest: int | None = None) -> Iterator[list[Kept]]:
-    """Groups of small files of one run and kind, neighbours in step, worth merging into one file each.
-
-    `fewest`: files that are worth it even if they are not large enough together; None: the usual number.
-    """
+def mergeable(files: Iterable[Kept]) -> Iterator[list[Kept]]:
+    """Groups of small files of one run and kind, neighbours in step, worth merging into one file each."""
 
     def owner(file: Kept) -> tuple[str, str]:
         return file.run, file.kind
@@ -306,10 +289,9 @@ def mergeable(files: Iterable[Kept], *, fewest: int | None = None) -> Iterator[l
     def place(file: Kept) -> tuple[Any, ...]:
         return *owner(file), -1 if file.min_step is None else file.min_step, file.created_at, file.path
 
-    on_disk = (file for file in files if file.location is None)
-    small = sorted((file for file in on_disk if file.bytes < COMPACT_BYTES // 2), key=place)
+    small = sorted((file for file in files if file.bytes < COMPACT_BYTES // 2), key=place)
     for _, own in groupby(small, key=owner):
-        yield from (group for group in _grouped(own) if len(group) >= (fewest or COMPACT_FILES) or _is_full(group))
+        yield from (group for group in _grouped(own) if len(group) >= COMPACT_FILES or _is_full(group))
 
 
 def _grouped(files: Iterable[Kept]) -> Iterator[list[Kept]]:

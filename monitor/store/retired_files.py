@@ -33,7 +33,7 @@ class RetiredFiles:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._lock = threading.Lock()
-        self._running: dict[int, float] = {}  # when each began
+        self._running: set[int] = set()
         self._next = 0
         self._waiting: list[_Retired] = []
 
@@ -43,7 +43,7 @@ class RetiredFiles:
         with self._lock:
             self._next += 1
             number = self._next
-            self._running[number] = time.time()
+            self._running.add(number)
         try:
             yield
         finally:
@@ -79,14 +79,9 @@ class RetiredFiles:
         now = time.monotonic()
         return sum(retired.nbytes for retired in waiting), max((now - file.since for file in waiting), default=0.0)
 
-    def oldest(self) -> float | None:
-        """When the oldest read under way began (`time.time`); None: there is none."""
-        with self._lock:
-            return min(self._running.values(), default=None)
-
     def _finished(self, number: int) -> None:
         with self._lock:
-            del self._running[number]
+            self._running.discard(number)
             for retired in self._waiting:
                 retired.readers.discard(number)
         self._sweep()

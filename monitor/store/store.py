@@ -16,15 +16,15 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from logprobe.collectors.errors import ConfigurationError, QueryError, StoreDamagedError, StoreError
+from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
 from logprobe.monitor.budgets import GIB
 from logprobe.monitor.free_sql.limits import MIB, store_memory
@@ -39,21 +39,14 @@ from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.queries import beginning, limited, one_line
 from logprobe.monitor.store.raw_damage import said_of
 from logprobe.monitor.store.raw_files import (
-    MovedFiles,
-    Steps,
     empty_file,
-    moved_files,
     note_incomplete,
-    note_moved,
     write_empty_files,
 )
-from logprobe.monitor.store.raw_ownership import ObjectOwnership, RawOwnership
+from logprobe.monitor.store.raw_ownership import RawOwnership
 from logprobe.monitor.store.retired_files import RetiredFiles
 from logprobe.monitor.store.schema import rollback
 from logprobe.monitor.store.sql_files import statement
-
-if TYPE_CHECKING:
-    from logprobe.monitor.objects.store import ObjectStore
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -103,11 +96,9 @@ class Store:
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
         self.raw = RawOwnership(home, self.identity, self._raw_on_disk)
-        self.object_owner = ObjectOwnership(home, self.identity, lambda: self.objects, self.raw_objects)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None  # of a copy
-        self._object_store: ObjectStore | None = None
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
 
     @classmethod
@@ -228,8 +219,6 @@ class Store:
         def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
             files = raw_places.files_of(cursor, self.home, wanted, params, self.raw.damaged) if wanted else {}
             given = {**params, **files}
-            if objects := raw_places.objects_in(given.values()):
-                self._reach_objects(cursor, objects)
             with _registered(cursor, incoming):
                 if wanted:  # as a stream: raw tokens may be many
                     return _fetch(cursor, sql, given)
@@ -260,9 +249,9 @@ class Store:
         also for a file that is not what was written.
         """
         names = {kind: column.drop_null().unique().to_pylist() for kind, column in files.items()}
-        rows = queries.raw_locations(self, paths=[name for of_kind in names.values() for name in of_kind]).to_pylist()
-        self.raw.damaged.require(row["path"] for row in rows if row["location"] is None)
-        places = {row["path"]: raw_places.place(self.home, row["path"], row["location"]) for row in rows}
+        known = queries.raw_known(self, paths=[name for of_kind in names.values() for name in of_kind])["path"]
+        self.raw.damaged.require(known.to_pylist())
+        places = {path: raw_places.pattern(self.home.path / path) for path in known.to_pylist()}
         empty = {kind: raw_places.pattern(empty_file(self.home, kind)) for kind in names}
         return {
             f"{kind}_files": [empty[kind], *(places[name] for name in sorted(names[kind]) if name in places)]
@@ -300,7 +289,7 @@ class Store:
             cursor = self._own_cursor()
             try:
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
-                yield Snapshot(cursor, self.home, lambda objects: self._reach_objects(cursor, objects))
+                yield Snapshot(cursor)
             except duckdb.Error as error:
                 self._recover(cursor)
                 raise QueryError(one_line(error)) from None
@@ -315,23 +304,6 @@ class Store:
         with self._files.reading():
             yield
 
-    @property
-    def objects(self) -> ObjectStore:
-        """Where the section ``storage`` says that objects are, as it is now; with a mistake in it, as it was. Raises
-        `ConfigurationError` when that is not known."""
-        from logprobe.monitor.objects.settings import load  # noqa: PLC0415 - see `_reach_objects`
-        from logprobe.monitor.objects.store import ObjectStore  # noqa: PLC0415
-
-        try:
-            settings = load(self.home)
-        except ConfigurationError:  # the job that moves files says so
-            if self._object_store is None:
-                raise
-            return self._object_store
-        if self._object_store is None or self._object_store.settings != settings:
-            self._object_store = ObjectStore(settings)
-        return self._object_store
-
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """While the block runs, no one writes: file and log can be copied."""
@@ -342,29 +314,11 @@ class Store:
         """Gives the ``steps`` view a column for every metric and scalar there is by now; inside a `transaction`."""
         views.refresh_steps(cursor)
 
-    def note_incomplete_steps(self, removed: Collection[str] = ()) -> None:
+    def note_incomplete_steps(self) -> None:
         """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises
-        `StoreError`.
-
-        `removed`: raw files (named relative to the home) that are in the object store no more, because this store said
-        so.
-        """
-        moved: dict[str, dict[str, Steps | None]] = {}
-        for file in queries.raw_files(self).to_pylist():
-            if file["location"] is not None:
-                steps = None if file["min_step"] is None else (file["min_step"], file["max_step"])
-                moved.setdefault(file["run"], {})[file["path"]] = steps
+        `StoreError`."""
         for row in queries.unmeasurable_steps(self).to_pylist():
-            run, unmeasurable = row["run"], (row["first"], row["last"])
-            if not moved.get(run) and moved_files(self.home, run) is None:
-                note_incomplete(self.home, run, *unmeasurable)
-                continue
-            lost = None if row["lost_first"] is None else (row["lost_first"], row["lost_last"])
-            note_moved(self.home, run, MovedFiles(moved.get(run, {}), lost), removed, unmeasurable)
-
-    def oldest_read(self) -> float | None:
-        """When the oldest read under way began (`time.time`); None: there is none."""
-        return self._files.oldest()
+            note_incomplete(self.home, row["run"], row["first"], row["last"])
 
     def retire(self, paths: Iterable[str], *, nbytes: int = 0, read: bool = True) -> None:
         """Has files (named relative to the home) removed after the next checkpoint, once no read that may still need
@@ -436,15 +390,8 @@ class Store:
         return f"{made:x}"
 
     def _raw_on_disk(self) -> list[str]:
-        paths: list[str] = self.query("SELECT path FROM raw_files WHERE location IS NULL")["path"].to_pylist()
+        paths: list[str] = self.query("SELECT path FROM raw_files")["path"].to_pylist()
         return paths
-
-    def raw_objects(self) -> list[str]:
-        """Addresses of the raw files that are in the object store."""
-        locations: list[str] = self.query("SELECT location FROM raw_files WHERE location IS NOT NULL")[
-            "location"
-        ].to_pylist()
-        return locations
 
     def _has_own_views(self) -> bool:
         """Whether the views are this code's, and look for raw files where the home is now: it may have been moved."""
@@ -508,18 +455,6 @@ class Store:
         cursor = self._connection.cursor()
         self._cursors.add(cursor)
         return cursor
-
-    def _reach_objects(self, cursor: duckdb.DuckDBPyConnection, objects: Sequence[str]) -> None:
-        """Lets DuckDB open these objects, as `raw_places` names them. Later than at the start, because few homes have
-        any and the libraries take a while to load."""
-        from logprobe.monitor.objects.files import PROTOCOL, ObjectFiles  # noqa: PLC0415
-
-        with self._state:
-            if not cursor.filesystem_is_registered(PROTOCOL):
-                cursor.register_filesystem(ObjectFiles(lambda: self.objects))
-        # Not while it reads: a cursor answers one statement at a time.
-        if urls := self.objects.without_sums(map(raw_places.object_location, objects)):
-            self.objects.expect(dict(cursor.execute(statement("raw_sums"), {"urls": urls}).fetchall()))
 
     def _abandon(self, cursor: duckdb.DuckDBPyConnection) -> None:
         rollback(cursor)
@@ -677,12 +612,11 @@ def _fetch(
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """From here on SQL reaches no file outside ``raw/`` and its objects, no Python variable and no setting."""
+    """From here on SQL reaches no file outside ``raw/``, no Python variable and no setting."""
     # DuckDB compares a pattern with the folders as text, so a home with "[" in its path needs its pattern's spelling,
     # too.
     folders = sorted({str(home.raw), raw_places.escape_glob(str(home.raw)), str(home.raw.resolve())})
-    objects = [f"{raw_places.PREFIX}{scheme}:" for scheme in raw_places.SCHEMES]
-    allowed = ", ".join(raw_places.literal(folder) for folder in [*folders, *objects])
+    allowed = ", ".join(map(raw_places.literal, folders))
     for setting in (
         "GLOBAL TimeZone = 'UTC'",
         f"allowed_directories = [{allowed}]",

@@ -14,9 +14,8 @@ import duckdb
 import pyarrow as pa
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.moved import JOINED, MOVED
-from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS, empty_file
-from logprobe.monitor.store.raw_places import escape_glob, literal, pattern
+from logprobe.monitor.store.raw_files import RAW_KINDS, RAW_SCHEMAS
+from logprobe.monitor.store.raw_places import escape_glob, literal
 from logprobe.monitor.store.sql_files import statement
 
 # In the order of their dependencies.
@@ -50,9 +49,8 @@ EXPRESSIONS: Final = {
         ("version_edges", "version_pieces", "known_versions", "version_counts", "version_source"), _ARGUMENTS
     ),
 }
-# Files, and between which times the rollout records of the sequences were sampled (null: unknown).
 # `parts`: one of so many equal parts of the sequences is enough.
-_TOKENS_IN: Final = ("training_files", "rollout_files", "sampled_from", "sampled_to", "parts := 1")
+_TOKENS_IN: Final = ("training_files", "rollout_files", "parts := 1")
 MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
 # What `steps` has besides metrics and scalars; a scalar of such a name becomes "step.<name>".
 _STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision")
@@ -95,13 +93,7 @@ def _definitions(home: Home) -> list[str]:
     """What to create, in the order of dependencies, but for ``steps``, which depends on the data."""
     return [
         *(f"MACRO {name}({', '.join(given)}) AS ({statement(f'macro_{name}')})" for name, given in EXPRESSIONS.items()),
-        *(
-            f"TABLE {MOVED[kind]} AS FROM read_parquet({literal(pattern(empty_file(home, kind)))})"
-            for kind in RAW_KINDS
-        ),
-        f"TABLE {JOINED} AS SELECT run, 0::BIGINT AS step, segment_id, row, logprobs, spans FROM {MOVED['rollout']}",  # noqa: S608
-        *(f"VIEW local_{kind} AS {_local_rows(home, kind)}" for kind in RAW_KINDS),
-        *(f"VIEW raw_{kind} AS FROM local_{kind} UNION ALL BY NAME FROM {MOVED[kind]}" for kind in RAW_KINDS),
+        *(f"VIEW raw_{kind} AS {_raw_rows(home, kind)}" for kind in RAW_KINDS),
         *(f"VIEW {name} AS {statement(f'view_{name}')}" for name in VIEWS),
         *(f"MACRO {name}({', '.join(given)}) AS TABLE {statement(f'macro_{name}')}" for name, given in MACROS.items()),
         *(f"MACRO raw_{kind}_in(files) AS TABLE {statement('macro_raw_in')}" for kind in RAW_KINDS),
@@ -111,9 +103,10 @@ def _definitions(home: Home) -> list[str]:
 
 def _in_files(sql: str) -> str:
     """The statement of ``tokens``, reading given files, and one of so many parts of their sequences."""
-    rollout = f"({statement('macro_sampled_in')}) AS"
     sql = sql.replace("),\nflat AS (", f"{statement('macro_sample_of')}),\nflat AS (")
-    return sql.replace("raw_training AS", "raw_training_in(training_files) AS").replace("local_rollout AS", rollout)
+    return sql.replace("raw_training AS", "raw_training_in(training_files) AS").replace(
+        "raw_rollout AS", "raw_rollout_in(rollout_files) AS"
+    )
 
 
 def refresh_steps(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -131,7 +124,7 @@ def _mark(cursor: duckdb.DuckDBPyConnection) -> str:
     return str(rows[0][0]) if rows else ""
 
 
-def _local_rows(home: Home, kind: str) -> str:
+def _raw_rows(home: Home, kind: str) -> str:
     files = f"{escape_glob(str(home.raw))}/*/{kind}/*.parquet"
     return (
         statement("view_raw")

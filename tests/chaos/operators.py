@@ -98,13 +98,11 @@ class Drill:
         with self.serving(killed=False) as reader:
             eventually(lambda: reader.ingest() is not None and not waiting(self.home), "all is taken in")
             eventually(lambda: is_well(self.home), f"/healthz is well: {health(self.home)[1]['problems']}")
-            # Only a service reads tokens that are in an object store.
-            moved = reader.query(_WHOLE, [self.run]) if (self.home / "logprobe.yaml").exists() else None
         with Store.open(Home(self.home), read_only=True) as store:
             rows = store.query(
                 "SELECT sample_id, count(*) AS n FROM sequences WHERE run = ? GROUP BY ALL", [self.run]
             ).to_pylist()
-            whole = store.query(_WHOLE, [self.run]) if moved is None else moved
+            whole = store.query(_WHOLE, [self.run])
         acknowledged = {f"s{step}-{row}" for step in range(self.steps) for row in range(_SEQUENCES)}
         there = {row["sample_id"] for row in rows}
         return Counter(
@@ -279,26 +277,6 @@ def _renamed(drill: Drill) -> None:
         eventually(lambda: is_well(drill.home), "/healthz is well again")
 
 
-def _shared_prefix(drill: Drill) -> None:
-    """Another home, or a copy, with the same prefix of an object store: nothing is sent or removed there."""
-    share, another = drill.folder / "share", drill.folder / "another"
-    drill.record()
-    settings = f"storage:\n  raw: file://{share}/tokens\n  after: 0\n"
-    (drill.home / "logprobe.yaml").write_text(settings)
-    with drill.serving(killed=False) as reader:
-        reader.ingest()
-        eventually(lambda: not raw_files(drill.home), "raw tokens move")
-    objects = sorted(share.rglob("*"))
-    if drill.rng.random() < 0.5:
-        shutil.copytree(drill.home, another, ignore=shutil.ignore_patterns("service.*"))
-    record(another, "another")
-    (another / "logprobe.yaml").write_text(settings)
-    with drill.serving(another) as reader:
-        reader.ingest()
-        assert str(FAULTS["Two homes, or a copy, on one prefix of an object store"]) in unwell(another)
-    assert sorted(share.rglob("*")) == objects
-
-
 SCENARIOS: Final[dict[str, Callable[[Drill], None]]] = {
     "store lost": _lost,
     "store restored": _yesterdays,
@@ -308,7 +286,6 @@ SCENARIOS: Final[dict[str, Callable[[Drill], None]]] = {
     "copy beside": _copy,
     "home moved": _moved,
     "home renamed": _renamed,
-    "shared prefix": _shared_prefix,
 }
 
 

@@ -101,8 +101,6 @@ OTHERS = {
     "monitor/diagnosis/growth/onset.py _TREND_BLOCKS": "window",
     "monitor/diagnosis/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
     "monitor/importers/reading.py _SHOWN": "text",
-    "monitor/objects/store.py _DETAIL": "text",
-    "monitor/objects/store.py _OWN_FOLDERS": "window",  # folders above a file that may be removed when they are empty
     "monitor/plain_text.py _LONGEST_NAME": "text",  # followed by a checksum of all
     "monitor/proof/scorers/running.py _LOG_TAIL": "text",
     "monitor/proof/scoring.py _WATCHED": "sample",

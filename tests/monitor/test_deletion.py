@@ -1,4 +1,4 @@
-"""Deleting a run for good: no table, file or object keeps anything of it, whatever is killed; what arrives later stays out."""
+"""Deleting a run for good: no table or file keeps anything of it, whatever is killed; what arrives later stays out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ from logprobe.monitor.proof import storing
 from logprobe.monitor.recompute.writing import hand_over
 from logprobe.monitor.relay import service_part as relay
 from logprobe.monitor.relay.exchanges import Exchanges
-from logprobe.monitor.store.moved import JOINED, MOVED
 from logprobe.monitor.store.store import Store
 
 RUN = ".müsterlauf/1 "  # its folders have another name
@@ -67,8 +66,7 @@ def with_run(store: Store) -> list[str]:
     """Tables with a run, as the schema is now."""
     sql = "SELECT DISTINCT table_name AS name FROM duckdb_columns() WHERE column_name = 'run' AND NOT internal"
     tables = {row["name"] for row in rows(store, TABLES)}
-    # Those are always empty
-    return sorted(tables & {row["name"] for row in rows(store, sql)} - {*MOVED.values(), JOINED})
+    return sorted(tables & {row["name"] for row in rows(store, sql)})
 
 
 def fill(store: Store, run: str) -> None:
@@ -82,12 +80,6 @@ def fill(store: Store, run: str) -> None:
                     values[key] = f"'{run}/x/{table}'"
             given = ", ".join(f"{text} AS {name}" for name, text in {**values, "run": f"'{run}'"}.items())
             cursor.execute(f'INSERT INTO "{table}" BY NAME SELECT {given}')
-        bucket = store.home.path.parent / "bucket"
-        bucket.mkdir(exist_ok=True)
-        cursor.execute(
-            "UPDATE raw_files SET location = $below || md5(run) || '.parquet' WHERE path LIKE '%/x/raw_files'",
-            {"below": f"{bucket.as_uri()}/a/training/"},
-        )
         key = f"{run}/x/notifications"
         cursor.execute(
             "INSERT INTO deliveries BY NAME SELECT $key AS key, 'slack' AS channel, now() AS next_at", {"key": key}
@@ -189,7 +181,6 @@ def test_no_table_and_no_file_keeps_anything(filled: Path, capsys: pytest.Captur
     assert {table: count for table, count in done["rows"].items() if table in before} == before
     assert done["rows"]["deliveries"] == done["rows"]["alert_acknowledgements"] == 1
     assert done["files"] >= 8
-    assert done["objects"] == {"removed": 1, "waiting": 0, "problem": None}
     assert traces(filled) == []
     with Store.open(Home(filled)) as store:
         assert told(store) == {}
@@ -412,7 +403,7 @@ def test_a_job_that_stores_its_results_after_the_deletion_is_swept_up(deleted: S
     done = sweeper.run_once()
     assert done["rows"] > 30
     assert (done["files"], done["left"]) == (1, [])
-    assert (told(deleted).keys() <= {"doomed_objects"}, traces(deleted.home.path)) == (True, [])
+    assert (told(deleted), traces(deleted.home.path)) == ({}, [])
     act(RELEASE, deleted)
 
 
@@ -433,7 +424,7 @@ def test_killed_at_any_step_and_finished_by_the_service_or_repeated(full: Path, 
                 Sweeper(store, threading.Event()).run_once()
             else:
                 act(DELETE, store)
-            assert told(store).keys() <= {"doomed_objects"}
+            assert told(store) == {}
             actions = [row["action"] for row in rows(store, AUDITED)]
             assert actions
             assert set(actions) <= {"run deleted", "deletion continued", "late segments removed"}

@@ -30,6 +30,7 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.recovery.checking import _check, check
 from logprobe.monitor.recovery.rebuilding import rebuild
 from logprobe.monitor.store import raw_damage
+from logprobe.monitor.store import retention as retention_module
 from logprobe.monitor.store.raw_damage import Compared, fault_of, said_of
 from logprobe.monitor.store.raw_files import EVERY_STEP, RAW_SCHEMAS, empty_file, has_its_bytes
 from logprobe.monitor.store.retention import Retention
@@ -173,7 +174,10 @@ def _flip_a_token(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_flipped_bytes_are_found_and_spread_nowhere(home: Path, tmp_path: Path) -> None:
+def test_flipped_bytes_are_found_and_spread_nowhere(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_module, "COMPACT_FILES", 2)
     with Store.open(Home(home)) as store:
         for step in range(3):
             feed(store, training=[trained(f"s{step}", step)])
@@ -189,12 +193,12 @@ def test_flipped_bytes_are_found_and_spread_nowhere(home: Path, tmp_path: Path) 
         damaged.write_bytes(content)
         _flip_a_token(damaged)
         retention = Retention(store)
-        retention.merge(retention.files())
+        retention.run_once()
         assert damaged.read_bytes() != content
         assert len(retention.files()) == 3, "the merge that failed"
         (problem,) = store.raw.problems()
         assert str(damaged) in problem
-        retention.merge(retention.files())
+        retention.run_once()
         assert len(retention.files()) == 2, "merged without it"
         retention.run_once()
         assert store.raw.problems() == [problem], "its footer is whole"
@@ -280,7 +284,6 @@ def test_nobody_reads_flipped_bytes(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_failure_that_names_no_file_has_each_file_read_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a damaged object, which is not among the files of the home."""
     read: list[str] = []
     monkeypatch.setattr(raw_damage, "has_its_bytes", lambda path: not read.append(path.name) and has_its_bytes(path))
     with Store.open(Home(home)) as store:

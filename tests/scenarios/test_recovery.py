@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,11 +23,8 @@ from training_calls import call
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.objects.moving import Mover
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.recovery.backup import backup
-from logprobe.monitor.store.retention import Retention
-from logprobe.monitor.store.store import Store
 
 KILLED_EARLY = 4  # changes of a rebuild that are made: the store is new, and no raw file is in it yet
 WITHIN_A_LENGTH = 38  # byte of a log of DuckDB 2.0: the highest of the length of its first entry
@@ -64,27 +60,15 @@ def assert_rebuilt(home: Path, before: dict) -> None:
     assert not {metric for _, _, metric in lost if metric.startswith(("backend.", "total."))}
 
 
-def moved_to(home: Path, share: Path) -> set[str]:
-    """Moves what is there to an object store, and nothing that comes later; → the names."""
-    settings, files = home / "logprobe.yaml", raw_files(home)
-    settings.write_text(f"storage: {{raw: 'file://{share}', after: 0}}\n")
-    with Store.open(Home(home)) as store:
-        assert Mover(store, Retention(store), threading.Event()).run_once().moved_files == len(files)
-    settings.write_text(f"storage: {{raw: 'file://{share}'}}\n")
-    assert raw_files(home) == set()
-    return files
-
-
-def test_a_lost_store_is_rebuilt_from_raw_tokens_objects_and_spool(home: Path, tmp_path: Path) -> None:
+def test_a_lost_store_is_rebuilt_from_raw_tokens_and_spool(home: Path) -> None:
     ingested(home, range(2))
-    objects = moved_to(home, tmp_path / "share")
     ingested(home, range(2, 4))
     before, files = metrics(home), raw_files(home)
     remove_store(home)
     record(home, steps=range(4, 5))
     done = command("rebuild", "--home", home)
     assert (done["new_store"], done["sequences"], done["incomplete"]) == (True, 16, {})
-    assert (done["adopted_files"], done["adopted_objects"], done["left_objects"]) == (len(files), len(objects), [])
+    assert done["adopted_files"] == len(files)
     assert done["from_spool"] > 0
     assert_rebuilt(home, before)
     assert command("check", "--home", home)["problems"] == []
@@ -247,14 +231,12 @@ def killed_ever_later(below: Path, *arguments: object) -> Iterator[None]:
 
 def test_rebuilds_that_are_killed_lose_nothing_and_the_next_one_completes(home: Path, tmp_path: Path) -> None:
     ingested(home, range(2))
-    moved_to(home, tmp_path / "share")
     ingested(home, range(2, 4))
-    before, files, objects = metrics(home), raw_files(home), set((tmp_path / "share").rglob("*"))
+    before, files = metrics(home), raw_files(home)
     remove_store(home)
     record(home, steps=range(4, 5))
     for _ in killed_ever_later(tmp_path, "rebuild", "--home", home):
         assert raw_files(home) >= files
-        assert set((tmp_path / "share").rglob("*")) >= objects
     assert_rebuilt(home, before)
     assert command("check", "--home", home)["problems"] == []
     with service(home) as reader:

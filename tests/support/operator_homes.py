@@ -29,7 +29,6 @@ FAULTS = {
     "A raw file damaged or unreadable": "cannot be read",
     "The disk full": "is full: make room",
     "The disk read-only, as Linux makes it after an error": "is read-only: mount it writable",
-    "Two homes, or a copy, on one prefix of an object store": "a prefix of its own",
 }
 
 UNSTARTED = {"The write-ahead log damaged"}

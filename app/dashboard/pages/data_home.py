@@ -10,7 +10,7 @@ from typing import Any, Final
 from logprobe.app.dashboard.elements.bar import ingest_lag
 from logprobe.app.dashboard.elements.blocks import Block, action, facts, heading, row, table, text
 from logprobe.app.runs import Run
-from logprobe.app.text.files import home_of, store_of
+from logprobe.app.text.files import store_of
 from logprobe.app.text.lost_records import about_file
 from logprobe.app.text.numbers import counted, data_size, duration, number, when
 from logprobe.collectors.plain_text import harmless
@@ -206,7 +206,6 @@ def _file(file: Row, blocked: str) -> Block:
 def kept_blocks(stored: Stored, status: Row) -> list[Block]:
     """Until when raw tokens are kept, and of which steps there are any."""
     done = (_jobs(status).get("retention") or {}).get("progress") or {}
-    moving = (_jobs(status).get("object_store") or {}).get("progress") or {}
     rows = [_kept(kept) for kept in stored.kept]
     folding = (_jobs(status).get("store_budget") or {}).get("progress") or {}
     folded = [_folded(kept) for kept in stored.kept if kept["folded"]]
@@ -217,7 +216,6 @@ def kept_blocks(stored: Stored, status: Row) -> list[Block]:
                 ("limits", _limits(done)),
                 ("kept now", _now(done)),
                 ("last look", _removed(done)),
-                *([("object store", elsewhere)] if (elsewhere := home_of(moving)) else []),
                 ("store", store_of(folding)),
             ]
         ),

@@ -37,9 +37,7 @@ CREATE TABLE raw_files (
     tokens     BIGINT NOT NULL,
     bytes      BIGINT NOT NULL,
     created_at TIMESTAMPTZ NOT NULL,
-    compacted  BOOLEAN NOT NULL DEFAULT false,
-    location   VARCHAR,                   -- address of the object; null: the file is on the disk, at `path`
-    sums       UINTEGER[]                 -- of an object: CRC-32 of each 128 KiB, since it is read in parts; null: not known
+    compacted  BOOLEAN NOT NULL DEFAULT false
 );
 
 -- One row per sequence as the trainer saw it (training records, or statistics reduced next to the collector).
@@ -307,13 +305,6 @@ CREATE TABLE weight_readings (
     layout        VARCHAR,               -- `config_records` of kind "weight_layout": what the hashes are of
     tensor_hashes UINTEGER[],
     adapter       VARCHAR                -- LoRA: of the adapter that a worker loaded; null: of the weights below it
-);
-
--- Objects to be removed: written before an upload begins and deleted with the commit that makes the object count, so that whatever
--- is interrupted leaves no object behind that nobody knows.
-CREATE TABLE doomed_objects (
-    url   VARCHAR PRIMARY KEY,
-    since TIMESTAMPTZ NOT NULL
 );
 
 -- Steps that a later attempt of the run trained again: what earlier attempts recorded of them. Same columns as the tables that the newest

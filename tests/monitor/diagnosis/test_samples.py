@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from logprobe.monitor.deletion.part import erase
 from logprobe.monitor.diagnosis.evidence import gather as gathering
 from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.samples import Samples
-from logprobe.monitor.objects.moving import Mover
+from logprobe.monitor.store import retention as retention_module
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
@@ -175,21 +173,15 @@ def test_the_engines_raw_tokens_alone_that_were_removed(store: Store) -> None:
     assert np.isnan(gather(store, RUN, samples=run.samples).recorded.r).all()
 
 
-def test_files_that_were_merged(run: Run) -> None:
+def test_files_that_were_merged(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention_module, "COMPACT_FILES", 2)
     run.records(STEPS)
     run.looks()
     retention = Retention(run.store)
     before = {file.path for file in retention.files()}
-    retention.merge(retention.files())
+    retention.run_once()
     assert before != {file.path for file in retention.files()}
     run.looks()
-    assert run.looks() == []
-
-
-def test_files_that_were_moved_to_an_object_store(run: Run, tmp_path: Path) -> None:
-    (run.store.home.path / "logprobe.yaml").write_text(f"storage: {{raw: 'file://{tmp_path / 'share'}', after: 0}}\n")
-    assert Mover(run.store, Retention(run.store), threading.Event()).run_once().moved_files
-    assert run.looks() == list(range(STEPS))
     assert run.looks() == []
 
 
