@@ -165,7 +165,6 @@ GUARDS = {
     "monitor/diagnosis/shares.py _FEWEST_STEPS": "least",
     "monitor/ingest/ingest.py BATCH_SEGMENTS": "batch",
     "monitor/metrics/exact.py _FEW": "least",
-    "monitor/parallel/pool.py _AHEAD": "batch",
     "monitor/proof/departing.py _FEWEST": "least",
     "monitor/proof/scoring.py _EIGHT": "least",
     "monitor/relay/exchanges.py _RUNS": "forgotten",
