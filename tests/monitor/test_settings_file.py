@@ -67,7 +67,7 @@ def test_a_section_that_is_in_both_files_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["logprobe.yaml", "alerts.yaml"])
 def test_rules_come_from_either_file(tmp_path, name):
-    text = "storage: {}\nalerts:\n" + "".join(f"    {line}\n" for line in RULES.splitlines()) + "channels: []\n"
+    text = "correction: {}\nalerts:\n" + "".join(f"    {line}\n" for line in RULES.splitlines()) + "channels: []\n"
     (tmp_path / name).write_text(text if name == settings_file.FILE else RULES)
     assert [rule.name for rule in rule_file.for_home(Home(tmp_path)).rules] == ["a"]
     (tmp_path / name).write_text((tmp_path / name).read_text().replace("metric:", "metrik:"))
