@@ -1,6 +1,6 @@
 #!/bin/bash
 # NeMo-RL with Slurm, from a checkout of it. Nothing of logprobe is needed where it trains: NeMo-RL writes both log-probs of each step to
-# train_data_step<N>.jsonl, and the service's machine, which sees the folder, imports what is new every minute (docs/importing.md).
+# train_data_step<N>.jsonl, and the service's machine, which sees the folder, imports them; again from time to time: it adds what is new (docs/importing.md).
 set -euo pipefail
 logs=/shared/nemo-rl/my-run
 
@@ -10,4 +10,4 @@ COMMAND="uv run ./examples/run_grpo.py --config examples/configs/grpo_math_1B.ya
     sbatch --nodes=2 --gres=gpu:8 --time=4:0:0 --account=ACCOUNT --partition=PARTITION ray.sub
 
 # NeMo-RL numbers its experiments: exp_001 is the first in a new folder.
-ssh monitor.example.org "while sleep 60; do logprobe import $logs/exp_001 --run my-run --home /data/logprobe; done"
+ssh monitor.example.org logprobe import "$logs/exp_001" --run my-run --home /data/logprobe

@@ -26,7 +26,7 @@ from logprobe.monitor import limits
 
 _SLICE_BYTES: Final = 16 << 20  # of Arrow data that becomes Python values at once
 _USED: Final = re.compile(r"VmData:\s+(\d+) kB")
-_SHOWN: Final = 60  # bytes of a line that is no JSON
+_SHOWN: Final = 60  # bytes of a line that is not valid JSON
 _DUMP_FORMATS: Final = (1, 2)
 # Columns of `rollout_data` in a --save-debug-train-data file, and what a sample calls them.
 _TRAIN_COLUMNS: Final = {

@@ -178,6 +178,7 @@ GUARDS = {
     "monitor/store/folding.py STEPS_PER_BATCH": "batch",
     "monitor/store/kept.py _MOST": "forgotten",  # and asked again
     "monitor/store/raw_damage.py _MOST_NAMED": "said",
+    "monitor/store/retention.py COMPACT_FILES": "batch",
     "monitor/yaml_text.py limits.SETTINGS.value": "refused",
 }
 

@@ -118,5 +118,5 @@ def test_a_backup_of_another_schema_is_not_restored(home: Path, tmp_path: Path) 
     (kept / MANIFEST).write_text(json.dumps({**manifest, "schema": 28}))
     before = content(place)
     with pytest.raises(StoreError, match="has schema 28 of an older logprobe"):
-        restore(place, kept, {})
+        restore(place, kept)
     assert content(place) == before
