@@ -325,7 +325,7 @@ def test_raw_files_of_an_earlier_logprobe_have_null_where_they_have_no_column(ho
         (path,) = (Home(home).raw / RUN / "training").glob("*.parquet")
         table = pq.read_table(path, partitioning=None).drop_columns(["reference_logprobs", "rollout_versions"])
         pq.write_table(table, path, store_schema=False)
-        row = store.query("SELECT * FROM local_training").to_pylist()[0]
+        row = store.query("SELECT * FROM raw_training").to_pylist()[0]
         assert list(row) == RAW_SCHEMAS["training"].names
         assert row["reference_logprobs"] is None
         assert row["trainer_logprobs"] is not None
