@@ -48,7 +48,7 @@ def dashboard(*arguments: str, seconds: float = 180) -> Iterator[str]:
     finally:
         process.terminate()
         try:
-            status = process.wait(90)
+            status = process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()
