@@ -190,7 +190,7 @@ def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
         "n_positive_policy": policy > MAX_LOGPROB,
         "n_zero_behaviour": (behaviour == 0.0) & (policy < -1.0),
     }
-    broken = np.zeros_like(kinds["n_nonfinite_behaviour"])
+    broken: Bools = np.zeros_like(kinds["n_nonfinite_behaviour"])
     for name, hits in kinds.items():
         table.count(name, hits & ~broken)
         broken |= hits

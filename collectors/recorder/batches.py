@@ -210,14 +210,11 @@ def _add_versions(batch: Batch, raw: Raw, tokens: Selection) -> None:
     """The trainer's versions as spans; a wrong one costs what it says, not the log-probs beside it."""
     given = batch.values.pop("rollout_versions", None)
     numbers = raw.get("rollout_versions")
-    if given is None and numbers is None:
-        return
     mask = batch.full_mask()
     try:
-        batch.values["rollout_versions"] = (
-            stated_versions.from_labels(given, batch.offsets, mask)
-            if given is not None
-            else stated_versions.from_numbers(tokens.flat(numbers), batch.offsets, mask)
-        )
+        if given is not None:
+            batch.values["rollout_versions"] = stated_versions.from_labels(given, batch.offsets, mask)
+        elif numbers is not None:
+            batch.values["rollout_versions"] = stated_versions.from_numbers(tokens.flat(numbers), batch.offsets, mask)
     except (InputError, ValueError, TypeError, OverflowError) as error:
         batch.refused = str(error)
