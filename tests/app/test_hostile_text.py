@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import shutil
 from contextlib import suppress
 
 import pytest
@@ -105,6 +106,7 @@ COMMANDS = [
 
 
 def test_no_command_steers_the_terminal(home, capsys, tmp_path, monkeypatch):
+    home = shutil.copytree(home, tmp_path / "home")  # one of them deletes the run
     monkeypatch.chdir(tmp_path)
     bad = {}
     for command in COMMANDS:
