@@ -27,7 +27,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final
 
 import duckdb
@@ -39,6 +38,7 @@ from numpy.typing import NDArray
 from logprobe.monitor import queries
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
 from logprobe.monitor.metrics.lag import is_number
+from logprobe.monitor.metrics.publications import DURATIONS, TIMES, publication_rows
 from logprobe.monitor.metrics.sums import Floats, StepSums
 from logprobe.monitor.metrics.tables import NO_FOLDED_PAIRS, StepTables, step_sums
 from logprobe.monitor.store.store import Store
@@ -67,10 +67,6 @@ _FOLDED: Final = (
 )  # a row per step, or more
 _SPAN_KEY: Final = ("step", "trainer_version", "version", "run")
 _LAG: Final = ("run", "version", "step", "time", "source")  # what a lag needs of a weight record
-_TIMES: Final = ("requested_at", "started_at", "applied_at", "resumed_at")
-_BY_USE: Final = ("applied_at", "resumed_at", "started_at", "requested_at")  # by which records are put in order
-_DURATIONS: Final = ("delay", "resume_delay", "pause")
-_Record = Mapping[str, Any]  # of weights, its `_TIMES` in microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,46 +340,9 @@ def publications(chosen: pa.Table, records: pa.Table) -> pa.Table:
     ``sql/step_weights_of.sql``, all of each version.
     """
     places = {(row["run"], row["step"]): row["place"] for row in chosen.to_pylist()}
-    for name in _TIMES:
+    for name in TIMES:
         at = records.schema.get_field_index(name)
         records = records.set_column(at, name, records[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
-    version_of = itemgetter("run", "version")
-    rows: list[tuple[Any, ...]] = []
-    for (run, version), group in groupby(sorted(records.to_pylist(), key=version_of), key=version_of):
-        of_version = list(group)
-        # Whoever knows of which step these weights are the result says it for all.
-        step = min((record["step"] for record in of_version if record["step"] is not None), default=None)
-        if (place := places.get((run, step))) is not None:
-            rows += ((place, version, *row) for row in _of_replicas(of_version))
-    rows.sort(key=itemgetter(0, 1))
-    columns = {name: pa.array([row[number] for row in rows], pa.float64()) for number, name in enumerate(_DURATIONS, 2)}
+    rows = publication_rows(places, records.to_pylist())
+    columns = {name: pa.array([row[number] for row in rows], pa.float64()) for number, name in enumerate(DURATIONS, 2)}
     return pa.table({"step": pa.array([row[0] for row in rows], pa.int64()), **columns})
-
-
-def _of_replicas(records: Sequence[_Record]) -> Iterator[tuple[float | None, ...]]:
-    """`_DURATIONS` of one version, replica by replica; `records`: all that there are of it.
-
-    Of several records of an engine the one that was applied first counts: later ones are reloads. A version that no
-    engine has recorded is what the trainer says of it.
-    """
-    engines = any(record["source"] == "engine" for record in records)
-    heard = [r for r in records if r["source"] is not None and (r["source"] == "engine") == engines]
-    first: dict[str | None, _Record] = {}
-    for record in sorted(heard, key=lambda r: [_or_last(r[name]) for name in _BY_USE]):
-        first.setdefault(record["replica"], record)
-    trainers = [record for record in records if record["source"] == "trainer"]
-    for replica in sorted(first, key=_or_last):
-        record = first[replica]
-        asked = [record, *(t for t in trainers if t["replica"] in {None, replica})]
-        begun = min((t[name] for t in asked for name in _TIMES[:2] if t[name] is not None), default=None)
-        applied, resumed = record["applied_at"], record["resumed_at"]
-        yield _seconds(begun, applied), _seconds(begun, resumed), _seconds(record["requested_at"], resumed)
-
-
-def _or_last(value: Any) -> tuple[bool, Any]:
-    """A key by which what is not known comes last."""
-    return value is None, value
-
-
-def _seconds(begin: int | None, end: int | None) -> float | None:
-    return None if begin is None or end is None or end < begin else (end - begin) / 1e6

@@ -1,0 +1,112 @@
+"""Which records of a step an earlier attempt has left behind: the newest attempt of each rank counts.
+
+An older attempt is known by what a trainer says of itself (`Recorder.begins`), never by what its records look like:
+other ranks, micro-batches and sessions at work at the same time are one attempt. A record is older if a trainer of its
+rank said that it begins at that step or before it, after the record was made, and has recorded the step since; and if
+its writer is that trainer itself, or has recorded nothing after that beginning.
+
+Dimensions: ``_S`` training records of a step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.monitor.live.rows import NONE
+
+EVENTS: Final = ("started", "training_begins")
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One of `EVENTS` of a trainer. `time` in microseconds, or `NONE`."""
+
+    writer: str
+    event: str
+    time: int
+    step: int | None
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """Records of a step that do not count: `rows_S`, and for each of their ranks when the newest attempt began."""
+
+    rows_S: NDArray[np.bool_]
+    began: Mapping[int, int]  # rank, or `NONE`, → time
+
+    def scalars(self, rank: int, time: int) -> bool:
+        """Return whether a step record is of an attempt whose training records do not count."""
+        return rank in self.began and time != NONE and time < self.began[rank]
+
+
+def rank_of(details: str | None) -> int | None:
+    """Return the rank that a health record names, or None."""
+    try:
+        rank = json.loads(details or "null")["rank"]
+        return None if rank is None or isinstance(rank, bool) else int(rank)
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+
+
+def beginnings(signs: Iterable[Sign]) -> Sequence[Sign]:
+    """Return what trainers said of where they begin, or nothing if no rank can have been at work twice."""
+    by_rank: dict[int | None, list[Sign]] = {}
+    for sign in signs:
+        if sign.time != NONE:
+            by_rank.setdefault(sign.rank, []).append(sign)
+    again = any(_began_again(of_rank) for of_rank in by_rank.values())
+    begun = [sign for of_rank in by_rank.values() for sign in of_rank if _is_beginning(sign)]
+    return begun if again else []
+
+
+def _is_beginning(sign: Sign) -> bool:
+    return sign.event == "training_begins" and sign.step is not None
+
+
+def _began_again(signs: Sequence[Sign]) -> bool:
+    return any(
+        later.event == "training_begins"
+        and earlier.time < later.time
+        and (earlier.writer != later.writer or earlier.event == later.event)
+        for later in signs
+        for earlier in signs
+    )
+
+
+def older(
+    step: int, trained: Mapping[str, NDArray[Any]] | Any, begun: Sequence[Sign], last: Mapping[str, int]
+) -> Older | None:
+    """Return the records of a step that do not count, or None if all do.
+
+    `trained`: columns ``rank``, ``time``, ``writer``. `last`: when each writer recorded training last, of any step.
+    """
+    began_S = np.full(len(trained["time"]), NONE)
+    for begin in begun:
+        if begin.step is not None and begin.step <= step:
+            rows_S = _left_behind(begin, trained, last)
+            began_S[rows_S] = np.maximum(began_S[rows_S], begin.time)
+    rows_S = began_S != NONE
+    if not rows_S.any():
+        return None
+    began: dict[int, int] = {}
+    for rank, time in zip(trained["rank"][rows_S].tolist(), began_S[rows_S].tolist(), strict=True):
+        began[rank] = max(time, began.get(rank, NONE))
+    return Older(rows_S, began)
+
+
+def _left_behind(begin: Sign, trained: Any, last: Mapping[str, int]) -> NDArray[np.bool_]:
+    of_rank_S = trained["rank"] == (NONE if begin.rank is None else begin.rank)
+    own_S = trained["writer"] == begin.writer
+    if not (of_rank_S & own_S & (trained["time"] >= begin.time)).any():
+        return np.zeros(len(of_rank_S), np.bool_)
+    ended = [writer for writer in set(trained["writer"].tolist()) if NONE < last.get(writer, NONE) < begin.time]
+    gone_S = own_S | np.isin(trained["writer"], ended) if ended else own_S
+    before_S = (trained["time"] != NONE) & (trained["time"] < begin.time)
+    return np.asarray(of_rank_S & gone_S & before_S)

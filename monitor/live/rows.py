@@ -1,0 +1,101 @@
+"""Columns of facts about records, and the lists of tokens that they came with.
+
+Dimensions: ``_S`` records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+NONE: Final = np.iinfo(np.int64).min  # null in a column of whole numbers or times
+_ROW_BITS: Final = 32  # of the number of a list: the row in its block
+
+
+class Rows:
+    """Columns of equal length that grow at the end; appending takes time for what is appended only."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, NDArray[Any]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a view of a column. The next `append` may leave it behind."""
+        return self._columns[name][: self._size]
+
+    def append(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Add rows with the same columns as before."""
+        size = self._size + len(next(iter(columns.values())))
+        if not self._columns:
+            self._columns = {name: column.copy() for name, column in columns.items()}
+        elif size > len(next(iter(self._columns.values()))):
+            self._columns = {name: _roomier(column, size) for name, column in self._columns.items()}
+        if self._size:
+            for name, column in columns.items():
+                self._columns[name][self._size : size] = column
+        self._size = size
+
+
+def _roomier(column: NDArray[Any], size: int) -> NDArray[Any]:
+    larger = np.empty((max(size, 2 * len(column)), *column.shape[1:]), column.dtype)
+    larger[: len(column)] = column
+    return larger
+
+
+class Lists:
+    """Token lists of records, in blocks as they arrived. A record knows its lists by one number."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, pa.Table] = {}
+        self._next = 0
+
+    def add(self, table: pa.Table) -> NDArray[np.int64]:
+        """Keep the rows of a table and return their numbers [S]."""
+        block, self._next = self._next, self._next + 1
+        self._blocks[block] = table
+        return (block << _ROW_BITS) + np.arange(table.num_rows, dtype=np.int64)
+
+    def take(self, numbers_S: NDArray[np.int64]) -> pa.Table:
+        """Return the lists of records, which must be there, in their order."""
+        blocks_S, rows_S = numbers_S >> _ROW_BITS, numbers_S & ((1 << _ROW_BITS) - 1)
+        needed = np.unique(blocks_S)
+        tables = [self._blocks[int(block)] for block in needed]
+        starts = np.cumsum([0, *(table.num_rows for table in tables[:-1])])
+        places_S = starts[np.searchsorted(needed, blocks_S)] + rows_S
+        table = pa.concat_tables(tables)
+        if len(places_S) == table.num_rows and np.array_equal(places_S, np.arange(len(places_S))):
+            return table.combine_chunks()
+        return table.take(pa.array(places_S)).combine_chunks()
+
+
+def whole_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return a column of whole numbers or times as int64, `NONE` for null."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", "UTC"))
+    numbers = column.cast(pa.int64())
+    return np.asarray(numbers.fill_null(int(NONE)) if numbers.null_count else numbers, dtype=np.int64)
+
+
+def objects(column: pa.ChunkedArray) -> NDArray[np.object_]:
+    """Return a column of strings as objects, None for null."""
+    return np.asarray(column.to_numpy(), dtype=object) if len(column) else np.empty(0, object)
+
+
+def nothing(size: int) -> NDArray[np.object_]:
+    """Return None for each of `size` records."""
+    return np.full(size, None, object)
+
+
+def listed(column: pa.ChunkedArray, values: Iterable[Any]) -> NDArray[np.object_]:
+    """Return `values`, one per row of `column`, as objects."""
+    result = np.empty(len(column), object)
+    for place, value in enumerate(values):
+        result[place] = value
+    return result

@@ -1,0 +1,459 @@
+"""Training records and the rollout record each belongs to, and what a comparison of the two says.
+
+By the sample's name: of several records the one with the same tokens; else one of a fitting length; else the newest
+that was there before the training record; else the earliest after it. Where several with the same tokens were there
+before, and their log-probs or versions differ, it is the one whose log-probs the trainer received, or none.
+
+By tokens: in a run in which no name has met up to a step, a rollout record with the same tokens, if it is the only one
+and no other sample has them.
+
+A sequence of several engine requests: see `trajectories`.
+
+Dimensions: ``_S`` records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logprobe.collectors.kernel.pairs import ENGINE_PAIRS
+from logprobe.monitor import ragged
+from logprobe.monitor.ingest.sequence_rows import (
+    ROUTE_COLUMNS,
+    align,
+    joined_statistics,
+    no_routes,
+    received_differences,
+    route_counts,
+    source_logprobs,
+)
+from logprobe.monitor.live.memory import (
+    ALIGNMENTS,
+    AMBIGUOUS,
+    BY_ID,
+    BY_PARTS,
+    BY_TOKENS,
+    HAS,
+    JOINED,
+    MISSING,
+    RECEIVED,
+    UNALIGNED,
+    UNLINKED,
+    Columns,
+    Memory,
+    Run,
+    Step,
+    statistics_of,
+)
+from logprobe.monitor.live.rows import NONE
+from logprobe.monitor.live.trajectories import Parts, ambiguous_parts, choose_parts, place_parts
+
+CLOCK: Final = 10_000_000  # microseconds by which clocks of machines may differ
+TOKENS_PER_BATCH: Final = 4_000_000  # of both sides; some 25 bytes each while a batch is worked on
+SAME_VALUE: Final = 1e-4  # of a log-prob on its way to the trainer: rounded to text, not computed again
+FEWEST_TOKENS: Final = 8  # shorter answers are often alike
+STEPS_BACK: Final = 16  # a sequence was sampled after the training of the step so many before
+_LAYERS_OF_A_TOKEN: Final = 8  # so many layers take the memory of a token's log-probs, ids and masks
+_THEIRS: Final = pa.schema(
+    [("token_ids", pa.list_(pa.int32())), ("logprobs", pa.list_(pa.float32())), ("routes", pa.list_(pa.uint16()))]
+)
+_NAMES: Final = {None: -1, **{name: code for code, name in enumerate(ALIGNMENTS)}}
+
+
+@dataclass(slots=True)
+class _Choices:
+    """For the records of a step [S]: how each belongs to a rollout record, and its number, or −1.
+
+    `several`: row → records of which one may be it. `parts`: row → records that it was sampled in.
+    """
+
+    how_S: NDArray[np.int8]
+    link_S: NDArray[np.int64]
+    several: dict[int, Sequence[int]] = field(default_factory=dict)
+    parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool:
+        """Whether a name has met."""
+        return bool(((self.how_S == BY_ID) | (self.how_S == BY_PARTS)).any())
+
+    def choose(self, row: int, how: int, link: int = -1) -> None:
+        """Note the choice of a row."""
+        self.how_S[row], self.link_S[row] = how, link
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A training record and a rollout record to be compared."""
+
+    step: Step
+    row: int
+    link: int
+    parts: Parts | None = None
+
+
+Wanted = dict[Step, _Choices]
+
+
+def link(memory: Memory, steps: Sequence[Step], runs: Iterable[Run]) -> list[Step]:
+    """Find the rollout records of all training records of some steps; return the steps, and others that changed.
+
+    `runs`: those with news.
+    """
+    wanted = {step: _choices(step) for step in steps}
+    for run in runs:
+        _by_tokens(run, wanted)
+    _settle_several(memory, wanted)
+    _apply(memory, wanted)
+    return list(wanted)
+
+
+def _choices(step: Step) -> _Choices:
+    """By name, or by parts, of the records that count."""
+    run, rows = step.run, step.trained
+    size = len(rows)
+    choices = _Choices(np.full(size, UNLINKED, np.int8), np.full(size, -1, np.int64))
+    if not size or not len(run.sampled):
+        return choices
+    samples, parts = rows["sample"].tolist(), rows["part_ids"].tolist()
+    for row in np.flatnonzero(step.counted_S).tolist():
+        if parts[row] is not None:
+            _choose_parts(step, row, choices)
+            continue
+        candidates = run.by_name.get(samples[row], ())
+        if len(candidates) == 1:
+            choices.choose(row, BY_ID, candidates[0])
+        elif candidates:
+            _choose_best(step, row, candidates, choices)
+        if samples[row] in run.by_trajectory and not _is_exact(step, row, choices):
+            _choose_parts(step, row, choices)
+    return choices
+
+
+def _choose_parts(step: Step, row: int, choices: _Choices) -> None:
+    found = choose_parts(step, row) if step.trained["lists"][row] >= 0 else None
+    if found is None:
+        return
+    choices.several.pop(row, None)
+    if ambiguous_parts(step, row, found, CLOCK):
+        choices.choose(row, AMBIGUOUS)
+    else:
+        choices.choose(row, BY_PARTS)
+        choices.parts[row] = tuple(found)
+
+
+def _is_exact(step: Step, row: int, choices: _Choices) -> bool:
+    number = int(choices.link_S[row])
+    return number >= 0 and bool(_same_tokens(step, row, np.array([number])).all())
+
+
+def _same_tokens(step: Step, row: int, candidates: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Candidates that have all tokens of a training record, or all under its mask."""
+    ours, theirs = step.trained, step.run.sampled
+    n, tokens = theirs["n_tokens"][candidates], theirs["token_hash"][candidates]
+    whole = (n == ours["n_total"][row]) & (tokens == ours["full_hash"][row])
+    masked = (n == ours["n_expected"][row]) & (tokens == ours["token_hash"][row])
+    return np.asarray(masked if ours["lists"][row] < 0 else whole | masked)
+
+
+def _choose_best(step: Step, row: int, candidates: Sequence[int], choices: _Choices) -> None:
+    """Of several records of a name choose the one that it is, or those that it may be."""
+    ours, theirs, some = step.trained, step.run.sampled, np.asarray(candidates)
+    n, times, tokens = (theirs[name][some] for name in ("n_tokens", "time", "token_hash"))
+    trained_at, mine = ours["time"][row], ours["token_hash"][row]
+    known = (times != NONE) & (trained_at != NONE)
+    apart = np.where(known, np.abs(times - np.where(known, trained_at, times)), np.iinfo(np.int64).max)
+    fits = (n == ours["n_total"][row]) | (n == ours["n_expected"][row])
+    keys = zip(
+        (tokens != mine).tolist(),
+        (~_same_tokens(step, row, some)).tolist(),
+        (~fits).tolist(),
+        (~(known & (times <= trained_at))).tolist(),
+        apart.tolist(),
+        theirs["segment"][some].tolist(),
+        theirs["row"][some].tolist(),
+        range(len(some)),
+        strict=True,
+    )
+    best = min(keys)[-1]
+    alike = some[(tokens == tokens[best]) & (n == n[best])]
+    there = alike[_was_there(step.run, alike, int(trained_at))]
+    if len(there) > 1 and _differ(step.run, there):
+        choices.choose(row, AMBIGUOUS)
+        choices.several[row] = there.tolist()
+    else:
+        choices.choose(row, BY_ID, int(some[best]))
+
+
+def _was_there(run: Run, numbers: NDArray[np.int64], trained_at: int) -> NDArray[np.bool_]:
+    times = run.sampled["time"][numbers]
+    return np.asarray((times == NONE) | (trained_at == NONE) | (times <= trained_at + CLOCK))
+
+
+def _differ(run: Run, numbers: NDArray[np.int64]) -> bool:
+    """Return whether rollout records say different things of the same tokens."""
+    sums = run.sampled["logprob_sum"][numbers]
+    same = np.isnan(sums).all() or bool((sums == sums[0]).all())
+    return not same or len({run.spans[number] for number in numbers.tolist()}) > 1
+
+
+def _by_tokens(run: Run, wanted: Wanted) -> None:
+    """Choose by tokens in the steps up to which no name has met; adds steps whose choice is another one now."""
+    if not len(run.sampled):
+        return
+    steps = run.steps.values()
+    first = min((s.number for s in steps if (wanted[s].met if s in wanted else s.met)), default=None)
+    unmet = [step for step in steps if len(step.trained) and (first is None or step.number < first)]
+    chosen = _alone_by_tokens(run, unmet) if unmet else {}
+    for step in steps:
+        links = chosen.get(step.number, {})
+        if step not in wanted and _stays(step, links):
+            continue
+        choices = wanted[step] = wanted.get(step) or _choices(step)
+        for row, number in links.items():
+            choices.several.pop(row, None)
+            choices.choose(row, AMBIGUOUS if number < 0 else BY_TOKENS, number)
+
+
+def _stays(step: Step, links: Mapping[int, int]) -> bool:
+    """Return whether a step is linked by tokens as `links` have it."""
+    if not links and not step.by_tokens:
+        return True
+    rows = step.trained
+    before = {row: int(rows["link"][row]) for row in np.flatnonzero(rows["how"] == BY_TOKENS).tolist()}
+    apart = [row for row, number in links.items() if number < 0]
+    return before == {row: n for row, n in links.items() if n >= 0} and bool((rows["how"][apart] == AMBIGUOUS).all())
+
+
+def _alone_by_tokens(run: Run, steps: Sequence[Step]) -> dict[int, dict[int, int]]:
+    """Step → row of a training record → the one rollout record that it can be, or −1 if it can be several.
+
+    A rollout record can be that of one sample only.
+    """
+    names: dict[int, set[str]] = {}
+    found: dict[tuple[int, int], list[int]] = {}
+    for step, row, number in _token_pairs(run, steps):
+        names.setdefault(number, set()).add(step.trained["sample"][row])
+        found.setdefault((step.number, row), []).append(number)
+    chosen: dict[int, dict[int, int]] = {}
+    for (number, row), links in found.items():
+        alone = len(links) == 1 and len(names[links[0]]) == 1
+        chosen.setdefault(number, {})[row] = links[0] if alone else -1
+    return chosen
+
+
+def _token_pairs(run: Run, steps: Sequence[Step]) -> Iterator[tuple[Step, int, int]]:
+    """Training records and the rollout records with their tokens, sampled before and not long before."""
+    by_tokens, theirs = run.tokens_index(), run.sampled
+    begun = {step.number: _begun(step) for step in run.steps.values() if len(step.trained)}
+    for step in steps:
+        rows = step.trained
+        earliest = max((b for n, b in begun.items() if n < step.number - STEPS_BACK), default=NONE)
+        columns = [rows[name].tolist() for name in ("token_hash", "n_expected", "time", "part_ids")]
+        counted = step.counted_S
+        for row, (tokens, n, time, parts) in enumerate(zip(*columns, strict=True)):
+            if n < FEWEST_TOKENS or parts is not None or time == NONE or not counted[row]:
+                continue
+            for number in by_tokens.get((tokens, n), ()):
+                at = int(theirs["time"][number])
+                if NONE != at <= time + CLOCK and (earliest == NONE or at >= earliest - CLOCK):
+                    yield step, row, number
+
+
+def _begun(step: Step) -> int:
+    times = step.trained["time"][step.counted_S]
+    times = times[times != NONE]
+    return int(times.min()) if len(times) else int(NONE)
+
+
+def _settle_several(memory: Memory, wanted: Wanted) -> None:
+    """Of several records, take the only one whose log-probs the trainer received."""
+    pairs = [
+        _Pair(step, row, number)
+        for step, choices in wanted.items()
+        for row, numbers in choices.several.items()
+        for number in numbers
+    ]
+    same: dict[tuple[Step, int], list[int]] = {}
+    for batch in _batches(pairs):
+        columns = _compared(memory, batch)
+        for pair, difference in zip(batch, columns["difference"].tolist(), strict=True):
+            if difference <= SAME_VALUE:
+                same.setdefault((pair.step, pair.row), []).append(pair.link)
+    for (step, row), numbers in same.items():
+        if len(numbers) == 1:
+            wanted[step].choose(row, BY_ID, numbers[0])
+
+
+def _apply(memory: Memory, wanted: Wanted) -> None:
+    """Compare pairs that were not compared yet, and note the links."""
+    pairs: list[_Pair] = []
+    for step, choices in wanted.items():
+        rows = step.trained
+        if not len(rows):
+            continue
+        other_S = choices.link_S != rows["link"]
+        pairs += [_Pair(step, row, int(choices.link_S[row])) for row in np.flatnonzero(other_S & (choices.link_S >= 0))]
+        for row in np.flatnonzero((choices.link_S < 0) & (rows["how"] != UNLINKED)).tolist():
+            if row not in choices.parts or step.parts.get(row) is None:
+                _forget(step, row)
+        for row, numbers in choices.parts.items():
+            parts = step.parts.get(row)
+            if parts is None or parts.numbers != numbers:
+                parts = step.parts[row] = place_parts(memory, step, row, numbers)
+                pairs.append(_Pair(step, row, -1, parts))
+        for row in step.parts.keys() - choices.parts.keys():
+            del step.parts[row]
+        rows["how"][:], rows["link"][:] = choices.how_S, choices.link_S
+        step.met, step.by_tokens = choices.met, bool(np.isin(choices.how_S, (BY_TOKENS, AMBIGUOUS)).any())
+    for batch in _batches(pairs):
+        _write(batch, _compared(memory, batch))
+
+
+def _forget(step: Step, row: int) -> None:
+    """Take back what the comparison with a rollout record said."""
+    rows = step.trained
+    received = bool(rows["received"][row])
+    rows["source"][row], rows["alignment"][row] = RECEIVED if received else MISSING, -1
+    for name in ("token_match", "length_match", "difference", *ROUTE_COLUMNS):
+        rows[name][row] = np.nan
+    for pair in ENGINE_PAIRS if not received else ():
+        rows[pair][row], rows[HAS + pair][row] = 0, False
+
+
+def _write(batch: Sequence[_Pair], columns: Columns) -> None:
+    """Note results, step by step."""
+    start = 0
+    for step, group in groupby(batch, key=attrgetter("step")):
+        rows_P = np.array([pair.row for pair in group])
+        places_P = np.arange(start, start + len(rows_P))
+        start += len(rows_P)
+        rows = step.trained
+        own_P = ~rows["received"][rows_P]  # what the trainer received stays its r
+        for name, values in columns.items():
+            of_pair = name in ENGINE_PAIRS or name.startswith(HAS)
+            if not of_pair:
+                rows[name][rows_P] = values[places_P]
+            elif own_P.any():
+                rows[name][rows_P[own_P]] = values[places_P[own_P]]
+
+
+def _batches(pairs: Sequence[_Pair]) -> Iterator[Sequence[_Pair]]:
+    """Consecutive pairs with at most `TOKENS_PER_BATCH` tokens together, or one with more; routes weigh as tokens."""
+    first, tokens = 0, 0
+    for place, pair in enumerate(pairs):
+        size = _tokens(pair)
+        if tokens and tokens + size > TOKENS_PER_BATCH:
+            yield pairs[first:place]
+            first, tokens = place, 0
+        tokens += size
+    if pairs:
+        yield pairs[first:]
+
+
+def _tokens(pair: _Pair) -> int:
+    ours, theirs = pair.step.trained, pair.step.run.sampled
+    if pair.link < 0:
+        return 2 * int(ours["n_total"][pair.row])
+    layers = int(ours["layers"][pair.row]) + int(theirs["layers"][pair.link])
+    return int(ours["n_total"][pair.row] + theirs["n_tokens"][pair.link]) * (1 + layers // _LAYERS_OF_A_TOKEN)
+
+
+def _compared(memory: Memory, pairs: Sequence[_Pair]) -> Columns:
+    """Results of the comparison of pairs [S], as columns of `Step.trained`."""
+    lists_S = np.array([pair.step.trained["lists"][pair.row] for pair in pairs])
+    if (lists_S >= 0).all():
+        return _by_lists(memory, pairs, lists_S)
+    with_lists = [pair for pair, number in zip(pairs, lists_S.tolist(), strict=True) if number >= 0]
+    without = [pair for pair, number in zip(pairs, lists_S.tolist(), strict=True) if number < 0]
+    place = np.argsort([*np.flatnonzero(lists_S >= 0), *np.flatnonzero(lists_S < 0)])
+    parts = [_by_lists(memory, with_lists, lists_S[lists_S >= 0])] if with_lists else []
+    parts.append(_by_fingerprints(without))
+    return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
+
+
+def _by_lists(memory: Memory, pairs: Sequence[_Pair], lists_S: NDArray[np.int64]) -> Columns:
+    lists = _with_rollouts(memory, pairs, memory.training_lists.take(lists_S))
+    aligned = align(lists)
+    r_N = source_logprobs(lists, aligned)
+    received_S = np.asarray([pair.step.trained["received"][pair.row] for pair in pairs])
+    joined_S = np.where(np.asarray(lists["logprobs"].is_valid()), JOINED, MISSING)
+    source_S = np.where(received_S, RECEIVED, np.where(aligned.match_S, joined_S, UNALIGNED))
+    complete_S = np.array([pair.parts is None or pair.parts.complete for pair in pairs])
+    routes = route_counts(lists, aligned) if lists["routes"].null_count < lists.num_rows else no_routes(len(pairs))
+    columns: Columns = {
+        "source": source_S.astype(np.int8),
+        "alignment": np.array([_NAMES[name] for name in aligned.names().to_pylist()], np.int8),
+        "token_match": aligned.match_S.astype(np.float64),
+        "length_match": (aligned.fits_S & complete_S).astype(np.float64),
+        "difference": ragged.floats(received_differences(lists, aligned, r_N)),
+        **{name: ragged.floats(routes[name]) for name in ROUTE_COLUMNS},
+    }
+    statistics = joined_statistics(lists, aligned, r_N)
+    for name in ENGINE_PAIRS:
+        columns[name], columns[HAS + name] = statistics_of(statistics[name])
+    return columns
+
+
+def _with_rollouts(memory: Memory, pairs: Sequence[_Pair], lists: pa.Table) -> pa.Table:
+    """The lists of training records with those of their rollout records beside them."""
+    numbers = np.array([pair.step.run.sampled["lists"][pair.link] for pair in pairs if pair.parts is None], np.int64)
+    tables = [memory.rollout_lists.take(numbers).select(_THEIRS.names)] if len(numbers) else []
+    if made := [pair.parts.record for pair in pairs if pair.parts is not None]:
+        tables.append(pa.Table.from_pylist(made, _THEIRS))
+        of_parts = np.array([pair.parts is not None for pair in pairs])
+        order = np.argsort([*np.flatnonzero(~of_parts), *np.flatnonzero(of_parts)])
+        tables = [pa.concat_tables(tables).take(pa.array(order)).combine_chunks()]
+    theirs = tables[0]
+    with_routes = pa.array([pair.parts is None and _have_routes(pair) for pair in pairs])
+    ours, others = (_only(column, with_routes) for column in (lists["routes"], theirs["routes"]))
+    return (
+        lists.set_column(lists.schema.get_field_index("routes"), "routes", ours)
+        .append_column("rollout_token_ids", theirs["token_ids"])
+        .append_column("logprobs", theirs["logprobs"])
+        .append_column("rollout_routes", others)
+    )
+
+
+def _have_routes(pair: _Pair) -> bool:
+    return bool(pair.step.trained["layers"][pair.row] and pair.step.run.sampled["layers"][pair.link])
+
+
+def _only(column: pa.ChunkedArray, keep: pa.Array) -> pa.ChunkedArray:
+    if pc.all(keep).as_py():
+        return column
+    return pc.if_else(keep, column, pa.scalar(None, column.type))
+
+
+def _by_fingerprints(pairs: Sequence[_Pair]) -> Columns:
+    """What can be said of records whose tokens are not at hand."""
+    ours = [(pair.step.trained, pair.row) for pair in pairs]
+    total, expected = (np.array([rows[name][row] for rows, row in ours]) for name in ("n_total", "n_expected"))
+    n = np.array([pair.step.run.sampled["n_tokens"][pair.link] for pair in pairs])
+    tokens = np.array([pair.step.run.sampled["token_hash"][pair.link] for pair in pairs])
+    same = tokens == np.array([rows["token_hash"][row] for rows, row in ours])
+    fits = (n == total) | (n == expected)
+    # The fingerprint is of the tokens under the mask: it says nothing when the engine's tokens are more than those.
+    decided = ~fits | (n == expected)
+    received = np.array([rows["received"][row] for rows, row in ours])
+    size, known = len(pairs), decided & same
+    columns: Columns = {
+        "source": np.where(received, RECEIVED, np.where(decided & ~same, UNALIGNED, MISSING)).astype(np.int8),
+        "alignment": np.where(known, np.where(n == total, 0, 1), -1).astype(np.int8),
+        "token_match": np.where(decided, same.astype(np.float64), np.nan),
+        "length_match": fits.astype(np.float64),
+        "difference": np.full(size, np.nan),
+        **{name: np.full(size, np.nan) for name in ROUTE_COLUMNS},
+    }
+    for name in ENGINE_PAIRS:
+        columns[name], columns[HAS + name] = statistics_of(pa.nulls(size, pa.struct([])))
+    return columns

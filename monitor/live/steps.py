@@ -1,0 +1,263 @@
+"""Steps → the sums that the catalog is evaluated on, for many steps of many runs at once.
+
+Dimensions: ``_S`` training records, ``_G`` steps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.collectors.kernel.pairs import PAIRS
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS
+from logprobe.monitor.ingest.sequence_rows import ROUTE_COLUMNS
+from logprobe.monitor.live.attempts import older
+from logprobe.monitor.live.memory import ALIGNMENTS, BY_PARTS, HAS, Run, Step, Told
+from logprobe.monitor.live.rows import NONE
+from logprobe.monitor.live.versions import Order, Spans, by_version, counts, known_spans, pieces
+from logprobe.monitor.metrics.lag import is_number
+from logprobe.monitor.metrics.publications import publication_rows
+from logprobe.monitor.metrics.sums import Floats, Groups, Lag, Publications, StepSums
+
+_NUMBERS: Final = (
+    "n_expected",
+    "reward",
+    "advantage_abs_sum",
+    "entropy_sum",
+    "entropy_n",
+    "token_match",
+    "length_match",
+    *ROUTE_COLUMNS,
+)
+_PREFIX: Final = ALIGNMENTS.index("prefix")
+_SCALARS: Final = {"entropy": "entropy", "reward": "reward", "probe_k3": "probe/k3"} | {
+    "probe_abs_diff_mean": "probe/abs_diff_mean"
+}
+_Kind = tuple[str | None, tuple[str | None, ...]]  # the trainer's version, and those of a sequence's tokens
+
+
+def settle(steps: Iterable[Step]) -> None:
+    """Find out which records an earlier attempt has left behind."""
+    for step in steps:
+        again = step.run.begun and len(step.trained)
+        step.older = older(step.number, step.trained, step.run.begun, step.run.last) if again else None
+
+
+def step_sums(steps: Sequence[Step]) -> StepSums:
+    """Return the sums of steps that are linked (see `sequences`), in their order [G]."""
+    counted = [np.flatnonzero(step.counted_S) for step in steps]
+    groups = Groups(np.repeat(np.arange(len(steps)), [len(rows) for rows in counted]), len(steps))
+    versions = [_Versions(step, rows) for step, rows in zip(steps, counted, strict=True)]
+    columns = {name: _column(steps, counted, name) for name in _NUMBERS}
+    result = StepSums(
+        groups=groups,
+        lag=_lag(steps, versions),
+        scalars=_scalars(steps),
+        routes={name: columns.pop(name) for name in ROUTE_COLUMNS},
+        versions={
+            "versions_compared": np.concatenate([_EMPTY, *(v.compared_S for v in versions)]),
+            "versions_differing": np.concatenate([_EMPTY, *(v.differing_S for v in versions)]),
+        },
+        publications=_publications(steps),
+        **columns,
+    )
+    for pair in PAIRS:
+        has_S = _column(steps, counted, HAS + pair).astype(np.bool_)
+        if has_S.any():
+            values = _column(steps, counted, pair)[has_S]
+            statistics = {c.name: values[:, place].astype(c.dtype) for place, c in enumerate(COLUMN_SPECS)}
+            result.add_pair(pair, statistics, groups.where(has_S))
+    return result
+
+
+_EMPTY: Final = np.empty(0)
+
+
+def newest(step: Step) -> int:
+    """Return the time of the newest record of a step, or `NONE`."""
+    trained = step.trained["time"][step.counted_S] if len(step.trained) else np.empty(0, np.int64)
+    return max((int(trained.max()) if len(trained) else NONE, *(told.time for told in step.counted_told())))
+
+
+def _column(steps: Sequence[Step], counted: Sequence[NDArray[np.intp]], name: str) -> NDArray[Any]:
+    parts = [step.trained[name][rows] for step, rows in zip(steps, counted, strict=True) if len(rows)]
+    column: NDArray[Any] = np.concatenate(parts) if parts else _EMPTY
+    return column.astype(np.float64) if column.dtype.kind == "i" else column
+
+
+class _Versions:
+    """Versions that sampled the tokens of a step's records [S], and kinds of sequences that are alike in them."""
+
+    def __init__(self, step: Step, rows: NDArray[np.intp]) -> None:
+        self.compared_S = np.full(len(rows), np.nan)
+        self.differing_S = np.full(len(rows), np.nan)
+        self.kinds: dict[_Kind, tuple[dict[str | None, int], int]] = {}
+        trained = step.trained
+        stated = trained["stated"].tolist() if len(rows) else []
+        for place, row in enumerate(rows.tolist()):
+            if stated[row] is None:
+                self._add(trained["trainer_version"][row], *_sampled(step, row))
+            else:
+                spans, n, (self.compared_S[place], self.differing_S[place]) = _with_stated(step, row, stated[row])
+                self._add(trained["trainer_version"][row], spans, n)
+        step.labels = frozenset(label for ours, theirs in self.kinds for label in (ours, *theirs) if label is not None)
+
+    def _add(self, trainer_version: str | None, spans: Spans | None, n: int) -> None:
+        tokens = by_version(spans, n)
+        if not tokens:
+            return
+        kind = (trainer_version, tuple(sorted(tokens, key=lambda version: (version is None, version or ""))))
+        before, alike = self.kinds.get(kind, ({}, 0))
+        total = {version: count + before.get(version, 0) for version, count in tokens.items()}
+        self.kinds[kind] = (total, alike + 1)
+
+
+def _engine(step: Step, row: int) -> tuple[Spans | None, int | None]:
+    """What the engine says of the versions of a record, and how many tokens it sampled."""
+    if step.trained["how"][row] == BY_PARTS:
+        parts = step.parts[row]
+        return parts.spans(step.run), parts.n_tokens
+    number = int(step.trained["link"][row])
+    return (None, None) if number < 0 else (step.run.spans[number], int(step.run.sampled["n_tokens"][number]))
+
+
+def _sampled(step: Step, row: int) -> tuple[Spans | None, int]:
+    """What the engine sampled beyond the trained tokens, or the trainer appended, must not shift the lag."""
+    spans, n = _engine(step, row)
+    prefix = step.trained["alignment"][row] == _PREFIX
+    return spans, int(step.trained["n_expected"][row]) if prefix or n is None else n
+
+
+def _with_stated(step: Step, row: int, stated: Any) -> tuple[Spans, int, tuple[int, int]]:
+    code = int(step.trained["alignment"][row])
+    spans, n = _engine(step, row)
+    found = pieces(spans, stated, ALIGNMENTS[code] if code >= 0 else None)
+    if n is None or code in {-1, _PREFIX}:
+        n = int(step.trained["n_expected"][row])
+    return known_spans(found), n, counts(found)
+
+
+def _lag(steps: Sequence[Step], versions: Sequence[_Versions]) -> Lag:
+    orders = _orders(steps)
+    rows: list[tuple[int, int, int, bool, int, float, float, float]] = []
+    sequence = 0
+    for place, (step, found) in enumerate(zip(steps, versions, strict=True)):
+        for (ours, _), (tokens, alike) in found.kinds.items():
+            for version, count in tokens.items():
+                lag = orders[step.run].lag(ours, version)
+                rows.append((place, sequence, count, version is not None, alike, *lag))
+            sequence += 1
+    columns = [np.array(column) for column in zip(*rows, strict=True)] if rows else [_EMPTY] * 8
+    place_K, sequence_K, tokens_K, known_K, alike_K, versions_K, steps_K, seconds_K = columns
+    return Lag(
+        groups=Groups(place_K.astype(np.intp), len(steps)),
+        sequence=sequence_K.astype(np.intp),
+        tokens=tokens_K.astype(np.float64),
+        known=known_K.astype(np.bool_),
+        versions=versions_K,
+        steps=steps_K,
+        seconds=seconds_K,
+        alike=alike_K.astype(np.float64),
+    )
+
+
+def _orders(steps: Sequence[Step]) -> Mapping[Run, Order]:
+    """Of each run what is known of the labels in some of its steps; of all labels where they count by their order."""
+    labels: dict[Run, set[str]] = {}
+    for step in steps:
+        labels.setdefault(step.run, set()).update(step.labels)
+    return {
+        run: Order.of(
+            [record for label in some for record in run.of_version.get(label, ())]
+            if all(map(is_number, some))
+            else run.weights
+        )
+        for run, some in labels.items()
+    }
+
+
+def _publications(steps: Sequence[Step]) -> Publications:
+    places = {(step.run.name, step.number): place for place, step in enumerate(steps)}
+    named = {(step.run, version) for step in steps for version in step.run.results.get(step.number, ())}
+    rows = publication_rows(places, [record for run, version in named for record in run.of_version[version]])
+    durations = np.array([row[2:] for row in rows], np.float64).reshape(-1, 3)
+    return Publications(Groups(np.array([row[0] for row in rows], np.intp), len(steps)), *durations.T)
+
+
+def _scalars(steps: Sequence[Step]) -> Mapping[str, Floats]:
+    """What trainers reported of whole steps [G]: the newest value of each rank, and of several that are as new the
+    largest; a mean over ranks."""
+    result = {name: np.full(len(steps), np.nan) for name in (*_SCALARS, "is_weight_mean", "clipped_frac")}
+    for place, step in enumerate(steps):
+        told = step.counted_told()
+        for name, key in _SCALARS.items():
+            if any(key in each.values for each in told):
+                result[name][place] = _mean(_newest(told, key))
+        if any(each.correction is not None for each in told):
+            weights, clipped = _corrections(told)
+            result["is_weight_mean"][place], result["clipped_frac"][place] = weights, clipped
+    return result
+
+
+def _newest(told: Sequence[Told], key: str) -> list[float]:
+    by_rank: dict[int, tuple[int, bool, float]] = {}
+    for each in told:
+        if (value := each.values.get(key)) is not None:
+            candidate = (each.time, math.isnan(value), value)
+            by_rank[each.rank] = max(by_rank.get(each.rank, candidate), candidate)
+    return [value for *_, value in by_rank.values()]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return _added(values) / len(values) if values else math.nan
+
+
+def _added(values: Iterable[float]) -> float:
+    """In ascending order, each sum rounded: which record came first must not matter."""
+    total = 0.0
+    for value in sorted(values):
+        total += value
+    return total
+
+
+def _corrections(told: Sequence[Told]) -> tuple[float, float]:
+    """Means over all tokens of the ranks and micro-batches that state a correction; one that is no document says
+    nothing."""
+    reports = [report for each in told if (report := _report(each.correction)) is not None]
+    reports = [report for report in reports if (report["tokens"] or 0) > 0]
+    means = []
+    for name in ("is_weight_mean", "clipped_frac"):
+        known = [(report[name], report["tokens"]) for report in reports]
+        products = [value * tokens for value, tokens in known if value is not None and tokens is not None]
+        total = _added(tokens for _, tokens in known if tokens is not None)
+        means.append(_added(products) / total if products else math.nan)
+    return means[0], means[1]
+
+
+def _report(correction: str | None) -> dict[str, float | None] | None:
+    try:
+        document = json.loads(correction or "null", parse_constant=_refuse)
+        report = document.get("report") if isinstance(document, dict) else None
+    except ValueError:
+        return None
+    if not isinstance(report, dict):
+        return None
+    return {name: _number(report.get(name)) for name in ("tokens", "is_weight_mean", "clipped_frac")}
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
