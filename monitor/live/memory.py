@@ -21,6 +21,7 @@ from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.collectors.recorder.token_hash import token_hash
+from logprobe.collectors.spool.schema import LARGEST
 from logprobe.monitor import ragged
 from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.live.attempts import EVENTS, Older, Sign, beginnings, rank_of
@@ -96,6 +97,7 @@ class Run:
     sampled: Rows = field(default_factory=Rows)
     spans: list[Spans | None] = field(default_factory=list)  # of each rollout record, after all marks
     decided: dict[int, Decided] = field(default_factory=dict)  # rollout records that a mark may come late for
+    ends: Rows = field(default_factory=Rows)  # of those: their number, and when their last step began, on both clocks
     by_name: dict[str, list[int]] = field(default_factory=dict)  # sample id → rollout records
     by_trajectory: dict[str, list[int]] = field(default_factory=dict)
     wanted: dict[str, set[int]] = field(default_factory=dict)  # sample id or part → steps that trained on it
@@ -190,10 +192,11 @@ class Memory:
             run, first = self.run(name), len(self.run(name).sampled)
             run.sampled.append({key: column[rows] for key, column in columns.items()})
             run.spans += spans[rows]
-            for row in range(rows.start, rows.stop):
-                if row in decided:
-                    run.decided[first + row - rows.start] = decided[row]
             numbers = range(first, len(run.sampled))
+            _take_decided(
+                run,
+                {number: decided[row] for number, row in zip(numbers, _numbers(rows), strict=True) if row in decided},
+            )
             self.resolve(run, numbers)
             dirty |= {(name, number) for number in _index(run, numbers)}
         return dirty
@@ -222,8 +225,8 @@ class Memory:
         for name, records in by_run.items():
             run = self.run(name)
             dirty |= {(name, number) for number in _take_weights(run, records)}
-            if any(record["mark"] is not None for record in records):
-                changed = self.resolve(run, list(run.decided))
+            if marks := [record["mark"] for record in records if record["mark"] is not None]:
+                changed = self.resolve(run, _reached(run, marks))
                 dirty |= {(name, number) for number in _steps_of(run, changed)}
         return dirty
 
@@ -390,6 +393,33 @@ def _decided(table: pa.Table, columns: Columns) -> dict[int, Decided]:
             **record,
         )
     return found
+
+
+def _numbers(rows: slice) -> range:
+    return range(rows.start, rows.stop)
+
+
+def _take_decided(run: Run, records: Mapping[int, Decided]) -> None:
+    run.decided |= records
+    ends = [
+        (number, last, last + (record.clock_offset or 0))
+        for number, record in records.items()
+        if (last := record.decisions[-1].last) is not None
+    ]
+    if ends:
+        columns = np.array(ends, np.int64).T
+        run.ends.append({"number": columns[0], "last": columns[1], "wall": columns[2]})
+
+
+def _reached(run: Run, marks: Sequence[Mark]) -> list[int]:
+    """Rollout records that were not at their end when the first of these marks was made, on either clock."""
+    if not len(run.ends):
+        return []
+    first = min(mark.moment for mark in marks)
+    wall = min((mark.wall for mark in marks if mark.wall is not None), default=LARGEST)
+    reached = (run.ends["last"] >= first) | (run.ends["wall"] >= wall)
+    numbers: list[int] = run.ends["number"][reached].tolist()
+    return numbers
 
 
 def _index(run: Run, numbers: range) -> set[int]:

@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from logprobe.collectors.errors import SegmentError
@@ -38,10 +39,7 @@ class Reading:
     def tables(self) -> dict[str, pa.Table]:
         """Return the usable rows by record kind, with ``run``, ``segment_id``, ``row`` and ``writer``."""
         by_kind = attrgetter("segment.where.kind")
-        return {
-            kind: pa.concat_tables([_with_writer(read) for read in some]).combine_chunks()
-            for kind, some in groupby(sorted(self.segments, key=by_kind), key=by_kind)
-        }
+        return {kind: _together(list(some)) for kind, some in groupby(sorted(self.segments, key=by_kind), key=by_kind)}
 
 
 def read(places: Iterable[SegmentPath]) -> Reading:
@@ -63,10 +61,10 @@ def _check(segments: Sequence[Segment], result: Reading) -> None:
     kind = attrgetter("where.kind")
     for _, group in groupby(sorted(segments, key=kind), key=kind):
         some = list(group)
-        together = None
+        together: Sequence[SoundRows | None] = [None] * len(some)
         with suppress(Exception):  # whatever it is, it comes again with the one whose it is
-            together = sound_together(some) if len(some) > 1 else None
-        for segment, rows in zip(some, together or [None] * len(some), strict=True):
+            together = (sound_together(some) if len(some) > 1 else None) or together
+        for segment, rows in zip(some, together, strict=True):
             try:
                 result.segments.append(Read(segment, rows or sound_rows(segment)))
             except Exception as error:  # noqa: BLE001 - as above
@@ -82,6 +80,8 @@ def _sort_in(where: SegmentPath, error: Exception, result: Reading) -> None:
         result.waiting.append((where, error))
 
 
-def _with_writer(read: Read) -> pa.Table:
-    table = read.rows.table
-    return table.append_column("writer", pa.repeat(read.segment.writer, table.num_rows))
+def _together(reads: Sequence[Read]) -> pa.Table:
+    table = pa.concat_tables([read.rows.table for read in reads])
+    writers = np.repeat(np.arange(len(reads)), [read.rows.table.num_rows for read in reads])
+    names = pa.array([read.segment.writer for read in reads], pa.string())
+    return table.append_column("writer", names.take(pa.array(writers))).combine_chunks()

@@ -66,7 +66,7 @@ _LAYERS_OF_A_TOKEN: Final = 8  # so many layers take the memory of a token's log
 _THEIRS: Final = pa.schema(
     [("token_ids", pa.list_(pa.int32())), ("logprobs", pa.list_(pa.float32())), ("routes", pa.list_(pa.uint16()))]
 )
-_NAMES: Final = {None: -1, **{name: code for code, name in enumerate(ALIGNMENTS)}}
+_NAMES: Final[Mapping[str | None, int]] = {None: -1, **{name: code for code, name in enumerate(ALIGNMENTS)}}
 
 
 @dataclass(slots=True)
@@ -398,6 +398,8 @@ def _by_lists(memory: Memory, pairs: Sequence[_Pair], lists_S: NDArray[np.int64]
         "difference": ragged.floats(received_differences(lists, aligned, r_N)),
         **{name: ragged.floats(routes[name]) for name in ROUTE_COLUMNS},
     }
+    if received_S.all():  # what the trainer received stays its r
+        return columns | _no_statistics(len(pairs))
     statistics = joined_statistics(lists, aligned, r_N)
     for name in ENGINE_PAIRS:
         columns[name], columns[HAS + name] = statistics_of(statistics[name])
@@ -454,6 +456,11 @@ def _by_fingerprints(pairs: Sequence[_Pair]) -> Columns:
         "difference": np.full(size, np.nan),
         **{name: np.full(size, np.nan) for name in ROUTE_COLUMNS},
     }
+    return columns | _no_statistics(size)
+
+
+def _no_statistics(size: int) -> Columns:
+    columns: Columns = {}
     for name in ENGINE_PAIRS:
         columns[name], columns[HAS + name] = statistics_of(pa.nulls(size, pa.struct([])))
     return columns

@@ -53,7 +53,7 @@ def step_sums(steps: Sequence[Step]) -> StepSums:
     counted = [np.flatnonzero(step.counted_S) for step in steps]
     groups = Groups(np.repeat(np.arange(len(steps)), [len(rows) for rows in counted]), len(steps))
     versions = [_Versions(step, rows) for step, rows in zip(steps, counted, strict=True)]
-    columns = {name: _column(steps, counted, name) for name in _NUMBERS}
+    columns: dict[str, Any] = {name: _column(steps, counted, name) for name in _NUMBERS}
     result = StepSums(
         groups=groups,
         lag=_lag(steps, versions),

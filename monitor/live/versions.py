@@ -132,13 +132,13 @@ def resolved(record: Decided, marks: Sequence[tuple[int, str | None]], times_N: 
     >>> resolved(record, [(15, "2")], np.array([12, 20, 30]))
     ((0, 1, '1'), (1, 3, '2'))
     """
-    ends = [decision.end for decision in record.decisions]
-    lasts = [decision.last for decision in record.decisions]
-    fits = _fit(ends, record.n_tokens) and (times_N is None or len(times_N) == record.n_tokens)
-    if not fits or (times_N is None and None in lasts):
-        return ()
     count = record.n_tokens
-    sizes = np.diff([0, *ends])  # type: ignore[list-item]
+    ends = [decision.end for decision in record.decisions if decision.end is not None]
+    lasts = [decision.last for decision in record.decisions if decision.last is not None]
+    whole = len(ends) == len(record.decisions) and [0, *ends] == sorted({0, *ends}) and ends[-1] == count
+    if not whole or (len(lasts) < len(ends) if times_N is None else len(times_N) != count):
+        return ()
+    sizes = np.diff([0, *ends])
     decided_N = np.repeat([_EARLIEST if d.at is None else d.at for d in record.decisions], sizes)
     lasts_N = times_N if times_N is not None else np.repeat(lasts, sizes)
     versions_N = np.full(count, None, object)
@@ -149,11 +149,6 @@ def resolved(record: Decided, marks: Sequence[tuple[int, str | None]], times_N: 
         versions_N[reached_N] = None if times_N is None else version
         decided_N[reached_N] = moment
     return tuple(_runs(versions_N.tolist()))
-
-
-def _fit(ends: Sequence[int | None], count: int) -> bool:
-    known = [0, *(end for end in ends if end is not None)]
-    return len(known) == len(ends) + 1 and known == sorted(set(known)) and known[-1] == count
 
 
 def _runs(versions: Sequence[str | None]) -> Iterator[Span]:

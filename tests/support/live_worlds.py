@@ -160,7 +160,7 @@ class History:
         if self.chance(world.unsampled):
             return []
         if self.chance(world.odd_tokens):
-            ids = [ids + [7, 8], ids[:-1], [99, *ids[1:]], []][self.rng.integers(4)]
+            ids = [[*ids, 7, 8], ids[:-1], [99, *ids[1:]], []][self.rng.integers(4)]
         if ids and self.chance(world.parts):
             return self._parts(name, trained, ids, step, second)
         row = self._rollout(f"engine-{name}" if world.renamed else name, ids, step, second)

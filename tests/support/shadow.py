@@ -123,7 +123,7 @@ def _compare_run(store: Store, run: str, batches: Sequence[Sequence[Segment]], r
     if sum(len(step.trained) for step in of_run.steps.values()) > MOST_SEQUENCES:
         result.left_out["too many sequences to look at each"] += 1
         return
-    result.add("sequences", _stored_sequences(store, run), dict(_live_sequences(of_run)))
+    result.add("sequences", _stored_sequences(store, run), dict(live_sequences(of_run)))
     result.add("statistics", _stored_statistics(store, run), dict(_live_statistics(of_run)))
     result.add("versions", _stored_versions(store, run), dict(_live_versions(of_run)))
     older = {
@@ -146,7 +146,7 @@ def _stored_sequences(store: Store, run: str) -> Values:
     }
 
 
-def _live_sequences(run: Run) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def live_sequences(run: Run) -> Iterator[tuple[tuple[Any, ...], Any]]:
     for step in run.steps.values():
         rows = step.trained
         for row in np.flatnonzero(step.counted_S).tolist() if len(rows) else ():
@@ -291,7 +291,7 @@ class Shadow:
             found = compare(store, self.segments)
         except (QueryError, StoreError):  # as the test has it
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a difference
+        except Exception as error:
             trace = traceback.format_exc().splitlines()[-7:]
             found.different.append(("error", (type(error).__name__,), "none", trace))
         finally:

@@ -1,0 +1,292 @@
+"""Records → what they are found to be, and metrics: tables, with no home and no store.
+
+Each case is brought three times: its records all at once, one at a time, and one at a time from the last; and says the same in every bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from segments import RUN, at, records, sampled, trained
+from shadow import live_sequences
+
+from logprobe.monitor.live.memory import Run
+from logprobe.monitor.live.tick import Live
+
+Row = dict[str, Any]
+Piece = tuple[str, Row, str]  # record kind, record, writer
+SECOND = 1_000_000
+NAN = float("nan")
+
+
+def training(name: str, step: int = 3, writer: str = "t", **fields: Any) -> Piece:
+    return "training", trained(name, step, **{"received": False} | fields), writer
+
+
+def rollout(name: str, n: int = 4, writer: str = "e", **fields: Any) -> Piece:
+    return "rollout", sampled(name, n, **fields), writer
+
+
+def mark(version: str | None, second: float, **fields: Any) -> Piece:
+    row = {"version": version, "source": "trainer", "applied_at": at(second), "time": at(second), "machine": "here"}
+    return "weights", row | {"moment": round(second * SECOND)} | fields, "w"
+
+
+def weights(version: str, second: float, step: int | None = None, source: str = "trainer", **fields: Any) -> Piece:
+    return "weights", {"version": version, "time": at(second), "step": step, "source": source} | fields, "w"
+
+
+def told(step: int, second: float, rank: int = 0, **scalars: float) -> Piece:
+    named = [(name.replace("__", "/"), value) for name, value in scalars.items()]
+    return "step", {"time": at(second), "step": step, "rank": rank, "scalars": named}, f"t{rank}"
+
+
+def says(writer: str, event: str, second: float, step: int | None = None, rank: int = 0) -> Piece:
+    row = {"time": at(second), "event": event, "component": "recorder", "severity": "info", "step": step}
+    return "health", row | {"details": f'{{"rank": {rank}}}'}, writer
+
+
+def begins(writer: str, second: float, step: int) -> list[Piece]:
+    return [says(writer, "started", second - 0.5), says(writer, "training_begins", second, step)]
+
+
+def steps_at(*seconds: float, decided: float | None = None) -> Row:
+    times = [round(second * SECOND) for second in seconds]
+    decisions = [{"end": len(times), "at": None if decided is None else round(decided * SECOND), "last": times[-1]}]
+    return {"step_times": times, "decisions": decisions, "machine": "here", "clock_offset": 0, "engine_started": 0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Records; of each sequence (name, or name@step where it comes in several) what is expected; metrics of steps."""
+
+    words: str
+    pieces: list[Piece]
+    sequences: dict[str, Row] = field(default_factory=dict)
+    metrics: dict[tuple[int, str], float | None] = field(default_factory=dict)
+
+
+OURS = training("a")
+JOINED = {"rollout_source": "joined", "token_match": True}
+EXACT = JOINED | {"length_match": True, "joined_by": "id"}
+APART = {"rollout_source": "missing", "joined_by": "ambiguous", "token_match": None, "alignment": None}
+UNLINKED = {"rollout_source": "missing", "joined_by": None, "rollout_segment": None}
+UNALIGNED = {"rollout_source": "unaligned", "alignment": None, "token_match": False}
+D = 0.5
+K3 = math.exp(D) - 1 - D
+MISSING: dict[tuple[int, str], float | None] = {(3, "backend.k3_kl"): None, (3, "backend.coverage"): 0.0}
+ALIKE = [rollout("a", version=f"v{i}", logprobs=[-1.0 - i, -2.0, -3.0, -4.0], time=at(i)) for i in (1, 2)]
+LONG = list(range(100, 112))
+PARTS = [
+    rollout("a/0", 2, prompt_length=5, token_ids=[0, 1], version="1"),
+    rollout("b/0", 2, prompt_length=7, token_ids=[2, 3], version="2"),
+]
+BY_TRAINER = training("a/0…b/0", part_ids=["a/0", "b/0"], weight_version="2")
+
+
+def long_ones(name: str, **fields: Any) -> Piece:
+    r = [-0.75] * len(LONG)
+    return "rollout", sampled(name, len(LONG), token_ids=LONG, logprobs=r) | {"time": at(2)} | fields, "e"
+
+
+def trained_long(name: str, **fields: Any) -> Piece:
+    t = [-0.5] * len(LONG)
+    return training(name, **{"n": len(LONG), "token_ids": LONG, "trainer_logprobs": t} | fields)
+
+
+NAMES = [
+    Case("a record of the engine fills in r", [OURS, rollout("a")], {"a": EXACT | {"alignment": "all"}},
+         {(3, "backend.k3_kl"): K3, (3, "backend.coverage"): 1.0, (3, "token_mismatch_frac"): 0.0}),
+    Case("nothing of the engine", [OURS, rollout("b")], {"a": UNLINKED}, MISSING),
+    Case("r as the trainer received it stays", [training("a", received=True), rollout("a", logprobs=[-1.0, -2.25, -3.0, None])],
+         {"a": {"rollout_source": "received", "difference": 0.25, "token_match": True}}, {(3, "backend.k3_kl"): K3}),
+    Case("received, and other tokens", [training("a", received=True), rollout("a", token_ids=[9] * 4)],
+         {"a": {"rollout_source": "received", "token_match": False, "difference": None, "alignment": None}},
+         {(3, "backend.k3_kl"): K3, (3, "token_mismatch_frac"): 1.0}),
+    Case("other tokens are not measured", [OURS, rollout("a", token_ids=[0, 1, 7, 3])], {"a": UNALIGNED | {"length_match": True}},
+         MISSING | {(3, "token_mismatch_frac"): 1.0}),
+    Case("no tokens", [OURS, rollout("a", 0)], {"a": UNALIGNED | {"length_match": False}}, {(3, "length_mismatch_frac"): 1.0}),
+    Case("under the mask", [training("a", n=5, token_ids=[90, 0, 91, 1, 2], mask=[False, True, False, True, True]), rollout("a", 3)],
+         {"a": EXACT | {"alignment": "masked"}}, {(3, "response_length"): 3.0, (3, "backend.coverage"): 1.0}),
+    Case("all tokens, masked ones too", [training("a", mask=[True, False, True, False]), rollout("a")],
+         {"a": EXACT | {"alignment": "all"}}, {(3, "response_length"): 2.0}),
+    Case("the engine went on", [OURS, rollout("a", 7)], {"a": JOINED | {"alignment": "prefix", "length_match": False}},
+         {(3, "backend.coverage"): 1.0}),
+    Case("the trainer went on", [OURS, rollout("a", 3)], {"a": JOINED | {"alignment": "prefix", "length_match": False}},
+         {(3, "backend.coverage"): 0.75}),
+    Case("no log-probs of the engine", [OURS, rollout("a", logprobs=None)], {"a": {"rollout_source": "missing", "token_match": True}}, MISSING),
+    Case("broken log-probs of the engine", [OURS, rollout("a", logprobs=[-1.0, None, -math.inf, -4.0])], {"a": EXACT},
+         {(3, "backend.coverage"): 0.5, (3, "backend.nonfinite_tokens"): 2.0, (3, "backend.k3_kl"): K3}),
+    Case("a better record", [OURS, rollout("a", token_ids=[7] * 4), rollout("a")], {"a": EXACT}, {(3, "backend.k3_kl"): K3}),
+    Case("the same length is better than a prefix", [OURS, rollout("a", 3), rollout("a")], {"a": EXACT | {"alignment": "all"}}),
+    Case("all tokens behind a mask are the same tokens",
+         [training("a", mask=[True, False, True, True]), rollout("a", token_ids=[0, 9, 2, 3], time=at(2.9)), rollout("a", time=at(1))],
+         {"a": EXACT | {"alignment": "all"}}),
+    Case("other tokens take nothing over from a prefix",
+         [OURS, rollout("a", 3, time=at(1)), rollout("a", token_ids=[7] * 4, time=at(2))], {"a": UNALIGNED}, MISSING),
+    Case("names that come again at every step",
+         [piece for s in range(3) for piece in (training("a", s, token_ids=[s] * 4), rollout("a", token_ids=[s] * 4, time=at(s)))],
+         {f"a@{s}": EXACT for s in range(3)}, {(s, "backend.coverage"): 1.0 for s in range(3)}),
+    Case("several that say different things", [OURS, *ALIKE], {"a": APART}, MISSING),
+    Case("several, of which one was received", [training("a", rollout_logprobs=[-2.0, -2.0, -3.0, -4.0]), *ALIKE],
+         {"a": {"rollout_source": "received", "joined_by": "id", "difference": 0.0}}),
+    Case("several, of which none was received", [training("a", rollout_logprobs=[-7.0, -2.0, -3.0, -4.0]), *ALIKE],
+         {"a": APART | {"rollout_source": "received"}}),
+    Case("several, and a third that was received", [training("a", rollout_logprobs=[-7.0, -2.0, -3.0, -4.0]), *ALIKE,
+         rollout("a", logprobs=[-7.0, -2.0, -3.0, -4.0], time=at(2.5))], {"a": {"joined_by": "id", "difference": 0.0}}),
+    Case("several that say the same", [OURS, rollout("a", time=at(1)), rollout("a", time=at(2))], {"a": EXACT}),
+    Case("what was sampled after the training and came first", [OURS, rollout("a", logprobs=[-9.0] * 4, time=at(60)), rollout("a", time=at(1))],
+         {"a": EXACT}, {(3, "backend.k3_kl"): K3}),
+    Case("a second record where the trainer has c alone",
+         [training("a", trainer_logprobs=None, current_logprobs=[-0.5, -1.5, -2.5, -3.5]), rollout("a", 3, time=at(1)), rollout("a", time=at(2))],
+         {"a": EXACT}, {(3, "total.coverage"): 1.0, (3, "total.k3_kl"): K3}),
+    Case("what was sampled after the training", [OURS, ALIKE[0], ("rollout", ALIKE[1][1] | {"time": at(60)}, "e")], {"a": EXACT}),
+]  # fmt: skip
+TOKENS = [
+    Case("names that never meet", [trained_long("t"), long_ones("r")], {"t": JOINED | {"joined_by": "tokens"}}, {(3, "backend.coverage"): 1.0}),
+    Case("two records with these tokens", [trained_long("t"), long_ones("r"), long_ones("s")], {"t": APART}, MISSING),
+    Case("two samples with these tokens", [trained_long("t"), trained_long("u"), long_ones("r")], {"t": APART, "u": APART}, MISSING),
+    Case("one sample, trained on twice", [trained_long("t"), trained_long("t", step=4), long_ones("r")],
+         {"t@3": {"joined_by": "tokens"}, "t@4": {"joined_by": "tokens"}}),
+    Case("names meet", [trained_long("t"), OURS, rollout("a"), long_ones("r")], {"t": UNLINKED, "a": EXACT}),
+    Case("names meet later", [trained_long("t"), training("a", 4), rollout("a"), long_ones("r")],
+         {"t": JOINED | {"joined_by": "tokens"}, "a": EXACT}),
+    Case("short answers", [OURS, rollout("r")], {"a": UNLINKED}),
+    Case("sampled later", [trained_long("t"), long_ones("r", time=at(14))], {"t": UNLINKED}),
+    Case("sampled long before", [trained_long("t", step=30), long_ones("r"), training("o", 13)], {"t": UNLINKED}),
+]  # fmt: skip
+REQUESTS = [
+    Case("named by the trainer", [BY_TRAINER, *PARTS], {"a/0…b/0": JOINED | {"joined_by": "parts", "length_match": True}},
+         {(3, "weight_lag_mean"): 0.5, (3, "mixed_version_frac"): 1.0, (3, "backend.coverage"): 1.0}),
+    Case("one is not there yet", [BY_TRAINER, PARTS[0]], {"a/0…b/0": UNLINKED}, MISSING),
+    Case("other tokens", [BY_TRAINER, PARTS[0], rollout("b/0", 2, prompt_length=7, token_ids=[2, 9])], {"a/0…b/0": UNALIGNED | {"joined_by": "parts"}}),
+    Case("named at the engine", [OURS, *(("rollout", row | {"trajectory": "a"}, w) for _, row, w in PARTS)],
+         {"a": JOINED | {"joined_by": "parts", "length_match": True}}),
+    Case("named at the engine, and one is missing", [OURS, ("rollout", PARTS[0][1] | {"trajectory": "a"}, "e")],
+         {"a": JOINED | {"joined_by": "parts", "length_match": False}}, {(3, "backend.coverage"): 0.5}),
+    Case("a part that says two things", [BY_TRAINER, *PARTS, ("rollout", PARTS[1][1] | {"logprobs": [-1.0, -9.0]}, "e")], {"a/0…b/0": APART}),
+    Case("a part that says it twice", [BY_TRAINER, *PARTS, PARTS[1]], {"a/0…b/0": JOINED | {"joined_by": "parts"}}),
+]  # fmt: skip
+KNOWN = training("a", weight_version="3")
+VERSIONS = [
+    Case("one version", [KNOWN, rollout("a", version="1")], {}, {(3, "weight_lag_mean"): 2.0, (3, "unknown_version_frac"): 0.0}),
+    Case("a late mark", [KNOWN, rollout("a", version="1", **steps_at(101, 102, 103, 104, decided=100)), mark("3", 103)],
+         {}, {(3, "weight_lag_mean"): 1.0, (3, "mixed_version_frac"): 1.0}),
+    Case("two late marks", [KNOWN, rollout("a", version="0", **steps_at(101, 102, 103, 104, decided=100)), mark("2", 102), mark("3", 104)],
+         {}, {(3, "weight_lag_mean"): 1.25}),
+    Case("a mark before what decided", [KNOWN, rollout("a", version="1", **steps_at(101, 102, 103, 104, decided=100)), mark("3", 99)],
+         {}, {(3, "weight_lag_mean"): 2.0}),
+    Case("a mark of another replica", [KNOWN, rollout("a", version="1", replica="e", **steps_at(1, 2, 3, 4, decided=0)), mark("3", 2, replica="w")],
+         {}, {(3, "weight_lag_mean"): 2.0}),
+    Case("a mark of the engine of a replica",
+         [KNOWN, rollout("a", version="1", replica="e-dp3", **steps_at(1, 2, 3, 4, decided=0)), mark("3", 1, replica="e")],
+         {}, {(3, "weight_lag_mean"): 0.0}),
+    Case("since a mark of no version nothing is known",
+         [KNOWN, rollout("a", version="1", **steps_at(1, 2, 3, 4, decided=0)), mark(None, 3, source="engine")],
+         {}, {(3, "unknown_version_frac"): 0.5}),
+    Case("labels count by their order",
+         [training("a", weight_version="late"), rollout("a", version="early"), weights("early", 0), weights("mid", 1), weights("late", 2)],
+         {}, {(3, "weight_lag_mean"): 2.0, (3, "weight_lag_seconds_mean"): 2.0}),
+    Case("a label that becomes known late, between two others",
+         [training("a", weight_version="late"), rollout("a", version="early"), weights("early", 0), weights("late", 2), weights("mid", 1)],
+         {}, {(3, "weight_lag_mean"): 2.0}),
+    Case("two records that a mark makes alike",
+         [KNOWN, rollout("a", version="1", time=at(1), **steps_at(101, 102, 103, 104, decided=100)), rollout("a", version="2", time=at(2)), mark("2", 100.5)],
+         {"a": EXACT}, {(3, "weight_lag_mean"): 1.0}),
+    Case("steps and seconds between versions", [KNOWN, rollout("a", version="1"), weights("1", 10, step=100), weights("3", 40, step=300)],
+         {}, {(3, "weight_lag_steps_mean"): 200.0, (3, "weight_lag_seconds_mean"): 30.0}),
+    Case("what the trainer states", [training("a", weight_version="3", rollout_versions=[
+            {"start": 0, "end": 4, "sampled_start": 0, "sampled_end": 4, "version": "2"}])], {}, {(3, "weight_lag_mean"): 1.0}),
+    Case("the two disagree", [training("a", weight_version="3", rollout_versions=[
+            {"start": 0, "end": 4, "sampled_start": 0, "sampled_end": 4, "version": "2"}]), rollout("a", version="1")],
+         {}, {(3, "version_conflict_frac"): 1.0, (3, "unknown_version_frac"): 1.0}),
+    Case("how long a publication took",
+         [OURS, rollout("a"), weights("v4", 10, step=3, requested_at=at(10)),
+          weights("v4", 12, source="engine", replica="e", applied_at=at(12.5), resumed_at=at(13))],
+         {}, {(3, "publish_delay_seconds_mean"): 2.5, (3, "publish_resume_seconds_max"): 3.0, (3, "publish_replicas"): 1.0}),
+]  # fmt: skip
+ATTEMPTS = [
+    Case("the newest attempt counts",
+         [*begins("x", 1, 1), training("a", 3, "x", time=at(5)), *begins("y", 10, 2), training("b", 3, "y", time=at(12)),
+          told(3, 5, reward=1.0), told(3, 12, reward=3.0)],
+         {"b": UNLINKED}, {(3, "reward"): 3.0, (3, "response_length"): 4.0}),
+    Case("the first attempt is known to have been one last",
+         [training("a", 3, "x", time=at(5)), *begins("y", 10, 2), training("b", 3, "y", time=at(12)), says("x", "started", 0.5)], {"b": UNLINKED},
+         {(3, "response_length"): 4.0}),
+    Case("its first records are still to come", [*begins("x", 1, 1), training("a", 3, "x", time=at(5)), *begins("y", 10, 2)], {"a": UNLINKED}),
+    Case("two sessions at a time",
+         [*begins("x", 1, 1), training("a", 3, "x", time=at(5)), *begins("y", 10, 2), training("b", 3, "y", time=at(12)), training("c", 4, "x", time=at(13))],
+         {"a": UNLINKED, "b": UNLINKED, "c": UNLINKED}),
+    Case("another rank",
+         [*begins("x", 1, 1), training("a", 3, "x", time=at(5)), says("y", "training_begins", 10, 2, rank=1), training("b", 3, "y", rank=1, time=at(12))],
+         {"a": UNLINKED, "b": UNLINKED}),
+]  # fmt: skip
+ODD = [
+    Case("a record comes again in another segment", [OURS, OURS, rollout("a"), rollout("a")], {}, {(3, "backend.coverage"): 1.0}),
+    Case("broken values of the trainer", [training("a", received=True, trainer_logprobs=[NAN, -1.5, 0.5, None])], {},
+         {(3, "backend.coverage"): 0.25, (3, "backend.nonfinite_tokens"): 2.0, (3, "backend.impossible_tokens"): 1.0}),
+    Case("no token under the mask", [training("a", received=True, mask=[False] * 4)], {}, {(3, "backend.k3_kl"): None, (3, "response_length"): 0.0}),
+    Case("times that are unknown", [training("a", time=None), rollout("a", time=None)], {"a": EXACT}),
+    Case("scalars of ranks, the newest of each", [told(3, 1, entropy=9.0), told(3, 2, entropy=1.0), told(3, 1, rank=1, entropy=2.0)], {}, {(3, "entropy"): 1.5}),
+    Case("of several that are as new the largest", [told(3, 1, probe__k3=0.5), told(3, 1, probe__k3=0.25)], {}, {(3, "probe.k3"): 0.5}),
+    Case("routes", [training("a", routes=[1, 2, 3, 4]), rollout("a", routes=[1, 2, 0, 9])], {"a": {"routes_compared": 3, "routes_equal": 2}},
+         {(3, "routing_agreement"): 2 / 3, (3, "routing_coverage"): 0.75}),
+    Case("routes of other depth", [training("a", routes=[1] * 4), rollout("a", routes=[1] * 8)], {"a": {"routes_match": False}},
+         {(3, "routing_mismatch_frac"): 1.0}),
+]  # fmt: skip
+CASES = [*NAMES, *TOKENS, *REQUESTS, *VERSIONS, *ATTEMPTS, *ODD]
+
+
+def tables(pieces: Iterable[tuple[int, Piece]]) -> dict[str, pa.Table]:
+    """Records, each the only one of a segment, as they are read."""
+    found: dict[str, list[pa.Table]] = {}
+    for number, (kind, row, writer) in pieces:
+        table = records(kind, row)
+        key = [pa.array([RUN]), pa.array([f"{number:03d}"]), pa.array([0], pa.int32())]
+        names = ["run", "segment_id", "row", *table.column_names, "writer"]
+        made = pa.Table.from_arrays([*key, *table.columns, pa.array([writer])], names=names)
+        found.setdefault(kind, []).append(made)
+    return {kind: pa.concat_tables(some) for kind, some in found.items()}
+
+
+def bring(batches: Iterable[list[tuple[int, Piece]]]) -> tuple[Run, dict[tuple[int, str], float]]:
+    live, metrics = Live(), {}
+    for batch in batches:
+        for computed in live.add(tables(batch)):
+            for place, (_, step) in enumerate(computed.steps):
+                metrics |= {(step, key): float(values[place]) for key, values in computed.values.items()}
+    return live.memory.run(RUN), metrics
+
+
+def sequences(run: Run) -> dict[str, Row]:
+    """By name and step."""
+    found: dict[str, Row] = {}
+    names = {
+        step.trained["segment"][row]: f"{step.trained['sample'][row]}@{number}"
+        for number, step in run.steps.items()
+        for row in range(len(step.trained))
+    }
+    for (segment, _, column), value in live_sequences(run):
+        found.setdefault(names[segment], {})[column] = value
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.words)
+def test_records_to_metrics(case: Case) -> None:
+    pieces = list(enumerate(case.pieces))
+    run, metrics = bring([pieces])
+    found = sequences(run)
+    for name, expected in case.sequences.items():
+        (sequence,) = [row for key, row in found.items() if name in {key, key.partition("@")[0]}]
+        assert {column: sequence[column] for column in expected} == expected
+    for key, value in case.metrics.items():
+        assert metrics[key] == pytest.approx(NAN if value is None else value, nan_ok=True, rel=1e-6), key
+    for order in ([[piece] for piece in pieces], [[piece] for piece in reversed(pieces)]):
+        again, values = bring(order)
+        assert sequences(again) == found
+        assert {key: repr(value) for key, value in values.items()} == {key: repr(value) for key, value in metrics.items()}
