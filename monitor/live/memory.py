@@ -50,6 +50,8 @@ _TRAINING_LISTS: Final = (
 _ROLLOUT_LISTS: Final = ("token_ids", "logprobs", "routes", "step_times")
 _SCALARS: Final = ("entropy", "reward", "probe/k3", "probe/abs_diff_mean")
 _WEIGHT_TIMES: Final = ("time", "requested_at", "started_at", "applied_at", "resumed_at")
+_ABOUT: Final = ("machine", "clock_offset", "engine_started", "replica", "adapter")  # of `Decided`
+_WITHIN: Final = {"start": 0, "end": (1 << 31) - 1}  # of a span that does not say where it starts or ends
 UNBOUNDED: Final = 1 << 62  # tokens that have one version, whatever their number
 
 
@@ -187,6 +189,9 @@ class Memory:
         columns = _sampled(reduce_rollout(table))
         columns["lists"] = self.rollout_lists.add(table.select(_ROLLOUT_LISTS))
         spans, decided = _spans(table), _decided(table, columns)
+        of_one = [_one_version(some) for some in spans]
+        columns["covered"] = np.array([covered for covered, _ in of_one], np.int64)
+        columns["version"] = listed(table["spans"], (version for _, version in of_one))
         dirty = set()
         for name, _, rows in _groups(table["run"], np.zeros(table.num_rows, np.int64)):
             run, first = self.run(name), len(self.run(name).sampled)
@@ -214,6 +219,7 @@ class Memory:
                 spans = resolved(record, late, None if times is None else np.asarray(times, np.int64))
             if late and spans != run.spans[number]:
                 run.spans[number] = spans
+                run.sampled["covered"][number], run.sampled["version"][number] = _one_version(spans)
                 changed.add(number)
         return changed
 
@@ -335,7 +341,16 @@ def _tuples(column: pa.ChunkedArray) -> NDArray[np.object_]:
 def _stated(column: pa.ChunkedArray) -> NDArray[np.object_]:
     if column.null_count == len(column):
         return nothing(len(column))
-    return listed(column, (None if item is None else tuple(Stated(**s) for s in item) for item in column.to_pylist()))
+    return listed(column, (None if item is None else tuple(map(_as_stated, item)) for item in column.to_pylist()))
+
+
+def _as_stated(span: Mapping[str, Any]) -> Stated:
+    within = {
+        name: _WITHIN[name.removeprefix("sampled_")]
+        for name, place in span.items()
+        if place is None and name != "version"
+    }
+    return Stated(**{**span, **within})
 
 
 def _want(run: Run, number: int, columns: Columns, rows: slice) -> None:
@@ -369,7 +384,8 @@ def _sampled(reduced: pa.Table) -> Columns:
 def _spans(table: pa.Table) -> list[Spans | None]:
     column = ragged.one_array(table["spans"])
     flat = column.flatten()
-    spans = list(zip(*(flat.field(name).to_pylist() for name in ("start", "end", "version")), strict=True))
+    begin, end = (flat.field(name).fill_null(value).to_pylist() for name, value in _WITHIN.items())
+    spans = list(zip(begin, end, flat.field("version").to_pylist(), strict=True))
     lengths = ragged.lengths(table["spans"])
     ends = np.cumsum(np.maximum(lengths, 0)).tolist()
     return [
@@ -378,21 +394,36 @@ def _spans(table: pa.Table) -> list[Spans | None]:
     ]
 
 
+def _one_version(spans: Spans | None) -> tuple[int, str | None]:
+    """How many of the first tokens have one version, which it is, and −1 where another one may follow."""
+    if not spans:
+        return UNBOUNDED, None
+    start, end, version = spans[0]
+    return (end, version) if len(spans) == 1 and start <= 0 else (-1, None)
+
+
 def _decided(table: pa.Table, columns: Columns) -> dict[int, Decided]:
     """Row → how an engine came to its versions, of the rows that say so."""
-    rows = np.flatnonzero(ragged.lengths(table["decisions"]) > 0)
+    lengths = ragged.lengths(table["decisions"])
+    rows = np.flatnonzero(lengths > 0)
     if not len(rows):
         return {}
-    names = ["decisions", "spans", "machine", "clock_offset", "engine_started", "replica", "adapter"]
-    found = {}
-    for row, record in zip(rows.tolist(), table.select(names).take(pa.array(rows)).to_pylist(), strict=True):
-        found[row] = Decided(
-            spans=tuple((s["start"], s["end"], s["version"]) for s in record.pop("spans") or ()),
-            decisions=tuple(Decision(**d) for d in record.pop("decisions")),
-            n_tokens=int(columns["n_tokens"][row]),
-            **record,
+    some = table.select(["spans", "decisions", *_ABOUT]).take(pa.array(rows)).combine_chunks()
+    flat = ragged.one_array(some["decisions"]).flatten()
+    decisions = list(map(Decision, *(flat.field(name).to_pylist() for name in ("end", "at", "last"))))
+    ends = np.cumsum(lengths[rows]).tolist()
+    return {
+        row: Decided(spans or (), tuple(decisions[end - length : end]), n_tokens, *about)
+        for row, spans, length, end, n_tokens, *about in zip(
+            rows.tolist(),
+            _spans(some),
+            lengths[rows].tolist(),
+            ends,
+            columns["n_tokens"][rows].tolist(),
+            *(some[name].to_pylist() for name in _ABOUT),
+            strict=True,
         )
-    return found
+    }
 
 
 def _numbers(rows: slice) -> range:
@@ -470,18 +501,19 @@ def _take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
             run.marks.add(record["mark"])
     named = [record for record in records if record["version"] is not None]
     by_order = not all(is_number(record["version"]) for record in (*run.weights, *named))
-    before = list(Order.of(run.weights).places) if by_order else []
+    before = Order.of(run.weights).places if by_order else {}
     for record in named:
         run.weights.append(record)
         run.of_version.setdefault(record["version"], []).append(record)
         if record["step"] is not None:
             run.results.setdefault(record["step"], set()).add(record["version"])
     versions = {record["version"] for record in named}
-    moved = by_order and [label for label in Order.of(run.weights).places if label in set(before)] != before
+    places = Order.of(run.weights).places if by_order else {}
+    touched = versions | {label for label, place in before.items() if places[label] != place}
     return {
         number
         for number, step in run.steps.items()
-        if moved or not versions.isdisjoint(step.labels) or not versions.isdisjoint(run.results.get(number, ()))
+        if not touched.isdisjoint(step.labels) or not versions.isdisjoint(run.results.get(number, ()))
     }
 
 

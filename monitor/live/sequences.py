@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import attrgetter
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -91,14 +90,47 @@ class _Choices:
         self.how_S[row], self.link_S[row] = how, link
 
 
-@dataclass(slots=True)
-class _Pair:
-    """A training record and a rollout record to be compared."""
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Training records of a step [P], each with a rollout record to be compared with, or one made of `parts`."""
 
     step: Step
-    row: int
-    link: int
-    parts: Parts | None = None
+    rows_P: NDArray[np.intp]
+    links_P: NDArray[np.int64]
+    parts: Sequence[Parts] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows_P)
+
+    def ours(self, name: str) -> NDArray[Any]:
+        """Return a column of the training records [P]."""
+        column: NDArray[Any] = self.step.trained[name][self.rows_P]
+        return column
+
+    def theirs(self, name: str) -> NDArray[Any]:
+        """Return a column of the rollout records [P]."""
+        column: NDArray[Any] = self.step.run.sampled[name][self.links_P]
+        return column
+
+    def only(self, keep_P: NDArray[np.bool_]) -> _Pairs:
+        """Return some of the pairs."""
+        parts = [made for made, keep in zip(self.parts, keep_P.tolist(), strict=False) if keep]
+        return _Pairs(self.step, self.rows_P[keep_P], self.links_P[keep_P], parts)
+
+    @property
+    def with_routes_P(self) -> NDArray[np.bool_]:
+        """Pairs both of whose records have routes."""
+        if self.parts:
+            return np.zeros(len(self), np.bool_)
+        return np.asarray((self.ours("layers") > 0) & (self.theirs("layers") > 0))
+
+    @property
+    def tokens_P(self) -> NDArray[np.int64]:
+        """Tokens of both sides; routes weigh as more tokens."""
+        if self.parts:
+            return np.asarray(2 * self.ours("n_total"))
+        layers = np.where(self.with_routes_P, self.ours("layers") + self.theirs("layers"), 0)
+        return np.asarray((self.ours("n_total") + self.theirs("n_tokens")) * (1 + layers // _LAYERS_OF_A_TOKEN))
 
 
 Wanted = dict[Step, _Choices]
@@ -277,46 +309,51 @@ def _begun(step: Step) -> int:
 
 def _settle_several(memory: Memory, wanted: Wanted) -> None:
     """Of several records, take the only one whose log-probs the trainer received."""
-    pairs = [
-        _Pair(step, row, number)
-        for step, choices in wanted.items()
-        for row, numbers in choices.several.items()
-        for number in numbers
-    ]
+    pairs = []
+    for step, choices in wanted.items():
+        rows = [row for row, numbers in choices.several.items() for _ in numbers]
+        if rows:
+            numbers = [number for some in choices.several.values() for number in some]
+            pairs.append(_Pairs(step, np.array(rows), np.array(numbers)))
     same: dict[tuple[Step, int], list[int]] = {}
-    for batch in _batches(pairs):
-        columns = _compared(memory, batch)
-        for pair, difference in zip(batch, columns["difference"].tolist(), strict=True):
+    for some, columns in _compared(memory, pairs):
+        found = zip(some.rows_P.tolist(), some.links_P.tolist(), columns["difference"].tolist(), strict=True)
+        for row, number, difference in found:
             if difference <= SAME_VALUE:
-                same.setdefault((pair.step, pair.row), []).append(pair.link)
-    for (step, row), numbers in same.items():
-        if len(numbers) == 1:
-            wanted[step].choose(row, BY_ID, numbers[0])
+                same.setdefault((some.step, row), []).append(number)
+    for (step, row), links in same.items():
+        if len(links) == 1:
+            wanted[step].choose(row, BY_ID, links[0])
 
 
 def _apply(memory: Memory, wanted: Wanted) -> None:
     """Compare pairs that were not compared yet, and note the links."""
-    pairs: list[_Pair] = []
+    pairs: list[_Pairs] = []
     for step, choices in wanted.items():
         rows = step.trained
         if not len(rows):
             continue
-        other_S = choices.link_S != rows["link"]
-        pairs += [_Pair(step, row, int(choices.link_S[row])) for row in np.flatnonzero(other_S & (choices.link_S >= 0))]
-        for row in np.flatnonzero((choices.link_S < 0) & (rows["how"] != UNLINKED)).tolist():
-            if row not in choices.parts or step.parts.get(row) is None:
+        links_S = choices.link_S
+        other = np.flatnonzero((links_S != rows["link"]) & (links_S >= 0))
+        made = _made_of_parts(memory, step, choices)
+        for row in np.flatnonzero((links_S < 0) & (rows["how"] != UNLINKED)).tolist():
+            if row not in choices.parts:
                 _forget(step, row)
-        for row, numbers in choices.parts.items():
-            parts = step.parts.get(row)
-            if parts is None or parts.numbers != numbers:
-                parts = step.parts[row] = place_parts(memory, step, row, numbers)
-                pairs.append(_Pair(step, row, -1, parts))
-        for row in step.parts.keys() - choices.parts.keys():
-            del step.parts[row]
-        rows["how"][:], rows["link"][:] = choices.how_S, choices.link_S
+        rows["how"][:], rows["link"][:] = choices.how_S, links_S
         step.met, step.by_tokens = choices.met, bool(np.isin(choices.how_S, (BY_TOKENS, AMBIGUOUS)).any())
-    for batch in _batches(pairs):
-        _write(batch, _compared(memory, batch))
+        pairs += [some for some in (_Pairs(step, other, links_S[other]), made) if len(some)]
+    for some, columns in _compared(memory, pairs):
+        _write(some, columns)
+
+
+def _made_of_parts(memory: Memory, step: Step, choices: _Choices) -> _Pairs:
+    """Sequences whose parts are others than before, each with a record made of them."""
+    for row in step.parts.keys() - choices.parts.keys():
+        del step.parts[row]
+    new = [row for row, numbers in choices.parts.items() if row not in step.parts or step.parts[row].numbers != numbers]
+    for row in new:
+        step.parts[row] = place_parts(memory, step, row, choices.parts[row])
+    return _Pairs(step, np.array(new, np.intp), np.full(len(new), -1), [step.parts[row] for row in new])
 
 
 def _forget(step: Step, row: int) -> None:
@@ -330,93 +367,82 @@ def _forget(step: Step, row: int) -> None:
         rows[pair][row], rows[HAS + pair][row] = 0, False
 
 
-def _write(batch: Sequence[_Pair], columns: Columns) -> None:
-    """Note results, step by step."""
-    start = 0
-    for step, group in groupby(batch, key=attrgetter("step")):
-        rows_P = np.array([pair.row for pair in group])
-        places_P = np.arange(start, start + len(rows_P))
-        start += len(rows_P)
-        rows = step.trained
-        own_P = ~rows["received"][rows_P]  # what the trainer received stays its r
-        for name, values in columns.items():
-            of_pair = name in ENGINE_PAIRS or name.startswith(HAS)
-            if not of_pair:
-                rows[name][rows_P] = values[places_P]
-            elif own_P.any():
-                rows[name][rows_P[own_P]] = values[places_P[own_P]]
+def _write(pairs: _Pairs, columns: Columns) -> None:
+    rows, own_P = pairs.step.trained, ~pairs.ours("received")  # what the trainer received stays its r
+    for name, values in columns.items():
+        if name not in ENGINE_PAIRS and not name.startswith(HAS):
+            rows[name][pairs.rows_P] = values
+        elif own_P.any():
+            rows[name][pairs.rows_P[own_P]] = values[own_P]
 
 
-def _batches(pairs: Sequence[_Pair]) -> Iterator[Sequence[_Pair]]:
-    """Consecutive pairs with at most `TOKENS_PER_BATCH` tokens together, or one with more; routes weigh as tokens."""
-    first, tokens = 0, 0
-    for place, pair in enumerate(pairs):
-        size = _tokens(pair)
-        if tokens and tokens + size > TOKENS_PER_BATCH:
-            yield pairs[first:place]
-            first, tokens = place, 0
-        tokens += size
-    if pairs:
-        yield pairs[first:]
+def _compared(memory: Memory, pairs: Sequence[_Pairs]) -> Iterator[tuple[_Pairs, Columns]]:
+    """Results of the comparison of pairs, as columns of `Step.trained`."""
+    for batch in _batches(pairs):
+        at_hand = [(some, some.ours("lists") >= 0) for some in batch]
+        with_lists = [some.only(has_P) for some, has_P in at_hand if has_P.any()]
+        without = [some.only(~has_P) for some, has_P in at_hand if not has_P.all()]
+        for group, compare in ((with_lists, partial(_by_lists, memory)), (without, _by_fingerprints)):
+            columns = compare(group) if group else {}
+            ends = np.cumsum([len(some) for some in group]).tolist()
+            for some, end in zip(group, ends, strict=True):
+                yield some, {name: values[end - len(some) : end] for name, values in columns.items()}
 
 
-def _tokens(pair: _Pair) -> int:
-    ours, theirs = pair.step.trained, pair.step.run.sampled
-    if pair.link < 0:
-        return 2 * int(ours["n_total"][pair.row])
-    layers = int(ours["layers"][pair.row]) + int(theirs["layers"][pair.link])
-    return int(ours["n_total"][pair.row] + theirs["n_tokens"][pair.link]) * (1 + layers // _LAYERS_OF_A_TOKEN)
+def _batches(pairs: Sequence[_Pairs]) -> Iterator[list[_Pairs]]:
+    """Pairs with about `TOKENS_PER_BATCH` tokens together."""
+    if not pairs:
+        return
+    tokens = np.concatenate([some.tokens_P for some in pairs])
+    numbers = np.split((np.cumsum(tokens) - tokens) // TOKENS_PER_BATCH, np.cumsum([len(some) for some in pairs[:-1]]))
+    batches: dict[int, list[_Pairs]] = {}
+    for some, of_batch in zip(pairs, numbers, strict=True):
+        for number in np.unique(of_batch).tolist():
+            batches.setdefault(number, []).append(some.only(of_batch == number))
+    yield from batches.values()
 
 
-def _compared(memory: Memory, pairs: Sequence[_Pair]) -> Columns:
-    """Results of the comparison of pairs [S], as columns of `Step.trained`."""
-    lists_S = np.array([pair.step.trained["lists"][pair.row] for pair in pairs])
-    if (lists_S >= 0).all():
-        return _by_lists(memory, pairs, lists_S)
-    with_lists = [pair for pair, number in zip(pairs, lists_S.tolist(), strict=True) if number >= 0]
-    without = [pair for pair, number in zip(pairs, lists_S.tolist(), strict=True) if number < 0]
-    place = np.argsort([*np.flatnonzero(lists_S >= 0), *np.flatnonzero(lists_S < 0)])
-    parts = [_by_lists(memory, with_lists, lists_S[lists_S >= 0])] if with_lists else []
-    parts.append(_by_fingerprints(without))
-    return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
+def _all(pairs: Sequence[_Pairs], name: str) -> NDArray[Any]:
+    """A column of all training records of some pairs."""
+    return np.concatenate([some.ours(name) for some in pairs])
 
 
-def _by_lists(memory: Memory, pairs: Sequence[_Pair], lists_S: NDArray[np.int64]) -> Columns:
-    lists = _with_rollouts(memory, pairs, memory.training_lists.take(lists_S))
+def _by_lists(memory: Memory, pairs: Sequence[_Pairs]) -> Columns:
+    lists = _with_rollouts(memory, pairs, memory.training_lists.take(_all(pairs, "lists")))
     aligned = align(lists)
     r_N = source_logprobs(lists, aligned)
-    received_S = np.asarray([pair.step.trained["received"][pair.row] for pair in pairs])
-    joined_S = np.where(np.asarray(lists["logprobs"].is_valid()), JOINED, MISSING)
-    source_S = np.where(received_S, RECEIVED, np.where(aligned.match_S, joined_S, UNALIGNED))
-    complete_S = np.array([pair.parts is None or pair.parts.complete for pair in pairs])
-    routes = route_counts(lists, aligned) if lists["routes"].null_count < lists.num_rows else no_routes(len(pairs))
+    received_P = _all(pairs, "received")
+    joined_P = np.where(np.asarray(lists["logprobs"].is_valid()), JOINED, MISSING)
+    source_P = np.where(received_P, RECEIVED, np.where(aligned.match_S, joined_P, UNALIGNED))
+    complete_P = np.concatenate([[made.complete for made in some.parts] or [True] * len(some) for some in pairs])
+    size = len(received_P)
+    routes = route_counts(lists, aligned) if lists["routes"].null_count < size else no_routes(size)
     columns: Columns = {
-        "source": source_S.astype(np.int8),
+        "source": source_P.astype(np.int8),
         "alignment": np.array([_NAMES[name] for name in aligned.names().to_pylist()], np.int8),
         "token_match": aligned.match_S.astype(np.float64),
-        "length_match": (aligned.fits_S & complete_S).astype(np.float64),
+        "length_match": (aligned.fits_S & complete_P).astype(np.float64),
         "difference": ragged.floats(received_differences(lists, aligned, r_N)),
         **{name: ragged.floats(routes[name]) for name in ROUTE_COLUMNS},
     }
-    if received_S.all():  # what the trainer received stays its r
-        return columns | _no_statistics(len(pairs))
+    if received_P.all():  # what the trainer received stays its r
+        return columns | _no_statistics(size)
     statistics = joined_statistics(lists, aligned, r_N)
     for name in ENGINE_PAIRS:
         columns[name], columns[HAS + name] = statistics_of(statistics[name])
     return columns
 
 
-def _with_rollouts(memory: Memory, pairs: Sequence[_Pair], lists: pa.Table) -> pa.Table:
+def _with_rollouts(memory: Memory, pairs: Sequence[_Pairs], lists: pa.Table) -> pa.Table:
     """The lists of training records with those of their rollout records beside them."""
-    numbers = np.array([pair.step.run.sampled["lists"][pair.link] for pair in pairs if pair.parts is None], np.int64)
-    tables = [memory.rollout_lists.take(numbers).select(_THEIRS.names)] if len(numbers) else []
-    if made := [pair.parts.record for pair in pairs if pair.parts is not None]:
-        tables.append(pa.Table.from_pylist(made, _THEIRS))
-        of_parts = np.array([pair.parts is not None for pair in pairs])
+    numbers = [some.theirs("lists") for some in pairs if not some.parts]
+    tables = [memory.rollout_lists.take(np.concatenate(numbers)).select(_THEIRS.names)] if numbers else []
+    if made := [each.record for some in pairs for each in some.parts]:
+        of_parts = np.concatenate([np.full(len(some), bool(some.parts)) for some in pairs])
         order = np.argsort([*np.flatnonzero(~of_parts), *np.flatnonzero(of_parts)])
-        tables = [pa.concat_tables(tables).take(pa.array(order)).combine_chunks()]
-    theirs = tables[0]
-    with_routes = pa.array([pair.parts is None and _have_routes(pair) for pair in pairs])
+        tables = [pa.concat_tables([*tables, pa.Table.from_pylist(made, _THEIRS)]).take(pa.array(order))]
+    theirs = tables[0].combine_chunks()
+    with_routes = pa.array(np.concatenate([some.with_routes_P for some in pairs]))
     ours, others = (_only(column, with_routes) for column in (lists["routes"], theirs["routes"]))
     return (
         lists.set_column(lists.schema.get_field_index("routes"), "routes", ours)
@@ -426,31 +452,25 @@ def _with_rollouts(memory: Memory, pairs: Sequence[_Pair], lists: pa.Table) -> p
     )
 
 
-def _have_routes(pair: _Pair) -> bool:
-    return bool(pair.step.trained["layers"][pair.row] and pair.step.run.sampled["layers"][pair.link])
-
-
 def _only(column: pa.ChunkedArray, keep: pa.Array) -> pa.ChunkedArray:
     if pc.all(keep).as_py():
         return column
     return pc.if_else(keep, column, pa.scalar(None, column.type))
 
 
-def _by_fingerprints(pairs: Sequence[_Pair]) -> Columns:
+def _by_fingerprints(pairs: Sequence[_Pairs]) -> Columns:
     """What can be said of records whose tokens are not at hand."""
-    ours = [(pair.step.trained, pair.row) for pair in pairs]
-    total, expected = (np.array([rows[name][row] for rows, row in ours]) for name in ("n_total", "n_expected"))
-    n = np.array([pair.step.run.sampled["n_tokens"][pair.link] for pair in pairs])
-    tokens = np.array([pair.step.run.sampled["token_hash"][pair.link] for pair in pairs])
-    same = tokens == np.array([rows["token_hash"][row] for rows, row in ours])
-    fits = (n == total) | (n == expected)
+    total, expected, tokens, received = (
+        _all(pairs, name) for name in ("n_total", "n_expected", "token_hash", "received")
+    )
+    n, theirs = (np.concatenate([some.theirs(name) for some in pairs]) for name in ("n_tokens", "token_hash"))
+    same, fits = theirs == tokens, (n == total) | (n == expected)
     # The fingerprint is of the tokens under the mask: it says nothing when the engine's tokens are more than those.
     decided = ~fits | (n == expected)
-    received = np.array([rows["received"][row] for rows, row in ours])
-    size, known = len(pairs), decided & same
+    size = len(n)
     columns: Columns = {
         "source": np.where(received, RECEIVED, np.where(decided & ~same, UNALIGNED, MISSING)).astype(np.int8),
-        "alignment": np.where(known, np.where(n == total, 0, 1), -1).astype(np.int8),
+        "alignment": np.where(decided & same, np.where(n == total, 0, 1), -1).astype(np.int8),
         "token_match": np.where(decided, same.astype(np.float64), np.nan),
         "length_match": fits.astype(np.float64),
         "difference": np.full(size, np.nan),

@@ -17,8 +17,8 @@ from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor.ingest.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.live.attempts import older
-from logprobe.monitor.live.memory import ALIGNMENTS, BY_PARTS, HAS, Run, Step, Told
-from logprobe.monitor.live.rows import NONE
+from logprobe.monitor.live.memory import ALIGNMENTS, BY_PARTS, HAS, UNBOUNDED, Run, Step, Told
+from logprobe.monitor.live.rows import NONE, nothing
 from logprobe.monitor.live.versions import Order, Spans, by_version, counts, known_spans, pieces
 from logprobe.monitor.metrics.lag import is_number
 from logprobe.monitor.metrics.publications import publication_rows
@@ -97,21 +97,38 @@ class _Versions:
         self.compared_S = np.full(len(rows), np.nan)
         self.differing_S = np.full(len(rows), np.nan)
         self.kinds: dict[_Kind, tuple[dict[str | None, int], int]] = {}
-        trained = step.trained
-        stated = trained["stated"].tolist() if len(rows) else []
-        for place, row in enumerate(rows.tolist()):
-            if stated[row] is None:
-                self._add(trained["trainer_version"][row], *_sampled(step, row))
-            else:
-                spans, n, (self.compared_S[place], self.differing_S[place]) = _with_stated(step, row, stated[row])
-                self._add(trained["trainer_version"][row], spans, n)
+        if len(rows):
+            self._add_all(step, rows)
         step.labels = frozenset(label for ours, theirs in self.kinds for label in (ours, *theirs) if label is not None)
 
-    def _add(self, trainer_version: str | None, spans: Spans | None, n: int) -> None:
-        tokens = by_version(spans, n)
+    def _add_all(self, step: Step, rows: NDArray[np.intp]) -> None:
+        """Nearly all tokens of a sequence are of one version, by what the engine alone says."""
+        trained, sampled = step.trained, step.run.sampled
+        links = trained["link"][rows]
+        n, covered = trained["n_expected"][rows], np.full(len(rows), UNBOUNDED)
+        versions = nothing(len(rows))
+        if (linked := links >= 0).any():
+            theirs = links[linked]
+            prefix = trained["alignment"][rows][linked] == _PREFIX
+            n[linked] = np.where(prefix, n[linked], sampled["n_tokens"][theirs])
+            covered[linked], versions[linked] = sampled["covered"][theirs], sampled["version"][theirs]
+        ours, stated = trained["trainer_version"][rows].tolist(), trained["stated"][rows].tolist()
+        simple = (covered >= n) & (trained["how"][rows] != BY_PARTS)
+        columns = zip(rows.tolist(), ours, versions.tolist(), n.tolist(), simple.tolist(), stated, strict=True)
+        for place, (row, mine, version, tokens, is_simple, said) in enumerate(columns):
+            if said is not None:
+                spans, count, (self.compared_S[place], self.differing_S[place]) = _with_stated(step, row, said)
+                self._add(mine, by_version(spans, count))
+            elif not is_simple:
+                self._add(mine, by_version(*_sampled(step, row)))
+            elif tokens > 0:
+                self._add(mine, {version: tokens})
+
+    def _add(self, trainer_version: str | None, tokens: Mapping[str | None, int]) -> None:
         if not tokens:
             return
-        kind = (trainer_version, tuple(sorted(tokens, key=lambda version: (version is None, version or ""))))
+        versions = tuple(tokens) if len(tokens) == 1 else tuple(sorted(tokens, key=lambda v: (v is None, v or "")))
+        kind = (trainer_version, versions)
         before, alike = self.kinds.get(kind, ({}, 0))
         total = {version: count + before.get(version, 0) for version, count in tokens.items()}
         self.kinds[kind] = (total, alike + 1)

@@ -57,7 +57,9 @@ def test_every_value_is_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) 
     assert found.different == []
     assert found.left_out == {}
     assert found.values > 60_000
-    known = store.query("SELECT DISTINCT joined_by AS how, rollout_source AS source FROM training_sequences").to_pylist()
+    known = store.query(
+        "SELECT DISTINCT joined_by AS how, rollout_source AS source FROM training_sequences"
+    ).to_pylist()
     assert {row["how"] for row in known} == {None, "id", "parts", "tokens", "ambiguous"}
     assert {row["source"] for row in known} == {"received", "joined", "missing", "unaligned"}
     assert store.query("SELECT 1 FROM older_sequences LIMIT 1").num_rows

@@ -289,4 +289,6 @@ def test_records_to_metrics(case: Case) -> None:
     for order in ([[piece] for piece in pieces], [[piece] for piece in reversed(pieces)]):
         again, values = bring(order)
         assert sequences(again) == found
-        assert {key: repr(value) for key, value in values.items()} == {key: repr(value) for key, value in metrics.items()}
+        assert {key: repr(value) for key, value in values.items()} == {
+            key: repr(value) for key, value in metrics.items()
+        }
