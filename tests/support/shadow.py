@@ -25,6 +25,7 @@ from logprobe.monitor.ingest import ingest
 from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.ingest.late_marks import LateMarks
 from logprobe.monitor.ingest.soundness import sound_rows
+from logprobe.monitor.live import doubled
 from logprobe.monitor.live.memory import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS, UNLINKED, Run
 from logprobe.monitor.live.read import Read
 from logprobe.monitor.live.rows import NONE
@@ -125,6 +126,11 @@ def _compare_run(store: Store, run: str, batches: Sequence[Sequence[Segment]], r
         return
     result.add("sequences", _stored_sequences(store, run), dict(live_sequences(of_run)))
     result.add("statistics", _stored_statistics(store, run), dict(_live_statistics(of_run)))
+    sql = "SELECT kind = 'rollout' AS sampled, sum(sequences)::BIGINT AS n FROM doubled WHERE run = $run GROUP BY ALL"
+    trained = sum(each.sequences for step in of_run.steps.values() for each in doubled.of_step(step))
+    sampled = sum(each.sequences for each in doubled.of_rollouts(of_run))
+    twice = {(is_sampled,): n for is_sampled, n in ((True, sampled), (False, trained)) if n}
+    result.add("doubled", {(row["sampled"],): row["n"] for row in _rows(store, sql, run)}, twice)
     result.add("versions", _stored_versions(store, run), dict(_live_versions(of_run)))
     older = {
         (row["segment_id"], row["row"]): True
