@@ -88,7 +88,7 @@ def test_what_cannot_be_read_now_waits(spool: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_rows_that_do_not_fit_together_are_left_out(tmp_path: Path) -> None:
-    rows = [trained("a"), trained("b", mask=[True]), trained("c", step=None)]
+    rows = [trained("a"), trained("b", mask=[True]), trained("c") | {"step": None}]
     where = SpoolWriter(tmp_path, RUN, "w").write("training", records("training", *rows))
     reading = read([where])
     assert reading.tables()["training"]["sample_id"].to_pylist() == ["a"]
