@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -110,22 +112,23 @@ def push(source: Source, run: str, target: Target, *, up_to: int | None = None) 
     wanted = {"run": run, "up_to": _END if up_to is None else up_to, "count": _BATCH_STEPS}
     logged = 0
     while rows := queries.push_steps(source, after=after, **wanted).to_pylist():
-        for row in rows:
-            if values := named(row):  # a step without a known value is not logged as an empty one
-                target.log(row["step"], row["time"], values)
+        for (step, time), of_step in groupby(rows, key=itemgetter("step", "time")):
+            # A step without a known value is not logged as an empty one.
+            if values := named({row["metric"]: row["value"] for row in of_step}):
+                target.log(step, time, values)
                 logged += 1
         target.flush()
         after = rows[-1]["step"]
     return logged
 
 
-def named(row: Mapping[str, Any]) -> dict[str, float]:
+def named(values: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of a step by the names of targets, without unknown ones.
 
-    >>> named({"step": 3, "backend.k3_kl": 0.5, "backend.kl": None, "reward": 1.0, "the_trainers_own": 2.0})
+    >>> named({"reward": 1.0, "backend.k3_kl": 0.5, "backend.kl": None, "not_of_the_catalog": 2.0})
     {'logprobe/backend/k3_kl': 0.5, 'logprobe/reward': 1.0}
     """
-    measured = {key: row[key] for key in KEYS if row.get(key) is not None}
+    measured = {key: values[key] for key in KEYS if values.get(key) is not None}
     return {PREFIX + key.replace(".", "/"): float(value) for key, value in measured.items() if math.isfinite(value)}
 
 

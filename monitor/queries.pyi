@@ -1106,6 +1106,11 @@ class ExportSegments(TypedDict):
 
 def export_segments(source: Source, /, *, run: Any) -> Rows[ExportSegments]: ...
 
+class ExportStepNumbers(TypedDict):
+    step: Any  # BIGINT
+
+def export_step_numbers(source: Source, /, *, run: Any) -> Rows[ExportStepNumbers]: ...
+
 class ExportStepRecords(TypedDict):
     step: Any  # BIGINT
     rank: Any  # INTEGER
@@ -1124,8 +1129,10 @@ class ExportSteps(TypedDict):
     correction: Any  # VARCHAR
     computed_at: Any  # TIMESTAMP WITH TIME ZONE
     revision: Any  # BIGINT
+    metrics: Any  # MAP(VARCHAR, DOUBLE)
+    scalars: Any  # MAP(VARCHAR, DOUBLE)
 
-def export_steps(source: Source, /, *, run: Any) -> Rows[ExportSteps]: ...
+def export_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[ExportSteps]: ...
 
 class ExportTokens(TypedDict):
     run: Any  # VARCHAR
@@ -1737,14 +1744,10 @@ def proof_sequences(
 ) -> Rows[ProofSequences]: ...
 
 class PushSteps(TypedDict):
-    run: Any  # VARCHAR
     step: Any  # BIGINT
     time: Any  # TIMESTAMP WITH TIME ZONE
-    tokens: Any  # BIGINT
-    sequences: Any  # BIGINT
-    correction: Any  # VARCHAR
-    computed_at: Any  # TIMESTAMP WITH TIME ZONE
-    revision: Any  # BIGINT
+    metric: Any  # VARCHAR
+    value: Any  # DOUBLE
 
 def push_steps(source: Source, /, *, after: Any, count: Any, run: Any, up_to: Any) -> Rows[PushSteps]: ...
 

@@ -22,6 +22,7 @@ from polars.io.plugins import register_io_source
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.steps_table import steps_table
 
 Where = str | os.PathLike[str] | None
 
@@ -31,7 +32,7 @@ _TOKENS_AT_ONCE: Final = 1_000_000
 _COUNTED: Final = """
     SELECT step, max({n}) AS n FROM (
         SELECT step, count(*) AS sequences, sum(n_total) AS tokens FROM training_sequences WHERE run = $run GROUP BY step
-        UNION ALL SELECT step, sequences, tokens FROM steps WHERE run = $run
+        UNION ALL SELECT step, sequences, tokens FROM step_summaries WHERE run = $run
     ) GROUP BY step ORDER BY step
 """
 
@@ -50,13 +51,15 @@ def runs(*, home: Where = None) -> pl.DataFrame:
 
 
 def steps(run: str, *, home: Where = None) -> pl.DataFrame:
-    """One row per optimizer step, a column per metric and per scalar of the trainer: the view ``steps`` in order.
+    """One row per optimizer step, in order: the view ``steps``, a column per metric and per scalar of the trainer.
+
+    A scalar whose name is taken has the column "step.<name>"; a NUL in a name is shown as "␀".
 
     Raises `StoreError` when there is no such run; otherwise as `runs`.
     """
     with _open(home) as reader:
         _check(reader, run)
-        return _frame(reader.query("SELECT * FROM steps WHERE run = $run ORDER BY step", {"run": run}))
+        return _frame(steps_table(reader, run))
 
 
 def sequences(run: str, *, home: Where = None) -> pl.DataFrame:

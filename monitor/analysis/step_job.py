@@ -98,7 +98,6 @@ class StepJob:
     def __init__(self, store: Store, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._store = store
         self._now = now
-        self._shown: frozenset[str] = frozenset()  # metrics and scalars for which the view `steps` has columns
 
     def run_once(self, *, max_steps: int | None = None) -> StepReport:
         """Compute the steps that are dirty now, at most `max_steps` of them.
@@ -128,14 +127,10 @@ class StepJob:
             "computed_summaries": _summary_rows(batch, sums, newest(places, tables), self._now()),
             "computed_marks": pa.table({"mark": batch.marks}),
         }
-        shown = self._shown.union(KEYS, *tables.scalars["names"].to_pylist())
         with self._store.transaction() as cursor, _registered(cursor, computed):
             cursor.execute(_DROP_METRICS, range_of(chosen))
             for statement in (_WRITE_METRICS, _WRITE_SUMMARIES, _CLEAR_MARKS):
                 cursor.execute(statement)
-            if shown != self._shown:
-                self._store.refresh_steps_view(cursor)
-        self._shown = shown
         return int(tables.sequences.num_rows)
 
 

@@ -264,8 +264,6 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
             store.execute(
                 cursor, "alert_audit_write", time=now, author=author, action=action, subject=run, words=erased.words
             )
-        if erased.rows:
-            store.refresh_steps_view(cursor)
     store.retire(home.relative(path) for path in raw)
     with suppress(StoreError):  # the files, and the rows in the log, go with the next checkpoint
         store.try_checkpoint()

@@ -21,6 +21,7 @@ from logprobe.collectors.plain_text import CONTROL_RE2, INSTEAD
 from logprobe.monitor import queries
 from logprobe.monitor.plain_text import FORMULA, NUMBER, csv_cell
 from logprobe.monitor.reader import Reader
+from logprobe.monitor.steps_table import steps_table
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
 
@@ -78,8 +79,8 @@ def require_all(reader: Reader, run: str, before: queries.ExportExtent) -> None:
 
 
 def steps_of(reader: Reader, run: str) -> pa.Table:
-    """All steps of a run, without the columns that only other runs have."""
-    table = queries.export_steps(reader, run=run)
+    """All steps of a run, without columns in which nothing is known."""
+    table = steps_table(reader, run)
     return table.select(
         [name for name in table.column_names if table[name].null_count < table.num_rows or name == "step"]
     )

@@ -24,7 +24,7 @@ ORDER BY k3 DESC
 LIMIT 50
 
 -- example_steps: Newest steps. Grain: step. Input: steps.
-SELECT *
+SELECT step, time, tokens, metrics['backend.k3_kl'] AS k3, metrics['backend.coverage'] AS coverage, scalars['loss'] AS loss
 FROM steps
 WHERE run = $run
 ORDER BY step DESC

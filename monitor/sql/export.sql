@@ -21,8 +21,11 @@ WHERE run = $run AND kind IN ('training', 'rollout', 'statistics') ORDER BY segm
 -- export_step_records: The step records of a run. Grain: record. Inputs: step_records. Parameters: $run.
 SELECT * EXCLUDE (run) FROM step_records WHERE run = $run ORDER BY time
 
--- export_steps: The steps of a run with all metrics and scalars. Grain: step. Inputs: steps. Parameters: $run.
-SELECT * FROM steps WHERE run = $run ORDER BY step
+-- export_step_numbers: The steps of a run. Grain: step. Inputs: step_summaries, step_records. Parameters: $run.
+SELECT step FROM step_summaries WHERE run = $run UNION SELECT step FROM step_records WHERE run = $run ORDER BY step
+
+-- export_steps: Steps of a run with all metrics and scalars by name. Grain: step. Inputs: steps. Parameters: $run, $first, $last (both included).
+SELECT * FROM steps WHERE run = $run AND step BETWEEN $first AND $last ORDER BY step
 
 -- export_tokens: The tokens of one step, masked ones included. Grain: token. Inputs: tokens_in (the run's files). Parameters: $run, $step.
 SELECT * EXCLUDE (segment_id, row) FROM tokens_in($training_files, $rollout_files) WHERE run = $run AND step = $step ORDER BY sample_id, segment_id, row, position

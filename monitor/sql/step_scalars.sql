@@ -10,7 +10,7 @@ WITH records AS (
     WHERE t.run BETWEEN $first_run AND $last_run AND t.step BETWEEN $first AND $last
 ),
 chosen AS (
-    SELECT place, max(time) AS time, list_distinct(flatten(list(map_keys(scalars)))) AS names FROM records GROUP BY place
+    SELECT place, max(time) AS time FROM records GROUP BY place
 ),
 told AS (
     SELECT place, rank, coalesce(time, TIMESTAMPTZ '-infinity') AS time, scalars['entropy'] AS entropy, scalars['reward'] AS reward
@@ -42,5 +42,5 @@ corrections AS (
     WHERE tokens > 0
     GROUP BY place
 )
-SELECT place AS step, entropy, reward, time, names, is_weight_mean, clipped_frac
+SELECT place AS step, entropy, reward, time, is_weight_mean, clipped_frac
 FROM chosen LEFT JOIN means USING (place) LEFT JOIN corrections USING (place)

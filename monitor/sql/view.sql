@@ -85,12 +85,15 @@ LEFT JOIN rollout_sequences AS r ON r.segment_id = s.rollout_segment AND r.row =
 LEFT JOIN statistics AS b
     ON b.segment_id = s.segment_id AND b.row = s.row AND b.pair = 'backend' AND b.run = s.run AND b.step = s.step
 
--- view_steps: Steps, wide. Grain: one row per run and step. Inputs: step_summaries, step_metrics, step_records, the view scalars.
--- The columns after `revision` are one per metric and one per scalar (the mean over ranks, as in the view scalars), as of the last
--- refresh. `correction`: the newest of the lowest rank.
+-- view_steps: Steps. Grain: one row per run and step. Inputs: step_summaries, step_metrics, step_records, the view scalars.
+-- `metrics` and `scalars` by name; of scalars the mean over ranks, as in the view scalars; null: the step has none. `correction`: the newest of the
+-- lowest rank.
 WITH records AS (
     SELECT * FROM step_records
     QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY rank NULLS LAST, time DESC) = 1
+),
+measured AS (
+    SELECT run, step, map(list(metric), list(value)) AS metrics FROM step_metrics GROUP BY run, step
 ),
 means AS (
     SELECT run, step, map(list(name), list(value)) AS scalars FROM scalars GROUP BY run, step
@@ -98,20 +101,12 @@ means AS (
 known AS (
     SELECT run, step FROM step_summaries UNION SELECT run, step FROM records
 )
-SELECT
-    k.run, k.step,
-    any_value(coalesce(s.time, r.time)) AS time,
-    any_value(s.tokens) AS tokens,
-    any_value(s.sequences) AS sequences,
-    any_value(r.correction) AS correction,
-    any_value(s.computed_at) AS computed_at,
-    any_value(s.revision) AS revision{columns}
+SELECT k.run, k.step, coalesce(s.time, r.time) AS time, s.tokens, s.sequences, r.correction, s.computed_at, s.revision, m.metrics, c.scalars
 FROM known AS k
 LEFT JOIN step_summaries AS s ON s.run = k.run AND s.step = k.step
 LEFT JOIN records AS r ON r.run = k.run AND r.step = k.step
+LEFT JOIN measured AS m ON m.run = k.run AND m.step = k.step
 LEFT JOIN means AS c ON c.run = k.run AND c.step = k.step
-LEFT JOIN step_metrics AS m ON m.run = k.run AND m.step = k.step
-GROUP BY k.run, k.step
 
 -- view_weights: Weight updates. Grain: one row per observation (a version seen by the trainer, and by each engine). Input: weight_records.
 SELECT * FROM weight_records

@@ -310,10 +310,6 @@ class Store:
         with self._writing:
             yield
 
-    def refresh_steps_view(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Gives the ``steps`` view a column for every metric and scalar there is by now; inside a `transaction`."""
-        views.refresh_steps(cursor)
-
     def note_incomplete_steps(self) -> None:
         """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises
         `StoreError`."""

@@ -1,8 +1,7 @@
 """The views of the store: what plain SQL sees.
 
 Each is the statement in ``sql/view_<name>.sql``, or with parameters in ``sql/macro_<name>.sql``, as are expressions
-with parameters. They are compared at every start, so they follow the code and a home that was moved. ``steps`` is wide:
-it gets a column for every metric and every scalar that the store has seen.
+with parameters. They are compared at every start, so they follow the code and a home that was moved.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ VIEWS: Final = (
     "tokens",
     "metrics",
     "scalars",
+    "steps",
     "weights",
     "fingerprints",
     "rollouts",
@@ -52,8 +52,6 @@ EXPRESSIONS: Final = {
 # `parts`: one of so many equal parts of the sequences is enough.
 _TOKENS_IN: Final = ("training_files", "rollout_files", "parts := 1")
 MARK: Final = "SELECT comment FROM duckdb_views() WHERE view_name = 'steps' AND NOT internal"
-# What `steps` has besides metrics and scalars; a scalar of such a name becomes "step.<name>".
-_STEP_COLUMNS: Final = ("run", "step", "time", "tokens", "sequences", "correction", "computed_at", "revision")
 
 _SQL_TYPES: Final = {  # of raw files' columns; a new one fails every test
     "bool": "BOOLEAN",
@@ -76,7 +74,6 @@ def create(cursor: duckdb.DuckDBPyConnection, home: Home) -> None:
     cursor.execute("BEGIN TRANSACTION")
     for definition in _definitions(home):
         cursor.execute(f"CREATE OR REPLACE {definition}")
-    cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(_steps_columns(cursor))}")
     cursor.execute(f"COMMENT ON VIEW steps IS {literal(wanted)}")
     cursor.execute("COMMIT")
 
@@ -86,11 +83,11 @@ def mark(home: Home) -> str:
     date."""
     # A view with "*" is bound to the columns of the day it was made, so the schemas are part of what it says.
     columns = [str(schema.names) for schema in RAW_SCHEMAS.values()]
-    return hashlib.sha256("".join([*_definitions(home), statement("view_steps"), *columns]).encode()).hexdigest()
+    return hashlib.sha256("".join([*_definitions(home), *columns]).encode()).hexdigest()
 
 
 def _definitions(home: Home) -> list[str]:
-    """What to create, in the order of dependencies, but for ``steps``, which depends on the data."""
+    """What to create, in the order of dependencies."""
     return [
         *(f"MACRO {name}({', '.join(given)}) AS ({statement(f'macro_{name}')})" for name, given in EXPRESSIONS.items()),
         *(f"VIEW raw_{kind} AS {_raw_rows(home, kind)}" for kind in RAW_KINDS),
@@ -107,15 +104,6 @@ def _in_files(sql: str) -> str:
     return sql.replace("raw_training AS", "raw_training_in(training_files) AS").replace(
         "raw_rollout AS", "raw_rollout_in(rollout_files) AS"
     )
-
-
-def refresh_steps(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Recreates ``steps`` if metrics or scalars have appeared for which it has no column."""
-    wanted = _steps_columns(cursor)
-    if [*_STEP_COLUMNS, *wanted] != _columns(cursor, "steps"):
-        marked = _mark(cursor)
-        cursor.execute(f"CREATE OR REPLACE VIEW steps AS {_steps_view(wanted)}")
-        cursor.execute(f"COMMENT ON VIEW steps IS {literal(marked)}")
 
 
 def _mark(cursor: duckdb.DuckDBPyConnection) -> str:
@@ -154,42 +142,3 @@ def _sql_type(column: pa.DataType) -> str:
     if pa.types.is_struct(column):
         return f"STRUCT({', '.join(f'{chr(34)}{field.name}{chr(34)} {_sql_type(field.type)}' for field in column)})"
     return _SQL_TYPES[str(column)]
-
-
-def _steps_columns(cursor: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    """Column name → its SQL expression, for every metric and then every scalar, in alphabetical order.
-
-    DuckDB's column names do not tell upper from lower case, and Arrow's end at a NUL, hence the renaming of what would
-    collide.
-    """
-    columns: dict[str, str] = {}
-    taken = {name.casefold() for name in _STEP_COLUMNS}
-    sources = {
-        "any_value(m.value) FILTER (m.metric = {key})": "SELECT DISTINCT metric FROM step_metrics ORDER BY 1",
-        "any_value(c.scalars[{key}])": "SELECT DISTINCT unnest(map_keys(scalars)) FROM step_records ORDER BY 1",
-    }
-    for expression, keys in sources.items():
-        for (key,) in cursor.execute(keys).fetchall():
-            name = _free_name(key, taken)
-            taken.add(name.casefold())
-            columns[name] = expression.format(key=literal(key))
-    return columns
-
-
-def _free_name(key: str, taken: set[str]) -> str:
-    name = key.replace("\0", "␀")
-    while name.casefold() in taken or not name:
-        name = f"step.{name}"
-    return name
-
-
-def _steps_view(columns: dict[str, str]) -> str:
-    listed = "".join(
-        f',\n    {expression} AS "{name.replace(chr(34), chr(34) * 2)}"' for name, expression in columns.items()
-    )
-    return statement("view_steps").replace("{columns}", listed)
-
-
-def _columns(cursor: duckdb.DuckDBPyConnection, view: str) -> list[str]:
-    sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = ? AND schema_name = 'main' ORDER BY column_index"
-    return [name for (name,) in cursor.execute(sql, [view]).fetchall()]

@@ -46,8 +46,8 @@ def recorded(tmp_path_factory):
 def expected(recorded):
     """What has to arrive: step → name → value."""
     with open_reader(recorded) as reader:
-        rows = reader.read("push_steps", run=RUN, after=-1, up_to=10**9, count=100).to_pylist()
-    return {row["step"]: named(row) for row in rows}
+        rows = reader.query("SELECT step, metrics FROM steps WHERE run = ?", [RUN]).to_pylist()
+    return {row["step"]: named(dict(row["metrics"])) for row in rows}
 
 
 class Memory:

@@ -10,6 +10,7 @@ from recorded_home import ingest_recorded
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.monitor import reading
+from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.reader import open_reader
 
 RUN = "late-growth-bf16"
@@ -23,17 +24,29 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def shown(scalar: str) -> str:
+    return f"step.{scalar}" if scalar in KEYS else scalar
+
+
 def test_frames_have_the_rows_of_the_views(home: Path) -> None:
     with open_reader(home) as reader:
         expected = {
-            name: pl.from_arrow(reader.query(f"SELECT * FROM {name}"))
-            for name in ("runs", "steps", "sequences", "tokens")
+            name: pl.from_arrow(reader.query(f"SELECT * FROM {name}")) for name in ("runs", "sequences", "tokens")
         }
+        fixed = pl.from_arrow(reader.query("SELECT * EXCLUDE (metrics, scalars) FROM steps ORDER BY step"))
+        named = reader.query("SELECT metrics, scalars FROM steps ORDER BY step").to_pylist()
     assert reading.runs(home=home).equals(expected["runs"])
     steps = reading.steps(RUN, home=home)
     assert steps["step"].to_list() == list(range(STEPS))
     assert steps["backend.k3_kl"].null_count() == 0
-    assert steps.sort("step").equals(expected["steps"].sort("step"))
+    assert steps.select(fixed.columns).equals(fixed)
+    scalars = sorted({name for row in named for name, _ in row["scalars"]})
+    assert "reward" in scalars  # a metric, too
+    assert steps.columns == [*fixed.columns, *sorted(KEYS), *(shown(name) for name in scalars)]
+    wide = [{**dict(row["metrics"]), **{shown(name): value for name, value in row["scalars"]}} for row in named]
+    assert steps.drop(fixed.columns).equals(
+        pl.DataFrame(wide, schema=dict.fromkeys(steps.columns[fixed.width :], pl.Float64))
+    )
     key = ["step", "sample_id"]
     assert reading.sequences(RUN, home=home).sort(key).equals(expected["sequences"].sort(key))
     key = [*key, "position"]
