@@ -1,0 +1,331 @@
+"""Test "contrast": tokens that differ in one group column, compared within one step and weight lag.
+
+`where` looks for the place that holds most of K3 in few tokens, over every recorded group column. `contrasts` names the
+causes that have a column of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, difference
+from logprobe.monitor.judging.course import logs, rise_of, shape_of
+from logprobe.monitor.judging.frame import Bools, Frame, Strata
+from logprobe.monitor.judging.judgement import Confidence, Finding, Place
+from logprobe.monitor.judging.signatures import tested_by
+from logprobe.monitor.judging.thresholds import number
+
+Mask = Callable[[Strata], Bools]
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Difference between two groups of the same steps and lags.
+
+    Attributes:
+        value: of K3, relative to that of the others; NaN if no step has both.
+        z: standard errors over steps, of K3 or of |d|, whichever is clearer.
+        steps: number of steps with both groups.
+    """
+
+    value: float
+    z: float
+    steps: int
+
+
+_NONE = Contrast(math.nan, 0.0, 0)
+
+
+def contrast(worse: Strata, better: Strata) -> Contrast:
+    """Compare two groups step by step, or as a whole if a short run has too few steps."""
+    steps = np.intersect1d(worse.steps, better.steps)
+    if len(steps) < number("paired_steps"):
+        return _unpaired(worse, better)
+    over = [_over(worse, better, steps, sums) for sums in ("sum_k3", "sum_abs_d")]
+    means = [mean for mean in over if mean is not None]
+    if len(means) < len(over):
+        return _NONE
+    return Contrast(means[0].value, max(mean.z for mean in means), len(steps))
+
+
+def _over(worse: Strata, better: Strata, steps: NDArray[np.int64], sums: str) -> Mean | None:
+    high, low = worse.by_step(steps, sums), better.by_step(steps, sums)
+    if not low.mean() > 0:
+        return None
+    over = (high - low) / low.mean()
+    return Mean(float(over.mean()), float(over.std(ddof=1)) / math.sqrt(len(over)), len(over))
+
+
+def _unpaired(worse: Strata, better: Strata) -> Contrast:
+    if min(worse.n, better.n) < number("fewest") or not better.abs_d.value > 0:
+        return _NONE
+    if worse.abs_d.value < number("unpaired_ratio") * better.abs_d.value:
+        return _NONE
+    over = worse.k3 / better.k3 - 1 if better.k3 > 0 else 1.0
+    return Contrast(over, difference(worse.abs_d, better.abs_d), 1)
+
+
+@dataclass(eq=False)
+class Rest:
+    """Mismatch of today, and of the whole run, that no finding has explained yet.
+
+    Attributes:
+        frame: columns of the run.
+        first: rows of the beginning.
+        now: rows of today.
+        lately: rows since K3 began to grow.
+        all: rows of every step.
+        total: sum of K3 of today, explained or not.
+    """
+
+    frame: Frame
+    first: Strata = field(init=False)
+    now: Strata = field(init=False)
+    lately: Strata = field(init=False)
+    all: Strata = field(init=False)
+    total: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first, self.now, self.lately = self.frame.first, self.frame.now, self.frame.lately
+        self.all = self.frame.strata
+        self.total = max(float(self.now.sum_k3.sum()), 1e-300)
+
+    def take(self, worse: Mask, better: Mask) -> tuple[float, float]:
+        """Take the rows of a finding out. Return its share of today's K3 and the upper end of the share's interval."""
+        now, whole = self.now, self.frame.now
+        over, all_k3 = _resampled(now, worse(now), better(now), whole)
+        shares = over / np.maximum(all_k3, 1e-300)
+        self.first, self.now, self.lately, self.all = (
+            rows.where(~worse(rows)) for rows in (self.first, self.now, self.lately, self.all)
+        )
+        return float(shares[0]), float(np.quantile(shares, number("interval")))
+
+
+def _resampled(now: Strata, worse: Bools, better: Bools, whole: Strata) -> tuple[Floats, Floats]:
+    """Return K3 that `worse` has over `better` at the same lag, and all K3; of the data and of resampled steps."""
+    steps = whole.steps
+    count = int(number("resamples"))
+    draws = np.ones((count + 1, len(steps)))
+    draws[1:] = np.random.default_rng(2).multinomial(
+        len(steps), np.full(len(steps), 1 / max(len(steps), 1)), size=count
+    )
+
+    def drawn(table: Strata, column: Floats) -> Floats:
+        times: Floats = draws[:, np.searchsorted(steps, table.step).clip(0, max(len(steps) - 1, 0))] * column
+        return times
+
+    n, k3 = drawn(now, now.tokens), drawn(now, now.sum_k3)
+    over = np.zeros(count + 1)
+    for lag in np.unique(now.lag[worse]):
+        at = np.isnan(now.lag) if math.isnan(lag) else now.lag == lag
+        others = better & at if now.tokens[better & at].sum() >= number("fewest") else better
+        rate = k3[:, others].sum(1) / np.maximum(n[:, others].sum(1), 1e-300)
+        over += np.maximum(0.0, k3[:, worse & at].sum(1) - rate * n[:, worse & at].sum(1))
+    return over, drawn(whole, whole.sum_k3).sum(1)
+
+
+# ------------------------------------------------------------------------------------------------ causes
+
+
+def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
+    """Name the causes whose column separates high K3 from low, the clearest first, each on what is left."""
+    found: list[Finding] = []
+    while True:
+        best: tuple[float, str, Contrast, Mask, Mask] | None = None
+        for cause, worse, better in _candidates(rest.now):
+            if cause in {finding.cause for finding in found}:
+                continue
+            for window in (rest.now, rest.lately, rest.all):
+                rows = window if cause == "inflight_stale_kv" else window.alike
+                c = contrast(rows.where(worse(rows)), rows.where(better(rows)))
+                clear = c.z > SIGNIFICANT and c.value > number("material")
+                if clear and rest.now.k3 > number("visible_k3") and (best is None or c.z * c.value > best[0]):
+                    best = (c.z * c.value, cause, c, worse, better)
+        if best is None:
+            return found
+        _, cause, c, worse, better = best
+        share, most = rest.take(worse, better)
+        since = _since(frame, worse, better)
+        evidence = {"over_others": c.value, "z": c.z, "steps": c.steps}
+        found.append(Finding(cause, Confidence.INFERRED, since, share, most, evidence=evidence))
+
+
+def _candidates(now: Strata) -> Iterator[tuple[str, Mask, Mask]]:
+    """Yield causes with the rows concerned and the rows to compare them with."""
+    for row in tested_by("contrast"):
+        column = row.columns[0]
+        if column == "cached":
+            yield row.cause, _cached(value=True), _cached(value=False)
+        elif column in now.groups:
+            for value in _values(now, column):
+                yield row.cause, _has(column, value), _has_another(column, value)
+
+
+def _values(now: Strata, column: str) -> list[object]:
+    values = {value for value in now.groups[column].tolist() if value is not None}
+    if values <= {True, False}:
+        return [True]
+    return sorted(values, key=str) if len(values) > 1 else []
+
+
+def _has(column: str, value: object) -> Mask:
+    return lambda rows: rows.is_value(column, value)
+
+
+def _has_another(column: str, value: object) -> Mask:
+    return lambda rows: rows.known(column) & ~rows.is_value(column, value)
+
+
+def _cached(*, value: bool) -> Mask:
+    """Return requests with or without cached tokens, of those that no update interrupted."""
+    return lambda rows: rows.is_value("cached", value) & ~rows.is_value("in_flight", value=True)
+
+
+def spared(frame: Frame, step: int) -> bool:
+    """Whether requests that a cache, an update in flight or a replica leaves alone did not rise."""
+    alike = frame.strata.alike
+    whole = rise_of(alike, step)
+    if not whole.n or not whole.value > 0:
+        return False
+    rises = [
+        rise_of(alike.where(better(alike)), step) for _, worse, better in _candidates(frame.now) if worse(alike).any()
+    ]
+    return any(r.n >= number("fewest") and r.value + 2 * r.error < whole.value / 2 for r in rises)
+
+
+def _since(frame: Frame, worse: Mask, better: Mask) -> int | None:
+    """Return the first step if the beginning already differs, else the step at which K3 left its level."""
+    first = frame.first
+    c = contrast(first.where(worse(first)), first.where(better(first)))
+    if c.z > SIGNIFICANT and c.value > number("material"):
+        return frame.start
+    if frame.growth.since_step is not None:
+        return frame.growth.since_step
+    shape = shape_of(*logs(frame.strata.where(worse(frame.strata))))
+    return shape.step if shape is not None and shape.kind != "level" else frame.start
+
+
+# ------------------------------------------------------------------------------------------------ places
+
+
+def where(frame: Frame) -> Place | None:
+    """Return the place that holds most of today's K3 in few tokens, or None if the mismatch is spread.
+
+    Every group column of every table is searched, over today's steps and over all of them. Values are chosen on even
+    steps and tested on odd ones, so that a place is not an artefact of its choice.
+    """
+    places = []
+    for table in (frame.strata, *frame.places):
+        today = table.within(frame.now.steps)
+        for window in (today, table):
+            place = _place(window.alike if window is table else today.alike, table)
+            if place is not None:
+                places.append(place)
+    return max(places, key=_plainness, default=None)
+
+
+def _plainness(place: Place) -> float:
+    """Return how well a place separates K3 from tokens, less a little for each column and value it needs."""
+    values = sum(map(len, place.columns.values()))
+    narrowness = place.share - place.tokens
+    return narrowness - number("finer_place") * (len(place.columns) - 1) - number("place_value") * values
+
+
+def _place(rows: Strata, whole: Strata) -> Place | None:
+    """Return the narrowest place of one table, by one column or by one column within another."""
+    best: tuple[float, dict[str, tuple[object, ...]], Place] | None = None
+    for column in rows.groups:
+        found = _by_column(rows, column, np.ones(len(rows.step), np.bool_), {})
+        if found is None:
+            continue
+        candidates = [found]
+        chosen = _in(rows, found.columns)
+        others = [other for other in rows.groups if other != column]
+        candidates += [
+            finer for other in others if (finer := _by_column(rows, other, chosen, found.columns)) is not None
+        ]
+        for place in candidates:
+            gain = _plainness(place)
+            if best is None or gain > best[0]:
+                best = (gain, dict(place.columns), place)
+    if best is None:
+        return None
+    return replace(best[2], since=_place_since(whole, best[1]))
+
+
+def _by_column(rows: Strata, column: str, among: Bools, within: object) -> Place | None:
+    """Return values of a column that hold most of K3 in few tokens, also on steps they were not chosen on."""
+    outer: dict[str, tuple[object, ...]] = dict(within) if isinstance(within, dict) else {}
+    usable = among & rows.known(column)
+    even = usable & (rows.step % 2 == 0)
+    values = _high(rows, column, even if even.any() else usable)
+    if not values:
+        return None
+    columns = {**outer, column: values}
+    inside = _in(rows, columns)
+    outside = ~inside & (rows.known(column) | _known(rows, outer))
+    odd = rows.step % 2 == 1
+    test = odd if (inside & odd).any() and (outside & odd).any() else np.ones(len(odd), np.bool_)
+    worse, better = rows.where(inside & test), rows.where(outside & test)
+    if not worse.n or not better.n:
+        return None
+    k3 = float(rows.sum_k3[inside | outside].sum())
+    n = float(rows.tokens[inside | outside].sum())
+    share, tokens = float(rows.sum_k3[inside].sum()) / max(k3, 1e-300), float(rows.tokens[inside].sum()) / n
+    tested = float(worse.sum_k3.sum()) / max(float(worse.sum_k3.sum() + better.sum_k3.sum()), 1e-300)
+    if min(share, tested) < number("place_share") or tokens > number("place_tokens"):
+        return None
+    if rows.where(inside).k3 < number("place_ratio") * rows.where(outside).k3:
+        return None
+    c = contrast(worse, better)
+    if not c.z > SIGNIFICANT:
+        return None
+    return Place(columns, share, tokens, rows.where(inside).k3, rows.where(outside).k3, c.z)
+
+
+def _known(rows: Strata, columns: dict[str, tuple[object, ...]]) -> Bools:
+    keep = np.zeros(len(rows.step), np.bool_)
+    for column in columns:
+        keep |= rows.known(column)
+    return keep
+
+
+def _high(rows: Strata, column: str, usable: Bools) -> tuple[object, ...]:
+    """Return the values of a column whose K3 is a multiple of the mean."""
+    values = rows.groups[column]
+    sums: dict[object, tuple[float, float]] = {}
+    for value, n, k3 in zip(values[usable].tolist(), rows.tokens[usable], rows.sum_k3[usable], strict=True):
+        before = sums.get(value, (0.0, 0.0))
+        sums[value] = (before[0] + float(n), before[1] + float(k3))
+    n = sum(of[0] for of in sums.values())
+    if len(sums) < 2 or not n:  # noqa: PLR2004 - one group has nothing to differ from
+        return ()
+    mean = sum(of[1] for of in sums.values()) / n
+    high = [value for value, (own, k3) in sums.items() if own and k3 / own > number("place_lift") * mean]
+    return tuple(sorted(high, key=lambda value: (isinstance(value, str), value)))
+
+
+def _in(rows: Strata, columns: object) -> Bools:
+    keep = np.ones(len(rows.step), np.bool_)
+    for column, values in dict(columns).items() if isinstance(columns, dict) else ():
+        keep &= np.array([value in values for value in rows.groups[column].tolist()], np.bool_)
+    return keep
+
+
+def _place_since(table: Strata, columns: dict[str, tuple[object, ...]]) -> int | None:
+    """Return the step at which K3 of the place left its level; the first step if it always differed."""
+    inside = _in(table, columns)
+    rows, others = table.where(inside), table.where(~inside)
+    if not len(rows.steps):
+        return None
+    begin = rows.steps[: max(len(rows.steps) // 4, 1)]
+    first = rows.within(begin).k3
+    if first > number("place_ratio") * others.within(begin).k3:
+        return int(rows.steps[0])
+    shape = shape_of(*logs(rows))
+    return shape.step if shape is not None and shape.kind != "level" else int(rows.steps[0])

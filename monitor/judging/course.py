@@ -1,0 +1,188 @@
+"""Test "course": log K3 is a level, a jump, a ramp or a power of the updates since; labels arrive without weights.
+
+A policy that drifts doubles along a line in log K3. Weights that stop arriving make K3 grow like a power of the number
+of missed updates. Which of the two fits better is told by a log-likelihood ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, difference
+from logprobe.monitor.judging.frame import Bools, Frame, Steps, Strata
+from logprobe.monitor.judging.thresholds import number
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The best of four shapes of log K3.
+
+    Attributes:
+        kind: name of the shape.
+        step: step at which it leaves the level; None for a level.
+        ratio: factor by which K3 has risen.
+        drift: log-likelihood ratio of the ramp over the better of power and jump.
+    """
+
+    kind: Literal["level", "jump", "ramp", "power"]
+    step: int | None
+    ratio: float
+    drift: float
+
+
+def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
+    """Fit the shapes by least squares of AR(1) innovations; None for fewer steps than tell them apart."""
+    if len(log_G) < number("shape_steps"):
+        return None
+    block = -(-len(log_G) // int(number("shape_blocks")))
+    if block > 1:
+        whole = len(log_G) // block * block
+        steps, log_G = steps[:whole:block], np.median(log_G[:whole].reshape(-1, block), axis=1)
+    fit = _Fit(log_G)
+    level, fits = fit.level(), {"jump": fit.jump(), "ramp": fit.ramp(), "power": fit.power()}
+    half = len(log_G) / 2
+    kind = min(fits, key=lambda name: fits[name].cost)
+    best = fits[kind]
+    gain = half * math.log(max(level, 1e-12) / max(best.cost, 1e-12))
+    if gain < number("shape_gain") or best.ratio < number("shape_ratio"):
+        return Shape("level", None, 1.0, 0.0)
+    others = max(min(fits["power"].cost, fits["jump"].cost), 1e-12)
+    drift = half * math.log(others / max(fits["ramp"].cost, 1e-12))
+    named: Literal["jump", "ramp", "power"] = "jump" if kind == "jump" else "ramp" if kind == "ramp" else "power"
+    return Shape(named, int(steps[fit.starts[best.start]]), best.ratio, drift)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    cost: float
+    start: int
+    ratio: float
+
+
+class _Fit:
+    """Fits of one series; arrays are [starts, steps]."""
+
+    def __init__(self, log_G: Floats) -> None:
+        """Prepare the series for every step at which a shape may start."""
+        begin = log_G[: max(len(log_G) // 2, int(number("shape_begin")))]
+        left = begin - begin.mean()
+        memory = float(left[1:] @ left[:-1]) / max(float(left @ left), 1e-300)
+        self._memory = min(max(memory, 0.0), number("shape_memory"))
+        first = int(number("shape_begin"))
+        self._log = log_G
+        self.starts = np.arange(first, len(log_G) - 5, max(len(log_G) // 60, 1))
+        self._after = np.maximum(np.arange(len(log_G)) - self.starts[:, None] + 1.0, 0.0)
+        quiet = np.array([np.median(log_G[:start]) for start in self.starts])
+        self._target = self._new(log_G - quiet[:, None])
+
+    def level(self) -> float:
+        return float((self._new(self._log - np.median(self._log)) ** 2).sum())
+
+    def jump(self) -> _Cost:
+        return self._scaled((self._after > 0).astype(np.float64))
+
+    def ramp(self) -> _Cost:
+        """Fit a line that ends at the last step, or earlier."""
+        most = self._after.max(1, keepdims=True)
+        fits = [self._scaled(np.clip(self._after, 0, part * most)) for part in (1.0, 0.75, 0.5)]
+        return min(fits, key=lambda fit: fit.cost)
+
+    def power(self) -> _Cost:
+        """Fit log(1 + size · updates^power)."""
+        best = _Cost(math.inf, 0, 1.0)
+        for power in (0.5, 1.0, 1.5, 2.0):
+            raised = self._after**power
+            for size in np.geomspace(3e-2, 1e3, 25):
+                x = np.log1p(size * raised)
+                cost = ((self._target - self._new(x)) ** 2).sum(1)
+                start = int(cost.argmin())
+                if cost[start] < best.cost:
+                    best = _Cost(float(cost[start]), start, _ratio(float(x[start].max())))
+        return best
+
+    def _scaled(self, x: Floats) -> _Cost:
+        new = self._new(x)
+        slope = np.maximum((new * self._target).sum(1) / np.maximum((new * new).sum(1), 1e-12), 0.0)
+        cost = ((self._target - slope[:, None] * new) ** 2).sum(1)
+        start = int(cost.argmin())
+        return _Cost(float(cost[start]), start, _ratio(float(slope[start] * x[start].max())))
+
+    def _new(self, values: Floats) -> Floats:
+        fresh: Floats = values[..., 1:] - self._memory * values[..., :-1]
+        return fresh
+
+
+def _ratio(log_rise: float) -> float:
+    return math.exp(min(log_rise, 50.0))
+
+
+def logs(table: Strata) -> tuple[Steps, Floats]:
+    """Return the steps of a table and log K3 of each."""
+    steps = table.steps
+    if not len(steps):
+        return steps, np.zeros(0)
+    return steps, np.log(np.maximum(table.by_step(steps), number("least_k3")))
+
+
+def rise_of(table: Strata, step: int) -> Mean:
+    """Return mean |d| from a step on over that before, less 1; NaN if either side has no token."""
+    before, after = table.where(table.step < step).abs_d, table.where(table.step >= step).abs_d
+    if not (before.n and after.n and before.value > 0):
+        return Mean(math.nan, math.nan, 0)
+    ratio = after.value / before.value
+    error = ratio * math.hypot(after.error / after.value, before.error / before.value) if after.value > 0 else math.nan
+    return Mean(ratio - 1, error, min(before.n, after.n))
+
+
+def agreed_until(steps: Steps, log_G: Floats) -> int | None:
+    """Return the step from which on two sides no longer agree to rounding, or None if they never did for long."""
+    exact: NDArray[np.bool_] = log_G < math.log(number("visible_k3"))
+    if len(log_G) < number("agreed_steps") or not exact.any() or exact[-1]:
+        return None
+    last = int(np.flatnonzero(exact)[-1])
+    mostly = float(exact[: last + 1].mean()) > number("agreed_share")
+    return int(steps[last + 1]) if last >= number("few") - 1 and mostly and last < len(log_G) - 2 else None
+
+
+def short_rise(table: Strata) -> int | None:
+    """Return the step at which mean |d| of a short run rises threefold and stays, or None."""
+    best, at = SIGNIFICANT, None
+    for step in table.steps[1:].tolist():
+        rise = rise_of(table, step)
+        if rise.n >= number("rise_tokens") and rise.error > 0 and rise.value > number("short_rise") and rise.z > best:
+            best, at = rise.z, step
+    return at
+
+
+def abrupt(steps: Steps, log_G: Floats, step: int) -> bool:
+    """Whether most of a rise is over within five steps."""
+    at, span = int(np.searchsorted(steps, step)), int(number("abrupt_steps"))
+    if at < span or len(log_G) - at < span:
+        return False
+    rise = float(np.median(log_G[-span:]) - np.median(log_G[:at]))
+    near = float(np.median(log_G[at + 1 : at + span + 1]) - np.median(log_G[at - span : at]))
+    return near > max(number("abrupt_share") * rise, math.log(2))
+
+
+def without_load(frame: Frame) -> tuple[int, ...]:
+    """Return the versions whose label engines got without a load, or whose fingerprints were those of older weights."""
+    weights = frame.weights
+    return tuple(weights.numbered(weights.without_load) or weights.numbered(frame.readings.recurring))
+
+
+def labels_lie(table: Strata, versions: tuple[int, ...]) -> tuple[Bools, float] | None:
+    """Return the rows of such versions [R] and how many errors they are above the others; None if they are not."""
+    column = table.groups.get("version")
+    if column is None or not versions:
+        return None
+    odd = np.isin(np.array([math.nan if v is None else float(v) for v in column]), versions)
+    if not odd.any() or odd.all():
+        return None
+    worse, better = table.where(odd), table.where(~odd)
+    z = difference(worse.abs_d, better.abs_d)
+    return (odd, z) if z > SIGNIFICANT and worse.k3 > number("labels_ratio") * better.k3 else None

@@ -1,0 +1,104 @@
+"""Test "declared": settings of both sides that contradict each other, and settings that explain noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from logprobe.monitor.diagnosis.evidence.measures import grid_share
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.judgement import Confidence, Finding
+from logprobe.monitor.judging.level import grids
+from logprobe.monitor.judging.proofs import vocabularies
+from logprobe.monitor.judging.thresholds import number
+
+_MANTISSA_BITS = (7, 10)  # of bfloat16 and float16
+
+
+def declared(frame: Frame) -> Finding | None:
+    """Name settings that make the two sides report different distributions."""
+    setup, since = frame.setup, frame.start
+    if (setup.logprobs_mode or "").endswith("logits"):
+        return Finding("unnormalized_logits", Confidence.KNOWN, since)
+    applied = [t for t in setup.temperatures if t != 1] or setup.penalties or setup.truncations
+    if setup.raw and applied:
+        return Finding("raw_logprobs", Confidence.KNOWN, since)
+    if setup.raw is not False or not frame.gap.k3 > number("slight"):
+        return None
+    theirs, ours = setup.temperatures, setup.trainer_temperature
+    if len(theirs) == 1 and ours is not None and not math.isclose(theirs[0], ours, rel_tol=1e-6):
+        evidence = {"engine": theirs[0], "trainer": ours}
+        return Finding("temperature_mismatch", Confidence.KNOWN, since, evidence=evidence)
+    if setup.penalties:
+        return Finding("temperature_mismatch", Confidence.KNOWN, since, evidence=dict(setup.penalties))
+    return None
+
+
+def padded(frame: Frame) -> bool:
+    """Whether the recorded vocabularies of the two sides differ in size."""
+    sizes = vocabularies(frame)
+    return sizes is not None and sizes[0] != sizes[1]
+
+
+def noise(frame: Frame, k3: float, *, scaled: bool) -> list[Finding]:
+    """Name what makes two computations of the same weights differ, by settings and by the grid of the values.
+
+    Args:
+        frame: columns of the run.
+        k3: mean K3 of tokens of one weight version.
+        scaled: another distribution was found, so that the size of the mismatch is not noise.
+    """
+    if not k3 > number("visible_k3") or not frame.gap.n:
+        return []
+    found = _noise_by_settings(frame, k3) or _noise_by_grid(frame)
+    if found is None and k3 > number("slight") and not scaled and max(grids(frame)) < number("off_grid_share"):
+        found = Finding("quantized_rollout", Confidence.POSSIBLE)
+    return [] if found is None else [found]
+
+
+def _noise_by_settings(frame: Frame, k3: float) -> Finding | None:
+    setup = frame.setup
+    if setup.quantizations and k3 > number("slight"):
+        return Finding("quantized_rollout", Confidence.KNOWN, evidence=dict(setup.quantizations))
+    if setup.mixture_of_experts and (tail := _tail(frame)) > number("tail_share"):
+        return Finding("moe_routing", Confidence.INFERRED, evidence={"share_of_1_percent": tail})
+    if _stored_coarsely(frame):
+        return Finding("low_precision", Confidence.KNOWN, evidence={"stored": "16 bits"})
+    return None
+
+
+def _noise_by_grid(frame: Frame) -> Finding | None:
+    """Name the side whose logits are on the grid of a 16-bit dtype, else the dtype that was recorded."""
+    engine, trainer = (_on_grid(share) for share in grids(frame))
+    dtype = frame.setup.engine_low_dtype
+    if engine and trainer:
+        return Finding("batch_variance", Confidence.INFERRED)
+    if trainer and engine is False:
+        return Finding("lm_head_precision", Confidence.INFERRED)
+    if dtype:
+        return Finding("low_precision", Confidence.KNOWN, evidence={"engine_dtype": dtype})
+    return Finding("low_precision", Confidence.INFERRED) if engine and trainer is False else None
+
+
+def _on_grid(share: float) -> bool | None:
+    """Return whether values are on the grid, or None if the share does not say."""
+    return True if share > number("grid_share") else False if share < number("off_grid_share") else None
+
+
+def _tail(frame: Frame) -> float:
+    """Return the share of K3 that the worst 1 % of the tokens make; 0 if no tokens are kept."""
+    tokens = None if frame.tokens is None else frame.tokens.fresh
+    if tokens is None or len(tokens) < number("fewest"):
+        return 0.0
+    top = np.sort(tokens.k3)[::-1]
+    return float(top[: max(len(top) // 100, 1)].sum() / max(float(top.sum()), 1e-300))
+
+
+def _stored_coarsely(frame: Frame) -> bool:
+    """Whether log-probs of either side were rounded to 16 bits after they were computed."""
+    seen = frame.recorded
+    if seen is None or len(seen) < number("fewest"):
+        return False
+    sides = [side[np.isfinite(side)] for side in (seen.r, seen.t)]
+    return any(grid_share(side, bits) > number("grid_share") for side in sides for bits in _MANTISSA_BITS)

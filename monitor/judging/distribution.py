@@ -1,0 +1,302 @@
+"""Test "distribution": which side's probabilities were sampled from, and are both logs of one softmax?
+
+E[ρ] = 1 if the rollout log-probs are those of the distribution sampled from, and E[1/ρ] = 1 if the trainer's are. Two
+tokens that were drawn in one context share the softmax's normaliser: with Δ over such siblings, Δt = β·Δr if one side
+divides its logits by another temperature, and Δt = Δr if only the normaliser differs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from logprobe.monitor.diagnosis.evidence.evidence import gap_of, windows
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, correlation, off_one
+from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of, spread_of
+from logprobe.monitor.judging.course import shape_of
+from logprobe.monitor.judging.declared import declared, padded
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.judgement import Confidence, Finding
+from logprobe.monitor.judging.level import far
+from logprobe.monitor.judging.thresholds import number
+
+
+def distribution(frame: Frame) -> Finding | None:
+    """Name a difference of the distributions, from settings, else from the surer of the whole window and today."""
+    stated = declared(frame)
+    if stated is not None or not len(frame.series):
+        return stated
+    found = [f for f in (_inferred(frame, frame), _inferred(frame.today, frame)) if f is not None]
+    return max(found, key=lambda f: f.confidence, default=None)
+
+
+def varies(frame: Frame, k3: float) -> Finding | None:
+    """Name a trainer that computes one token differently each time."""
+    tokens = None if frame.tokens is None or len(frame.tokens.fresh) < number("fewest") else frame.tokens.fresh
+    spread = None
+    if tokens is not None:
+        late = tokens.since(int(windows(frame.series.step)[1][0]))
+        spread = spread_of(late if len(late) >= number("fewest") else tokens)
+    beyond = k3 > far(frame)
+    if spread is not None and spread.alone and beyond:
+        evidence = {"engine": spread.engine, "trainer": spread.trainer, "tokens": spread.n}
+        return Finding("trainer_not_deterministic", Confidence.INFERRED, evidence=evidence)
+    if frame.setup.dropouts and spread is None and beyond:
+        return Finding("trainer_not_deterministic", Confidence.POSSIBLE, evidence=dict(frame.setup.dropouts))
+    return None
+
+
+def shifted(frame: Frame) -> int | None:
+    """Return the step at which K3 left its level, else the first step of the frame."""
+    k3 = frame.series.k3
+    measured = np.isfinite(k3)
+    shape = shape_of(frame.series.step[measured], np.log(np.maximum(k3[measured], number("least_k3"))))
+    return shape.step if shape is not None and shape.kind != "level" else frame.start
+
+
+def _inferred(frame: Frame, whole: Frame) -> Finding | None:
+    """Judge one window."""
+    gap, since = frame.gap, frame.start
+    if gap.n < number("fewest") or not gap.k3 > number("slight") / 10:
+        return None
+    if unrelated(frame, whole):
+        return _apart(frame)
+    side = _side(frame)
+    beta = None if side else _scale(frame)
+    if beta is not None:
+        return _scaled(frame, whole, beta[0], sure=beta[1])
+    off = gap.k3 > number("slight") and off_one(gap.ratio.value, gap.ratio.z, gap.k3)
+    if not off and not side:
+        return _beyond(whole)
+    low = side < 0 or (off and gap.ratio.value < 0)
+    return _one_sided(frame, since, side=side, low=low) or _beyond(whole) or _miscalibrated(frame, whole, off=off)
+
+
+def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool) -> Finding:
+    """Name the side whose logits have another temperature."""
+    cause = "raw_logprobs" if _trainer_sampled(frame, whole) else "temperature_mismatch"
+    confidence = Confidence.INFERRED if sure else Confidence.POSSIBLE
+    return Finding(cause, confidence, shifted(whole), evidence={"beta": beta})
+
+
+def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Finding | None:
+    """Name what cuts or adds probability on one side: by its setting, else the other softmax."""
+    setup, tokens = frame.setup, frame.tokens
+    distant = 0.0 if tokens is None or not len(tokens) else float(np.mean(tokens.d < -number("distant_d")))
+    masks = distant > number("distant_share")
+    evidence: dict[str, object] = {"up": frame.gap.up, "down": frame.gap.down, "ratio": frame.gap.ratio.value}
+    if low and setup.structured:
+        return Finding("structured_output_mask", Confidence.KNOWN, since, evidence=evidence)
+    if low and setup.truncations:
+        return Finding("truncated_support", Confidence.KNOWN, since, evidence=evidence | dict(setup.truncations))
+    if side and padded(frame):
+        return Finding("vocab_padding", Confidence.KNOWN, since, evidence=evidence)
+    unsaid = setup.samplings is None
+    if unsaid and low and (side or _spares_likely(frame)):
+        cause = "structured_output_mask" if masks else "truncated_support"
+        own = _zeros(frame) > number(
+            "nucleus_zeros"
+        )  # contexts that one token fills: a cut makes them, a scale does not
+        return Finding(cause, Confidence.INFERRED if own else Confidence.POSSIBLE, since, evidence=evidence)
+    if side:
+        return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence)
+    return None
+
+
+def _miscalibrated(frame: Frame, whole: Frame, *, off: bool) -> Finding | None:
+    if not off:
+        return None
+    evidence = {"ratio": frame.gap.ratio.value, "z": frame.gap.ratio.z, "k3": frame.gap.k3}
+    return Finding("miscalibrated_logprobs", Confidence.INFERRED, shifted(whole), evidence=evidence)
+
+
+def _scale(frame: Frame) -> tuple[float, bool] | None:
+    """Return β of Δt = β·Δr and whether siblings prove it; None if one temperature fits both sides."""
+    tokens = frame.tokens
+    if tokens is not None and len(tokens) >= number("fewest"):
+        siblings = siblings_of(tokens.fresh if len(tokens.fresh) >= number("fewest") else tokens)
+        if siblings is not None:
+            return _by_siblings(siblings)
+    return _by_moments(frame)
+
+
+def _by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
+    beta = siblings.slope
+    misfit, plain = siblings.misfit(beta), siblings.misfit(1.0)
+    error = misfit / math.sqrt(len(siblings.r) / 2)
+    exact = misfit < number("scale_exact_misfit") * plain
+    least = number("scale_exact") if exact else max(number("scale_least"), misfit**2)
+    if not beta > 0 or abs(beta - 1) <= max(least, SIGNIFICANT * error):
+        return None
+    wanted = number("scale_misfit") if abs(beta - 1) > number("scale_least") else number("scale_exact_misfit")
+    return (beta, True) if misfit < wanted * plain and not _bent(siblings, beta) else None
+
+
+def _by_moments(frame: Frame) -> tuple[float, bool] | None:
+    """Return β from the regression of d on r beyond what noise bends.
+
+    A declared temperature that predicts the slope proves it. Without one, a bend has other explanations.
+    """
+    gap, setup = frame.gap, frame.setup
+    if gap.correlation < number("related") or gap.n < number("fewest"):
+        return None
+    bend = gap.correlation * gap.scale - 1
+    spread = 1 + gap.scale**2 - 2 * (bend + 1)
+    z = bend / math.sqrt(spread * 4 / gap.n) if spread > 0 else 0.0
+    if abs(z) < SIGNIFICANT:
+        return None
+    theirs = setup.temperatures
+    if len(theirs) == 1 and abs(theirs[0] - 1) > number("scale_least") and setup.trainer_temperature is None:
+        low, high = number("bend_low"), number("bend_high")
+        for expected in (theirs[0] - 1, 1 / theirs[0] - 1):
+            if min(low * expected, high * expected) < bend < max(low * expected, high * expected):
+                return 1 + bend, True
+    if abs(bend) > max(number("scale_least"), number("bend_noise") * spread):
+        return 1 + bend, False
+    return None
+
+
+def _bent(siblings: Siblings, beta: float) -> bool:
+    """Whether β holds in one half of the contexts only, as of a cut or a mask."""
+    _, context = np.unique(siblings.tokens.parent, return_inverse=True)
+    lowest = np.full(int(context.max()) + 1, np.inf)
+    np.minimum.at(lowest, context, siblings.tokens.r)
+    unlikely = lowest[context] < np.median(lowest)
+    halves = [siblings.where(keep) for keep in (unlikely, ~unlikely)]
+    if min(len(half.r) for half in halves) < number("fewest"):
+        return False
+    away = [abs(half.slope - 1) for half in halves]
+    least = int(np.argmin(away))
+    error = halves[least].misfit(halves[least].slope) / math.sqrt(len(halves[least].r) / 2)
+    return abs(beta - 1) > number("scale_least") and away[least] + SIGNIFICANT * error < abs(beta - 1) / 2
+
+
+def _trainer_sampled(frame: Frame, whole: Frame) -> bool:
+    """Whether t is the distribution sampled from: E[1/ρ] = 1 and E[ρ] is not."""
+    if frame.tokens is None or whole.tokens is None or not len(frame.tokens):
+        return frame.gap.ratio.z > SIGNIFICANT
+    since = shifted(whole)
+    late = whole.tokens.since(since) if since is not None else whole.tokens
+    tokens = late if len(late) >= number("fewest") else frame.tokens
+    off, inverse = tokens.ratio, tokens.inverse_ratio
+    if (off.z > SIGNIFICANT) == (inverse.z > SIGNIFICANT):
+        return off.value > inverse.value
+    return off.z > SIGNIFICANT
+
+
+def _side(frame: Frame) -> int:
+    """Return −1 if nearly all log-ratios beyond noise are negative and E[ρ] agrees, 1 if positive, 0 if neither."""
+    gap, tokens = frame.gap, frame.tokens
+    if gap.k3 < number("slight") / 10 or abs(gap.ratio.z) < SIGNIFICANT:
+        return 0
+    up, down = gap.up, gap.down
+    if tokens is not None and len(tokens):
+        siblings = siblings_of(tokens)
+        if siblings is not None and _is_scale(siblings):
+            return 0
+        noise = 0.0 if siblings is None else float(np.median(np.abs(siblings.t - siblings.r)))
+        moved = tokens.d[np.abs(tokens.d) > max(number("rounding_d"), number("side_noise") * noise)]
+        if len(moved) < max(number("side_tokens") * len(tokens), 1):
+            return 0
+        up, down = float(np.mean(moved > 0)), float(np.mean(moved < 0))
+    one = number("one_sided") * (up + down)
+    return -1 if down >= one else 1 if up >= one else 0
+
+
+def _is_scale(siblings: Siblings) -> bool:
+    """Whether another temperature explains siblings better than another normaliser."""
+    beta = siblings.slope
+    misfit = siblings.misfit(beta)
+    away = abs(beta - 1)
+    sure = away > max(number("scale_exact"), SIGNIFICANT * misfit / math.sqrt(len(siblings.r)))
+    return beta > 0 and sure and misfit < number("scale_exact_misfit") * siblings.misfit(1.0)
+
+
+def _spares_likely(frame: Frame) -> bool:
+    """Whether likely tokens keep their probability while unlikely ones lose it, as under a cut."""
+    tokens = frame.tokens
+    if tokens is None:
+        return False
+    likely = tokens.where(tokens.r > math.log(number("likely_p")))
+    unlikely = tokens.where(tokens.r < math.log(number("unlikely_p")))
+    if min(len(likely), len(unlikely)) < number("fewest"):
+        return False
+    lower = float(np.mean(unlikely.d < 0))
+    spared = abs(likely.ratio.value) < number("spared") * abs(tokens.ratio.value)
+    clear = (2 * lower - 1) * math.sqrt(len(unlikely)) > SIGNIFICANT
+    middle, mean = float(np.median(unlikely.d)), math.log1p(max(unlikely.ratio.value, -0.99))
+    return spared and (lower > number("mostly_lower") or (clear and middle < mean / 2 < 0))
+
+
+def _zeros(frame: Frame) -> float:
+    """Return the share of tokens that have probability 1 on one side and less on the other."""
+    tokens = frame.tokens
+    if tokens is None or not len(tokens):
+        return 0.0
+    less, most = np.minimum(tokens.r, tokens.t), np.maximum(tokens.r, tokens.t)
+    return float(np.mean((less < -number("placeholder_t") / 100) & (most == 0)))
+
+
+def unrelated(frame: Frame, whole: Frame) -> bool:
+    """Whether the sides are of different texts or weights: K3 beyond the setup, then no correlation."""
+    if not frame.gap.k3 > far(whole):
+        return False  # noise of this size spoils a correlation by itself
+    if not frame.gap.correlation < number("related"):
+        return False
+    if frame.total("positive_rollout") > number("positive_share") * frame.gap.n:
+        return False
+    first = gap_of(whole.series.within(windows(whole.series.step)[0]))
+    if first.n >= number("fewest") and first.correlation > number("was_related") and not _at_once(whole):
+        return False  # policies that part by degrees
+    if frame.tokens is None:
+        return True
+    siblings = siblings_of(frame.tokens)
+    return siblings is None or siblings.misfit(1.0) > number("siblings_apart")
+
+
+def _apart(frame: Frame) -> Finding | None:
+    since, apart = frame.start, number("neighbour_gain")
+    evidence: dict[str, object] = {"correlation": frame.gap.correlation, "k3": frame.gap.k3}
+    if frame.tokens is not None:
+        beside = _neighbours(frame.tokens)
+        if frame.gap.correlation > beside + apart:
+            return None
+        if beside > frame.gap.correlation + apart:
+            evidence["correlation_after_shift"] = beside
+            return Finding("misaligned_tokens", Confidence.INFERRED, since, evidence=evidence)
+    return Finding("different_model", Confidence.INFERRED, since, evidence=evidence)
+
+
+def _neighbours(tokens: Tokens) -> float:
+    """Return the best correlation of r with t after a shift by some tokens."""
+    best, reach = -1.0, int(number("shifts"))
+    for by in range(1, reach + 1):
+        same = tokens.sequence[:-by] == tokens.sequence[by:]
+        for a, b in ((tokens.r[:-by], tokens.t[by:]), (tokens.r[by:], tokens.t[:-by])):
+            c = correlation(a[same], b[same])
+            best = max(best, c if math.isfinite(c) else -1.0)
+    return best
+
+
+def _beyond(frame: Frame) -> Finding | None:
+    """Name another model where K3 is beyond every setup from the first step, or from one step to the next."""
+    own = frame.now.where(frame.now.own)
+    first = frame.first.where(frame.first.own)
+    spread = None if frame.tokens is None else spread_of(frame.tokens)
+    limit = number("beyond_any")
+    if (spread is not None and spread.alone) or own.n < number("fewest"):
+        return None
+    if not (own.k3 > limit and own.abs_d.value > number("beyond_abs_d")):
+        return None
+    if not (first.k3 > limit or _at_once(frame)):
+        return None
+    return Finding("different_model", Confidence.POSSIBLE, frame.start, evidence={"k3": own.k3})
+
+
+def _at_once(frame: Frame) -> bool:
+    """Whether K3 rose a hundredfold within three steps, which no update of a policy does to its own tokens."""
+    k3 = frame.series.k3[np.isfinite(frame.series.k3)]
+    span = int(number("at_once_steps"))
+    rises = k3[span:] / np.maximum(k3[:-span], number("least_k3"))
+    return len(rises) > 0 and float(np.max(rises)) > number("at_once_ratio")

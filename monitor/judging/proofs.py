@@ -1,0 +1,170 @@
+"""What the records of a run prove: facts that exclude causes, and whether weight updates arrive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from logprobe.monitor.diagnosis.evidence.evidence import number_of, windows
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.thresholds import number
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts on record.
+
+    Attributes:
+        true: names of the facts that hold.
+        newer: share of tokens whose weights would be newer than the trainer's.
+        unpublished: share of tokens whose version was never published.
+    """
+
+    true: frozenset[str]
+    newer: float
+    unpublished: float
+
+    @property
+    def conflict(self) -> bool:
+        """Whether the recorded versions contradict each other."""
+        return "versions_conflict" in self.true
+
+    @property
+    def arrive(self) -> bool:
+        """Whether records prove that weight updates arrive: by fingerprints, or by a load of every version."""
+        return bool(self.true & {"fingerprints_agree", "engine_weights_change", "loads_recorded"})
+
+    def excluding(self, facts: tuple[str, ...]) -> str | None:
+        """Return the first of these facts that holds, or None."""
+        return next((fact for fact in facts if fact in self.true), None)
+
+
+def facts_of(frame: Frame) -> Facts:
+    """Check the records of a run."""
+    newer, unpublished = _newer(frame), _unpublished(frame)
+    stated = frame.joins.conflicts is not None and frame.joins.conflicts.differing > 0
+    true = {name for name, holds in _FACTS.items() if holds(frame)}
+    if stated or max(newer, unpublished) > number("version_conflict"):
+        true.add("versions_conflict")
+    return Facts(frozenset(true), newer, unpublished)
+
+
+def _newer(frame: Frame) -> float:
+    """Return the share of tokens labelled with weights that the trainer did not have yet."""
+    known = frame.strata.where(np.isfinite(frame.strata.lag))
+    return float(known.tokens[known.lag < 0].sum()) / known.n if known.n else 0.0
+
+
+def _unpublished(frame: Frame) -> float:
+    """Return the share of tokens whose version is in no record of an update; 0 if too few updates were recorded."""
+    column = frame.strata.groups.get("version")
+    published = {value for record in frame.weights.records if (value := number_of(record.version)) is not None}
+    if column is None or len(published) < number("published_versions"):
+        return 0.0
+    started = max((v for v in column.tolist() if v is not None and v < min(published)), default=None)
+    known = {*published, started}  # the weights that a run starts with are not published
+    strange = np.array([value is not None and value not in known for value in column.tolist()], np.bool_)
+    n = float(frame.strata.tokens[frame.strata.known("version")].sum())
+    return float(frame.strata.tokens[strange].sum()) / n if n else 0.0
+
+
+def _distinct_fingerprints(frame: Frame) -> bool:
+    """Whether each recorded version of an engine has a fingerprint that no other version has."""
+    seen: dict[tuple[str | None, str | None, str | None], dict[str, str]] = {}
+    for row in frame.readings.rows:
+        if row.source == "worker" and row.version is not None and row.adapter is None:
+            seen.setdefault((row.replica, row.worker, row.layout), {})[row.version] = row.fingerprint
+    return any(len(by) >= number("published_versions") for by in seen.values()) and all(
+        len(set(by.values())) == len(by) for by in seen.values()
+    )
+
+
+def _engine_weights_change(frame: Frame) -> bool:
+    return _distinct_fingerprints(frame) and frame.readings.mismatch is None and not frame.readings.recurring
+
+
+def _fingerprints_agree(frame: Frame) -> bool:
+    """Whether engines and trainer were compared by fingerprints, and no version differs."""
+    readings = frame.readings
+    trained = {row.version: row.tensors for row in readings.rows if row.source == "trainer" and row.version}
+    alike = sum(
+        1
+        for row in readings.rows
+        if row.source == "worker"
+        and row.version in trained
+        and any(trained[row.version].get(name) == value for name, value in row.tensors.items())
+    )
+    whole = readings.mismatch is None and readings.divergence is None and not readings.recurring
+    return whole and alike >= number("published_versions")
+
+
+def _loads_recorded(frame: Frame) -> bool:
+    """Whether each label that engines got came with a load, and none with fewer tensors than others."""
+    updates = frame.weights.updates
+    labels = {record.version for record in updates if record.version is not None}
+    loaded = {record.version for record in updates if record.loaded}
+    counts = {record.tensors for record in updates if record.tensors}
+    return len(labels) >= number("published_versions") and labels <= loaded and len(counts) <= 1
+
+
+def _version_stands_still(frame: Frame) -> bool:
+    """Whether today's tokens all have one old version while the trainer goes on."""
+    now = frame.strata.within(windows(frame.measured)[1])
+    known = now.where(now.known("version") & np.isfinite(now.lag))
+    if known.n < number("most") * now.n or len(known.steps) < number("paired_steps"):
+        return False
+    newest = [max(float(v) for v in known.groups["version"][known.step == step]) for step in known.steps]
+    lag = [float(known.lag[known.step == step].min()) for step in known.steps]
+    return newest[-1] == newest[0] and lag[-1] > lag[0] + 1
+
+
+def _temperatures_equal(frame: Frame) -> bool:
+    setup = frame.setup
+    ours = setup.trainer_temperature
+    return ours is not None and len(setup.temperatures) == 1 and math.isclose(setup.temperatures[0], ours, rel_tol=1e-6)
+
+
+def _vocabularies_equal(frame: Frame) -> bool:
+    sizes = vocabularies(frame)
+    return sizes is not None and sizes[0] == sizes[1]
+
+
+def vocabularies(frame: Frame) -> tuple[int, int] | None:
+    """Return the rows of the softmax at engine and trainer, or None if either is not recorded."""
+    engine = frame.setup.engine("vocab_size")
+    trainer = [(frame.setup.trainer or {}).get(name) for name in ("padded_vocab_size", "vocab_size")]
+    ours = next((value for value in trainer if isinstance(value, int)), None)
+    if len(engine) != 1 or not isinstance(engine[0], int) or ours is None:
+        return None
+    return engine[0], ours
+
+
+def _recorded_sampling(frame: Frame) -> bool:
+    return bool(frame.setup.samplings)
+
+
+def _processed(frame: Frame) -> bool:
+    return frame.setup.logprobs_mode == "processed_logprobs"
+
+
+_FACTS: Final[Mapping[str, Callable[[Frame], bool]]] = MappingProxyType(
+    {
+        "processed_logprobs": _processed,
+        "temperatures_equal": _temperatures_equal,
+        "nothing_truncated": lambda frame: _recorded_sampling(frame) and not frame.setup.truncations,
+        "nothing_masked": lambda frame: _recorded_sampling(frame) and not frame.setup.structured,
+        "vocabularies_equal": _vocabularies_equal,
+        "engine_weights_change": _engine_weights_change,
+        "fingerprints_agree": _fingerprints_agree,
+        "loads_recorded": _loads_recorded,
+        "routes_agree": lambda frame: (frame.routing_agreement or 0.0) >= number("routes_agree"),
+        "batch_invariant": lambda frame: any(bool(value) for value in frame.setup.engine("batch_invariant")),
+        "version_stands_still": _version_stands_still,
+    }
+)
+NAMES: Final = frozenset({*_FACTS, "versions_conflict"})

@@ -1,0 +1,77 @@
+"""The table of causes, read once from `signatures.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Final, Literal, get_args
+
+import yaml
+
+Layer = Literal["semantic", "inference_path", "objective", "unknown"]
+Kind = Literal["fault", "noise", "growth", "lag"]
+Test = Literal["counted", "declared", "distribution", "contrast", "course"]
+
+UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One cause.
+
+    Attributes:
+        cause: identifier.
+        layer: layer of the system that is at fault.
+        kind: fault (act), noise (judged by its level), growth or lag (judged by trend).
+        test: test that names the cause.
+        columns: columns of the frame that the test looks at. For a contrast: the group column.
+        excluded_by: names of facts (`proofs.Facts`), each of which rules the cause out.
+        hides: nothing else can be judged beside it.
+        masked: its tokens are left out of every mean, so everything else is judged as usual.
+        remedy: instruction to the operator.
+        words: one sentence that states the cause.
+    """
+
+    cause: str
+    layer: Layer
+    kind: Kind
+    test: Test
+    columns: tuple[str, ...]
+    excluded_by: tuple[str, ...]
+    remedy: str
+    words: str
+    hides: bool = False
+    masked: bool = False
+
+
+def _table() -> dict[str, Signature]:
+    text = (files("logprobe.monitor.judging") / "signatures.yaml").read_text(encoding="utf-8")
+    table: dict[str, Signature] = {}
+    for cause, row in yaml.safe_load(text).items():
+        for key, allowed in (("layer", Layer), ("kind", Kind), ("test", Test)):
+            if row[key] not in get_args(allowed):
+                raise ValueError(f"signatures.yaml: {cause} has {key} {row[key]!r}; use one of {get_args(allowed)}")
+        table[cause] = Signature(
+            cause=cause,
+            layer=row["layer"],
+            kind=row["kind"],
+            test=row["test"],
+            columns=tuple(row["columns"]),
+            excluded_by=tuple(row.get("excluded_by", ())),
+            remedy=" ".join(row["remedy"].split()),
+            words=row["words"],
+            hides=row.get("hides", False),
+            masked=row.get("masked", False),
+        )
+    return table
+
+
+SIGNATURES: Final[Mapping[str, Signature]] = MappingProxyType(_table())
+ORDER: Final = tuple(SIGNATURES)
+
+
+def tested_by(test: Test) -> tuple[Signature, ...]:
+    """Return the rows that a test names."""
+    return tuple(row for row in SIGNATURES.values() if row.test == test)

@@ -1,0 +1,83 @@
+"""Numbers of the judge, read once from `thresholds.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Final
+
+import yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """One number.
+
+    Attributes:
+        value: the number.
+        unit: unit in words.
+        source: report or measurement that the number rests on.
+        guards: cases under ``tests/judging/cases`` that fail for a worse number.
+    """
+
+    value: float
+    unit: str
+    source: str
+    guards: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """One row of the level table: K3 reported for such a setup.
+
+    Attributes:
+        low: lower end of the reports.
+        high: upper end of the reports.
+        source: who reports it.
+        engine: precisions of the engine that the row is for; empty: any.
+        trainer: likewise of the trainer.
+        experts: true for a mixture of experts, false for a dense model, None for either.
+        quantized: true for weights or KV cache of 8 bits or fewer.
+    """
+
+    low: float
+    high: float
+    source: str
+    engine: tuple[str, ...]
+    trainer: tuple[str, ...]
+    experts: bool | None
+    quantized: bool
+
+
+def _document() -> Mapping[str, Any]:
+    text = (files("logprobe.monitor.judging") / "thresholds.yaml").read_text(encoding="utf-8")
+    document: Mapping[str, Any] = yaml.safe_load(text)
+    return document
+
+
+_READ: Final = _document()
+THRESHOLDS: Final[Mapping[str, Threshold]] = MappingProxyType(
+    {
+        name: Threshold(float(row["value"]), row["unit"], row["source"], tuple(row["guards"]))
+        for name, row in _READ["thresholds"].items()
+    }
+)
+PRIORS: Final = tuple(
+    Prior(
+        low=float(row["low"]),
+        high=float(row["high"]),
+        source=row["source"],
+        engine=tuple(row.get("engine", ())),
+        trainer=tuple(row.get("trainer", ())),
+        experts=row.get("experts"),
+        quantized=row.get("quantized", False),
+    )
+    for row in _READ["levels"]
+)
+
+
+def number(name: str) -> float:
+    """Return the value of a threshold. Raises KeyError for a name that the file does not have."""
+    return THRESHOLDS[name].value

@@ -1,0 +1,387 @@
+"""Made-up runs for the judge: real softmax distributions, tokens really sampled from the engine's, faults in one place.
+
+Engine and trainer see each context's logits with errors of their own, so that E[ρ] = 1 holds unless a fault breaks it. Answers to one
+prompt share their first context.
+
+Dimensions: ``S`` sequences, ``L`` places, ``V`` tokens of the vocabulary, ``N`` = S·L.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from diagnosis_simulation import log_softmax, series_of
+
+from logprobe.collectors.kernel.statistics import sequence_statistics
+from logprobe.monitor.diagnosis.evidence.evidence import Joins, VersionConflicts, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
+from logprobe.monitor.diagnosis.growth.onset import judge as growth_of
+from logprobe.monitor.diagnosis.levels import band_of
+from logprobe.monitor.judging.frame import Frame, Pair, strata_of
+
+ENGINE = {"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"], "logprobs_mode": "processed_logprobs"}
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+TRAINER = {"dtype": "bfloat16", "temperature": 1.0}
+TABLES = (("from_start",), ("from_end", "finish"), ("turn", "turn_start"), ("rank",), ("tag", "prompt_length"))
+
+
+@dataclass
+class World:
+    """One run. `faults` are applied in turn; each has a `kind`, a place `at` (column → values) and a step `since`.
+
+    Attributes:
+        noise: standard deviation of each trainer logit.
+        spread: of the logits of a context.
+        sure: added to the logit of the likeliest token.
+        by_column: column → value → factor of the noise, of healthy runs whose noise differs.
+        unrest: standard deviation of log noise from step to step.
+    """
+
+    seed: int = 0
+    steps: int = 220
+    prompts: int = 3
+    answers: int = 3
+    length: int = 24
+    vocabulary: int = 16
+    noise: float = 0.03
+    heavy: float = 0.0
+    spread: float = 2.0
+    sure: float = 0.0
+    unrest: float = 0.05
+    lags: tuple[int, ...] = (0,)
+    lag_noise: float = 0.0
+    drift: dict[str, float] = field(default_factory=dict)
+    by_column: dict[str, dict[Any, float]] = field(default_factory=dict)
+    sampling_temperature: float = 1.0
+    engine: dict[str, Any] | None = None
+    trainer: dict[str, Any] | None = None
+    sampling: dict[str, Any] | None = None
+    unrecorded: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
+    versions: bool = True
+    records: dict[str, Any] = field(default_factory=dict)
+    joins: dict[str, Any] = field(default_factory=dict)
+    pairs: dict[str, dict[str, float]] = field(default_factory=dict)
+    faults: tuple[dict[str, Any], ...] = ()
+    tokens: bool = True
+    independent: bool | None = None
+    routing_agreement: float | None = None
+
+    def frame(self) -> Frame:
+        """Draw the run and sum it up."""
+        drawn = Drawn(self)
+        for fault in self.faults:
+            drawn.apply(**fault)
+        return drawn.frame()
+
+
+class Drawn:
+    """Arrays of a run."""
+
+    inside: np.ndarray
+
+    def __init__(self, world: World) -> None:
+        self.world = w = world
+        self.rng = rng = np.random.default_rng(w.seed)
+        size = w.steps * w.prompts * w.answers
+        self.step = np.repeat(np.arange(w.steps), w.prompts * w.answers)
+        self.shape = (size, w.length)
+        self.groups = self._groups(size)
+        self.lag = np.minimum(rng.choice(w.lags, size), self.step)
+        base = rng.normal(0, w.spread, (*self.shape, w.vocabulary))
+        base[..., 0] += w.sure
+        first = np.arange(size) // w.answers * w.answers
+        base[:, 0] = base[first, 0]
+        scale = np.full(self.shape, w.noise) * np.exp(w.unrest * rng.standard_normal(w.steps))[self.step][:, None]
+        for column, factors in w.by_column.items():
+            for value, factor in factors.items():
+                scale[self.groups[column] == value] *= factor
+        if w.heavy:
+            scale = scale * np.exp(w.heavy * rng.standard_normal(self.shape) - w.heavy**2)
+        scale = np.sqrt(scale**2 + (w.lag_noise**2 * self.lag)[:, None] + self._drift()[:, None])
+        self.base = base
+        self.trained = base + scale[..., None] * self._shared(rng.standard_normal(base.shape))
+        temperature = w.sampling_temperature
+        self.engine_logp = log_softmax(base / temperature)
+        self.trainer_logp = log_softmax(self.trained / temperature)
+        self.sampled = self.engine_logp
+        self.token = (self.sampled + rng.gumbel(size=base.shape)).argmax(-1)
+        self.version = self.step - self.lag
+        self._score()
+
+    def _drift(self) -> np.ndarray:
+        """Variance that drifting policies add: a doubling of K3 every so many steps since the onset."""
+        d = self.world.drift
+        if not d:
+            return np.zeros(len(self.step))
+        since = np.maximum(self.step - d["onset"], 0)
+        return self.world.noise**2 * (2 ** (since / d["doubling"]) - 1)
+
+    def _groups(self, size: int) -> dict[str, np.ndarray]:
+        """Group columns; independent of each other, as hidden groups are of recorded ones."""
+        w, rng = self.world, np.random.default_rng([self.world.seed, 7])
+        place = np.broadcast_to(np.arange(w.length), (size, w.length))
+        each = lambda values: np.repeat(np.asarray(values)[:, None], w.length, 1)
+        prompt = np.arange(size) // w.answers
+        prompts = size // w.answers
+        lengths = rng.integers(w.length * 2 // 3, w.length + 1, size)
+        self.inside = place < lengths[:, None]
+        tags = np.array(["math", "code", "chat", "tools", "science"])
+        return {
+            "from_start": place.copy(),
+            "from_end": lengths[:, None] - 1 - place,
+            "finish": each(np.where(rng.random(size) < 0.25, "length", "stop")),
+            "turn": place // 8,
+            "turn_start": place % 8,
+            "rank": each(rng.integers(0, 8, size)),
+            "tag": each(tags[rng.integers(0, 5, prompts)][prompt]),
+            "prompt_length": each(rng.integers(0, 5, prompts)[prompt]),
+            "cached": each(np.arange(size) % w.answers > 0),
+            "in_flight": each(np.zeros(size, bool)),
+            "replica": each(np.array(["a", "b"])[rng.integers(0, 2, prompts)][prompt]),
+        }
+
+    def _shared(self, values: np.ndarray) -> np.ndarray:
+        """Answers to one prompt share their first context, and either side computes it once."""
+        size, answers = len(values), self.world.answers
+        values[:, 0] = values[np.arange(size) // answers * answers, 0]
+        return values
+
+    def _score(self) -> None:
+        at = np.ogrid[: self.shape[0], : self.shape[1]]
+        self.r = self.engine_logp[at[0], at[1], self.token]
+        self.t = self.trainer_logp[at[0], at[1], self.token]
+
+    def _at(self, at: dict[str, list[Any]] | None, since: int) -> np.ndarray:
+        keep = np.broadcast_to((self.step >= since)[:, None], self.shape).copy()
+        for column, values in (at or {}).items():
+            keep &= np.isin(self.groups[column], values)
+        return keep
+
+    # ------------------------------------------------------------------------------------------------ faults
+
+    def apply(self, kind: str, at: dict[str, list[Any]] | None = None, since: int = 0, **more: Any) -> None:
+        getattr(self, f"_{kind}")(self._at(at, since), **more)
+
+    def _resample(self, keep: np.ndarray) -> None:
+        token = (self.sampled[keep] + self.rng.gumbel(size=self.sampled[keep].shape)).argmax(-1)
+        self.token[keep] = token
+        rows = np.arange(len(token))
+        self.r[keep], self.t[keep] = self.engine_logp[keep][rows, token], self.trainer_logp[keep][rows, token]
+
+    def _other_engine(self, keep: np.ndarray) -> None:
+        """The engine scores (and samples) something else."""
+        self.engine_logp[keep] = log_softmax(self._shared(self.rng.normal(0, 2, self.base.shape))[keep])
+        self._resample(keep)
+
+    def _noise(self, keep: np.ndarray, size: float) -> None:
+        """The trainer's logits are off."""
+        self.trainer_logp[keep] = log_softmax(
+            self.trained[keep] + self._shared(self.rng.normal(0, size, self.base.shape))[keep]
+        )
+        self._resample(keep)
+
+    def _zeros(self, keep: np.ndarray, side: str = "rollout") -> None:
+        (self.r if side == "rollout" else self.t)[keep] = 0.0
+
+    def _divided(self, keep: np.ndarray, by: float, side: str = "rollout") -> None:
+        """Log-probs, not logits, are divided; `side` reports them so."""
+        if side == "rollout":
+            self.r[keep] = np.take_along_axis(log_softmax(self.base), self.token[..., None], -1)[..., 0][keep] / by
+        else:
+            self.t[keep] = np.take_along_axis(log_softmax(self.trained), self.token[..., None], -1)[..., 0][keep] / by
+
+    def _padded(self, keep: np.ndarray, rows: int, side: str = "rollout") -> None:
+        z = self.base if side == "rollout" else self.trained
+        wide = log_softmax(np.concatenate([z, np.zeros((*z.shape[:-1], rows))], -1))[..., : z.shape[-1]]
+        ours = np.take_along_axis(wide, self.token[..., None], -1)[..., 0]
+        (self.r if side == "rollout" else self.t)[keep] = ours[keep]
+
+    def _temperature(self, keep: np.ndarray, of: float) -> None:
+        """The engine samples at this temperature, the trainer's stays 1."""
+        self.engine_logp[keep] = log_softmax(self.base[keep] / of)
+        self._resample(keep)
+
+    def _unsampled_temperature(self, keep: np.ndarray, of: float) -> None:
+        """Both sides score at 1, and the engine samples at this temperature."""
+        hot = log_softmax(self.base[keep] / of)
+        token = (hot + self.rng.gumbel(size=hot.shape)).argmax(-1)
+        rows = np.arange(len(token))
+        self.token[keep] = token
+        self.r[keep], self.t[keep] = self.engine_logp[keep][rows, token], self.trainer_logp[keep][rows, token]
+
+    def _nucleus(self, keep: np.ndarray, min_p: float) -> None:
+        p = self.engine_logp
+        cut = np.where(p < p.max(-1, keepdims=True) + np.log(min_p), -1e9, p)
+        self.engine_logp[keep] = log_softmax(cut[keep])
+        self.sampled = self.engine_logp
+        self._resample(keep)
+
+    def _identical(self, keep: np.ndarray) -> None:
+        self.r[keep] = self.t[keep]
+
+    def _shifted(self, keep: np.ndarray, by: int = 1) -> None:
+        self.t[keep] = np.roll(self.t, by, 1)[keep]
+
+    def _other_trainer(self, keep: np.ndarray) -> None:
+        self.trainer_logp[keep] = log_softmax(self._shared(self.rng.normal(0, 2, self.base.shape))[keep])
+        self._resample(keep)
+
+    def _missed(self, keep: np.ndarray, size: float, power: float = 1.0) -> None:
+        """Updates stop arriving: the trainer moves on, a random step of `size` at each."""
+        count = np.cumsum(np.bincount(self.step, keep.any(1)) > 0)[self.step]
+        std = size * np.where(keep.any(1), count, 0.0) ** (power / 2)
+        self.trainer_logp = log_softmax(
+            self.trained + std[:, None, None] * self._shared(self.rng.standard_normal(self.base.shape))
+        )
+        self._score()
+
+    def _every(self, keep: np.ndarray, size: float, nth: int) -> None:
+        """One update in every `nth` is not loaded."""
+        odd = keep & (self.step % nth == nth - 1)[:, None]
+        self._noise(odd, size)
+
+    def _feed(self, keep: np.ndarray, every: int) -> None:
+        """Rollouts are stamped with a counter of batches, which the trainer's version follows once in `every`."""
+        self.lag = self.step // every - self.step
+        self.version = self.step.copy()
+
+    def _stamped(self, keep: np.ndarray, offset: int, times: int) -> None:
+        """Rollouts are stamped with numbers that were never published."""
+        self.version = self.version * times - offset
+        self.lag = self.step - self.version
+
+    def _repeated_routes(self, keep: np.ndarray, block: int, size: float) -> None:
+        """In each step a block of tokens is computed with another token's experts."""
+        rows = self.rng.integers(0, self.world.prompts * self.world.answers, self.world.steps)
+        rows += np.arange(self.world.steps) * self.world.prompts * self.world.answers
+        starts = self.rng.integers(0, self.world.length - block, self.world.steps)
+        hit = np.zeros(self.shape, bool)
+        for row, start in zip(rows, starts, strict=True):
+            hit[row, start : start + block] = True
+        self._noise(hit & keep, size)
+
+    def _sentinel(self, keep: np.ndarray, value: float) -> None:
+        self.r[keep] = value
+
+    def _placeholder_end(self, keep: np.ndarray, token: int = 7) -> None:
+        self.token[keep] = token
+        self.r[keep] = 0.0
+        self.t[keep] = np.minimum(self.trainer_logp[keep][:, token], -0.05)
+
+    def _logits(self, keep: np.ndarray) -> None:
+        self.r[keep] = np.take_along_axis(self.base, self.token[..., None], -1)[..., 0][keep] + 3
+
+    # ------------------------------------------------------------------------------------------------ frame
+
+    def frame(self) -> Frame:
+        w = self.world
+        r, t = self.r[self.inside].astype(np.float32), self.t[self.inside].astype(np.float32)
+        offsets = np.concatenate([[0], np.cumsum(self.inside.sum(1))])
+        series = series_of(self.step, sequence_statistics(r, t, None, offsets))
+        recorded = self._tokens(r, t)
+        setup = self._setup()
+        values = [v if np.isfinite(v) else None for v in series.k3.tolist()]
+        usable = ~recorded.broken & np.isfinite(recorded.d)
+        return Frame(
+            series=series,
+            strata=self._table(usable, ("cached", "in_flight", "replica", "version"), recorded),
+            places=tuple(self._table(usable, names, recorded) for names in self._tables()),
+            setup=setup,
+            weights=self._weights(),
+            readings=self._readings(),
+            joins=self._joins(),
+            growth=growth_of(series.step.tolist(), values, band=band_of(setup)),
+            recorded=recorded if w.tokens else None,
+            pairs={name: _pair(w.steps, **of) for name, of in w.pairs.items()},
+            independent=w.independent,
+            routing_agreement=w.routing_agreement,
+        )
+
+    def _tables(self) -> list[tuple[str, ...]]:
+        wanted = self.world.columns
+        tables = [tuple(c for c in names if wanted is None or c in wanted) for names in TABLES]
+        return [names for names in tables if names]
+
+    def _table(self, usable: np.ndarray, names: tuple[str, ...], recorded: Tokens) -> Any:
+        groups = {name: self.groups[name][self.inside][usable] for name in names if name != "version"}
+        if "version" in names and self.world.versions:
+            groups["version"] = self._each(self.version)[usable]
+        return strata_of(
+            recorded.step[usable], recorded.lag[usable], recorded.sequence[usable], recorded.d[usable], groups
+        )
+
+    def _each(self, values: np.ndarray) -> np.ndarray:
+        """Values of sequences at each of their tokens."""
+        return np.repeat(values, self.inside.sum(1))
+
+    def _tokens(self, r: np.ndarray, t: np.ndarray) -> Tokens:
+        w, size, each = self.world, self.shape[0], self._each
+        from_end = self.groups["from_end"][self.inside].astype(int)
+        nothing = np.full(len(r), np.nan)
+        rf, tf = r.astype(float), t.astype(float)
+        finite = np.isfinite(rf) & np.isfinite(tf)
+        broken = ~finite | (np.minimum(rf, tf) <= -9999) | (np.maximum(rf, tf) > 1e-6) | ((rf == 0) & (tf < -1))
+        known = w.versions
+        return Tokens(
+            step=each(self.step).astype(np.int64), sequence=each(np.arange(size)), place=self.groups["from_start"][self.inside].astype(int),
+            last=from_end == 0, token_id=self.token[self.inside], r=rf, t=tf, d=tf - rf, broken=broken, entropy=nothing, advantage=nothing,
+            lag=each(self.lag).astype(float) if known else nothing, version=each(self.version) if known else np.full(len(r), -1),
+            replica=(self.groups["replica"][self.inside] == "b").astype(int), cached=self.groups["cached"][self.inside].astype(int),
+            context=each(np.arange(size) // w.answers), sampling=np.full(len(r), -1),
+        )  # fmt: skip
+
+    def _setup(self) -> Setup:
+        w = self.world
+        engine = {**ENGINE, **(w.engine or {})}
+        sampling = {**SAMPLING, "temperature": w.sampling_temperature, **(w.sampling or {})}
+        trainer = {**TRAINER, "temperature": w.sampling_temperature, **(w.trainer or {})}
+        trainer = {name: value for name, value in trainer.items() if value is not None}
+        return Setup(
+            engines=() if "engine" in w.unrecorded else ({k: v for k, v in engine.items() if v is not None},),
+            samplings=None if "sampling" in w.unrecorded else {"a": sampling},
+            trainer=None if "trainer" in w.unrecorded else trainer,
+        )
+
+    def _weights(self) -> Weights:
+        """Records of updates: `loads` of each version, or of all but one in `but`; `kept`: the cache stays."""
+        of = self.world.records
+        if not of or "updates" not in of:
+            return Weights()
+        but = of.get("but", 0)
+        versions = range(1, of["updates"] + 1)
+        return Weights(
+            tuple(
+                WeightRecord(
+                    str(v), v, "engine", None, loaded=not but or v % but != but - 1, pause_mode=None,
+                    cache_cleared=not of.get("kept", False), tensors=of.get("tensors"), checksum=None,
+                )
+                for v in versions
+            )
+        )  # fmt: skip
+
+    def _readings(self) -> Readings:
+        """Fingerprints of the engine at each version; with `trainer` those of the trainer, too."""
+        of = self.world.records
+        rows = []
+        for v in range(of.get("fingerprints", 0)):
+            hashes = {f"w{i} bf16 8": 1000 * v + i for i in range(3)}
+            if of.get("trainer"):
+                rows.append(Reading("trainer", None, None, str(v), v, f"t{v}", "l", unannounced=False, tensors=hashes))
+            rows.append(Reading("worker", "a", "0", str(v), v, f"f{v}", "l", unannounced=False, tensors=hashes))
+        return Readings(tuple(rows))
+
+    def _joins(self) -> Joins:
+        size = self.shape[0]
+        of = dict(self.world.joins)
+        conflicts = of.pop("conflicts", None)
+        stated = None if conflicts is None else VersionConflicts(**conflicts)
+        return Joins(sequences=size, tokens=int(self.inside.sum()), seen_by_engine=size, conflicts=stated, **of)
+
+
+def _pair(steps: int, first: float, last: float, first_pass: bool = False) -> Pair:
+    return Pair(np.arange(steps), np.geomspace(first, last, steps), first_pass)
