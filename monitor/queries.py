@@ -2,7 +2,7 @@
 
     rows = queries.cli_behind(reader, run="qwen-3").to_pylist()
 
-`queries.pyi` has the parameters and the columns of each, so that a typo is a type error. ``make queries`` writes it
+`queries.pyi` has the parameters and the columns of each, so that a typo is a type error. ``python tests/query_stub.py`` writes it
 from the SQL.
 """
 
