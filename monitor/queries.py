@@ -2,8 +2,8 @@
 
     rows = queries.cli_behind(reader, run="qwen-3").to_pylist()
 
-`queries.pyi` has the parameters and the columns of each, so that a typo is a type error. ``python tests/query_stub.py`` writes it
-from the SQL.
+`queries.pyi` has the parameters and the columns of each, so that a typo is a type error.
+``python tests/query_stub.py`` writes it from the SQL.
 """
 
 from __future__ import annotations
