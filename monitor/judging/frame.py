@@ -161,19 +161,24 @@ def strata_of(
     cells, cell_N = np.unique(row_N * span + sequence_N, return_inverse=True)
     cell_row = cells // span
     n_C = np.bincount(cell_N.ravel()).astype(np.float64)
-    a_C = np.bincount(cell_N.ravel(), abs_N)
+    a_C = _sums(cell_N.ravel(), abs_N, len(cells))
     return Strata(
         step=step_N[first].astype(np.int64),
         lag=lag_N[first].astype(np.float64),
         groups={name: values[first].astype(np.object_) for name, values in groups.items()},
         sequences=np.bincount(cell_row, minlength=rows).astype(np.float64),
         tokens=np.bincount(row_N, minlength=rows).astype(np.float64),
-        sum_k3=np.bincount(row_N, k3_N, rows),
-        sum_abs_d=np.bincount(row_N, abs_N, rows),
-        c_nn=np.bincount(cell_row, n_C * n_C, rows),
-        c_aa=np.bincount(cell_row, a_C * a_C, rows),
-        c_an=np.bincount(cell_row, a_C * n_C, rows),
+        sum_k3=_sums(row_N, k3_N, rows),
+        sum_abs_d=_sums(row_N, abs_N, rows),
+        c_nn=_sums(cell_row, n_C * n_C, rows),
+        c_aa=_sums(cell_row, a_C * a_C, rows),
+        c_an=_sums(cell_row, a_C * n_C, rows),
     )
+
+
+def _sums(key_N: NDArray[np.intp], values_N: NDArray[np.float64], keys: int) -> NDArray[np.float64]:
+    """Return the sum of the values of each key, [keys]."""
+    return np.bincount(key_N, values_N, keys).astype(np.float64)
 
 
 def _codes(values: NDArray[Any]) -> NDArray[Any]:
