@@ -18,7 +18,7 @@ from logprobe.alerts.sending import outbox
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
-STATES = ("firing", "updated", "resolved")
+STATES = ("firing", "still_firing", "resolved")
 # Where the process is killed: by itself, or by Slack when a call reaches that stage.
 BY_ITSELF = ("before begin", "after begin", "before sent", "after sent")
 BY_SLACK = (
