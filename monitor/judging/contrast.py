@@ -7,7 +7,7 @@ causes that have a column of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -238,57 +238,54 @@ def _plainness(place: Place) -> float:
 
 def _place(rows: Strata, whole: Strata) -> Place | None:
     """Return the narrowest place of one table, by one column or by one column within another."""
-    best: tuple[float, dict[str, tuple[object, ...]], Place] | None = None
+    places = []
     for column in rows.groups:
         found = _by_column(rows, column, np.ones(len(rows.step), np.bool_), {})
         if found is None:
             continue
-        candidates = [found]
         chosen = _in(rows, found.columns)
-        others = [other for other in rows.groups if other != column]
-        candidates += [
-            finer for other in others if (finer := _by_column(rows, other, chosen, found.columns)) is not None
-        ]
-        for place in candidates:
-            gain = _plainness(place)
-            if best is None or gain > best[0]:
-                best = (gain, dict(place.columns), place)
-    if best is None:
-        return None
-    return replace(best[2], since=_place_since(whole, best[1]))
+        finer = [_by_column(rows, other, chosen, found.columns) for other in rows.groups if other != column]
+        places += [found, *(place for place in finer if place is not None)]
+    best = max(places, key=_plainness, default=None)
+    return None if best is None else replace(best, since=_place_since(whole, best.columns))
 
 
-def _by_column(rows: Strata, column: str, among: Bools, within: object) -> Place | None:
-    """Return values of a column that hold most of K3 in few tokens, also on steps they were not chosen on."""
-    outer: dict[str, tuple[object, ...]] = dict(within) if isinstance(within, dict) else {}
+def _by_column(rows: Strata, column: str, among: Bools, within: Mapping[str, tuple[object, ...]]) -> Place | None:
+    """Return values of a column that hold most of K3 in few tokens, also on steps they were not chosen on.
+
+    Only steps with both kinds of tokens count: a column that only tells steps apart names no place.
+    """
     usable = among & rows.known(column)
     even = usable & (rows.step % 2 == 0)
     values = _high(rows, column, even if even.any() else usable)
     if not values:
         return None
-    columns = {**outer, column: values}
+    columns = {**within, column: values}
     inside = _in(rows, columns)
-    outside = ~inside & (rows.known(column) | _known(rows, outer))
-    odd = rows.step % 2 == 1
-    test = odd if (inside & odd).any() and (outside & odd).any() else np.ones(len(odd), np.bool_)
-    worse, better = rows.where(inside & test), rows.where(outside & test)
-    if not worse.n or not better.n:
+    outside = ~inside & (rows.known(column) | _known(rows, within))
+    both = np.isin(rows.step, np.intersect1d(rows.step[inside], rows.step[outside]))
+    odd = both & (rows.step % 2 == 1)
+    test = odd if (inside & odd).any() else both
+    share, tokens = _shares(rows, inside, outside)
+    if min(share, _shares(rows, inside & test, outside & test)[0]) < number("place_share"):
         return None
-    k3 = float(rows.sum_k3[inside | outside].sum())
-    n = float(rows.tokens[inside | outside].sum())
-    share, tokens = float(rows.sum_k3[inside].sum()) / max(k3, 1e-300), float(rows.tokens[inside].sum()) / n
-    tested = float(worse.sum_k3.sum()) / max(float(worse.sum_k3.sum() + better.sum_k3.sum()), 1e-300)
-    if min(share, tested) < number("place_share") or tokens > number("place_tokens"):
+    k3, others = rows.where(inside).k3, rows.where(outside).k3
+    c = contrast(rows.where(inside & test), rows.where(outside & test))
+    if tokens > number("place_tokens") or k3 < number("place_ratio") * others or not c.z > SIGNIFICANT:
         return None
-    if rows.where(inside).k3 < number("place_ratio") * rows.where(outside).k3:
-        return None
-    c = contrast(worse, better)
-    if not c.z > SIGNIFICANT:
-        return None
-    return Place(columns, share, tokens, rows.where(inside).k3, rows.where(outside).k3, c.z)
+    return Place(columns, share, tokens, k3, others, c.z)
 
 
-def _known(rows: Strata, columns: dict[str, tuple[object, ...]]) -> Bools:
+def _shares(rows: Strata, inside: Bools, outside: Bools) -> tuple[float, float]:
+    """Return the shares of K3 and of tokens that are inside; 0 and 1 if either part is empty."""
+    part, rest = rows.where(inside), rows.where(outside)
+    if not part.n or not rest.n:
+        return 0.0, 1.0
+    k3 = float(part.sum_k3.sum())
+    return k3 / max(k3 + float(rest.sum_k3.sum()), 1e-300), part.n / (part.n + rest.n)
+
+
+def _known(rows: Strata, columns: Mapping[str, tuple[object, ...]]) -> Bools:
     keep = np.zeros(len(rows.step), np.bool_)
     for column in columns:
         keep |= rows.known(column)
@@ -310,14 +307,14 @@ def _high(rows: Strata, column: str, usable: Bools) -> tuple[object, ...]:
     return tuple(sorted(high, key=lambda value: (isinstance(value, str), value)))
 
 
-def _in(rows: Strata, columns: object) -> Bools:
+def _in(rows: Strata, columns: Mapping[str, tuple[object, ...]]) -> Bools:
     keep = np.ones(len(rows.step), np.bool_)
-    for column, values in dict(columns).items() if isinstance(columns, dict) else ():
+    for column, values in columns.items():
         keep &= np.array([value in values for value in rows.groups[column].tolist()], np.bool_)
     return keep
 
 
-def _place_since(table: Strata, columns: dict[str, tuple[object, ...]]) -> int | None:
+def _place_since(table: Strata, columns: Mapping[str, tuple[object, ...]]) -> int | None:
     """Return the step at which K3 of the place left its level; the first step if it always differed."""
     inside = _in(table, columns)
     rows, others = table.where(inside), table.where(~inside)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from logprobe.monitor.judging.frame import Bools, Frame
@@ -14,7 +12,7 @@ from logprobe.monitor.judging.thresholds import number
 
 def counted(frame: Frame, facts: Facts) -> list[Finding]:
     """Name what was counted: broken, missing and other tokens, records that contradict each other."""
-    unfilled = _unfilled(frame, facts)
+    unfilled = _unfilled(frame, frame, facts) or _unfilled(frame.today, frame, facts)
     if unfilled is not None:
         return [unfilled]
     found = []
@@ -61,7 +59,7 @@ def _absent(frame: Frame) -> int:
     return int((np.isnan(seen.r) & ~seen.broken & np.isfinite(seen.t)).sum())
 
 
-def _unfilled(frame: Frame, facts: Facts) -> Finding | None:
+def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
     """Name a side that has exact zeros where the other has improbable tokens.
 
     A probability of 1 is rounded to a log-prob of 0 on either side, and a nucleus or a grammar of one token gives 0 on
@@ -77,7 +75,7 @@ def _unfilled(frame: Frame, facts: Facts) -> Finding | None:
         if placeholder_ends(frame):
             continue
         evidence = {"zeros": share, "unlikely_zeros": unlikely}
-        return Finding(f"unfilled_{side}", Confidence.CERTAIN, since=_zeros_since(frame, side), evidence=evidence)
+        return Finding(f"unfilled_{side}", Confidence.CERTAIN, since=_zeros_since(whole, side), evidence=evidence)
     return None
 
 
@@ -95,13 +93,19 @@ def _zeros(frame: Frame, side: str) -> tuple[float, float]:
 
 
 def _zeros_since(frame: Frame, side: str) -> int | None:
-    """Return the first step of which many tokens are 0."""
-    column = f"zero_{side}"
-    if column not in frame.series.columns:
+    """Return the first step of which many tokens are 0 on one side."""
+    column, many = f"zero_{side}", number("zero_share") / 2
+    steps, seen = frame.series.step, frame.recorded
+    if seen is not None and len(seen):
+        ours, theirs = (seen.r, seen.t) if side == "rollout" else (seen.t, seen.r)
+        steps, index = np.unique(seen.step, return_inverse=True)
+        share = np.bincount(index, (ours == 0) & (theirs != 0)) / np.bincount(index)
+    elif column in frame.series.columns:
+        share = frame.series[column] / np.maximum(frame.series["n_compared"], 1)
+    else:
         return frame.start
-    share = frame.series[column] / np.maximum(frame.series["n_compared"], 1)
-    many = np.flatnonzero(share > number("zero_share") / 4)
-    return int(frame.series.step[many[0]]) if len(many) else frame.start
+    high = np.flatnonzero(share > many)
+    return int(steps[high[0]]) if len(high) else frame.start
 
 
 def placeholder_ends(frame: Frame) -> int:
@@ -147,8 +151,3 @@ def _weights(frame: Frame) -> list[Finding]:
 def unmeasured(findings: list[Finding]) -> bool:
     """Whether K3 of these findings is not a measurement."""
     return any(f.cause.startswith("unfilled_") for f in findings)
-
-
-def finite(value: float) -> float | None:
-    """Return a number, or None for NaN and infinity."""
-    return value if math.isfinite(value) else None

@@ -68,9 +68,9 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
         return _scaled(frame, whole, beta[0], sure=beta[1])
     off = gap.k3 > number("slight") and off_one(gap.ratio.value, gap.ratio.z, gap.k3)
     if not off and not side:
-        return _beyond(whole)
+        return None
     low = side < 0 or (off and gap.ratio.value < 0)
-    return _one_sided(frame, since, side=side, low=low) or _beyond(whole) or _miscalibrated(frame, whole, off=off)
+    return _one_sided(frame, since, side=side, low=low) or _miscalibrated(frame, whole, off=off)
 
 
 def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool) -> Finding:
@@ -92,13 +92,11 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
         return Finding("truncated_support", Confidence.KNOWN, since, evidence=evidence | dict(setup.truncations))
     if side and padded(frame):
         return Finding("vocab_padding", Confidence.KNOWN, since, evidence=evidence)
-    unsaid = setup.samplings is None
-    if unsaid and low and (side or _spares_likely(frame)):
+    if setup.samplings is None and low and (side or _spares_likely(frame)):
         cause = "structured_output_mask" if masks else "truncated_support"
-        own = _zeros(frame) > number(
-            "nucleus_zeros"
-        )  # contexts that one token fills: a cut makes them, a scale does not
-        return Finding(cause, Confidence.INFERRED if own else Confidence.POSSIBLE, since, evidence=evidence)
+        if _zeros(frame) > number("nucleus_zeros"):  # contexts that a cut leaves one token in: a scale makes none
+            return Finding(cause, Confidence.INFERRED, since, evidence=evidence)
+        evidence["looks_like"] = cause
     if side:
         return Finding("other_softmax", Confidence.INFERRED, since, evidence=evidence)
     return None
@@ -277,21 +275,6 @@ def _neighbours(tokens: Tokens) -> float:
             c = correlation(a[same], b[same])
             best = max(best, c if math.isfinite(c) else -1.0)
     return best
-
-
-def _beyond(frame: Frame) -> Finding | None:
-    """Name another model where K3 is beyond every setup from the first step, or from one step to the next."""
-    own = frame.now.where(frame.now.own)
-    first = frame.first.where(frame.first.own)
-    spread = None if frame.tokens is None else spread_of(frame.tokens)
-    limit = number("beyond_any")
-    if (spread is not None and spread.alone) or own.n < number("fewest"):
-        return None
-    if not (own.k3 > limit and own.abs_d.value > number("beyond_abs_d")):
-        return None
-    if not (first.k3 > limit or _at_once(frame)):
-        return None
-    return Finding("different_model", Confidence.POSSIBLE, frame.start, evidence={"k3": own.k3})
 
 
 def _at_once(frame: Frame) -> bool:

@@ -399,7 +399,8 @@ def _beyond(found: list[Finding], level: Level) -> list[Finding]:
     explained = any(f.named and f.signature.kind != "noise" and _material(f) for f in found)
     if level.k3 is None or level.status not in ("above", "far above") or explained:
         return []
-    return [Finding(UNKNOWN, Confidence.INFERRED, evidence={"above": level.high, "k3": level.k3})]
+    since = next((f.since for f in found if f.since is not None), None)
+    return [Finding(UNKNOWN, Confidence.INFERRED, since, evidence={"above": level.high, "k3": level.k3})]
 
 
 def _material(finding: Finding) -> bool:

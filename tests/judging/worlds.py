@@ -255,6 +255,12 @@ class Drawn:
         self.version = self.version * times - offset
         self.lag = self.step - self.version
 
+    def _stalled(self, keep: np.ndarray, since_version: int, size: float) -> None:
+        """The engine gets no update any more, and says so: its labels stand still."""
+        self._missed(keep, size)
+        self.version = np.minimum(self.step, since_version)
+        self.lag = self.step - self.version
+
     def _repeated_routes(self, keep: np.ndarray, block: int, size: float) -> None:
         """In each step a block of tokens is computed with another token's experts."""
         rows = self.rng.integers(0, self.world.prompts * self.world.answers, self.world.steps)
@@ -365,14 +371,16 @@ class Drawn:
         )  # fmt: skip
 
     def _readings(self) -> Readings:
-        """Fingerprints of the engine at each version; with `trainer` those of the trainer, too."""
+        """Fingerprints of the engine at each version; with `trainer` those of the trainer, too; `stuck`: the last that arrives."""
         of = self.world.records
         rows = []
         for v in range(of.get("fingerprints", 0)):
             hashes = {f"w{i} bf16 8": 1000 * v + i for i in range(3)}
             if of.get("trainer"):
                 rows.append(Reading("trainer", None, None, str(v), v, f"t{v}", "l", unannounced=False, tensors=hashes))
-            rows.append(Reading("worker", "a", "0", str(v), v, f"f{v}", "l", unannounced=False, tensors=hashes))
+            held = min(v, of.get("stuck", v))
+            old = {f"w{i} bf16 8": 1000 * held + i for i in range(3)}
+            rows.append(Reading("worker", "a", "0", str(v), v, f"f{held}", "l", unannounced=False, tensors=old))
         return Readings(tuple(rows))
 
     def _joins(self) -> Joins:
