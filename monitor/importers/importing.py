@@ -214,9 +214,9 @@ class _File:
             self._note(("imported", "info", self._path.name, 1))
         while self._number < max(self._stored) or rows.piece():
             self._number += 1
-            stored = self._stored.get(self._number)
+            stored, noted = self._stored.get(self._number), len(self._bad)  # before rows that follow are looked at
             if stored is not None and self._is_end(rows, stored):
-                self._ended, self._noted = True, len(self._bad)
+                self._ended, self._noted = True, noted
             else:
                 self._take_piece(rows, stored)
 
@@ -254,7 +254,9 @@ class _File:
 
     def _is_end(self, rows: _Rows, stored: Mapping[str, Any]) -> bool:
         """Return whether a stored segment is one of `end`; a bundle has health records of its own."""
-        if stored["kind"] != "health" or self._ends == 0 or self._recognised(rows, stored):
+        if stored["kind"] != "health" or self._ends == 0:
+            return False
+        if any(kind == "health" for kind, _ in rows.piece(1)) and self._recognised(rows, stored):
             return False
         self._ends -= 1
         return True
