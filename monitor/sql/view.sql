@@ -93,10 +93,10 @@ WITH records AS (
     QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY rank NULLS LAST, time DESC) = 1
 ),
 measured AS (
-    SELECT run, step, map(list(metric), list(value)) AS metrics FROM step_metrics GROUP BY run, step
+    SELECT run, step, map(list(metric ORDER BY metric), list(value ORDER BY metric)) AS metrics FROM step_metrics GROUP BY run, step
 ),
 means AS (
-    SELECT run, step, map(list(name), list(value)) AS scalars FROM scalars GROUP BY run, step
+    SELECT run, step, map(list(name ORDER BY name), list(value ORDER BY name)) AS scalars FROM scalars GROUP BY run, step
 ),
 known AS (
     SELECT run, step FROM step_summaries UNION SELECT run, step FROM records
