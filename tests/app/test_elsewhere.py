@@ -102,6 +102,29 @@ def test_a_place_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -
         answered.set()
 
 
+def test_a_place_that_answers_late_is_shown_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long after: an outcome that is old when it is first seen is not thrown away for another slow look."""
+    answers = threading.Semaphore(0)
+    rows = pa.table({"run": pa.array([], pa.string())})
+
+    def read(_: str) -> Known:
+        answers.acquire(timeout=60)
+        return rows, {}
+
+    monkeypatch.setattr("logprobe.app.dashboard.data.other_places._PATIENCE", 0.01)
+    monkeypatch.setattr("logprobe.app.dashboard.data.other_places._FRESH_SECONDS", 0.0)
+    places = OtherPlaces(["slow"], read=read)
+    try:
+        assert places.look().problems == ("slow has not answered yet",)
+        answers.release()
+        _, first = places._looks["slow"]
+        first.result(60)
+        assert places.look().problems == ()
+        assert "slow" in places._known
+    finally:
+        answers.release(9)
+
+
 def test_what_is_no_home_is_refused_at_once(tmp_path: Path) -> None:
     ours = Home(tmp_path)
     for wrong in (str(tmp_path / "missing"), "grpc+tls://host:1"):

@@ -67,7 +67,7 @@ class OtherPlaces:
         self._read = read or read_place
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max(1, len(places)), thread_name_prefix="elsewhere")
-        self._looks: dict[str, tuple[float, Future[Known]]] = {}  # under way, or the last
+        self._looks: dict[str, tuple[float | None, Future[Known]]] = {}  # the last; when its outcome was first used
         self._known: dict[str, Known] = {}
 
     @classmethod
@@ -101,10 +101,14 @@ class OtherPlaces:
         return None
 
     def _look(self, where: str) -> Future[Known]:
-        begun, look = self._looks.get(where, (0.0, None))
-        if look is None or (look.done() and time.monotonic() - begun >= _FRESH_SECONDS):
-            look = self._pool.submit(self._read, where)
-            self._looks[where] = (time.monotonic(), look)
+        """Return the look at a place. An outcome is used at least once, however late it comes, before the next look."""
+        used, look = self._looks.get(where, (None, None))
+        now = time.monotonic()
+        if look is None or (used is not None and now - used >= _FRESH_SECONDS):
+            used, look = None, self._pool.submit(self._read, where)
+        elif used is None and look.done():
+            used = now
+        self._looks[where] = (used, look)
         return look
 
     def _runs(self) -> dict[str, Run]:

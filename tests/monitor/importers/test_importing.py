@@ -326,7 +326,7 @@ WITHOUT = {
     ),
     "train.log": (
         "  0%|     | 0/20\n{'loss': 0.0, 'sampling/sampling_logp_difference/mean': 0.81}\n",
-        "(char 3)): '0%|     | 0/20'",
+        "(char 3)): '0%| | 0/20'",
     ),
     "w.csv": ('"Step","loss"\n"1","0.5"\n', "no line was understood: invalid JSON"),
     "trainer_state.json": (json.dumps({"log_history": [{"step": 1, "loss": 0.5}]}, indent=1), "no line was understood"),
