@@ -48,7 +48,7 @@ _TRAINING_LISTS: Final = (
     "routes",
 )
 _ROLLOUT_LISTS: Final = ("token_ids", "logprobs", "routes", "step_times")
-_SCALARS: Final = ("entropy", "reward", "probe/k3", "probe/abs_diff_mean")
+SCALARS: Final = ("entropy", "reward")  # of step records, which metrics are computed from
 _WEIGHT_TIMES: Final = ("time", "requested_at", "started_at", "applied_at", "resumed_at")
 _ABOUT: Final = ("machine", "clock_offset", "engine_started", "replica", "adapter")  # of `Decided`
 _WITHIN: Final = {"start": 0, "end": (1 << 31) - 1}  # of a span that does not say where it starts or ends
@@ -520,6 +520,6 @@ def _take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
 def _needed_scalars(column: pa.ChunkedArray) -> list[Mapping[str, float | None]]:
     """The scalars of each step record that metrics are computed from; of many others none is looked at."""
     array = ragged.one_array(column)
-    if not pc.any(pc.is_in(array.keys, pa.array(_SCALARS))).as_py():
+    if not pc.any(pc.is_in(array.keys, pa.array(SCALARS))).as_py():
         return [{}] * len(array)
-    return [{name: value for name, value in item or () if name in _SCALARS} for item in array.to_pylist()]
+    return [{name: value for name, value in item or () if name in SCALARS} for item in array.to_pylist()]

@@ -17,7 +17,7 @@ from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor.ingest.sequence_rows import ROUTE_COLUMNS
 from logprobe.monitor.live.attempts import older
-from logprobe.monitor.live.memory import ALIGNMENTS, BY_PARTS, HAS, UNBOUNDED, Run, Step, Told
+from logprobe.monitor.live.memory import ALIGNMENTS, BY_PARTS, HAS, SCALARS, UNBOUNDED, Run, Step, Told
 from logprobe.monitor.live.rows import NONE, nothing
 from logprobe.monitor.live.versions import Order, Spans, by_version, counts, known_spans, pieces
 from logprobe.monitor.metrics.lag import is_number
@@ -35,9 +35,6 @@ _NUMBERS: Final = (
     *ROUTE_COLUMNS,
 )
 _PREFIX: Final = ALIGNMENTS.index("prefix")
-_SCALARS: Final = {"entropy": "entropy", "reward": "reward", "probe_k3": "probe/k3"} | {
-    "probe_abs_diff_mean": "probe/abs_diff_mean"
-}
 _Kind = tuple[str | None, tuple[str | None, ...]]  # the trainer's version, and those of a sequence's tokens
 
 
@@ -209,22 +206,22 @@ def _publications(steps: Sequence[Step]) -> Publications:
 def _scalars(steps: Sequence[Step]) -> Mapping[str, Floats]:
     """What trainers reported of whole steps [G]: the newest value of each rank, and of several that are as new the
     largest; a mean over ranks."""
-    result = {name: np.full(len(steps), np.nan) for name in (*_SCALARS, "is_weight_mean", "clipped_frac")}
+    result = {name: np.full(len(steps), np.nan) for name in (*SCALARS, "is_weight_mean", "clipped_frac")}
     for place, step in enumerate(steps):
         told = step.counted_told()
-        for name, key in _SCALARS.items():
-            if any(key in each.values for each in told):
-                result[name][place] = _mean(_newest(told, key))
+        for name in SCALARS:
+            if any(name in each.values for each in told):
+                result[name][place] = _mean(_newest(told, name))
         if any(each.correction is not None for each in told):
             weights, clipped = _corrections(told)
             result["is_weight_mean"][place], result["clipped_frac"][place] = weights, clipped
     return result
 
 
-def _newest(told: Sequence[Told], key: str) -> list[float]:
+def _newest(told: Sequence[Told], name: str) -> list[float]:
     by_rank: dict[int, tuple[int, bool, float]] = {}
     for each in told:
-        if (value := each.values.get(key)) is not None:
+        if (value := each.values.get(name)) is not None:
             candidate = (each.time, math.isnan(value), value)
             by_rank[each.rank] = max(by_rank.get(each.rank, candidate), candidate)
     return [value for *_, value in by_rank.values()]

@@ -225,7 +225,7 @@ class History:
     def _told(self, step: int, rank: int, second: float) -> Row:
         scalars = {"loss": 1.0}
         if self.chance(0.5):
-            scalars |= {"entropy": float(self.rng.random()), "probe/k3": float(self.rng.random() * 1e-3)}
+            scalars["entropy"] = float(self.rng.random())
         if self.chance(0.3):
             scalars["reward"] = float(self.rng.normal())
         row: Row = {

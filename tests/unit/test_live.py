@@ -43,8 +43,8 @@ def weights(version: str, second: float, step: int | None = None, source: str = 
 
 
 def told(step: int, second: float, rank: int = 0, **scalars: float) -> Piece:
-    named = [(name.replace("__", "/"), value) for name, value in scalars.items()]
-    return "step", {"time": at(second), "step": step, "rank": rank, "scalars": named}, f"t{rank}"
+    row = {"time": at(second), "step": step, "rank": rank, "scalars": list(scalars.items())}
+    return "step", row, f"t{rank}"
 
 
 def says(writer: str, event: str, second: float, step: int | None = None, rank: int = 0) -> Piece:
@@ -234,7 +234,7 @@ ODD = [
     Case("no token under the mask", [training("a", received=True, mask=[False] * 4)], {}, {(3, "backend.k3_kl"): None, (3, "response_length"): 0.0}),
     Case("times that are unknown", [training("a", time=None), rollout("a", time=None)], {"a": EXACT}),
     Case("scalars of ranks, the newest of each", [told(3, 1, entropy=9.0), told(3, 2, entropy=1.0), told(3, 1, rank=1, entropy=2.0)], {}, {(3, "entropy"): 1.5}),
-    Case("of several that are as new the largest", [told(3, 1, probe__k3=0.5), told(3, 1, probe__k3=0.25)], {}, {(3, "probe.k3"): 0.5}),
+    Case("of several that are as new the largest", [told(3, 1, reward=0.5), told(3, 1, reward=0.25)], {}, {(3, "reward"): 0.5}),
     Case("routes", [training("a", routes=[1, 2, 3, 4]), rollout("a", routes=[1, 2, 0, 9])], {"a": {"routes_compared": 3, "routes_equal": 2}},
          {(3, "routing_agreement"): 2 / 3, (3, "routing_coverage"): 0.75}),
     Case("routes of other depth", [training("a", routes=[1] * 4), rollout("a", routes=[1] * 8)], {"a": {"routes_match": False}},
