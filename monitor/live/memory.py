@@ -10,49 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.collectors.kernel.pairs import PAIRS
-from logprobe.collectors.kernel.statistics import COLUMNS
-from logprobe.collectors.recorder.arrays import offsets_of
-from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.collectors.spool.schema import LARGEST
-from logprobe.monitor import ragged
 from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.live.attempts import EVENTS, Older, Sign, beginnings, rank_of
-from logprobe.monitor.live.rows import NONE, Lists, Rows, listed, nothing, objects, whole_numbers
-from logprobe.monitor.live.versions import Decided, Decision, Mark, Marks, Order, Spans, Stated, resolved
+from logprobe.monitor.live.records import (
+    ROLLOUT_LISTS,
+    TRAINING_LISTS,
+    Columns,
+    decided_of,
+    full_hash,
+    needed_scalars,
+    one_version,
+    sampled_columns,
+    spans_of,
+    trained_columns,
+    weight_records,
+)
+from logprobe.monitor.live.rows import NONE, Lists, Rows, listed, whole_numbers
+from logprobe.monitor.live.versions import Decided, Mark, Marks, Order, Spans, resolved
 from logprobe.monitor.metrics.lag import is_number
 
-Columns = dict[str, NDArray[Any]]
 StepKey = tuple[str, int]
-
-# How a training record came to its rollout record, and what its log-probs of the engine are. Codes of columns.
-UNLINKED, BY_ID, BY_PARTS, BY_TOKENS, AMBIGUOUS = range(5)
-MISSING, RECEIVED, JOINED, UNALIGNED = range(4)
-ALIGNMENTS: Final = ("all", "masked", "prefix")  # −1: null
-HAS: Final = "has "  # begins the name of the column that says which records have statistics of a pair
-
-_TRAINING_LISTS: Final = (
-    "token_ids",
-    "mask",
-    "rollout_logprobs",
-    "trainer_logprobs",
-    "current_logprobs",
-    "advantages",
-    "routes",
-)
-_ROLLOUT_LISTS: Final = ("token_ids", "logprobs", "routes", "step_times")
-SCALARS: Final = ("entropy", "reward")  # of step records, which metrics are computed from
-_WEIGHT_TIMES: Final = ("time", "requested_at", "started_at", "applied_at", "resumed_at")
-_ABOUT: Final = ("machine", "clock_offset", "engine_started", "replica", "adapter")  # of `Decided`
-_WITHIN: Final = {"start": 0, "end": (1 << 31) - 1}  # of a span that does not say where it starts or ends
-UNBOUNDED: Final = 1 << 62  # tokens that have one version, whatever their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +144,9 @@ class Memory:
         return dirty
 
     def _training(self, table: pa.Table) -> set[StepKey]:
-        columns = _trained(reduce_training(table), table["writer"])
-        columns["full_hash"] = _full_hash(table, columns)
-        columns["lists"] = self.training_lists.add(table.select(_TRAINING_LISTS))
+        columns = trained_columns(reduce_training(table), table["writer"])
+        columns["full_hash"] = full_hash(table, columns)
+        columns["lists"] = self.training_lists.add(table.select(TRAINING_LISTS))
         return self._into_steps(table, columns)
 
     def _statistics(self, table: pa.Table) -> set[StepKey]:
@@ -169,7 +154,7 @@ class Memory:
         source = pc.if_else(table["backend"].is_valid(), "received", "missing")
         layers = pa.nulls(table.num_rows, pa.int32())
         reduced = table.append_column("rollout_source", source).append_column("route_layers", layers)
-        columns = _trained(reduced, table["writer"])
+        columns = trained_columns(reduced, table["writer"])
         columns["full_hash"] = columns["token_hash"]
         columns["lists"] = np.full(table.num_rows, -1, np.int64)
         return self._into_steps(table, columns)
@@ -186,10 +171,10 @@ class Memory:
         return dirty
 
     def _rollout(self, table: pa.Table) -> set[StepKey]:
-        columns = _sampled(reduce_rollout(table))
-        columns["lists"] = self.rollout_lists.add(table.select(_ROLLOUT_LISTS))
-        spans, decided = _spans(table), _decided(table, columns)
-        of_one = [_one_version(some) for some in spans]
+        columns = sampled_columns(reduce_rollout(table))
+        columns["lists"] = self.rollout_lists.add(table.select(ROLLOUT_LISTS))
+        spans, decided = spans_of(table), decided_of(table, columns)
+        of_one = [one_version(some) for some in spans]
         columns["covered"] = np.array([covered for covered, _ in of_one], np.int64)
         columns["version"] = listed(table["spans"], (version for _, version in of_one))
         dirty = set()
@@ -219,14 +204,14 @@ class Memory:
                 spans = resolved(record, late, None if times is None else np.asarray(times, np.int64))
             if late and spans != run.spans[number]:
                 run.spans[number] = spans
-                run.sampled["covered"][number], run.sampled["version"][number] = _one_version(spans)
+                run.sampled["covered"][number], run.sampled["version"][number] = one_version(spans)
                 changed.add(number)
         return changed
 
     def _weights(self, table: pa.Table) -> set[StepKey]:
         dirty: set[StepKey] = set()
         by_run: dict[str, list[dict[str, Any]]] = {}
-        for record in _weight_records(table):
+        for record in weight_records(table):
             by_run.setdefault(record["run"], []).append(record)
         for name, records in by_run.items():
             run = self.run(name)
@@ -238,7 +223,7 @@ class Memory:
 
     def _told(self, table: pa.Table) -> set[StepKey]:
         dirty = set()
-        values = _needed_scalars(table["scalars"])
+        values = needed_scalars(table["scalars"])
         rows = zip(
             table["run"].to_pylist(),
             table["step"].to_pylist(),
@@ -279,80 +264,6 @@ def _groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple
         yield names[codes_S[start]], int(steps_S[start]), slice(start, end)
 
 
-def _trained(reduced: pa.Table, writer: pa.ChunkedArray) -> Columns:
-    """Facts about training records, and no link to a rollout record yet."""
-    size = reduced.num_rows
-    received_S = np.asarray(pc.equal(reduced["rollout_source"], "received"))
-    columns: Columns = {
-        "segment": objects(reduced["segment_id"]),
-        "row": whole_numbers(reduced["row"]),
-        "writer": objects(writer),
-        "sample": objects(reduced["sample_id"]),
-        "time": whole_numbers(reduced["time"]),
-        "rank": whole_numbers(reduced["rank"]),
-        "n_total": whole_numbers(reduced["n_total"]),
-        "n_expected": whole_numbers(reduced["n_expected"]),
-        "token_hash": np.asarray(reduced["token_hash"].fill_null(0)),
-        "layers": whole_numbers(reduced["route_layers"].fill_null(0)),
-        "received": received_S,
-        "trainer_version": objects(reduced["weight_version"]),
-        "part_ids": _tuples(reduced["part_ids"]),
-        "stated": _stated(reduced["rollout_versions"]),
-        **{name: ragged.floats(reduced[name]) for name in ("reward", "advantage_abs_sum", "entropy_sum", "entropy_n")},
-        "how": np.full(size, UNLINKED, np.int8),
-        "link": np.full(size, -1, np.int64),
-        "source": np.where(received_S, RECEIVED, MISSING).astype(np.int8),
-        "alignment": np.full(size, -1, np.int8),
-        **{name: np.full(size, np.nan) for name in ("token_match", "length_match", "difference")},
-        **{
-            name: np.full(size, np.nan)
-            for name in ("routes_match", "routes_expected", "routes_compared", "routes_equal")
-        },
-    }
-    for pair in PAIRS:
-        columns[pair], columns[HAS + pair] = statistics_of(reduced[pair])
-    return columns
-
-
-def statistics_of(structs: pa.ChunkedArray | pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return sufficient statistics as [S, columns], 0 where there are none, and which records have any [S]."""
-    array = ragged.one_array(structs)
-    values, has = np.zeros((len(array), len(COLUMNS))), np.asarray(array.is_valid())
-    if has.any():
-        fields = array.drop_null().flatten()
-        values[has] = np.stack([ragged.floats(column) for column in fields], axis=1)
-    return values, has
-
-
-def _full_hash(table: pa.Table, columns: Columns) -> NDArray[np.uint64]:
-    """Fingerprints of all tokens [S], masked ones included."""
-    if np.array_equal(columns["n_total"], columns["n_expected"]):
-        return columns["token_hash"]
-    ids_N = ragged.flat_ids(table["token_ids"])
-    return token_hash(ids_N, offsets_of(ragged.lengths(table["token_ids"])))
-
-
-def _tuples(column: pa.ChunkedArray) -> NDArray[np.object_]:
-    if column.null_count == len(column):
-        return nothing(len(column))
-    return listed(column, (None if item is None else tuple(item) for item in column.to_pylist()))
-
-
-def _stated(column: pa.ChunkedArray) -> NDArray[np.object_]:
-    if column.null_count == len(column):
-        return nothing(len(column))
-    return listed(column, (None if item is None else tuple(map(_as_stated, item)) for item in column.to_pylist()))
-
-
-def _as_stated(span: Mapping[str, Any]) -> Stated:
-    within = {
-        name: _WITHIN[name.removeprefix("sampled_")]
-        for name, place in span.items()
-        if place is None and name != "version"
-    }
-    return Stated(**{**span, **within})
-
-
 def _want(run: Run, number: int, columns: Columns, rows: slice) -> None:
     for sample, parts in zip(columns["sample"][rows].tolist(), columns["part_ids"][rows].tolist(), strict=True):
         for name in (sample, *(parts or ())):
@@ -363,67 +274,6 @@ def _note_last(run: Run, columns: Columns, rows: slice) -> None:
     writers, times_S = columns["writer"][rows], columns["time"][rows]
     for writer in set(writers.tolist()):
         run.last[writer] = max(run.last.get(writer, int(NONE)), int(times_S[writers == writer].max()))
-
-
-def _sampled(reduced: pa.Table) -> Columns:
-    return {
-        "segment": objects(reduced["segment_id"]),
-        "row": whole_numbers(reduced["row"]),
-        "sample": objects(reduced["sample_id"]),
-        "time": whole_numbers(reduced["time"]),
-        "replica": objects(reduced["replica"]),
-        "n_tokens": whole_numbers(reduced["n_tokens"]),
-        "token_hash": np.asarray(reduced["token_hash"].fill_null(0)),
-        "logprob_sum": ragged.floats(reduced["logprob_sum"]),
-        "layers": whole_numbers(reduced["route_layers"].fill_null(0)),
-        "prompt_length": whole_numbers(reduced["prompt_length"]),
-        "trajectory": objects(reduced["trajectory"]),
-    }
-
-
-def _spans(table: pa.Table) -> list[Spans | None]:
-    column = ragged.one_array(table["spans"])
-    flat = column.flatten()
-    begin, end = (flat.field(name).fill_null(value).to_pylist() for name, value in _WITHIN.items())
-    spans = list(zip(begin, end, flat.field("version").to_pylist(), strict=True))
-    lengths = ragged.lengths(table["spans"])
-    ends = np.cumsum(np.maximum(lengths, 0)).tolist()
-    return [
-        None if length < 0 else tuple(spans[end - length : end])
-        for length, end in zip(lengths.tolist(), ends, strict=True)
-    ]
-
-
-def _one_version(spans: Spans | None) -> tuple[int, str | None]:
-    """How many of the first tokens have one version, which it is, and −1 where another one may follow."""
-    if not spans:
-        return UNBOUNDED, None
-    start, end, version = spans[0]
-    return (end, version) if len(spans) == 1 and start <= 0 else (-1, None)
-
-
-def _decided(table: pa.Table, columns: Columns) -> dict[int, Decided]:
-    """Row → how an engine came to its versions, of the rows that say so."""
-    lengths = ragged.lengths(table["decisions"])
-    rows = np.flatnonzero(lengths > 0)
-    if not len(rows):
-        return {}
-    some = table.select(["spans", "decisions", *_ABOUT]).take(pa.array(rows)).combine_chunks()
-    flat = ragged.one_array(some["decisions"]).flatten()
-    decisions = list(map(Decision, *(flat.field(name).to_pylist() for name in ("end", "at", "last"))))
-    ends = np.cumsum(lengths[rows]).tolist()
-    return {
-        row: Decided(spans or (), tuple(decisions[end - length : end]), n_tokens, *about)
-        for row, spans, length, end, n_tokens, *about in zip(
-            rows.tolist(),
-            _spans(some),
-            lengths[rows].tolist(),
-            ends,
-            columns["n_tokens"][rows].tolist(),
-            *(some[name].to_pylist() for name in _ABOUT),
-            strict=True,
-        )
-    }
 
 
 def _numbers(rows: slice) -> range:
@@ -479,21 +329,6 @@ def _steps_of(run: Run, numbers: set[int]) -> set[int]:
     return steps
 
 
-def _weight_records(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Weight records but those of what workers read, which change no version; times in microseconds."""
-    table = table.filter(pc.not_equal(table["source"], "worker").fill_null(True))
-    names = ["run", "version", "step", "source", "replica", "machine", "moment", "adapter"]
-    times = {name: table[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist() for name in _WEIGHT_TIMES}
-    for place, row in enumerate(table.select(names).to_pylist()):
-        moments = {name: column[place] for name, column in times.items()}
-        mark = None
-        if row["moment"] is not None:
-            about = (row["machine"], row["replica"], row["adapter"], row["version"])
-            mark = Mark(row["moment"], moments["applied_at"], *about)
-        known = moments["time"] if moments["applied_at"] is None else moments["applied_at"]
-        yield {**row, **moments, "time": known, "mark": mark}
-
-
 def _take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
     """Take weight records in; return the steps whose lag or publication they may change."""
     for record in records:
@@ -515,11 +350,3 @@ def _take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
         for number, step in run.steps.items()
         if not touched.isdisjoint(step.labels) or not versions.isdisjoint(run.results.get(number, ()))
     }
-
-
-def _needed_scalars(column: pa.ChunkedArray) -> list[Mapping[str, float | None]]:
-    """The scalars of each step record that metrics are computed from; of many others none is looked at."""
-    array = ragged.one_array(column)
-    if not pc.any(pc.is_in(array.keys, pa.array(SCALARS))).as_py():
-        return [{}] * len(array)
-    return [{name: value for name, value in item or () if name in SCALARS} for item in array.to_pylist()]

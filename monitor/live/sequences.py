@@ -35,7 +35,8 @@ from logprobe.monitor.ingest.sequence_rows import (
     route_counts,
     source_logprobs,
 )
-from logprobe.monitor.live.memory import (
+from logprobe.monitor.live.memory import Memory, Run, Step
+from logprobe.monitor.live.records import (
     ALIGNMENTS,
     AMBIGUOUS,
     BY_ID,
@@ -48,9 +49,6 @@ from logprobe.monitor.live.memory import (
     UNALIGNED,
     UNLINKED,
     Columns,
-    Memory,
-    Run,
-    Step,
     statistics_of,
 )
 from logprobe.monitor.live.rows import NONE

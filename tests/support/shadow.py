@@ -26,8 +26,9 @@ from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.ingest.late_marks import LateMarks
 from logprobe.monitor.ingest.soundness import sound_rows
 from logprobe.monitor.live import doubled
-from logprobe.monitor.live.memory import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS, UNLINKED, Run
+from logprobe.monitor.live.memory import Run
 from logprobe.monitor.live.read import Read
+from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS, UNLINKED
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.tick import Live
 from logprobe.monitor.metrics.catalog import KEYS
