@@ -225,7 +225,7 @@ class History:
     def _told(self, step: int, rank: int, second: float) -> Row:
         scalars = {"loss": 1.0}
         if self.chance(0.5):
-            scalars["entropy"] = float(self.rng.random())
+            scalars |= {"entropy": float(self.rng.random()), "grad_norm": float(self.rng.random())}
         if self.chance(0.3):
             scalars["reward"] = float(self.rng.normal())
         row: Row = {
