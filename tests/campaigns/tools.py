@@ -1,6 +1,6 @@
 """Programs of the system that tests use: `python tests/campaigns/tools.py` installs what is missing, or says what is then not tested.
 
-Only root on a system with apt-get can install them. Tests ask `lacking` (in `tests/support/system_tools.py`).
+Only root on a system with apt-get can install them. Tests ask `path` of `tests/support/system_tools.py`.
 """
 
 from __future__ import annotations
