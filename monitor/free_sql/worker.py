@@ -189,7 +189,7 @@ def _register_comparison(connection: duckdb.DuckDBPyConnection, raw: str, compar
 
 def _with_comparison(definition: str) -> str:
     """The definition of a view, which ends in a condition on ``filename`` if it reads raw files (``view_raw``)."""
-    if not definition.startswith(tuple(f"CREATE VIEW local_{kind} AS" for kind in RAW_KINDS)):
+    if not definition.startswith(tuple(f"CREATE VIEW raw_{kind} AS" for kind in RAW_KINDS)):
         return definition
     return f"{definition.rstrip(';')} AND {_SAME}(filename)"
 

@@ -215,7 +215,6 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
             "alerts": evaluator.run_once,
             "controller": controller.run_once,
             "retention": pipeline.retain,
-            "moving": pipeline.move,
             "folding": pipeline.fold,
             "metrics": lambda: {"text": scrape.exposition(store, [], stuck=0)},
         }
