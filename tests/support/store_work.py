@@ -6,6 +6,7 @@ import threading
 from datetime import timedelta
 
 from logprobe.monitor.service.pipeline import Pipeline
+from logprobe.monitor.service.status import StuckFile
 from logprobe.monitor.store.folding import Folder, FoldReport, StoreBudget
 from logprobe.monitor.store.store import Store
 
@@ -13,13 +14,14 @@ KEPT = 4  # steps at the end that are not folded
 METRICS = "SELECT step, metric, value FROM step_metrics ORDER BY step, metric"
 
 
-def bring_in(store: Store) -> None:
-    """Ingests what lies in the spool, and does everything that follows."""
+def bring_in(store: Store) -> list[StuckFile]:
+    """Ingests what lies in the spool, and does everything that follows; → what waits there to be read."""
     pipeline = Pipeline(store, threading.Event())
     pipeline.ingest(lambda _: None)
     pipeline.join()
     pipeline.compute_steps()
     pipeline.profile()
+    return pipeline.delays.document()
 
 
 def fold(store: Store, *, protected: int = KEPT) -> FoldReport:
