@@ -27,7 +27,7 @@ class Reloaded(Generic[T]):
         """Reads it. Raises what `read` raises: nothing is known yet that could be kept. `others`: files read with it,
         as they are now."""
         self._section = section
-        self._files = settings_file.files(home, section)
+        self._files = [home / settings_file.FILE]
         self._others = others
         self._read = read
         self._lock = threading.Lock()

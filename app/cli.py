@@ -21,7 +21,6 @@ from typing import Final
 
 from logprobe.app.parsers.command_line import build
 from logprobe.app.text.terminal import complete_streams, steerless_streams
-from logprobe.collectors.environment import former
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
 from logprobe.collectors.health import LOGGER
 from logprobe.collectors.plain_text import complain
@@ -54,7 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = build().parse_args(argv)
     if argv is None and arguments.command in _QUICK:
         without_pandas()
-    arguments.debug |= former("LOGPROBE_DEBUG") not in {None, "0"}
     level = LOGGER.level
     try:
         LOGGER.setLevel(logging.DEBUG if arguments.debug else level)

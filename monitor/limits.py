@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from logprobe.collectors.environment import former, pairs
+from logprobe.collectors.environment import pairs
 from logprobe.collectors.errors import ConfigurationError
 
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "": 1}
@@ -34,8 +34,7 @@ class Limit:
     @property
     def value(self) -> int:
         """In bytes, or as a count. Raises `ConfigurationError` when the environment holds no whole number above 0."""
-        old = former(f"LOGPROBE_{self.name.upper()}")
-        text = _raised().get(self.name) or old or ""
+        text = _raised().get(self.name, "")
         if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
             raise ConfigurationError(f"{VARIABLE}: {self.name}={text!r}: must be a whole number above 0")
         return (int(text) if text else self.default) * _UNITS[self.unit]

@@ -1,14 +1,9 @@
-"""The settings of a home: the sections of its ``logprobe.yaml``, each read where it is used.
-
-A section that used to be a file (``channels.yaml``) is still read from there, with a notice. A mistake is named with
-file and line.
-"""
+"""The settings of a home: the sections of its ``logprobe.yaml``, each read where it is used. A mistake is named with
+file and line."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -20,10 +15,7 @@ from logprobe.monitor import limits, located
 from logprobe.monitor.located import Entries, Table
 
 FILE: Final = "logprobe.yaml"
-# The former files of these had their own name as their only key.
-_NAMED: Final = ("accepted", "channels", "loggers")
-SECTIONS: Final = tuple(sorted((*_NAMED, "alerts", "correction", "tokenizers")))
-LOGGER: Final = logging.getLogger("logprobe.settings")
+SECTIONS: Final = ("accepted", "alerts", "channels", "correction", "loggers", "tokenizers")
 
 T = TypeVar("T")
 Section: TypeAlias = Table | Entries
@@ -44,26 +36,14 @@ class Settings(BaseModel):
         return values
 
 
-def files(home: Path, name: str) -> list[Path]:
-    """The files that a section may be in."""
-    return [home / FILE, home / f"{name}.yaml"]
-
-
 def section(home: Path, name: str) -> Section | None:
     """A section with its places: None without one, an empty table where it says nothing.
 
     Raises `ConfigurationError` with file and line.
     """
-    table, former = _table(home / FILE), _former(home, name)
-    _refuse_unknown(table, SECTIONS)
-    if name not in table.values:
-        return former
-    if former is not None:
-        raise ConfigurationError(
-            f"{table.places[name]}: `{name}` is also in {home / f'{name}.yaml'}; move all of it here and delete that "
-            "file"
-        )
-    return _given(table, name)
+    table = _table(home / FILE)
+    _refuse_unknown(table)
+    return _given(table, name) if name in table.values else None
 
 
 def read(home: Path, name: str, kind: TypeAdapter[T], default: T) -> T:
@@ -121,30 +101,7 @@ def _given(table: Table, name: str) -> Section:
     return value
 
 
-def _former(home: Path, name: str) -> Section | None:
-    file = home / f"{name}.yaml"
-    content = limits.settings_text(file)
-    if content is None:
-        return None
-    _notice(file, name)
-    table = located.parse(content, str(file))
-    if name not in _NAMED:
-        return table
-    _refuse_unknown(table, (name,))
-    return _given(table, name)
-
-
-def _refuse_unknown(table: Table, keys: Sequence[str]) -> None:
+def _refuse_unknown(table: Table) -> None:
     for key in table.values:
-        if key not in keys:
-            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, keys)}")
-
-
-@cache
-def _notice(file: Path, name: str) -> None:
-    LOGGER.warning(
-        "%s: settings belong in %s; move these below `%s:` there. The next release does not read this file.",
-        file,
-        FILE,
-        name,
-    )
+        if key not in SECTIONS:
+            raise ConfigurationError(f"{table.places[key]}: unknown key {key!r}; {located.instead(key, SECTIONS)}")

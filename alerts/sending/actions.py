@@ -117,7 +117,7 @@ class ChannelActions:
         """A test through a separate channel: the sender's belongs to the sender's thread."""
         settings = {
             name: channel.model_copy(update={"timeout": min(channel.timeout, _PATIENCE)})
-            for name, channel in read_settings(self._store.home.path, os.environ).items()
+            for name, channel in read_settings(self._store.home.path).items()
         }
         routes = routes_of(
             settings, self._store.home, environment=os.environ, stopping=self._stopping, clock=self._clock

@@ -28,4 +28,4 @@ def environment(inherited: Mapping[str, str], home: str, run_name: str | None) -
     """What the command and its children get: where to record, and a folder that Python looks into when it starts."""
     names = {"LOGPROBE_RUN": run_name} if run_name else {}
     given = {"LOGPROBE_HOME": str(Path(home).absolute()), "PYTHONPATH": python_path(inherited), **names}
-    return {name: value for name, value in inherited.items() if name != "LOGPROBE_HOOKS"} | given
+    return {**inherited, **given}

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
 
-from logprobe.collectors.environment import former
 from logprobe.collectors.integrations.imports import when_imported
 from logprobe.collectors.integrations.wrapping import WATCHED, Wrapper
 
@@ -86,14 +85,13 @@ def python_path(environment: Mapping[str, str]) -> str:
 def hooked(environment: Mapping[str, str]) -> bool:
     """Whether processes of this environment install the hooks when they start."""
     on_path = SITE in environment.get("PYTHONPATH", "").split(os.pathsep)
-    return on_path and bool(environment.get("LOGPROBE_HOME")) and environment.get("LOGPROBE_HOOKS", "1") == "1"
+    return on_path and bool(environment.get("LOGPROBE_HOME"))
 
 
 def _action(place: str) -> Any:
     module, _, name = place.partition(":")
 
     def act(imported: ModuleType) -> None:
-        former("LOGPROBE_HOOKS")  # what the start of the process has read; said where it matters, not in all of them
         getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name)(imported)
 
     return act

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from logprobe.collectors.environment import former, pairs
+from logprobe.collectors.environment import pairs
 from logprobe.collectors.errors import ConfigurationError
 
 SERVICE_VARIABLE: Final = "LOGPROBE_SERVICE"
-_FORMER: Final = {"ca": "LOGPROBE_SERVICE_CA", "token": "LOGPROBE_SERVICE_TOKEN", "node": "LOGPROBE_NODE"}
+_PARTS: Final = frozenset({"ca", "token", "node"})
 _UNITS: Final = (("k", 1e3), ("m", 1e6), ("g", 1e9))
 
 
@@ -35,12 +35,12 @@ def service(environment: Mapping[str, str], given: str | None = None) -> Service
     >>> service({"LOGPROBE_SERVICE": "grpc+tls://a:1,token=~/token"}, "grpc+tls://b:2,node=n1")
     Service(address='grpc+tls://b:2', ca='', token='~/token', node='n1')
     """
-    said = {part: old for part, name in _FORMER.items() if (old := former(name, environment)) is not None}
+    said: dict[str, str] = {}
     address = ""
     for text in filter(None, (environment.get(SERVICE_VARIABLE), given)):
         address, _, rest = text.partition(",")
         said |= pairs(rest)
-        if said.keys() - _FORMER.keys():  # not quoted: it may be a token
+        if said.keys() - _PARTS:  # not quoted: it may be a token
             raise ConfigurationError(
                 f"after the address {address!r} only ,ca=FILE ,token=FILE and ,node=NAME may follow"
             )

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from logprobe.collectors.environment import former, pairs
+from logprobe.collectors.environment import pairs
 
 VARIABLE: Final = "LOGPROBE_VLLM"
 NAMES: Final = ("inject", "prompts", "harmless")
@@ -21,8 +21,7 @@ NAMES: Final = ("inject", "prompts", "harmless")
 
 def option(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """What an option is set to, "" without a value; None: it is not set."""
-    old = former(f"{VARIABLE}_{name.upper()}", environment)
-    return pairs(environment.get(VARIABLE, "")).get(name, old)
+    return pairs(environment.get(VARIABLE, "")).get(name)
 
 
 def injects(environment: Mapping[str, str] = os.environ) -> bool:

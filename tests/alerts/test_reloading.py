@@ -28,7 +28,7 @@ def write(file: Path, text: str) -> None:
 
 
 def test_what_changes_is_taken_over_and_what_is_wrong_is_not(tmp_path: Path) -> None:
-    file = tmp_path / "channels.yaml"
+    file = tmp_path / "logprobe.yaml"
     found = Reloaded(tmp_path, "channels", lambda: number(file))
     assert (found.current(), found.report()) == (0, {})
     write(file, "1")
@@ -44,7 +44,7 @@ def test_what_changes_is_taken_over_and_what_is_wrong_is_not(tmp_path: Path) -> 
 
 
 def test_the_first_time_there_is_nothing_to_keep(tmp_path: Path) -> None:
-    file = tmp_path / "channels.yaml"
+    file = tmp_path / "logprobe.yaml"
     write(file, "two")
     with pytest.raises(ConfigurationError, match="is not a number"):
         Reloaded(tmp_path, "channels", lambda: number(file))
@@ -63,7 +63,7 @@ def test_files_that_come_go_or_change_beside_it_are_noticed(tmp_path: Path) -> N
 
 
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "channels.yaml"
+    file = tmp_path / "logprobe.yaml"
     write(file, "1")
     reads = []
     found = Reloaded(tmp_path, "channels", lambda: reads.append(file) or len(reads))

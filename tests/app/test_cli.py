@@ -21,7 +21,6 @@ from logprobe.app import cli
 from logprobe.app.parsers.arguments import require_run, step_range
 from logprobe.app.parsers.command_line import build
 from logprobe.app.text import tables
-from logprobe.collectors.environment import notice
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.budgets import GIB
@@ -201,15 +200,11 @@ def test_a_file_is_no_home(tmp_path) -> None:
     assert "is not a folder" in logprobe("runs", "--home", file, code=1).stderr
 
 
-def test_debug_adds_the_traceback(home, caplog) -> None:
+def test_debug_adds_the_traceback(home) -> None:
     done = logprobe("--debug", "runs", "--home", home, code=1)
     assert done.stderr.startswith("logprobe: ")
     assert "Traceback (most recent call last)" in done.stderr
     assert "Traceback" not in logprobe("runs", "--home", home, code=1).stderr
-    notice.cache_clear()
-    done = logprobe("runs", "--home", home, code=1, LOGPROBE_DEBUG="1")  # of the release before
-    assert "LOGPROBE_DEBUG: write logprobe --debug COMMAND" in caplog.text
-    assert "Traceback (most recent call last)" in done.stderr
 
 
 def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch, capsys) -> None:

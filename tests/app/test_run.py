@@ -66,20 +66,10 @@ def test_without_a_home_nothing_of_logprobe_is_loaded(framework: Path, home: Pat
     path = f"{SITE}{os.pathsep}{framework}"
     for loaded, variables in (
         (False, {}),
-        (False, {"LOGPROBE_HOME": str(home), "LOGPROBE_HOOKS": "0"}),  # of the release before
         (True, {"LOGPROBE_HOME": str(home)}),
     ):
         done = start(framework, sys.executable, "-c", words, PYTHONPATH=path, **variables)
         assert done.stdout == f"yes {loaded}\n", done.stderr
-
-
-def test_the_variable_of_the_release_before_still_records_and_says_that_it_can_go(framework: Path, home: Path) -> None:
-    variables = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": "run", "LOGPROBE_HOOKS": "1"}
-    path = f"{SITE}{os.pathsep}{framework}"
-    done = start(framework, sys.executable, "-c", PARENT, PYTHONPATH=path, **variables)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("LOGPROBE_HOOKS: leave it out") == 1, "said where a framework is, not by its parent"
-    assert len(by_sample(home, "training")) == 1
 
 
 def test_a_command_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

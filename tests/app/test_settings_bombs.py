@@ -4,12 +4,10 @@ import os
 
 import pytest
 
-from logprobe.alerts.controller import policy_file
-from logprobe.alerts.rules import acceptance, rule_file
+from logprobe.alerts.rules import rule_file
 from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.data.tokenizers import vocabulary
-from logprobe.app.processes import logger
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
@@ -22,14 +20,8 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, LEVELS)
 )
 YAML = {
-    "logprobe.yaml": lambda home: read_settings(home, {}),
-    "accepted.yaml": acceptance.load,
-    "alerts.yaml": lambda home: rule_file.for_home(Home(home)),
+    "logprobe.yaml": read_settings,
     "alerts.d/ours.yaml": lambda home: rule_file.for_home(Home(home)),
-    "channels.yaml": lambda home: read_settings(home, {}),
-    "correction.yaml": policy_file.load,
-    "loggers.yaml": lambda home: logger.load(Home(home)),
-    "tokenizers.yaml": lambda home: vocabulary(home, "r"),
     "recipe.yaml": lambda home: parity_recipe.read(home / "recipe.yaml"),
 }
 ALL = {**YAML, "secrets.toml": sign_in.load, "token": lambda home: token.read(Home(home)), "RUN.json": RecordedRun}

@@ -1,4 +1,4 @@
-"""Variables of the environment: old names are read with a notice, unknown ones are named, and neither stops a host."""
+"""Variables of the environment: unknown ones are named, and stop no host."""
 
 from __future__ import annotations
 
@@ -15,44 +15,13 @@ from logprobe.collectors import Recorder, environment
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.relay.arguments import Service, service
 from logprobe.collectors.vllm import options
-from logprobe.monitor import limits
-
-OLD_SERVICE = {"LOGPROBE_SERVICE_CA": "old.pem", "LOGPROBE_SERVICE_TOKEN": "old", "LOGPROBE_NODE": "n0"}
 
 
 @pytest.fixture(autouse=True)
 def notices(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """What is said in this test."""
-    environment.notice.cache_clear()
     caplog.set_level(logging.WARNING)
     return caplog
-
-
-def test_an_old_name_is_read_with_one_notice(notices: pytest.LogCaptureFixture) -> None:
-    given = {"LOGPROBE_VLLM_PROMPTS": "0.5"}
-    assert [options.option("prompts", given) for _ in range(3)] == ["0.5"] * 3
-    (said,) = notices.messages
-    assert "LOGPROBE_VLLM_PROMPTS: write LOGPROBE_VLLM=prompts=SHARE." in said
-    assert "The next release does not read this variable" in said
-
-
-@pytest.mark.parametrize("name", environment.FORMER)
-def test_every_old_name_has_a_remedy_and_its_notice_is_no_secret(name: str, notices: pytest.LogCaptureFixture) -> None:
-    assert environment.former(name, {}) is None
-    assert environment.former(name, {name: ""}) is None
-    assert notices.messages == []
-    assert environment.former(name, {name: "canary"}) == "canary"
-    assert environment.FORMER[name] in notices.text
-    assert "canary" not in notices.text
-
-
-def test_where_both_are_set_the_new_place_counts_and_the_old_is_named(notices: pytest.LogCaptureFixture) -> None:
-    given = {"LOGPROBE_VLLM": "prompts=0.01", "LOGPROBE_VLLM_PROMPTS": "1", "LOGPROBE_VLLM_INJECT": "1"}
-    assert options.option("prompts", given) == "0.01"
-    assert options.injects(given), "one that only the old name sets stays set"
-    assert "LOGPROBE_VLLM_PROMPTS" in notices.text
-    new = {**OLD_SERVICE, "LOGPROBE_SERVICE": "grpc+tls://a:1,token=new"}
-    assert service(new) == Service("grpc+tls://a:1", "old.pem", "new", "n0")
 
 
 @pytest.mark.parametrize(
@@ -79,20 +48,10 @@ def test_the_service_of_a_node() -> None:
     assert service({}) == Service("")
     assert service(whole) == Service("grpc+tls://a:1", "ca.pem", "~/token", "n1")
     assert service(whole, "grpc+tls://b:2,token=t") == Service("grpc+tls://b:2", "ca.pem", "t", "n1")
-    assert service(OLD_SERVICE, "grpc+tls://b:2") == Service("grpc+tls://b:2", "old.pem", "old", "n0")
     for wrong in ("grpc+tls://a:1,team.canary", "grpc+tls://a:1,tokn=canary", "grpc+tls://a:1,ca=a,b.pem"):
         with pytest.raises(ConfigurationError, match=r"'grpc\+tls://a:1' only ,ca=FILE ,token=FILE and") as caught:
             service({"LOGPROBE_SERVICE": wrong})
         assert "canary" not in str(caught.value), "it may be a token"
-
-
-def test_every_limit_was_a_variable(notices: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {f"LOGPROBE_{limit.name.upper()}" for limit in limits.ALL} < set(environment.FORMER)
-    monkeypatch.setenv("LOGPROBE_IMPORT_EXPANSION", "7")
-    assert limits.IMPORT_EXPANSION.value == 7
-    assert "write LOGPROBE_LIMITS=import_expansion=NUMBER" in notices.text
-    monkeypatch.setenv("LOGPROBE_LIMITS", "import_expansion=8")
-    assert limits.IMPORT_EXPANSION.value == 8
 
 
 @pytest.mark.parametrize(
@@ -109,7 +68,7 @@ def test_an_unknown_name_is_named_with_the_nearest_known_one(name: str, meant: s
 
 
 def test_what_is_known_or_of_kubernetes_is_not_unknown() -> None:
-    known = (*environment.VARIABLES, *environment.PASSED, *environment.FORMER, "LOGPROBE_SLACK_TOKEN_FILE")
+    known = (*environment.VARIABLES, *environment.PASSED)
     # Of a service `logprobe`, as docs/examples has it, and of one `logprobe-x`.
     of_pods = (
         "LOGPROBE_SERVICE_HOST",

@@ -50,10 +50,10 @@ def test_every_environment_variable_is_listed(repository):
     assert len({*environment.VARIABLES, *environment.PASSED}) <= 15
     assert all(name in page for name in environment.PASSED)
     parts = [repository / name for name in ("collectors", "monitor", "alerts", "app")]
-    known = {*environment.VARIABLES, *environment.PASSED, *environment.FORMER}
+    known = {*environment.VARIABLES, *environment.PASSED}
     assert named(*parts) - known == {"LOGPROBE_RUN_NAME"}, "an example of a mistake"
 
 
-def test_no_page_names_a_variable_of_the_release_before(repository):
+def test_no_page_names_another_variable(repository):
     named_there = named(repository / "docs", repository / "README.md", repository / "SECURITY.md")
     assert named_there - {*environment.VARIABLES, *environment.PASSED} == {"LOGPROBE_RUN_NAME"}

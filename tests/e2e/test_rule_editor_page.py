@@ -26,11 +26,12 @@ pytestmark = pytest.mark.browser
 
 OWN = """\
 # ours
-rules:
-  # very large
-  - name: very-large
-    metric: k3_kl
-    when: {kind: threshold, above: 5}   # nats
+alerts:
+  rules:
+    # very large
+    - name: very-large
+      metric: k3_kl
+      when: {kind: threshold, above: 5}   # nats
 """
 CHANNELS = """\
 channels:
@@ -55,8 +56,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, slack: FakeSlack) -> Path:
         slack.fail("chat.postMessage", "invalid_blocks")
         bench.enqueue(replace(NOTE, key="lost/firing", episode="lost", rule="gap-lost", run=MARKUP))
         bench.run()
-    (folder / "alerts.yaml").write_text(OWN)
-    (folder / "channels.yaml").write_text(CHANNELS.format(channel=CHANNEL, url=slack.api_url))
+    (folder / "logprobe.yaml").write_text(OWN + CHANNELS.format(channel=CHANNEL, url=slack.api_url))
     return folder
 
 
@@ -123,11 +123,11 @@ def test_a_rule_is_checked_while_it_is_typed_and_saved_when_it_is_good(
     expect(problem).to_be_empty()
     confirm(page, editor, "Save")
     expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved; very-large is active")
-    assert (home / "alerts.yaml").read_text() == OWN  # people's own stays
+    assert (home / "logprobe.yaml").read_text().startswith(OWN)  # people's own stays
     assert overlay(home).endswith(
         "rules:\n  - name: very-large\n    metric: k3_kl\n    for: 5\n    when: {kind: threshold, above: 0.05}\n"
     )
-    expect(editor).to_contain_text("alerts.yaml, changed in alerts.d/dashboard.yaml")
+    expect(editor).to_contain_text("logprobe.yaml, changed in alerts.d/dashboard.yaml")
     # The evaluator goes by it without a restart.
     expect(page.locator("table[aria-label=firing]")).to_contain_text("very-large")
     with open_reader(home) as reader:
@@ -143,8 +143,8 @@ def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
     mine = text.input_value() + "severity: info\n"
     text.fill(mine)
     other = home / "alerts.new"
-    other.write_text((home / "alerts.yaml").read_text() + "\n# by hand\n")
-    other.replace(home / "alerts.yaml")
+    other.write_text((home / "logprobe.yaml").read_text() + "\n# by hand\n")
+    other.replace(home / "logprobe.yaml")
     page.locator("input[name=by]").or_(editor.get_by_role("button", name="Save", exact=True)).first.click()
     page.locator("input[name=by]").fill("Bob")
     page.locator(".lp-sure").click()
@@ -156,7 +156,8 @@ def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
     confirm(page, editor, "Save")
     expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved")
     assert "severity: info" in overlay(home)
-    assert (home / "alerts.yaml").read_text() == OWN + "\n# by hand\n"
+    assert (home / "logprobe.yaml").read_text().startswith(OWN)
+    assert (home / "logprobe.yaml").read_text().endswith("\n# by hand\n")
 
 
 def test_a_rule_is_disabled_enabled_and_given_back(seen: Watched, address: str, home: Path) -> None:
@@ -170,8 +171,8 @@ def test_a_rule_is_disabled_enabled_and_given_back(seen: Watched, address: str, 
     expect(row).not_to_contain_text("disabled")
     page.get_by_role("button", name="very-large", exact=True).click()
     editor = page.locator(".lp-rule-editor")
-    confirm(page, editor, "Restore the rule in alerts.yaml")
-    expect(editor.locator(".lp-rule-title")).to_have_text("very-large alerts.yaml")
+    confirm(page, editor, "Restore the rule in logprobe.yaml")
+    expect(editor.locator(".lp-rule-title")).to_have_text("very-large logprobe.yaml")
     expect(editor.get_by_label("rule as text")).to_have_value(
         "name: very-large\nmetric: k3_kl\nwhen: {kind: threshold, above: 5}   # nats\n"
     )
@@ -183,7 +184,8 @@ def test_a_rule_is_disabled_enabled_and_given_back(seen: Watched, address: str, 
     expect(page.locator(".lp-rule-said .lp-tone-info")).to_contain_text("Saved; mine is active")
     confirm(page, editor, "Delete")
     expect(page.get_by_role("button", name="mine", exact=True)).to_have_count(0)
-    assert (home / "alerts.yaml").read_text() == OWN + "\n# by hand\n"
+    assert (home / "logprobe.yaml").read_text().startswith(OWN)
+    assert (home / "logprobe.yaml").read_text().endswith("\n# by hand\n")
 
 
 def test_snooze_and_silence_from_the_page(seen: Watched, address: str) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
@@ -145,7 +146,7 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
     home = tmp_path_factory.mktemp("hostile") / "home"
     ingest_recorded(home, "v1-initial", before_step=12)
     _record_markup(home)
-    (home / "alerts.yaml").write_text(RULES)
+    (home / "logprobe.yaml").write_text("alerts:\n" + indent(RULES, "  "))
     with dashboard("up", "--home", str(home), "--port", "0", "--host", "0.0.0.0", "--read-only") as url:
         yield url, home
 

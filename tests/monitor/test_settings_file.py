@@ -1,7 +1,5 @@
 """One file of settings: its sections, the files they were before, and errors with file and line."""
 
-import logging
-
 import pytest
 from pydantic import TypeAdapter
 
@@ -42,35 +40,11 @@ def test_a_mistake_anywhere_in_the_file_is_named(tmp_path, text, words):
         section(tmp_path, "tokenizers")
 
 
-def test_files_of_the_release_before_are_read_with_one_notice(tmp_path, caplog):
-    (tmp_path / "tokenizers.yaml").write_text("a: b\n")
-    (tmp_path / "accepted.yaml").write_text("accepted:\n- url: x\n")
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            assert read(tmp_path, "tokenizers", TEXTS, {}) == {"a": "b"}
-        assert settings_file.located.plain(section(tmp_path, "accepted")) == [{"url": "x"}]
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        str(tmp_path / "tokenizers.yaml"), str(tmp_path / "accepted.yaml")
-    ]  # fmt: skip
-    assert "below `tokenizers:`" in caplog.text
-    (tmp_path / "accepted.yaml").write_text("acepted: []\n")
-    with pytest.raises(ConfigurationError, match=r"accepted\.yaml:1: unknown key 'acepted'"):
-        section(tmp_path, "accepted")
-
-
-def test_a_section_that_is_in_both_files_is_refused(tmp_path):
-    (tmp_path / "tokenizers.yaml").write_text("a: b\n")
-    (tmp_path / settings_file.FILE).write_text("channels: []\ntokenizers:\n  a: c\n")
-    with pytest.raises(ConfigurationError, match=r"logprobe\.yaml:2: `tokenizers` is also in .*tokenizers\.yaml"):
-        section(tmp_path, "tokenizers")
-
-
-@pytest.mark.parametrize("name", ["logprobe.yaml", "alerts.yaml"])
-def test_rules_come_from_either_file(tmp_path, name):
+def test_rules_have_their_lines_in_the_whole_file(tmp_path):
     text = "correction: {}\nalerts:\n" + "".join(f"    {line}\n" for line in RULES.splitlines()) + "channels: []\n"
-    (tmp_path / name).write_text(text if name == settings_file.FILE else RULES)
+    file = tmp_path / settings_file.FILE
+    file.write_text(text)
     assert [rule.name for rule in rule_file.for_home(Home(tmp_path)).rules] == ["a"]
-    (tmp_path / name).write_text((tmp_path / name).read_text().replace("metric:", "metrik:"))
-    line = 5 if name == settings_file.FILE else 3
-    with pytest.raises(rule_file.RuleFileError, match=rf"{name}:{line}: `metrik`"):
+    file.write_text(text.replace("metric:", "metrik:"))
+    with pytest.raises(rule_file.RuleFileError, match=r"logprobe\.yaml:5: `metrik`"):
         rule_file.for_home(Home(tmp_path))

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, assert_never
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
 from logprobe.alerts.sending.channels.calls import Calls
@@ -31,21 +31,11 @@ from logprobe.alerts.sending.channels.slack_bot import SlackBot
 from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.channels.webhook import Webhook
 from logprobe.alerts.sending.credentials import Secret, read_secret
-from logprobe.collectors.environment import notice
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 
 SECTION: Final = "channels"
-# Variables of the release before, until the next one: where the settings name none, and Slack's without any settings.
-_TOKEN, _CHANNEL_ID, _WEBHOOK = "LOGPROBE_SLACK_TOKEN", "LOGPROBE_SLACK_CHANNEL", "LOGPROBE_SLACK_WEBHOOK"
-_FORMER: Final[Mapping[tuple[str, str], str]] = {
-    ("slack_bot", "token"): _TOKEN,
-    ("slack_webhook", "url"): _WEBHOOK,
-    ("webhook", "url"): "LOGPROBE_WEBHOOK_URL",
-    ("webhook", "secret"): "LOGPROBE_WEBHOOK_SECRET",
-    ("apprise", "url"): "LOGPROBE_APPRISE_URL",
-}
 _ID_NEEDED: Final = (
     "expected the channel's ID, such as C0123456789; find it at the end of the channel's details in Slack"
 )
@@ -128,28 +118,12 @@ Settings: TypeAlias = (
 _CHANNELS: Final = TypeAdapter(dict[_Name, Annotated[Settings, Field(discriminator="kind")]])
 
 
-def read_settings(home: Path, environment: Mapping[str, str]) -> dict[str, Settings]:
+def read_settings(home: Path) -> dict[str, Settings]:
     """The channels of a home by name.
 
     Raises `ConfigurationError` with file, line and key, all mistakes of the section at once.
     """
-    section = settings_file.section(home, SECTION)
-    return _from_environment(environment) if section is None else settings_file.checked(section, SECTION, _CHANNELS)
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Settings]:
-    if _is_set(_TOKEN, environment):
-        try:
-            return {"slack": SlackBotSettings(kind="slack_bot", channel=environment.get(_CHANNEL_ID, ""))}
-        except ValidationError:
-            raise ConfigurationError(f"the environment variable {_CHANNEL_ID}: {_ID_NEEDED}") from None
-    if _is_set(_WEBHOOK, environment):
-        return {"slack": SlackWebhookSettings(kind="slack_webhook")}
-    return {}
-
-
-def _is_set(variable: str, environment: Mapping[str, str]) -> bool:
-    return variable in environment or f"{variable}_FILE" in environment
+    return settings_file.read(home, SECTION, _CHANNELS, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +141,7 @@ def channels_of(
     home: Home, *, environment: Mapping[str, str], stopping: threading.Event, clock: Callable[[], datetime]
 ) -> list[Route]:
     """The channels that a home is configured with. Raises `ConfigurationError` or `MissingExtraError`."""
-    settings = read_settings(home.path, environment)
+    settings = read_settings(home.path)
     return routes_of(settings, home, environment=environment, stopping=stopping, clock=clock)
 
 
@@ -239,8 +213,5 @@ class _Builder:
     def _secret(self, name: str, settings: Settings, what: str) -> Secret:
         variable, file = getattr(settings, f"{what}_env"), getattr(settings, f"{what}_file")
         if variable is None and file is None:
-            variable = _FORMER[settings.kind, what]
-            if not _is_set(variable, self.environment):
-                raise ConfigurationError(f"channel {name}: say where its {what} is: `{what}_env` or `{what}_file`")
-            notice(variable)
+            raise ConfigurationError(f"channel {name}: say where its {what} is: `{what}_env` or `{what}_file`")
         return read_secret(f"channel {name}", variable=variable or "", file=file, environment=self.environment)

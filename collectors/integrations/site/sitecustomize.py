@@ -22,7 +22,7 @@ def _run_hidden() -> None:
 
 
 _run_hidden()
-if os.environ.get("LOGPROBE_HOME") and os.environ.get("LOGPROBE_HOOKS", "1") == "1":
+if os.environ.get("LOGPROBE_HOME"):
     try:
         from logprobe.collectors.integrations.frameworks import install
     except ImportError:  # another environment, without logprobe

@@ -23,16 +23,17 @@ def test_without_a_file_the_controller_only_suggests(tmp_path: Path) -> None:
 
 
 def test_runs_differ_from_the_default_and_the_last_match_counts(tmp_path: Path) -> None:
-    (tmp_path / "correction.yaml").write_text(  # as a file of its own, as it was before
+    (tmp_path / "logprobe.yaml").write_text(
         """
-mode: armed
-max_masked_share: 0.1
-correction: {is_level: token, is_mode: mask, is_upper: 3}
-runs:
-  - match: "prod-*"
-    mode: off
-  - match: prod-7
-    notice_steps: 2
+correction:
+  mode: armed
+  max_masked_share: 0.1
+  correction: {is_level: token, is_mode: mask, is_upper: 3}
+  runs:
+    - match: "prod-*"
+      mode: off
+    - match: prod-7
+      notice_steps: 2
 """
     )
     policies = load(tmp_path)

@@ -9,13 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from fake_slack import CHANNEL, TOKEN
+from fake_slack import TOKEN
 
 from logprobe.alerts.sending.channels.settings import Settings, channels_of, read_settings
-from logprobe.alerts.sending.channels.slack_bot import SlackBot
-from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
 from logprobe.alerts.sending.credentials import Secret, read_secret, redacted
-from logprobe.collectors.environment import notice
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 
@@ -35,7 +32,7 @@ channels:
 
 def parse_settings(text: str, folder: Path) -> dict[str, Settings]:
     (folder / "logprobe.yaml").write_text(text)
-    return read_settings(folder, {})
+    return read_settings(folder)
 
 
 def build(home: Path, environment: dict[str, str]) -> list:
@@ -102,43 +99,14 @@ def test_where_a_secret_is_has_to_be_said(home: Path) -> None:
             build(home, {"HOOK": "https://hooks.slack.com/services/T/B/x"})
 
 
-def test_variables_of_the_release_before_are_read_where_no_other_is_named(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    home.mkdir()
-    (home / "logprobe.yaml").write_text("channels: {a: {kind: webhook}, b: {kind: slack_bot, channel: C0123456789}}")
-    former = {
-        "LOGPROBE_WEBHOOK_URL": "https://h/canary",
-        "LOGPROBE_WEBHOOK_SECRET": "s" * 32,
-        "LOGPROBE_SLACK_TOKEN": TOKEN,
-    }
-    notice.cache_clear()
-    assert len(build(home, former)) == len(build(home, former)) == 2
-    assert sorted(message.split(":")[1].strip() for message in caplog.messages) == sorted(former)
-    assert "canary" not in caplog.text
-    (home / "logprobe.yaml").write_text("channels: {a: {kind: slack_webhook, url_env: LOGPROBE_SLACK_WEBHOOK}}")
-    notice.cache_clear()
-    caplog.clear()
-    assert build(home, {"LOGPROBE_SLACK_WEBHOOK": "https://hooks.slack.com/services/T/B/x"})
-    assert caplog.messages == [], "a name that the settings say is a name like any other"
-
-
-def test_slack_from_the_environment_alone_in_this_release(home: Path) -> None:
-    (route,) = build(home, {"LOGPROBE_SLACK_TOKEN": TOKEN, "LOGPROBE_SLACK_CHANNEL": CHANNEL})
-    assert isinstance(route.channel, SlackBot)
-    (route,) = build(home, {"LOGPROBE_SLACK_WEBHOOK": "https://hooks.slack.com/services/T/B/x"})
-    assert isinstance(route.channel, SlackWebhook)
-    assert build(home, {}) == []
-    with pytest.raises(ConfigurationError, match="LOGPROBE_SLACK_CHANNEL"):
-        build(home, {"LOGPROBE_SLACK_TOKEN": TOKEN})
-
-
 @pytest.mark.parametrize(
     "address", ["hooks.slack.com/canary", "ftp://h/canary", "http://", "https://h:canary/", "https://é/canary"]
 )
 def test_an_address_that_is_none_is_refused_and_not_quoted(home: Path, address: str) -> None:
-    with pytest.raises(ConfigurationError, match="channel slack") as caught:
-        build(home, {"LOGPROBE_SLACK_WEBHOOK": address})
+    home.mkdir()
+    (home / "logprobe.yaml").write_text("channels: {team: {kind: slack_webhook, url_env: TEAM_WEBHOOK}}")
+    with pytest.raises(ConfigurationError, match="channel team") as caught:
+        build(home, {"TEAM_WEBHOOK": address})
     assert "canary" not in str(caught.value)
 
 
