@@ -32,6 +32,7 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.exporters.bundle import export_bundle
 from logprobe.monitor.home import Home
+from logprobe.monitor.importers import importing
 from logprobe.monitor.importers.importing import Importer, files_of
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
@@ -140,17 +141,18 @@ class Killed(BaseException):
 
 def bring(store, folder, writes=None):
     """Import a folder, until so many segments are written; return the report."""
-    write, left = SpoolWriter.write, writes
+    left = writes
 
-    def counted(self, kind, table):
-        nonlocal left
-        if left == 0:
-            raise Killed
-        left = None if left is None else left - 1
-        return write(self, kind, table)
+    class Counted(SpoolWriter):  # recorders of other tests may write meanwhile
+        def write(self, kind, table):
+            nonlocal left
+            if left == 0:
+                raise Killed
+            left = None if left is None else left - 1
+            return super().write(kind, table)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SpoolWriter, "write", counted)
+        patched.setattr(importing, "SpoolWriter", Counted)
         bring_in(store)
         importer = Importer(store.home, RUN, store)
         try:
