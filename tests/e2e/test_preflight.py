@@ -115,8 +115,19 @@ def test_errors_are_unknown_and_not_wrong(
 
 
 def test_a_full_disk_under_the_result_is_unknown_and_not_wrong(home: Path) -> None:
-    command = f"{sys.executable} -m logprobe.app.cli preflight --model nowhere --json --home {home} > /dev/full"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "logprobe.app.cli",
+        "preflight",
+        "--model",
+        "nowhere",
+        "--json",
+        "--home",
+        str(home),
+    ]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "nowhere" in done.stderr
 
