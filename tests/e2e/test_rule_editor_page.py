@@ -83,7 +83,14 @@ def confirm(page: Page, within: Locator, button: str, sure: str | None = None) -
     page.locator(".lp-sure", has_text=sure or button).click()
 
 
-def test_a_rule_is_checked_while_it_is_typed_and_saved_when_it_is_good(
+def test_a_rule_from_its_first_letter_to_its_end(seen: Watched, address: str, home: Path, artifacts: Path) -> None:
+    """Each part begins where the one before it has ended."""
+    _checked_while_it_is_typed_and_saved_when_it_is_good(seen, address, home, artifacts)
+    _somebody_was_faster(seen, address, home)
+    _disabled_enabled_and_given_back(seen, address, home)
+
+
+def _checked_while_it_is_typed_and_saved_when_it_is_good(
     seen: Watched, address: str, home: Path, artifacts: Path
 ) -> None:
     page = seen.page
@@ -134,7 +141,7 @@ def test_a_rule_is_checked_while_it_is_typed_and_saved_when_it_is_good(
         assert "rule saved" in queries.alert_audit(reader, run="very-large", count=1)["action"].to_pylist()
 
 
-def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
+def _somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=alerts&run=late-growth&rule=very-large")
     editor = page.locator(".lp-rule-editor")
@@ -160,7 +167,7 @@ def test_somebody_was_faster(seen: Watched, address: str, home: Path) -> None:
     assert (home / "logprobe.yaml").read_text().endswith("\n# by hand\n")
 
 
-def test_a_rule_is_disabled_enabled_and_given_back(seen: Watched, address: str, home: Path) -> None:
+def _disabled_enabled_and_given_back(seen: Watched, address: str, home: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=alerts&run=late-growth&rule=staleness")
     row = page.locator("table[aria-label=rules] tr", has=page.get_by_role("button", name="staleness", exact=True))
