@@ -31,6 +31,7 @@ from logprobe.monitor.pandas_guard import without_pandas
 _EXTRAS: Final[dict[str, str]] = {
     "apscheduler": "serve",
     "cryptography": "relay",
+    "obstore": "bucket",
     "duckdb": "serve",
     "plotly": "serve",
     "polars": "serve",

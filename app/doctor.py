@@ -35,9 +35,11 @@ from logprobe.app.text.gaps import (
 )
 from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, waiting_segments
 from logprobe.collectors import environment
-from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.addresses import folder_of, is_address
+from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.integrations.frameworks import FRAMEWORKS, Framework, hooked
 from logprobe.collectors.plain_text import harmless
+from logprobe.collectors.shipping.queue import SpoolQueue
 from logprobe.collectors.vllm.options import injects
 from logprobe.monitor import queries
 from logprobe.monitor.liveness import dated_words
@@ -149,8 +151,20 @@ def examine(home: str | None) -> list[Finding]:
     findings += [Finding("installed", "note", words) for words in environment.unknown()]
     if not home:
         return [*findings, Finding("home", "note", "no home named", "pass --home DIR, or set LOGPROBE_HOME")]
+    if is_address(home):
+        return [*findings, _bucket(home)]
     path = Path(home).expanduser()
     return [*findings, *place(path), *_records(path)]
+
+
+def _bucket(address: str) -> Finding:
+    try:
+        folder = folder_of(address)
+    except ConfigurationError as error:
+        return Finding("home", "problem", str(error), "see docs/scaling.md")
+    waiting = len(SpoolQueue(folder).waiting())
+    remedy = "logprobe ship" if waiting else ""
+    return Finding("home", "note" if waiting else "ok", f"{address}; {waiting:,} segments wait in {folder}", remedy)
 
 
 def words(findings: list[Finding]) -> str:

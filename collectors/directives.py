@@ -35,8 +35,8 @@ _SHORTEST_KEY: Final = 16  # bytes
 _MOST_BYTES: Final = 1 << 20
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _KEY_NOT_FOR: Final = stat.S_IRWXO | stat.S_IWGRP  # a group may read: the trainers'
-_FOLDER: Final = "directives"  # in a home
-_STOP: Final = ".stop"
+FOLDER: Final = "directives"  # in a home
+STOP: Final = ".stop"
 _MOST_ENTRIES: Final = 256  # a run that was switched more often keeps the newest
 _LONGEST_REASON: Final = 500  # characters: the file stays smaller than what is read of it
 
@@ -157,11 +157,11 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
 def stopped_runs(home: Path) -> list[str]:
     """Runs of a home whose kill switch is set. Raises `OSError`."""
     try:
-        with os.scandir(home / _FOLDER) as entries:
-            names = [entry.name for entry in entries if entry.name.endswith(_STOP)]
+        with os.scandir(home / FOLDER) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(STOP)]
     except FileNotFoundError:
         return []
-    return [run_name(name.removesuffix(_STOP)) for name in names]
+    return [run_name(name.removesuffix(STOP)) for name in names]
 
 
 class DirectiveFile:
@@ -170,10 +170,10 @@ class DirectiveFile:
     def __init__(self, home: Path, run: str) -> None:
         """Touches nothing."""
         self._run = run
-        self._folder = home / _FOLDER
+        self._folder = home / FOLDER
         name = run_dir(home, run).name
         self.path = self._folder / f"{name}.json"
-        self.stop_path = self._folder / f"{name}{_STOP}"
+        self.stop_path = self._folder / f"{name}{STOP}"
 
     def read(self, key: bytes | None) -> Directives:
         """The directives on disk; no file: no directives. Raises `DirectiveError` or `OSError`.

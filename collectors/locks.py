@@ -2,7 +2,8 @@
 
 <home>/service.lock      held by the one service of the home
 <home>/relay.lock        held by the one relay of the home
-<home>/collectors.lock   shared by the collectors that want a relay
+<home>/ship.lock         held by the one process that ships the home's spool
+<home>/collectors.lock   shared by the collectors that want it shipped
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final, Self
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _PROBE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+SHIPPER: Final = "ship.lock"
 RELAY: Final = "relay.lock"
 COLLECTORS: Final = "collectors.lock"
 SERVICE: Final = "service.lock"

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypedDict
 
+from logprobe.collectors.addresses import address_of
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key
 from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError
@@ -34,6 +35,8 @@ from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
 from logprobe.collectors.relay.arguments import service
+from logprobe.collectors.shipping.autostart import ShipperAutostart
+from logprobe.collectors.spool.segments import run_dir
 from logprobe.collectors.versions import home_and_run
 
 POLL_SECONDS: Final = 1.0
@@ -55,6 +58,9 @@ class Source(Protocol):
     def read(self) -> Directives:
         """Raises `DirectiveError`, `OSError` or `ServiceUnavailableError`."""
 
+    def close(self) -> None:
+        """Note that this process asks no more."""
+
 
 class Problems(TypedDict):
     """Counts of problems, by name, and the last one's words (None: there was none)."""
@@ -68,9 +74,9 @@ class CorrectionSwitch:
 
     Args:
         home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service or kept up to
-            date by a relay; or where the service receives relays, ``grpc+tls://host:port,ca=FILE,token=FILE``, whose
-            files may also be in ``LOGPROBE_SERVICE``; or the service's own endpoint, ``grpc://host:port`` (not
-            encrypted), with its token in ``LOGPROBE_TOKEN``.
+            date by a relay; or the address of a bucket, ``s3://bucket/team``; or where the service receives relays,
+            ``grpc+tls://host:port,ca=FILE,token=FILE``, whose files may also be in ``LOGPROBE_SERVICE``; or the
+            service's own endpoint, ``grpc://host:port`` (not encrypted), with its token in ``LOGPROBE_TOKEN``.
         run: default: ``LOGPROBE_RUN``.
         recorder: problems become its `health` records; None: they are only logged and counted.
         poll_seconds: how often the thread looks.
@@ -90,8 +96,9 @@ class CorrectionSwitch:
         if not poll_seconds > 0:
             raise ConfigurationError(f"poll_seconds={poll_seconds!r}: must be above 0")
         self._arguments = (home, run, poll_seconds)
-        self._source, self._run = _source(home, run)
-        self._watch = _Watch(self._source, self._run, poll_seconds, _Problems(recorder))
+        problems = _Problems(recorder)
+        self._source, self._run = _source(home, run, problems.health)
+        self._watch = _Watch(self._source, self._run, poll_seconds, problems)
         weakref.finalize(self, self._watch.stop).atexit = False
         self._watch.start()
         if self._watch.unusable is not None:
@@ -182,6 +189,8 @@ class _Watch:
                 self._look()
             self._looked.set()
             self._stopping.wait(self._poll_seconds)
+        with Guard(self.problems.health, "switch", cost=False):
+            self._source.close()
 
     def _look(self) -> None:
         try:
@@ -231,7 +240,7 @@ class _Problems:
         return {"problems": counts["problems"], "last_error": counts["last_error"]}
 
 
-def _source(home: str | os.PathLike[str] | None, run: str | None) -> tuple[Source, str]:
+def _source(home: str | os.PathLike[str] | None, run: str | None, health: Health) -> tuple[Source, str]:
     given = os.fspath(home) if home is not None else os.environ.get("LOGPROBE_HOME", "")
     if given.startswith((_ENDPOINT, _RECEIVER)):
         name = run or os.environ.get("LOGPROBE_RUN")
@@ -240,22 +249,33 @@ def _source(home: str | os.PathLike[str] | None, run: str | None) -> tuple[Sourc
         kind = _Receiver if given.startswith(_RECEIVER) else _Endpoint
         return kind(given, name, os.environ), name
     folder, name = home_and_run(home, run)
-    return _File(folder, name), name
+    return _File(folder, name, health), name
 
 
 class _File:
-    """The home's file. Nothing is read before the thread does so: a file system may hang."""
+    """The home's file. Nothing is read before the thread does so: a file system may hang.
 
-    def __init__(self, home: Path, run: str) -> None:
+    Of a bucket it is the file in the folder in front of it, which the shipper keeps up to date.
+    """
+
+    def __init__(self, home: Path, run: str, health: Health) -> None:
         self._home = home
+        self._shipper = ShipperAutostart(home, health)
+        self._followed = None if address_of(home) is None else run_dir(home, run)  # a shipper follows runs that it sees
         self._file = DirectiveFile(home, run)
         self._key: bytes | None = None
 
     def read(self) -> Directives:
+        if self._followed is not None:
+            self._followed.mkdir(parents=True, exist_ok=True)
+        self._shipper.check()
         # The key is looked up each time: it may be set, or changed, after the trainer has started. One that is gone
         # still counts: who can remove a file must not be able to make unsigned directives count.
         self._key = directive_key(self._home) or self._key
         return self._file.read(self._key)
+
+    def close(self) -> None:
+        self._shipper.leave()
 
 
 class _Endpoint:
@@ -287,6 +307,9 @@ class _Endpoint:
     def _request(self) -> bytes:
         return json.dumps({"run": self._run}).encode()
 
+    def close(self) -> None:
+        """Leave connections to the end of the process: a call may be under way."""
+
 
 class _Receiver:
     """Where the service receives relays: TLS, and a token that may write the run. It answers as long as it can read the
@@ -314,6 +337,9 @@ class _Receiver:
         if content is None:
             return Directives(self._run)
         return decode(str(content).encode("utf-8", "replace"), self._run, self._key)
+
+    def close(self) -> None:
+        """As above."""
 
     def _ask(self) -> Mapping[str, Any]:
         from logprobe.collectors.relay import connection, protocol  # noqa: PLC0415 - as above

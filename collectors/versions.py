@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.json_lines import JsonLines
 from logprobe.collectors.spool.segments import run_dir
@@ -55,16 +56,16 @@ class Mark:
 
 
 def home_and_run(home: str | os.PathLike[str] | None = None, run: str | None = None) -> tuple[Path, str]:
-    """What was given, else ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``.
+    """Return what was given, else ``LOGPROBE_HOME`` and ``LOGPROBE_RUN``; of a bucket the folder in front of it.
 
     Raises:
-        ConfigurationError: neither says it.
+        ConfigurationError: neither says it, or an address is wrong.
     """
     home, run = home or os.environ.get("LOGPROBE_HOME"), run or os.environ.get("LOGPROBE_RUN")
     if not home or not run:
         missing = "LOGPROBE_RUN to a name for this training run" if home else "LOGPROBE_HOME to a directory"
         raise ConfigurationError(f"unknown where to record: set {missing}")
-    return Path(home).expanduser().absolute(), run
+    return folder_of(home), run
 
 
 class MarkFile:

@@ -29,6 +29,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
+from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.files import fsync_folder, make_durable, open_no_follow, replace_file
 from logprobe.collectors.locks import SERVICE, FileLock
@@ -91,6 +92,11 @@ class Home:
         """Raises `ConfigurationError` when `path` is empty, holds "?" or a backslash, or exists and is no directory."""
         if not str(path):
             raise ConfigurationError("the home is an empty path; pass --home or set LOGPROBE_HOME to a folder")
+        if is_address(str(path)):
+            raise ConfigurationError(
+                f"{path} is a bucket; pass --home DIR, the folder of the service that pulls from it: logprobe up --home "
+                f"DIR --bucket {path}"
+            )
         self.path = Path(path).expanduser().resolve()
         # DuckDB takes what follows a "?" for a URL's query and looks for its log elsewhere; a backslash it takes for a
         # slash.

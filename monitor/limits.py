@@ -60,6 +60,8 @@ IMPORT_FREE: Final = Limit("import_free_mib", "the expansion allowed for a file 
 RELAY_SEGMENT: Final = Limit("relay_segment_mib", "one segment from a relay", 256, "MiB")
 RELAY_SPOOL: Final = Limit("relay_spool_gib", "what waits to be ingested, before relays are told to wait", 20, "GiB")
 RELAY_MEMORY: Final = Limit("relay_memory_gib", "the memory of the process that receives from relays", 4, "GiB")
+SHIPPED_SEGMENT: Final = Limit("shipped_segment_mib", "one segment from a bucket", 256, "MiB")
+SHIPPED_SPOOL: Final = Limit("shipped_spool_gib", "what waits to be ingested, before more is pulled", 20, "GiB")
 ALL: Final = (
     SETTINGS,
     SETTINGS_VALUES,
@@ -71,6 +73,8 @@ ALL: Final = (
     RELAY_SEGMENT,
     RELAY_SPOOL,
     RELAY_MEMORY,
+    SHIPPED_SEGMENT,
+    SHIPPED_SPOOL,
 )
 
 

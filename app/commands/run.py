@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from logprobe.app.parsers.arguments import home_path
+from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.integrations.frameworks import python_path
 
@@ -27,5 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
 def environment(inherited: Mapping[str, str], home: str, run_name: str | None) -> dict[str, str]:
     """What the command and its children get: where to record, and a folder that Python looks into when it starts."""
     names = {"LOGPROBE_RUN": run_name} if run_name else {}
-    given = {"LOGPROBE_HOME": str(Path(home).absolute()), "PYTHONPATH": python_path(inherited), **names}
+    given = {
+        "LOGPROBE_HOME": home if is_address(home) else str(Path(home).absolute()),
+        "PYTHONPATH": python_path(inherited),
+        **names,
+    }
     return {**inherited, **given}

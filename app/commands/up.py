@@ -8,6 +8,7 @@ from logprobe.app.dashboard.access.settings import Access, checked_url
 from logprobe.app.parsers.arguments import home_path
 from logprobe.app.processes.stack import Stack, say
 from logprobe.app.processes.supervisor import stop_on_signals
+from logprobe.collectors.addresses import checked as checked_address
 from logprobe.collectors.environment import unknown
 from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
@@ -55,5 +56,6 @@ def _service_options(arguments: argparse.Namespace) -> list[str]:
         "health-port": arguments.health_port,
         "bind": arguments.service_address,
         "port": arguments.service_port,
+        "bucket": None if arguments.bucket is None else checked_address(arguments.bucket),
     }
     return [f"--{name}={value}" for name, value in given.items() if value is not None]

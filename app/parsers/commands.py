@@ -35,6 +35,7 @@ from logprobe.app.parsers.arguments import (
 from logprobe.collectors.kernel.pairs import PAIRS, RATIO_PAIRS
 from logprobe.collectors.relay.arguments import declare as declare_relay
 from logprobe.collectors.relay.arguments import rate
+from logprobe.collectors.shipping.arguments import declare as declare_ship
 from logprobe.monitor.budgets import KEEP_GIB, KEEP_STORE_GIB
 
 RAW: Final = "text exactly as recorded, with control characters and formulas (docs/security.md)"
@@ -188,6 +189,7 @@ COMMANDS: Final[Commands] = {
         ),
         arg("--service-port PORT", "service port (default: any free port)", type=port),
         arg("--health-port PORT", "port of the service's /healthz (default: any free port)", type=port),
+        arg("--bucket ADDRESS", "also take what nodes ship to this bucket, e.g. s3://bucket/team (docs/scaling.md)"),
         arg("--relay-port PORT", "receive from `logprobe relay` on other machines (default: off)", type=port),
         arg("--relay-address ADDRESS", "address to bind for --relay-port (default: 0.0.0.0)"),
         also("the pages Runs and Compare also show the runs of this home (may be repeated; docs/scaling.md)"),
@@ -196,6 +198,10 @@ COMMANDS: Final[Commands] = {
         "start a training command with hooks for every framework that logprobe knows",
         arg("--run NAME", "name of the run (default: $LOGPROBE_RUN, else the framework's own)"),
         arg("program -- COMMAND", "what to start, e.g. python train.py", nargs=argparse.REMAINDER),
+    ),
+    "ship": (
+        "send what waits on this machine to the bucket that it records for; return when nothing waits",
+        declare_ship,
     ),
     "relay": ("send what this machine records to a service on another machine", declare_relay),
     "ray": ("run a relay on every node of a Ray cluster", actions(RAY)),

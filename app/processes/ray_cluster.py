@@ -18,7 +18,7 @@ def connected(address: str) -> tuple[Any, bool]:
     try:
         import ray  # noqa: PLC0415 - optional, and heavy
     except ImportError as error:
-        raise MissingExtraError("logprobe ray needs the package 'ray'; pip install 'logprobe[ray]'") from error
+        raise MissingExtraError("a Ray cluster needs the package 'ray'; pip install 'logprobe[ray]'") from error
     if ray.is_initialized():
         return ray, False
     try:

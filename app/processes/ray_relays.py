@@ -18,7 +18,7 @@ from typing import Any, Final
 from logprobe.app.processes.ray_cluster import connected, words
 from logprobe.app.processes.supervisor import end, module, tethered
 from logprobe.collectors.relay.autostart import LOG
-from logprobe.collectors.relay.exchange import SpoolQueue
+from logprobe.collectors.shipping.queue import SpoolQueue
 
 NAMESPACE: Final = "logprobe"
 NODE: Final = "{node}"  # of a home: becomes Ray's id of the node

@@ -43,6 +43,7 @@ from logprobe.monitor.relay import service_part as relay_part
 from logprobe.monitor.service import heap
 from logprobe.monitor.service.jobs import PartMaker
 from logprobe.monitor.service.service import Service
+from logprobe.monitor.shipped import part as shipped_part
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
 
@@ -83,11 +84,11 @@ def service_of(arguments: argparse.Namespace) -> Service:
         policy=_policy(arguments.keep_gib, arguments.keep_days),
         limits=Limits() if arguments.memory_limit is None else Limits(memory=arguments.memory_limit),
         budget=_budget(arguments.keep_store_gib),
-        parts=_parts(arguments.page),
+        parts=_parts(arguments.page, arguments.bucket),
     )
 
 
-def _parts(page: str | None) -> list[PartMaker]:
+def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
     """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
     return [
         acceptance_part,
@@ -101,6 +102,7 @@ def _parts(page: str | None) -> list[PartMaker]:
         storing.part,
         recompute_writing.part,
         relay_part.part,
+        shipped_part.part(bucket),
     ]
 
 
@@ -132,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--page", metavar="URL", help="URL of the dashboard, for links in alerts")
     parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
     parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
+    parser.add_argument("--bucket", metavar="ADDRESS", help="take what nodes ship to this bucket")
     parser.add_argument("--memory-limit", type=memory, metavar="SIZE", help="memory for SQL queries, e.g. 4GiB")
     parser.add_argument("--keep-store-gib", type=float, help="size of the store, in GiB; inf: no limit")
     return parser

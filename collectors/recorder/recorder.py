@@ -38,12 +38,14 @@ class Recorder:
     way).
 
     Args:
-        home: directory of logprobe; default: environment variable ``LOGPROBE_HOME``. Created when missing.
+        home: directory of logprobe, created when missing, or the address of a bucket, such as ``s3://bucket/team``;
+            default: environment variable ``LOGPROBE_HOME``.
         run: name of the training run; default: ``LOGPROBE_RUN``.
         rank: this process's rank in the trainer; default: ``RANK`` if set.
         replica: this engine's name, where there are several.
         component: what this process is: "trainer", "vllm", …
-        flush_interval: seconds after which what was recorded is on disk at the latest.
+        flush_interval: seconds after which what was recorded is on disk at the latest; default: 1, and 5 where a
+            bucket is the home.
         segment_tokens: tokens per spool segment; up to three times as many where the disk takes long for each.
         queue_bytes: bound of the memory for calls not yet written. Beyond half of it, training calls are reduced to
             statistics.
@@ -64,7 +66,7 @@ class Recorder:
         rank: int | None = None,
         replica: str | None = None,
         component: str = "trainer",
-        flush_interval: float = 1.0,
+        flush_interval: float | None = None,
         segment_tokens: int = 131_072,
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
         raw_fraction: float | None = None,
@@ -509,7 +511,7 @@ class Recorder:
 
     @property
     def home(self) -> str:
-        """The home's folder."""
+        """Folder or address of the home."""
         return self._settings.home
 
     @property

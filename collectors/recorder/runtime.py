@@ -16,9 +16,9 @@ import weakref
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import util as multiprocessing_util
-from pathlib import Path
 from typing import Final
 
+from logprobe.collectors.addresses import address_of
 from logprobe.collectors.environment import unknown
 from logprobe.collectors.health import Guard, RecorderHealth
 from logprobe.collectors.recorder.call_queue import AtWork, CallQueue
@@ -27,6 +27,7 @@ from logprobe.collectors.recorder.sampling import RawSample
 from logprobe.collectors.recorder.settings import Settings
 from logprobe.collectors.recorder.writer import Writer
 from logprobe.collectors.relay.autostart import RelayAutostart
+from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segment_writer import SegmentWriter
 from logprobe.collectors.spool.segments import SpoolWriter
 
@@ -35,6 +36,7 @@ _FORK_SECONDS: Final = 2.0  # a thread that computes for longer is cut in two, a
 # Segments that closing may have to write at its end, one of each kind and some that were under way.
 _LAST_WRITES: Final = 8
 _HOST: Final = re.compile(r"[^A-Za-z0-9_]+")
+_KEEP_FREE: Final = 1 << 30  # bytes of the disk that stay free while records wait for a bucket
 _WATCHED_VERSIONS: Final = ("numpy", "pyarrow", "torch", "vllm", "transformers")
 _LIVE: Final[weakref.WeakSet[Runtime]] = weakref.WeakSet()
 _stopped: Final[list[AtWork]] = []  # while the process forks
@@ -55,7 +57,14 @@ class Runtime:
         raw_sample = RawSample(settings.raw_fraction, settings.worst_sequences)
         self.call_queue = CallQueue(settings.queue_bytes)
         interrupted = self.call_queue.at_work.interrupted
-        self._spool = SpoolWriter(Path(settings.home), settings.run, self.writer_id, at_the_disk=interrupted)
+        folder = settings.folder
+        self._spool = SpoolWriter(
+            folder,
+            settings.run,
+            self.writer_id,
+            at_the_disk=interrupted,
+            keep_free=0 if address_of(folder) is None else _KEEP_FREE,
+        )
         self._segment_writer = SegmentWriter(self._spool, self.call_queue.health)
         self._writer = Writer(
             self.call_queue,
@@ -65,7 +74,8 @@ class Runtime:
             segment_tokens=settings.segment_tokens,
             raw_sample=raw_sample,
             snapshot=self.snapshot,
-            relay=RelayAutostart(Path(settings.home), self.call_queue.health),
+            relay=RelayAutostart(folder, self.call_queue.health),
+            shipper=ShipperAutostart(folder, self.call_queue.health),
         )
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()

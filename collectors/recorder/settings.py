@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from logprobe.collectors.addresses import address_of, checked, folder_of, is_address
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import run_dir
 
@@ -16,11 +17,16 @@ TOKEN_VARIABLE: Final = "LOGPROBE_TOKEN"  # noqa: S105 - the variable's name; wh
 _COMPONENT: Final = re.compile(r"[A-Za-z0-9_]{1,40}")
 _NAME_BYTES: Final = 255  # of a directory name on common file systems
 _SMALLEST_QUEUE: Final = 1 << 20
+_FLUSH_SECONDS: Final = 1.0
+_FLUSH_SECONDS_BUCKET: Final = 5.0  # each flush is a put, which costs money
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a recorder was asked to be; enough to make the same one in another process."""
+    """What a recorder was asked to be; enough to make the same one in another process.
+
+    `home`: a folder, or the address of a bucket.
+    """
 
     home: str
     run: str
@@ -33,6 +39,11 @@ class Settings:
     raw_fraction: float
     worst_sequences: int
 
+    @property
+    def folder(self) -> Path:
+        """Folder of this machine that is recorded to. Raises `ConfigurationError`."""
+        return folder_of(self.home)
+
     def arguments(self) -> Mapping[str, Any]:
         """Keyword arguments that make an equal recorder."""
         return asdict(self)
@@ -44,10 +55,13 @@ class Settings:
         Raises:
             ConfigurationError: a value is missing or makes no sense; says what to do.
         """
+        home = _home(given["home"], environment)
+        seconds = _FLUSH_SECONDS_BUCKET if is_address(home) else _FLUSH_SECONDS
         settings = cls(
             **{
                 **given,
-                "home": _home(given["home"], environment),
+                "home": home,
+                "flush_interval": seconds if given["flush_interval"] is None else given["flush_interval"],
                 "run": _run(given["run"], environment),
                 "rank": _rank(given["rank"], environment),
                 "replica": None if given["replica"] is None else str(given["replica"]),
@@ -77,11 +91,14 @@ def _home(given: object, environment: Mapping[str, str]) -> str:
     if home is None or home == "":
         raise ConfigurationError("no home: pass Recorder(home=...) or set LOGPROBE_HOME to a directory")
     if not isinstance(home, str | os.PathLike):
-        raise ConfigurationError(f"home={home!r}: must be a path")
+        raise ConfigurationError(f"home={home!r}: must be a path, or the address of a bucket")
+    if is_address(home):
+        folder_of(str(home), environment)  # what is wrong with it shows now
+        return checked(str(home))
     path = Path(os.fsdecode(home)).expanduser().absolute()
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"home={str(path)!r} is a file: pass a directory (it is created when missing)")
-    return str(path)
+    return address_of(path) or str(path)
 
 
 def _run(given: object, environment: Mapping[str, str]) -> str:

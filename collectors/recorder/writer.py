@@ -25,6 +25,7 @@ from logprobe.collectors.recorder.capture import Captured
 from logprobe.collectors.recorder.reduction import reduce, statistics_table
 from logprobe.collectors.recorder.sampling import RawSample
 from logprobe.collectors.relay.autostart import RelayAutostart
+from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segment_writer import SegmentWriter
 
 HEARTBEAT_SECONDS: Final = 10.0
@@ -71,6 +72,7 @@ class Writer:
         raw_sample: RawSample,
         snapshot: Callable[[], RecorderHealth],
         relay: RelayAutostart,
+        shipper: ShipperAutostart,
     ) -> None:
         self.tokens_written = 0
         self.sequences_written = 0
@@ -85,6 +87,7 @@ class Writer:
         self._raw_sample = raw_sample
         self._snapshot = snapshot
         self._relay = relay
+        self._shipper = shipper
         self._pending = Pending()
         self._bfloat16_noted = False
         self._closing_said = False
@@ -103,6 +106,7 @@ class Writer:
         with self._call_queue.at_work, self._guard("thread"):
             self._finish()
         self._relay.leave()
+        self._shipper.leave()
         self._call_queue.closed = True
 
     def _cycle(self) -> None:
@@ -123,6 +127,7 @@ class Writer:
         self._beat()
         self._write_all()
         self._relay.check()
+        self._shipper.check()
         self._call_queue.capturer.tend()
 
     def _finish(self) -> None:

@@ -33,9 +33,10 @@ from logprobe.collectors.recorder.runtime import new_writer_id, own_version
 from logprobe.collectors.recorder.tables import rows_table
 from logprobe.collectors.relay import protocol
 from logprobe.collectors.relay.connection import Connection, Target
-from logprobe.collectors.relay.exchange import Exchange, Length, QueueLength, SpoolQueue, Waiting
+from logprobe.collectors.relay.exchange import Exchange
 from logprobe.collectors.relay.pacing import Backoff, Bandwidth, Compression
 from logprobe.collectors.relay.protocol import Outcome
+from logprobe.collectors.shipping.queue import Length, QueueLength, SpoolQueue, Waiting
 from logprobe.collectors.spool.safe_read import read_regular
 from logprobe.collectors.spool.segments import SpoolWriter
 

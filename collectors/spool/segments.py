@@ -257,6 +257,7 @@ class SpoolWriter:
         writer: str,
         *,
         after: int = 0,
+        keep_free: int = 0,
         at_the_disk: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         """An empty writer.
@@ -266,6 +267,8 @@ class SpoolWriter:
             run: name of the run.
             writer: this writer's name, in which it is alone.
             after: number of the last segment that this writer has written, before a restart.
+            keep_free: bytes of the disk, but at most a twentieth of it, that are left to others: beyond that it counts
+                as full.
             at_the_disk: entered for as long as the disk is waited for.
         """
         self.directory = run_dir(home, run) / writer
@@ -273,6 +276,7 @@ class SpoolWriter:
         self._run = run
         self._sequence = after
         self._at_the_disk = at_the_disk
+        self._keep_free = keep_free
         self._ready = False
         self._doubtful: _Written | None = None
         self._in_place = False  # the doubtful one has its name, and only the directory is not on the disk yet
@@ -333,6 +337,8 @@ class SpoolWriter:
         return _Written(SegmentPath(path, self._run, self.directory.name, number, kind, crc), data)
 
     def _put(self, segment: _Written) -> None:
+        if self._keep_free:
+            _require_room(segment.temporary, segment.data.size, self._keep_free)
         try:
             _write_durably(segment.temporary, segment.data)
         except OSError:
@@ -368,6 +374,13 @@ class SpoolWriter:
         if not self._ready or not self.directory.is_dir():
             make_durable(self.directory)
             self._ready = True
+
+
+def _require_room(path: Path, size: int, keep_free: int) -> None:
+    disk = os.statvfs(path.parent)
+    reserve = min(keep_free, disk.f_blocks * disk.f_frsize // 20)
+    if disk.f_bavail * disk.f_frsize - size < reserve:
+        raise OSError(errno.ENOSPC, f"less than {reserve >> 20} MiB would be left free on the disk", str(path.parent))
 
 
 def _write_durably(path: Path, data: pa.Buffer) -> None:

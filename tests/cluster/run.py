@@ -21,9 +21,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-import relay_node_program
+import node_program
+from network import Proxy, stored, waiting
 from processes import connected, end, eventually, start_service
-from relay_processes import Process, Proxy, port_of, prepare, receiver, stored, waiting
+from relay_processes import Process, port_of, prepare, receiver
 
 from logprobe.monitor.home import Home
 from logprobe.monitor.relay.files import RelayFiles
@@ -55,7 +56,7 @@ class Cluster:
     def trainer(self, number: int) -> Process:
         a, node = self.arguments, self.nodes[number]
         numbers = [str(each) for each in (a.calls, a.sequences, a.tokens, a.pause)]
-        command = [sys.executable, relay_node_program.__file__, str(node), RUN, node.name, *numbers]
+        command = [sys.executable, node_program.__file__, str(node), RUN, node.name, *numbers]
         environment = {
             "LOGPROBE_SERVICE": (
                 f"grpc+tls://localhost:{self.proxies[number % len(self.proxies)].port},"
@@ -142,7 +143,7 @@ class Cluster:
 
 def judge(cluster: Cluster) -> tuple[str, bool]:
     """One line about the ledger, and whether it is as it must be."""
-    acknowledged = [name for node in cluster.nodes for name in relay_node_program.acknowledged(node)]
+    acknowledged = [name for node in cluster.nodes for name in node_program.acknowledged(node)]
     with connected(cluster.home) as reader:
         eventually(lambda: not waiting(cluster.home), "everything is ingested", PATIENCE)
         found = Counter(stored(reader, RUN))

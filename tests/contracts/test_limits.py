@@ -91,6 +91,9 @@ OTHERS = {
     "collectors/relay/autostart.py _TAIL": "text",
     "collectors/relay/exchange.py protocol.MARKS": "page",
     "collectors/relay/exchange.py protocol.SYNC_RUNS": "page",
+    "collectors/shipping/autostart.py _TAIL": "text",
+    "collectors/shipping/shipper.py _BATCH": "page",
+    "collectors/shipping/shipper.py _MOST_RUNS": "window",
     "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
     "collectors/vllm/weights/fingerprints.py 4096": "oldest",
     "monitor/analysis/token_view.py _LISTED": "sample",
@@ -104,6 +107,8 @@ OTHERS = {
     "monitor/plain_text.py _LONGEST_NAME": "text",  # followed by a checksum of all
     "monitor/proof/scorers/running.py _LOG_TAIL": "text",
     "monitor/proof/scoring.py _WATCHED": "sample",
+    "monitor/shipped/nodes.py _WORDS": "text",
+    "monitor/shipped/pulling.py _MOST_NAMED": "counted",
     "monitor/relay/listening.py _WORDS": "text",
     "monitor/relay/server.py _NAME": "text",
     "monitor/relay/tokens.py _LONGEST": "text",
@@ -175,6 +180,9 @@ GUARDS = {
     "monitor/relay/service_part.py _MOST": "refused",
     "monitor/relay/tokens.py files.MOST_BYTES": "refused",
     "monitor/service/jobs.py _MOST_ERRORS": "forgotten",
+    "monitor/shipped/landing.py _NAME_BYTES": "refused",
+    "monitor/shipped/nodes.py _MOST_NODES": "said",
+    "monitor/shipped/pulling.py _TOGETHER": "batch",
     "monitor/store/folding.py STEPS_PER_BATCH": "batch",
     "monitor/store/kept.py _MOST": "forgotten",  # and asked again
     "monitor/store/raw_damage.py _MOST_NAMED": "said",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from network import waiting
 from processes import eventually, logprobe, record
-from relay_processes import waiting
 
 from logprobe.collectors.relay.arguments import rate
 from logprobe.monitor.home import Home

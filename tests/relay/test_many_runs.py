@@ -13,7 +13,8 @@ from relay_processes import port_of, prepare, receiver, relay
 
 from logprobe.collectors.directives import DirectiveFile, stopped_runs
 from logprobe.collectors.relay import protocol
-from logprobe.collectors.relay.exchange import ABANDONED_SECONDS, LIVE_SECONDS, Exchange, SpoolQueue
+from logprobe.collectors.relay.exchange import LIVE_SECONDS, Exchange
+from logprobe.collectors.shipping.queue import ABANDONED_SECONDS, SpoolQueue
 from logprobe.collectors.versions import MarkFile
 
 LONG_AGO = time.time() - 2 * max(LIVE_SECONDS, ABANDONED_SECONDS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from network import stored, waiting
 from processes import connected, end, eventually, logprobe, record, start_service
-from relay_processes import Process, port_of, prepare, receiver, relay, stored, waiting
+from relay_processes import Process, port_of, prepare, receiver, relay
 
 from logprobe.collectors import weights
 from logprobe.collectors.directives import DirectiveFile, Directives

@@ -11,12 +11,13 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import node_program
 import pyarrow as pa
 import pytest
-import relay_node_program
 from faultfs.faultfs import preloaded
+from network import Proxy, stored, waiting
 from processes import connected, end, eventually, record, start_service
-from relay_processes import Proxy, port_of, port_so_far, prepare, receiver, relay, stored, waiting
+from relay_processes import port_of, port_so_far, prepare, receiver, relay
 from relay_processes import receiving as receiving_at
 from segments import records, trained
 
@@ -33,7 +34,7 @@ from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.relay.files import RelayFiles
 from logprobe.monitor.store.store import Store
 
-PROGRAM = Path(relay_node_program.__file__)
+PROGRAM = Path(node_program.__file__)
 
 
 def test_nothing_acknowledged_is_lost_or_stored_twice_whatever_is_killed_or_cut(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_nothing_acknowledged_is_lost_or_stored_twice_whatever_is_killed_or_cut(
         proxy.cut()
         assert [trainer.wait(200) for trainer in trainers] == [0, 0]
         eventually(lambda: not any(waiting(node) for node in nodes), "the nodes' spools are empty", 120)
-        acknowledged = [name for node in nodes for name in relay_node_program.acknowledged(node)]
+        acknowledged = [name for node in nodes for name in node_program.acknowledged(node)]
         assert len(acknowledged) == 2 * 240
         with connected(home) as reader:
             eventually(lambda: len(stored(reader, "run")) >= len(acknowledged), "everything is stored", 120)

@@ -1,6 +1,6 @@
 """A trainer of one node, in a process of its own that may be killed: writes down what `Recorder.flush` acknowledged, before anything else.
 
-relay_node_program.py HOME RUN NODE CALLS SEQUENCES TOKENS PAUSE
+node_program.py HOME RUN NODE CALLS SEQUENCES TOKENS PAUSE
 """
 
 from __future__ import annotations

@@ -1,0 +1,96 @@
+"""Where a run is recorded: a folder, or a bucket with a folder of this machine in front of it.
+
+``LOGPROBE_HOME`` is a path or an address, such as ``s3://bucket/team``. For an address collectors write into a folder
+of this machine and user, whose name is the address:
+
+    /var/tmp/logprobe-<user>/s3%3A%2F%2Fbucket%2Fteam       ($XDG_STATE_HOME instead of /var/tmp where that is set)
+
+A shipper process sends what is finished there to the bucket (`logprobe.collectors.shipping`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+from logprobe.collectors.errors import ConfigurationError
+
+SCHEMES: Final = ("s3://", "gs://", "az://")
+_ADDRESS: Final = re.compile(r"(?:s3|gs|az)://[^/?#\s]+(?:/[^/?#]+)*/?")
+_NAME_BYTES: Final = 255  # of a folder name on common file systems
+_LASTING: Final = "/var/tmp"  # noqa: S108 - survives a reboot; the folder in it is this user's alone
+_STATE: Final = "XDG_STATE_HOME"
+
+
+def is_address(home: object) -> bool:
+    """Return whether `home` names a bucket instead of a folder.
+
+    >>> is_address("s3://bucket/team"), is_address("/data/logprobe")
+    (True, False)
+    """
+    return isinstance(home, str) and home.startswith(SCHEMES)
+
+
+def checked(address: str) -> str:
+    """Return an address of a bucket in its one spelling.
+
+    Raises:
+        ConfigurationError: it is not one, or the package that speaks to buckets is missing.
+
+    >>> checked("s3://bucket/team/")
+    's3://bucket/team'
+    """
+    if not _ADDRESS.fullmatch(address) or len(os.fsencode(quote(address, safe=""))) > _NAME_BYTES:
+        raise ConfigurationError(
+            f"{address!r} is not the address of a bucket; write s3://BUCKET/FOLDER, gs:// or az://"
+        )
+    if importlib.util.find_spec("obstore") is None:
+        raise ConfigurationError(f"{address}: buckets need the package 'obstore'; pip install 'logprobe[bucket]'")
+    return address.rstrip("/")
+
+
+def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder that processes of this machine record to.
+
+    A folder in front of a bucket is made at once, for this user alone: a wrong address has to show at the start.
+
+    Raises:
+        ConfigurationError: the address is wrong, or the folder in front of it cannot be made or is another user's.
+    """
+    named = os.fsdecode(home)
+    if not is_address(named):
+        return Path(named).expanduser().absolute()
+    address = checked(named)
+    above = _above(environment)
+    try:
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = above.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise ConfigurationError(
+                f"{above} is a link, belongs to another user, or others can change it; remove it, or set {_STATE} to a "
+                "folder of yours"
+            )
+        folder = above / quote(address, safe="")
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename or above}: records cannot wait here for {address} ({error.strerror or error}); set "
+            f"{_STATE} to a folder on a disk of this machine"
+        ) from error
+    return folder
+
+
+def address_of(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the address that a folder of `folder_of` stands in front of, or None if it is a home itself."""
+    address = unquote(folder.name)
+    return address if is_address(address) and folder.parent == _above(environment) else None
+
+
+def _above(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get(_STATE) or _LASTING).expanduser().absolute() / f"logprobe-{os.geteuid()}"

@@ -1,0 +1,152 @@
+"""A bucket as a few operations on names, through obstore. Credentials, endpoint and region are its users' own: obstore
+reads them from the environment, as ``AWS_ENDPOINT_URL`` or ``GOOGLE_APPLICATION_CREDENTIALS``.
+
+    spool/RUN/WRITER/FILE       segments, from nodes
+    control/RUN.json            what trainers of a run are told
+    nodes/NODE.json             what a node says of itself
+    packs/RUN/HOME-NUMBER.zip   segments that the service has taken, together
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError, NotModifiedError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import from_url
+
+from logprobe.collectors.errors import ConfigurationError
+
+SPOOL: Final = "spool/"
+CONTROL: Final = "control/"
+NODES: Final = "nodes/"
+PACKS: Final = "packs/"
+_MD5: Final = re.compile(r'"?([0-9a-f]{32})"?')
+_RETRIES: Final = 2
+_SECONDS: Final = dt.timedelta(seconds=10)
+_CLIENT: Final[Any] = {"timeout": "60s", "connect_timeout": "5s", "allow_http": True}
+_MISSING: Final = (NotFoundError, FileNotFoundError)
+_REFUSED: Final = re.compile(r"status code: 40[13]\b")
+_SECRET: Final = re.compile(r"\?\S*")  # of an address: some carry a signature
+_REQUEST: Final = re.compile(r"(?: for path \S+?)?: Error performing .*? in [\d.]+\w*s\b(?:, after [^-]*)? *- ")
+_MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object as it is listed. `modified`: on the bucket's clock."""
+
+    name: str
+    size: int
+    modified: dt.datetime
+    tag: str | None
+
+
+class Bucket:
+    """Objects below one address. Safe from several threads; every method raises `OSError`, in one line.
+
+    Refused credentials are a `PermissionError`.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Connect to nothing yet. Raises `ConfigurationError` if the environment does not say what obstore needs."""
+        self.address = address
+        retry: Any = {"max_retries": _RETRIES, "retry_timeout": _SECONDS}
+        try:
+            self._store = from_url(address, client_options=_CLIENT, retry_config=retry)
+        except (BaseError, ValueError) as error:
+            raise ConfigurationError(
+                f"{address}: {_line(error)}; set it in the environment as obstore reads it"
+            ) from error
+
+    def put(self, name: str, content: bytes) -> None:
+        """Return when the bucket has these very bytes.
+
+        Its answer proves that by their MD5. An answer that does not (of an encrypted bucket, of Google, of Azure) is
+        proven by reading the object back.
+        """
+        with self._explained(name):
+            answer = obstore.put(self._store, name, content, use_multipart=False)
+        stated = _MD5.fullmatch(answer["e_tag"] or "")
+        if stated is not None and stated[1] == hashlib.md5(content, usedforsecurity=False).hexdigest():
+            return
+        if self.get(name) != content:
+            raise OSError(f"{self.address}/{name}: the bucket has other bytes than were sent; they are sent again")
+
+    def entries(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
+        """List objects in the order of their names."""
+        with self._explained(prefix):
+            for page in obstore.list(self._store, prefix, offset=after, chunk_size=1000):
+                for row in page:
+                    yield Entry(row["path"], row["size"], row["last_modified"], row["e_tag"])
+
+    def get(self, name: str) -> bytes | None:
+        """Return an object, or None if there is none (any more)."""
+        with self._explained(name):
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except _MISSING:
+                return None
+
+    def changed(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
+        """Return the object and its tag, or None and `tag` if that is still its tag, or None and None if it is gone."""
+        with self._explained(name):
+            try:
+                answer = obstore.get(self._store, name, options={"if_none_match": tag} if tag else {})
+                content = bytes(answer.bytes())
+            except NotModifiedError:
+                return None, tag
+            except _MISSING:
+                return None, None
+            return (None, tag) if tag and answer.meta["e_tag"] == tag else (content, answer.meta["e_tag"])
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects; one that is gone is removed already."""
+        with self._explained(""):
+            try:
+                obstore.delete(self._store, list(names))
+            except _MISSING:
+                return
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseError as error:
+            line = f"{self.address}/{name}: {_line(error)}"
+            refused = isinstance(error, PermissionDeniedError | UnauthenticatedError) or _REFUSED.search(str(error))
+            raise (PermissionError if refused else OSError)(line) from None
+
+
+class BucketPlace:
+    """`Place` of a bucket."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def put(self, name: str, content: bytes) -> None:
+        """See `Place`."""
+        self._bucket.put(SPOOL + name, content)
+
+    def control(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
+        """See `Place`."""
+        return self._bucket.changed(f"{CONTROL}{name}.json", tag)
+
+    def note(self, node: str, content: bytes) -> None:
+        """See `Place`."""
+        self._bucket.put(f"{NODES}{node}.json", content)
+
+
+def _line(error: Exception) -> str:
+    """Return the first line of an error of obstore's, without the request, and what the server says of it."""
+    text = str(error)
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    message = _MESSAGE.search(text)
+    said = _REQUEST.sub(": ", first).partition(": <?xml")[0] + (f" ({message[1].strip()})" if message else "")
+    return _SECRET.sub("?…", said)[:300]

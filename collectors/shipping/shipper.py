@@ -1,0 +1,295 @@
+"""The shipper of a node: one process per home that puts finished segments where they are safe.
+
+A segment's identity is in its content and its name, so putting it twice is the same as putting it once: whatever was
+interrupted is done again. It leaves the node's disk once the place has proven that it has it. Oldest first; what cannot
+be put waits, and is tried again after 0.25 to 15 seconds. A second thread asks each second what trainers are told.
+
+It ends when it is asked to; with `drain` once nothing waits; with `tethered` once no collector of the node runs and
+nothing waits; and when its credentials are refused, because the next one may be started with newer ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors import locks
+from logprobe.collectors.clock import machine
+from logprobe.collectors.errors import HomeBusyError, SegmentError
+from logprobe.collectors.health import Problem
+from logprobe.collectors.locks import FileLock
+from logprobe.collectors.recorder.runtime import new_writer_id, own_version
+from logprobe.collectors.recorder.tables import rows_table
+from logprobe.collectors.shipping.control import Follower
+from logprobe.collectors.shipping.place import Place
+from logprobe.collectors.shipping.queue import Length, SpoolQueue, Waiting
+from logprobe.collectors.spool.safe_read import read_regular
+from logprobe.collectors.spool.segments import SpoolWriter
+
+LOGGER: Final = logging.getLogger("logprobe.shipper")
+COMPONENT: Final = "shipper"
+REFUSED: Final = "not_shipped"
+LOOK_SECONDS: Final = 0.1  # between two looks at a spool that was empty
+CONTROL_SECONDS: Final = 1.0
+NOTE_SECONDS: Final = 60.0  # between two notes about this node; a new problem is noted at once
+_FIRST_PAUSE: Final = 0.25  # seconds; doubles with every failure in a row
+_LONGEST_PAUSE: Final = 15.0
+_AT_ONCE: Final = 4  # each waits for a round trip
+_BATCH: Final = 32  # segments between two looks at the spool
+_LOCK_SECONDS: Final = 15.0  # a shipper that is about to end may hold the lock for so long
+_QUIET_SECONDS: Final = 2.0  # with no collector left, before a tethered shipper ends
+_REFUSED_SECONDS: Final = 60.0  # of refused credentials before it ends
+_LIVE_SECONDS: Final = 86400.0  # a run in which nothing has moved for so long is not asked about
+_LATE_SECONDS: Final = 30.0  # a segment that waits for less is on its way
+_LOG_SECONDS: Final = 30.0  # between two lines about the same trouble
+_END_SECONDS: Final = 5.0
+_MOST_RUNS: Final = 1000  # in one note
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a shipper works. `runs`: whose control documents are followed before anything is recorded."""
+
+    drain: bool = False
+    tethered: bool = False
+    runs: frozenset[str] = frozenset()
+
+
+class Shipper:
+    """Ships one home until `stop` is set or its work is done.
+
+    Attributes:
+        sent: segments that were shipped.
+        problem: why nothing is shipped now, or None.
+        unread: what of the spool could not be read, or None.
+    """
+
+    def __init__(self, home: Path, place: Place, stop: threading.Event, options: Options = Options()) -> None:
+        self.queue = SpoolQueue(home)
+        self.problem: str | None = None
+        self.sent = 0
+        self._home, self._place, self._stop, self._options = home, place, stop, options
+        self._refused_since: float | None = None
+        self._logged: dict[str, float] = {}
+        self._followed = threading.Event()
+        self._writer = new_writer_id(COMPONENT)
+        self._spools: dict[str, SpoolWriter] = {}
+        self._aside = threading.Lock()
+        self._notes = Notes(place, self._writer)
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logprobe-ship")
+
+    @property
+    def unread(self) -> str | None:
+        """What of the spool could not be read, or None."""
+        return self.queue.unread
+
+    def run(self) -> None:
+        """Raises `HomeBusyError` if another process ships this home or serves it, and `PermissionError` if the
+        place goes on refusing the credentials."""
+        lock = self._lock()
+        if lock is None:
+            return
+        following = threading.Thread(target=self._follow, name="logprobe-control", daemon=True)
+        following.start()
+        try:
+            self._ship()
+        finally:
+            self._stop.set()
+            following.join(_END_SECONDS)
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            lock.release()
+
+    def _lock(self) -> FileLock | None:
+        """Return the home's lock, or None if there is nothing left to do with it."""
+        if FileLock(self._home / locks.SERVICE).held_elsewhere:
+            raise HomeBusyError(f"{self._home} belongs to a running service, which reads its spool itself")
+        lock = FileLock(self._home / locks.SHIPPER)
+        deadline = time.monotonic() + (_LOCK_SECONDS if self._options.tethered else 0.0)
+        while not lock.take():
+            if self._options.drain and not self.queue.waiting() and self.queue.unread is None:
+                return None
+            if not self._options.drain and time.monotonic() >= deadline:
+                raise HomeBusyError(f"{self._home} has a shipper already")
+            if self._stop.wait(LOOK_SECONDS):
+                raise HomeBusyError(f"{self._home} is shipped by another process")
+        return lock
+
+    # --- the spool ---
+
+    def _ship(self) -> None:
+        pause, quiet_since = 0.0, time.monotonic()
+        while not self._stop.wait(pause):
+            waiting = self.queue.waiting()
+            if self.queue.unread is not None:
+                self._log("unread", self.queue.unread)
+            if waiting:
+                quiet_since = time.monotonic()
+            elif self._is_done(time.monotonic() - quiet_since):
+                return
+            batch = waiting[:_BATCH]
+            done = list(self._pool.map(self._put, batch))
+            if all(done):
+                self.problem, self._refused_since = None, None
+                pause = 0.0 if batch else LOOK_SECONDS
+            else:
+                self._give_up_if_refused()
+                pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+                pause *= random.uniform(0.5, 1.0)  # noqa: S311 - nodes that lost one bucket do not come back at once
+
+    def _put(self, waiting: Waiting) -> bool:
+        """Ship one segment; return whether it waits no longer."""
+        try:
+            self._place.put(waiting.name, _content(waiting))
+        except FileNotFoundError:
+            return True
+        except SegmentError as error:
+            return self._set_aside(waiting, str(error))
+        except OSError as error:
+            if isinstance(error, PermissionError) and error.errno is None:  # of the place, not of a file
+                self._refused_since = self._refused_since or time.monotonic()
+            else:
+                self._refused_since = None
+            self.problem = str(error)
+            self._log("put", f"{error}; the spool keeps everything")
+            return False
+        self.queue.forget([waiting])
+        self.sent += 1
+        return True
+
+    def _set_aside(self, waiting: Waiting, words: str) -> bool:
+        self._log("aside", f"{words}; it is moved to quarantine/ of {self._home}")
+        try:
+            self.queue.set_aside(waiting)
+            with self._aside:
+                self._report(waiting.where.run, f"a segment was not shipped and is in quarantine: {words}")
+        except OSError as error:
+            self._log("aside", f"{waiting.name} cannot be moved to quarantine, or noted: {error}")
+            return False
+        return True
+
+    def _report(self, run: str, words: str) -> None:
+        spool = self._spools.setdefault(run, SpoolWriter(self._home, run, self._writer))
+        row = Problem(REFUSED, "error", words, count=1).row(COMPONENT, {"shipper": self._writer})
+        spool.write("health", rows_table("health", [row]))
+
+    def _give_up_if_refused(self) -> None:
+        since = self._refused_since
+        if since is not None and (self._options.drain or time.monotonic() - since > _REFUSED_SECONDS):
+            raise PermissionError(f"{self.problem}; {len(self.queue.waiting())} segments stay in {self._home}")
+
+    def _is_done(self, quiet: float) -> bool:
+        if self._options.drain:
+            return self.queue.unread is None and self._followed.is_set()
+        return self._options.tethered and quiet > _QUIET_SECONDS and self._is_last()
+
+    def _is_last(self) -> bool:
+        """Return whether no collector runs. Then none can start that finds this shipper in its place until it ends."""
+        collectors = FileLock(self._home / locks.COLLECTORS)
+        if not collectors.take():
+            return False
+        if self.queue.waiting():
+            collectors.release()
+            return False
+        return True  # kept until the process ends
+
+    # --- what trainers are told, and what the service is told of this node ---
+
+    def _follow(self) -> None:
+        followers: dict[str, Follower] = {}
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logprobe-control") as pool:
+            while not self._stop.is_set():
+                lengths = self.queue.lengths()
+                for run in self._live(lengths) - followers.keys():
+                    followers[run] = Follower(self._place, self._home, run)
+                live = self._live(lengths)
+                problems = set(pool.map(self._look, [followers[run] for run in live])) - {None}
+                self._followed.set()
+                self._note(lengths, self.problem or self.queue.unread or next(iter(problems), None))
+                self._stop.wait(CONTROL_SECONDS)
+        self._note(self.queue.lengths(), self.problem or self.queue.unread, last=True)
+
+    def _live(self, lengths: Mapping[str, Length]) -> set[str]:
+        since = time.time() - _LIVE_SECONDS
+        return {run for run, length in lengths.items() if length.touched >= since} | self._options.runs
+
+    def _look(self, follower: Follower) -> str | None:
+        try:
+            follower.look()
+        except (OSError, ValueError) as error:
+            self._log("control", f"what trainers are told is not known: {error}; the last stays in effect")
+            return str(error)
+        return None
+
+    def _note(self, lengths: Mapping[str, Length], problem: str | None, *, last: bool = False) -> None:
+        try:
+            self._notes.write(lengths, problem, last=last)
+        except OSError as error:
+            self._log("note", f"the service is not told of this node: {error}")
+
+    def _log(self, key: str, words: str) -> None:
+        now = time.monotonic()
+        if now - self._logged.get(key, -_LOG_SECONDS) >= _LOG_SECONDS:
+            self._logged[key] = now
+            LOGGER.warning("%s", words)
+
+
+class Notes:
+    """Tells the service of this node: how much waits of each run, since when, and why."""
+
+    def __init__(self, place: Place, writer: str) -> None:
+        self._place, self._writer = place, writer
+        self._node = socket.gethostname() or "host"
+        self._next = 0.0
+        self._problem: str | None = None
+        self._runs: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Name of the note: nodes that share a host name do not share it."""
+        place = hashlib.sha256(f"{self._node} {machine() or self._writer}".encode()).hexdigest()[:8]
+        return f"{self._node}.{place}"
+
+    def write(self, lengths: Mapping[str, Length], problem: str | None, *, last: bool = False) -> None:
+        """Write what is due. Raises `OSError`."""
+        now = time.monotonic()
+        new = not lengths.keys() <= self._runs or (problem is None) != (self._problem is None)
+        if now < self._next and not new and not last:
+            return
+        self._next, self._problem, self._runs = now + NOTE_SECONDS, problem, frozenset(lengths)
+        document = {
+            "node": self._node,
+            "time": time.time(),
+            "version": own_version(),
+            "problem": problem,
+            "runs": {run: _late(length, time.time()) for run, length in _newest(lengths)},
+        }
+        self._place.note(self.name, json.dumps(document).encode())
+
+
+def _content(waiting: Waiting) -> bytes:
+    """Raises `SegmentError` if the disk has other bytes than were written, `OSError`."""
+    content = read_regular(waiting.where.path)
+    if zlib.crc32(content) != waiting.where.crc:
+        raise SegmentError("checksum", f"{waiting.name}: the disk has other bytes than were written")
+    return content
+
+
+def _newest(lengths: Mapping[str, Length]) -> Iterable[tuple[str, Length]]:
+    return sorted(lengths.items(), key=lambda item: -item[1].touched)[:_MOST_RUNS]
+
+
+def _late(length: Length, now: float) -> Mapping[str, object]:
+    """Return the queue's length; what waits for a moment only is on its way, and does not count."""
+    on_its_way = length.oldest is not None and now - length.oldest < _LATE_SECONDS
+    return Length().document(now) if on_its_way else length.document(now)

@@ -1,0 +1,71 @@
+"""A segment that came from afar enters the home's spool as if it had been written there: whole, durable, once.
+
+Names are taken apart and put together again, and the bytes must have the checksum in the name. What the content says of
+itself is verified by ingest, which also recognises a segment that came before, under whatever name.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zlib
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.errors import SegmentError
+from logprobe.collectors.files import READABLE, make_durable, replace_file
+from logprobe.collectors.spool.schema import SCHEMAS
+from logprobe.collectors.spool.segments import SegmentPath, run_dir, run_name
+
+_WRITER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+=,-]{0,199}")
+_NAME_BYTES: Final = 255
+_PARTS: Final = 3
+FREE_BYTES: Final = 1 << 30  # that stay on the disk, for the store
+
+
+def place_of(home: Path, name: str) -> SegmentPath:
+    """Return the place in the spool that ``RUN/WRITER/FILE`` means.
+
+    Raises `SegmentError` (reason ``foreign``) if it is not the name that a collector would give.
+    """
+    parts = name.split("/")
+    if len(parts) != _PARTS or not all(part.isprintable() and part.isascii() for part in parts):
+        raise _foreign(name)
+    folder, writer, file = parts
+    place = run_dir(home, run_name(folder))
+    if place.name != folder or not folder or len(folder) > _NAME_BYTES or not _WRITER.fullmatch(writer):
+        raise _foreign(name)
+    segment = SegmentPath.parse(place / writer / file)
+    if segment.kind not in SCHEMAS:
+        raise SegmentError("foreign", f"{name[:200]!r}: no record kind {segment.kind!r}")
+    return segment
+
+
+def land(home: Path, name: str, content: bytes | memoryview) -> SegmentPath:
+    """Put a segment into the spool; when this returns it is durable there.
+
+    Raises:
+        SegmentError: it is not what its name says.
+        OSError: the disk refuses, or has too little room.
+    """
+    place = place_of(home, name)
+    if zlib.crc32(content) != place.crc:
+        raise SegmentError("checksum", f"{name}: its bytes do not match the checksum in its name")
+    require_room(home, len(content))
+    make_durable(place.path.parent)
+    for level in (place.path.parent, place.path.parent.parent):
+        if level.is_symlink():
+            raise OSError(f"{level} is a link; segments are not written through links")
+    replace_file(place.path, bytes(content), mode=READABLE)
+    return place
+
+
+def require_room(home: Path, size: int) -> None:
+    """Raise `OSError` if `size` more bytes would leave the store too little of the disk."""
+    free = shutil.disk_usage(home).free
+    if free - size < FREE_BYTES:
+        raise OSError(f"{home}: the disk has {free >> 20} MiB left, of which {FREE_BYTES >> 20} MiB are kept free")
+
+
+def _foreign(name: str) -> SegmentError:
+    return SegmentError("foreign", f"{name[:200]!r} is not a segment's name")

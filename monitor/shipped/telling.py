@@ -1,0 +1,93 @@
+"""Home → bucket: what trainers of a run are told. A document is put when it has changed.
+
+A home that begins with a bucket first takes what a home before it had told: a correction that is on stays on, and a
+kill switch that is set stays set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.directives import FOLDER, STOP, DirectiveFile
+from logprobe.collectors.files import stamp_of
+from logprobe.collectors.shipping.bucket import CONTROL, Bucket
+from logprobe.collectors.shipping.control import apply, document, name_of, nothing
+from logprobe.collectors.spool.segments import run_name
+from logprobe.monitor.home import Home
+from logprobe.monitor.service.jobs import Progress
+from logprobe.monitor.shipped.packs import State
+
+SECONDS: Final = 0.5
+_SUFFIX: Final = ".json"
+_Stamp = tuple[object, object]
+
+
+class Publisher:
+    """Keeps the documents of one home in its bucket. Used by one thread at a time."""
+
+    def __init__(
+        self, bucket: Bucket, home: Home, state: State, deleted: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """`deleted`: whether nothing is kept of a run."""
+        self._bucket, self._home, self._state, self._deleted = bucket, home, state, deleted
+        self._said: dict[str, bytes] | None = None  # None: what the bucket says is not known yet
+        self._stamps: dict[str, _Stamp] = {}
+
+    def once(self) -> Progress:
+        """Put what has changed. Raises `OSError`; what was not put is put next time."""
+        if self._said is None:
+            self._said = dict(self._published())
+            self._restore(self._said)
+        put = 0
+        for run in {*self._told(), *self._said}:
+            if self._deleted(run):
+                self._forget(run, self._said)
+                continue
+            file = DirectiveFile(self._home.path, run)
+            stamp = stamp_of(file.path), stamp_of(file.stop_path)
+            if self._stamps.get(run) != stamp:
+                put += self._tell(run, file, self._said)
+                self._stamps[run] = stamp
+        return {"runs": len(self._said), "put": put}
+
+    def _forget(self, run: str, said: dict[str, bytes]) -> None:
+        if run in said:
+            self._bucket.remove([f"{CONTROL}{name_of(run)}{_SUFFIX}"])
+            del said[run]
+        self._stamps.pop(run, None)
+
+    def _tell(self, run: str, file: DirectiveFile, said: dict[str, bytes]) -> int:
+        now = document(file, run) or (nothing(run) if run in said else None)
+        if now is None or now == said.get(run):
+            return 0
+        self._bucket.put(f"{CONTROL}{name_of(run)}{_SUFFIX}", now)
+        said[run] = now
+        return 1
+
+    def _told(self) -> Iterator[str]:
+        """Runs that the home says something to."""
+        try:
+            names = [path.name for path in (self._home.path / FOLDER).iterdir()]
+        except FileNotFoundError:
+            return
+        for name in names:
+            for suffix in (_SUFFIX, STOP):
+                if name.endswith(suffix) and not name.startswith("."):
+                    yield run_name(name.removesuffix(suffix))
+
+    def _published(self) -> Iterator[tuple[str, bytes]]:
+        for entry in self._bucket.entries(CONTROL):
+            content = self._bucket.get(entry.name)
+            if content is not None and entry.name.endswith(_SUFFIX):
+                yield run_name(Path(entry.name).name.removesuffix(_SUFFIX)), content
+
+    def _restore(self, said: dict[str, bytes]) -> None:
+        if self._state.restored:
+            return
+        for run, content in said.items():
+            if document(DirectiveFile(self._home.path, run), run) is None:
+                apply(self._home.path, run, content)
+        self._state.restored = True
+        self._state.save(self._home.path)

@@ -1,0 +1,387 @@
+"""A bucket between a node and a service: what was acknowledged arrives once, whatever is interrupted, damaged or refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bucket_servers import Server, environment
+from network import Proxy, waiting
+from processes import eventually, logprobe, record, service
+from segments import records, trained
+
+from logprobe.collectors import Recorder, weights
+from logprobe.collectors.addresses import folder_of
+from logprobe.collectors.directives import DirectiveFile, Directives
+from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.shipping.bucket import PACKS, SPOOL, Bucket
+from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.collectors.switch import CorrectionSwitch
+from logprobe.collectors.versions import MarkFile
+from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.reader import open_reader
+from logprobe.monitor.shipped import landing, packs, pulling
+from logprobe.monitor.shipped.packs import State
+from logprobe.monitor.shipped.pulling import Puller
+from logprobe.monitor.shipped.telling import Publisher
+from logprobe.monitor.store.store import Store
+
+NAMES = ("toy", "a/b", "..", "50% off", ".hidden", "日本語")
+SEQUENCES = "SELECT run, count(*) AS n, count(DISTINCT sample_id) AS different FROM training_sequences GROUP BY run ORDER BY run"
+METRICS = "FROM step_metrics ORDER BY ALL"
+
+
+def write(folder: Path, run: str, *, writer: str = "w-1", steps: range = range(3)) -> None:
+    """Segments of a trainer, as they lie in a spool."""
+    spool = SpoolWriter(folder, run, writer)
+    for step in steps:
+        spool.write("training", records("training", *(trained(f"{writer}-{step}-{row}", step) for row in range(4))))
+
+
+def puller(address: str, home: Path) -> Puller:
+    return Puller(Bucket(address), Home(home).create())
+
+
+def pulled(address: str, home: Path) -> Puller:
+    """Everything that lies in the bucket, in the spool of a home, packed."""
+    one = puller(address, home)
+    one.once()
+    one.close()
+    return one
+
+
+def names(address: str, prefix: str = "") -> list[str]:
+    return [entry.name for entry in Bucket(address).entries(prefix)]
+
+
+def rows(home: Path) -> list[dict[str, Any]]:
+    """Sequences of each run of a home once its spool is ingested, without all that follows from them."""
+    with Store.open(Home(home).create()) as store:
+        Ingester(store).run_once()
+        return store.query(SEQUENCES).to_pylist()
+
+
+def metrics(home: Path) -> list[dict[str, Any]]:
+    """Every metric of every step of a home."""
+    logprobe("ingest", "--once", "--home", home)
+    with open_reader(home) as reader:
+        return reader.query(METRICS).to_pylist()
+
+
+def test_what_is_recorded_for_a_bucket_arrives_once_and_trainers_are_told(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real processes: the first recorder starts the shipper, the service pulls, and the switch hears of it."""
+    home, node = tmp_path / "home", folder_of(address)
+    with service(home, "--bucket", address) as reader:
+        recorders = [record(address, run, close=False) for run in NAMES]
+        assert weights.mark(7, step=3, home=address, run="toy", recorder=recorders[0])
+        expected = [{"run": run, "n": 12, "different": 12} for run in sorted(NAMES)]
+        eventually(lambda: reader.query(SEQUENCES).to_pylist() == expected, "all runs are stored")
+        marks = "SELECT version FROM weights WHERE run = 'toy' AND source = 'trainer'"
+        eventually(lambda: reader.query(marks)["version"].to_pylist() == ["7"], "a mark travels as a record")
+        assert [mark.version for mark in MarkFile(node, "toy").read_new()] == [
+            "7"
+        ]  # engines of this machine see it now
+
+        DirectiveFile(home, "toy").write(Directives("toy").issue(5, None, "test"), None)
+        began = time.monotonic()
+        with CorrectionSwitch(address, "toy", poll_seconds=0.05) as switch:
+            eventually(lambda: switch.version == 1, "a directive reaches the trainer")
+            assert time.monotonic() - began < 30
+            DirectiveFile(home, "toy").stop("somebody")
+            eventually(DirectiveFile(node, "toy").stop_path.exists, "the kill switch reaches the node")
+            eventually(lambda: switch._watch.directives.stopped)
+            DirectiveFile(home, "toy").release()
+            eventually(lambda: not DirectiveFile(node, "toy").stop_path.exists(), "it is released there, too")
+        eventually(lambda: "up to date" in logprobe("status", "toy", "--home", home).stdout, "its node is listed")
+        for recorder in recorders:
+            recorder.close()
+        eventually(lambda: not waiting(node), "nothing waits on the node")
+        eventually(lambda: not names(address, SPOOL), "everything is packed")
+        assert reader.query(SEQUENCES).to_pylist() == expected
+
+
+def test_metrics_are_those_of_a_shared_folder_in_every_bit_also_after_the_service_was_lost(
+    address: str, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    record(shared, "a/b", steps=range(4))
+    shutil.copytree(shared / "spool", folder_of(address) / "spool")
+    logprobe("ship", "--home", address)
+    assert not waiting(folder_of(address))
+    wanted = metrics(shared)
+    assert len(wanted) > 100
+    for name in ("lost", "after-it"):
+        home = tmp_path / name
+        pulled(address, home)
+        assert metrics(home) == wanted
+        assert not names(address, SPOOL)
+    again = puller(address, home)
+    assert again.once()["pulled"] == 0  # what a home has it does not take again
+
+
+def test_a_pull_that_is_cut_short_anywhere_loses_and_doubles_nothing(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    for writer in ("w-1", "w-2", "w-3"):
+        write(folder_of(address), "toy", writer=writer)
+    logprobe("ship", "--home", address)
+    for broken in ("_settle", "_clear"):
+        with monkeypatch.context() as patched:
+
+            def fails(*_: object) -> None:
+                raise OSError("killed here")
+
+            patched.setattr(Puller, broken, fails)
+            with pytest.raises(OSError, match="killed here"):
+                puller(address, home).once()
+    assert rows(home) == [{"run": "toy", "n": 36, "different": 36}]
+    assert len(names(address, SPOOL)) == 9  # nothing went before a pack held it
+    pulled(address, home)
+    assert not names(address, SPOOL)
+    assert rows(home) == [{"run": "toy", "n": 36, "different": 36}]
+    other = tmp_path / "other"
+    pulled(address, other)
+    assert rows(other) == rows(home)
+
+
+def test_a_segment_that_comes_three_times_and_under_another_writers_name_counts_once(
+    address: str, tmp_path: Path
+) -> None:
+    home, bucket = tmp_path / "home", Bucket(address)
+    write(folder_of(address), "toy")
+    kept = {path.relative_to(folder_of(address)).as_posix(): path.read_bytes() for path in waiting(folder_of(address))}
+    assert len(kept) == 3
+    for _ in range(3):
+        for name, content in kept.items():
+            bucket.put(name, content)
+            bucket.put(name.replace("/w-1/", "/other-1/"), content)
+        pulled(address, home)
+        assert rows(home) == [{"run": "toy", "n": 12, "different": 12}]
+    with open_reader(home) as reader:
+        assert reader.query("SELECT count(*) AS n FROM doubled").to_pylist() == [{"n": 0}]
+
+
+def test_an_object_that_is_not_what_its_name_says_stays_is_named_and_is_taken_once_it_was_repaired(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "_AGAIN_SECONDS", (0.0, 0.0))
+    home, bucket = tmp_path / "home", Bucket(address)
+    write(folder_of(address), "toy", steps=range(1))
+    (path,) = waiting(folder_of(address))
+    name, content = path.relative_to(folder_of(address)).as_posix(), path.read_bytes()
+    changed = bytearray(content)
+    changed[len(changed) // 2] ^= 1
+    bucket.put(name, bytes(changed))
+    bucket.put(f"{SPOOL}toy/w-1/../../escaped".replace("/../..", "/%2e%2e"), b"no segment")
+    one = puller(address, home)
+    done = one.once()
+    assert done["bad"] == 2
+    assert "do not match the checksum" in str(done["problem"])
+    assert len(names(address, SPOOL)) == 2
+    bucket.put(name, content)
+    assert one.once()["bad"] == 1
+    one.close()
+    assert rows(home) == [{"run": "toy", "n": 4, "different": 4}]
+
+
+def test_bytes_that_change_on_their_way_are_sent_again(
+    address: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Proxy(server.port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+    proxy.changed = (b"logprobe.writer", b"logprobe.wriXer")
+    write(folder_of(address), "toy", steps=range(1))
+    (path,) = waiting(folder_of(address))
+    content = path.read_bytes()
+    try:
+        with pytest.raises(OSError, match=r"other bytes than were sent|403|400"):
+            Bucket(address).put("spool/toy/w-1/x", content)
+        threading.Timer(1.0, lambda: setattr(proxy, "changed", None)).start()
+        logprobe("ship", "--home", address, "--seconds", "60")
+    finally:
+        proxy.close()
+    assert not waiting(folder_of(address))
+
+
+def test_wrong_credentials_keep_everything_and_say_so(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder_of(address), "toy")
+    with monkeypatch.context() as patched:
+        patched.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+        said = logprobe("ship", "--home", address, code=1)
+        assert "403" in said.stderr
+        assert "3 segments stay" in said.stderr
+        with pytest.raises(PermissionError):
+            list(Bucket(address).entries(SPOOL))
+    assert len(waiting(folder_of(address))) == 3
+    assert "3 segments shipped, 0 left" in logprobe("ship", "--home", address).stderr
+
+
+def test_a_bucket_that_is_away_keeps_everything_in_the_spool(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder_of(address), "toy")
+    with monkeypatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        said = logprobe("ship", "--home", address, "--seconds", "2", code=1)
+    assert "0 segments shipped, 3 left" in said.stderr
+    assert len(waiting(folder_of(address))) == 3
+
+
+def test_a_full_disk_of_the_service_leaves_objects_where_they_are(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    write(folder_of(address), "toy")
+    logprobe("ship", "--home", address)
+    with monkeypatch.context() as patched:
+        patched.setattr(landing, "FREE_BYTES", 1 << 60)
+        with pytest.raises(OSError, match="kept free"):
+            puller(address, home).once()
+    assert len(names(address, SPOOL)) == 3
+    pulled(address, home)
+    assert rows(home) == [{"run": "toy", "n": 12, "different": 12}]
+
+
+def test_the_service_that_started_last_pulls_and_one_before_it_stops(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "_OWNER_SECONDS", 0.0)
+    first, second = puller(address, tmp_path / "first"), puller(address, tmp_path / "second")
+    first.once()
+    second.once()
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="another service pulls"):
+            first.once()
+    second.once()
+
+
+def test_a_home_belongs_to_one_bucket(address: str, tmp_path: Path) -> None:
+    puller(address, tmp_path / "home")
+    with pytest.raises(ConfigurationError, match="use another --home"):
+        puller(f"{address}/other", tmp_path / "home")
+
+
+def test_a_damaged_pack_is_named_until_it_can_be_read(address: str, tmp_path: Path) -> None:
+    write(folder_of(address), "toy")
+    logprobe("ship", "--home", address)
+    pulled(address, tmp_path / "first")
+    (name,) = names(address, PACKS)
+    bucket = Bucket(address)
+    content = bucket.get(name)
+    assert content is not None
+    bucket.put(name, content[: len(content) // 2])
+    done = puller(address, tmp_path / "second").once()
+    assert done["bad"] == 1
+    assert name in str(done["problem"])
+    bucket.put(name, content)
+    assert puller(address, tmp_path / "second").once()["pulled"] == 3
+    assert rows(tmp_path / "second") == [{"run": "toy", "n": 12, "different": 12}]
+
+
+def test_what_trainers_were_told_survives_the_loss_of_the_service(address: str, tmp_path: Path) -> None:
+    """A fresh home takes it from the bucket, once; after that the home decides."""
+
+    def told(home: Path) -> None:
+        Publisher(Bucket(address), Home(home).create(), State.of(home, address)).once()
+
+    first, second = Home(tmp_path / "first").create().path, Home(tmp_path / "second").create().path
+    DirectiveFile(first, "toy").write(Directives("toy").issue(5, None, "test"), None)
+    DirectiveFile(first, "a/b").stop("somebody")
+    told(first)
+    told(second)
+    assert DirectiveFile(second, "toy").read(None).version == 1
+    assert DirectiveFile(second, "a/b").read(None).stopped
+    DirectiveFile(second, "a/b").release()  # while no service runs
+    told(second)
+    told(second)
+    third = Home(tmp_path / "third").create().path
+    told(third)
+    assert not DirectiveFile(third, "a/b").read(None).stopped
+
+
+def test_a_deleted_run_leaves_the_bucket(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "PACK_SECONDS", 0.0)
+    home = tmp_path / "home"
+    for run in ("toy", "other"):
+        write(folder_of(address), run)
+    with service(home, "--bucket", address) as reader:
+        DirectiveFile(home, "toy").stop("somebody")
+        logprobe("ship", "--home", address)
+        eventually(lambda: len(reader.query(SEQUENCES)) == 2, "both are stored")
+        eventually(lambda: len(names(address, PACKS)) >= 2 and names(address, "control/"), "both are packed")
+        logprobe("delete", "toy", "--home", home, "--force", "--yes")
+        eventually(lambda: not any("/toy" in name for name in names(address)), "it is gone from the bucket")
+        write(folder_of(address), "toy", writer="w-late")
+        logprobe("ship", "--home", address)
+        eventually(lambda: not any("/toy" in name for name in names(address)), "what comes late goes, too")
+        assert any("/other/" in name for name in names(address))
+    fresh = tmp_path / "fresh"
+    pulled(address, fresh)
+    assert rows(fresh) == [{"run": "other", "n": 12, "different": 12}]
+
+
+def test_a_recorder_imports_nothing_of_buckets_and_refuses_what_is_no_address(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import sys; from logprobe.collectors import Recorder; Recorder(sys.argv[1], 'toy').close();"
+        "assert not {'obstore', 'duckdb'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", program, address], check=True, env=dict(os.environ), timeout=120)
+    for wrong in ("s3://", "s3:///team", "gs://a b", "s3://bucket/team?versionId=1"):
+        with pytest.raises(ConfigurationError, match="not the address of a bucket"):
+            Recorder(wrong, "toy")
+    with pytest.raises(ConfigurationError, match="--bucket"):
+        Home(address)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=r"logprobe\[bucket\]"):
+        Recorder(address, "toy")
+
+
+def test_the_folder_in_front_of_a_bucket_is_this_users_alone(address: str, tmp_path: Path) -> None:
+    above = folder_of(address).parent
+    assert above.stat().st_mode & 0o777 == 0o700
+    above.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="others can change it"):
+        Recorder(address, "toy")
+    shutil.rmtree(above)
+    (tmp_path / "elsewhere").mkdir()
+    above.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigurationError, match="is a link"):
+        Recorder(address, "toy")
+
+
+def test_a_spool_that_waits_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = os.statvfs(tmp_path)
+    free = disk.f_bavail * disk.f_frsize
+    spool = SpoolWriter(tmp_path, "toy", "w-1", keep_free=1 << 30)
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result([*disk[:4], 1000, *disk[5:]]))
+    with pytest.raises(OSError, match="would be left free"):
+        spool.write("training", records("training", trained("a", 1)))
+    assert spool.settled
+    assert not waiting(tmp_path)
+    monkeypatch.undo()
+    assert free > 2 << 30, "this disk is too full for the other half of the test"
+    SpoolWriter(tmp_path, "toy", "w-1", keep_free=1 << 30).write("training", records("training", trained("a", 1)))
+
+
+def test_two_shippers_of_one_folder_take_turns(address: str, server: Server) -> None:
+    write(folder_of(address), "toy", steps=range(40))
+    command = [sys.executable, "-m", "logprobe.collectors.shipping", "--home", address]
+    variables = {**os.environ, **environment(server.port)}
+    both = [subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert len(names(address, SPOOL)) == 40
+    assert not waiting(folder_of(address))
