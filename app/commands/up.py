@@ -38,6 +38,7 @@ def stack_of(arguments: argparse.Namespace) -> Stack:
         app=not arguments.no_app,
         options=_service_options(arguments),
         receive=relays,
+        nodes=None if arguments.ray is None else arguments.ray or str(home.path),
         also=checked(arguments.also, home),
     )
 

@@ -190,6 +190,13 @@ COMMANDS: Final[Commands] = {
         arg("--service-port PORT", "service port (default: any free port)", type=port),
         arg("--health-port PORT", "port of the service's /healthz (default: any free port)", type=port),
         arg("--bucket ADDRESS", "also take what nodes ship to this bucket, e.g. s3://bucket/team (docs/scaling.md)"),
+        arg(
+            "--ray FOLDER",
+            "also take what the nodes of the Ray cluster here record below FOLDER; {node} becomes Ray's id of the node "
+            "(default: the path of --home)",
+            nargs="?",
+            const="",
+        ),
         arg("--relay-port PORT", "receive from `logprobe relay` on other machines (default: off)", type=port),
         arg("--relay-address ADDRESS", "address to bind for --relay-port (default: 0.0.0.0)"),
         also("the pages Runs and Compare also show the runs of this home (may be repeated; docs/scaling.md)"),

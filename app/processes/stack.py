@@ -70,7 +70,8 @@ class Stack:
     lets in.
 
     `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`: address and port for
-    relays; None: none. `also`: other homes whose runs the pages Runs and Compare show.
+    relays; None: none. `nodes`: folder that the nodes of the Ray cluster here record to; None: there is none. `also`:
+    other homes whose runs the pages Runs and Compare show.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Stack:
         app: bool = True,
         options: Sequence[str] = (),
         receive: tuple[str, int] | None = None,
+        nodes: str | None = None,
         also: Sequence[str] = (),
         shown: str | None = None,
     ) -> None:
@@ -97,6 +99,9 @@ class Stack:
         self._app = app
         self._options = options
         self._receive = receive
+        self._nodes = nodes
+        if nodes is not None and importlib.util.find_spec("ray") is None:
+            raise MissingExtraError("a Ray cluster needs the package 'ray'; pip install 'logprobe[ray]'")
         self._also = tuple(also)
         self._shown = "" if shown is None else f"/?run={quote(shown, safe='')}"
         self._loggers = logger.load(home)
@@ -148,7 +153,13 @@ class Stack:
                 say(f"receiving from relays at {SCHEME}{address}:{port or '(any free port)'}")
             on_ready()
 
-        children = [self._service(), *self._receivers(), *self._pushers(), *([self._dashboard()] if self._app else [])]
+        children = [
+            self._service(),
+            *self._receivers(),
+            *self._landing(),
+            *self._pushers(),
+            *([self._dashboard()] if self._app else []),
+        ]
         Supervisor(children, stop=stop, say=say, on_ready=announce).run()
 
     def _service(self) -> Child:
@@ -162,6 +173,13 @@ class Stack:
         address, port = self._receive
         command = self._program("receiver", "--address", address, "--port", str(port))
         return [Child("receiver of relays", command, ready=lambda: True, environment=SERVICE_ENVIRONMENT, chatty=True)]
+
+    def _landing(self) -> list[Child]:
+        """Apart from the service: Ray is other people's, and may take this process with it."""
+        if self._nodes is None:
+            return []
+        command = self._program("ray_shipping", "--nodes", self._nodes)
+        return [Child("landing of the Ray cluster", command, ready=lambda: True, chatty=True)]
 
     def _pushers(self) -> list[Child]:
         # Ready at once: a target that cannot be reached is tried again, and must not keep the service from running.

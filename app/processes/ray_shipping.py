@@ -1,0 +1,247 @@
+"""The process that brings what the nodes of a Ray cluster record into the home of a service on one of them.
+
+    python -m logprobe.app.processes.ray_shipping --home DIR --nodes FOLDER
+
+An actor beside the service takes segments; an actor on every node, also on one that joins later, ships the spool of
+that node's folder. They end with this process, which `logprobe up --ray` starts, and starts again when it dies. At
+least once, the id decides: killed at any moment they lose nothing. Who may use the cluster may send; Ray's own token
+or TLS is the boundary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from logprobe.app.processes.ray_cluster import connected, words
+from logprobe.collectors.directives import DirectiveFile
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError, LogprobeError, SegmentError
+from logprobe.collectors.files import READABLE, replace_file
+from logprobe.collectors.plain_text import complain, log_to_stderr
+from logprobe.collectors.shipping.control import document, nothing
+from logprobe.collectors.shipping.queue import SpoolQueue
+from logprobe.collectors.shipping.shipper import Options, Shipper
+from logprobe.collectors.spool.segments import run_name
+from logprobe.monitor.home import apply_umask
+
+NAMESPACE: Final = "logprobe"
+NODE: Final = "{node}"  # of a folder: becomes Ray's id of the node
+_IDENTITY: Final = "landing.id"  # of the home that is landed in
+_LOOK_SECONDS: Final = 5.0  # between two looks at which nodes there are
+_AGAIN_SECONDS: Final = 5.0  # before a shipper that ended is started again
+_CALL_SECONDS: Final = 60.0
+_DRAIN_SECONDS: Final = 8.0  # at the end, for what nodes recorded a moment ago
+_DRAIN_LOOK_SECONDS: Final = 0.2
+
+
+class Landing:
+    """The actor beside the service: what it returns from is durable in the spool."""
+
+    def __init__(self, home: str, identity: str) -> None:
+        self._home, self._identity = Path(home), identity
+
+    def identity(self) -> str:
+        """Return the content of a file that this home alone has."""
+        return self._identity
+
+    def put(self, name: str, content: Any) -> str | None:
+        """Take a segment; return why it will never be taken, or None. `content`: an array of bytes."""
+        from logprobe.monitor.shipped.landing import land  # noqa: PLC0415 - nodes have no use for it
+
+        try:
+            land(self._home, name, memoryview(content))
+        except SegmentError as error:
+            return str(error)
+        return None
+
+    def control(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
+        """See `Place`."""
+        run = run_name(name)
+        told = document(DirectiveFile(self._home, run), run) or nothing(run)
+        now = hashlib.sha256(told).hexdigest()
+        return (None, tag) if now == tag else (told, now)
+
+    def note(self, node: str, content: bytes) -> None:
+        """See `Place`."""
+        from logprobe.monitor.shipped.nodes import FOLDER  # noqa: PLC0415 - likewise
+
+        name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in node).lstrip(".")[:200]
+        replace_file(self._home / FOLDER / f"{name}.json", content, mode=READABLE)
+
+
+class RayPlace:
+    """`Place` of a landing, an actor named `name`."""
+
+    def __init__(self, name: str) -> None:
+        """Raises `ValueError` if there is no such actor."""
+        import ray  # noqa: PLC0415 - optional, and heavy
+
+        self._landing = ray.get_actor(name, namespace=NAMESPACE)
+
+    def put(self, name: str, content: bytes) -> None:
+        """See `Place`. Raises `SegmentError` if it will never be taken."""
+        import numpy as np  # noqa: PLC0415 - an array travels without being copied
+
+        refused = self._asked(self._landing.put.remote(name, np.frombuffer(content, np.uint8)))
+        if refused is not None:
+            raise SegmentError("foreign", str(refused))
+
+    def control(self, name: str, tag: str | None) -> tuple[bytes | None, str | None]:
+        """See `Place`."""
+        told, now = self._asked(self._landing.control.remote(name, tag))
+        return told, now
+
+    def note(self, node: str, content: bytes) -> None:
+        """See `Place`."""
+        self._asked(self._landing.note.remote(node, content))
+
+    def identity(self) -> str:
+        """See `Landing`. Raises `OSError`."""
+        return str(self._asked(self._landing.identity.remote()))
+
+    def _asked(self, reference: Any) -> Any:
+        import ray  # noqa: PLC0415 - optional, and heavy
+
+        try:
+            return ray.get(reference, timeout=_CALL_SECONDS)
+        except ray.exceptions.RayError as error:  # a timeout is one
+            raise OSError(f"the service's node: {words(error)}") from None
+
+
+class Carrier:
+    """The actor of a node: keeps a shipper running until the actor ends."""
+
+    def __init__(self, folder: str, node: str, landing: str) -> None:
+        """`landing`: name of the actor beside the service."""
+        self._folder = Path(folder.replace(NODE, node)).expanduser()
+        self._landing = landing
+        self._problem: str | None = None
+        threading.Thread(target=self._keep, name="logprobe-carrier", daemon=True).start()
+
+    def state(self) -> dict[str, Any]:
+        """Return what it does now."""
+        waiting = len(SpoolQueue(self._folder).waiting())
+        return {"folder": str(self._folder), "pid": os.getpid(), "waiting": waiting, "problem": self._problem}
+
+    def _keep(self) -> None:
+        pause = threading.Event()
+        while True:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                place = RayPlace(self._landing)
+                if self._is_the_services(place):
+                    return
+                self._problem = None
+                Shipper(self._folder, place, threading.Event(), Options()).run()
+            except (OSError, HomeBusyError, ValueError) as error:
+                self._problem = str(error)
+            pause.wait(_AGAIN_SECONDS)
+
+    def _is_the_services(self, place: RayPlace) -> bool:
+        """Return whether this folder is the service's home, here or through a shared file system: nothing has to be
+        shipped then, and shipping would remove what it puts. Raises `OSError`."""
+        identity = place.identity()
+        try:
+            return (self._folder / _IDENTITY).read_text(encoding="ascii") == identity
+        except FileNotFoundError:
+            return False
+
+
+class Fleet:
+    """The actors of a cluster, from the node of the service."""
+
+    def __init__(self, ray: Any, home: Path, folder: str) -> None:
+        """`folder`: of every node. Raises `OSError`."""
+        self._ray, self._folder = ray, folder
+        identity = secrets.token_hex(16)
+        replace_file(home / _IDENTITY, identity.encode(), mode=READABLE)
+        here = ray.get_runtime_context().get_node_id()
+        self._name = f"landing-{identity}"
+        self._landing = self._actor(Landing, here, 8, name=self._name, namespace=NAMESPACE).remote(str(home), identity)
+        self._carriers: dict[str, Any] = {}
+
+    def look(self) -> list[str]:
+        """Place an actor on every node without one; return the nodes that have one."""
+        alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        for node in alive - self._carriers.keys():
+            self._carriers[node] = self._actor(Carrier, node, 2).remote(self._folder, node, self._name)
+        for node in self._carriers.keys() - alive:
+            del self._carriers[node]
+        return sorted(alive)
+
+    def drain(self) -> None:
+        """Wait until nothing waits on any node, for a moment."""
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while time.monotonic() < deadline:
+            left = max(deadline - time.monotonic(), 0.1)
+            answers = self._ray.get([carrier.state.remote() for carrier in self._carriers.values()], timeout=left)
+            if not any(answer["waiting"] for answer in answers):
+                return
+            time.sleep(_DRAIN_LOOK_SECONDS)
+
+    def _actor(self, kind: type, node: str, at_once: int, **named: str) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415 - optional, and heavy
+
+        return self._ray.remote(kind).options(
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=at_once,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            **named,
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m logprobe.app.processes.ray_shipping", description=__doc__)
+    parser.add_argument("--home", required=True)
+    parser.add_argument("--nodes", required=True, metavar="FOLDER", help="that nodes record to")
+    parser.add_argument("--cluster", default="auto", help="address of the cluster (default: the one that runs here)")
+    arguments = parser.parse_args(argv)
+    log_to_stderr()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Not set here: the handler may run in the middle of a wait on the same lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
+    try:
+        apply_umask()
+        _keep(Path(arguments.home), arguments.nodes, arguments.cluster, stop)
+    except (LogprobeError, OSError) as error:
+        complain(str(error))
+        return 1
+    return 0
+
+
+def _keep(home: Path, folder: str, cluster: str, stop: threading.Event) -> None:
+    """Keep actors on all nodes until `stop`. Raises `ConfigurationError` or `OSError`."""
+    ray, _ = connected(cluster)
+    try:
+        fleet, seen = Fleet(ray, home, folder), list[str]()
+        while not stop.is_set():
+            try:
+                nodes = fleet.look()
+            except (RuntimeError, ValueError) as error:  # the cluster is gone
+                raise ConfigurationError(f"the Ray cluster: {words(error)}") from error
+            if nodes != seen:
+                complain(f"taking what {len(nodes)} nodes of the Ray cluster record below {folder}")
+                seen = nodes
+            stop.wait(_LOOK_SECONDS)
+        with suppress(Exception):  # a node that does not answer keeps what it has
+            fleet.drain()
+    finally:
+        with suppress(Exception):  # the cluster may be gone
+            ray.shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
