@@ -30,7 +30,6 @@ from logprobe.monitor.pandas_guard import without_pandas
 # Packages that come with an extra, by the name that is imported.
 _EXTRAS: Final[dict[str, str]] = {
     "apscheduler": "serve",
-    "cryptography": "relay",
     "obstore": "bucket",
     "duckdb": "serve",
     "plotly": "serve",

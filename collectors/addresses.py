@@ -87,7 +87,7 @@ def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.
 
 
 def address_of(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the address that a folder of `folder_of` stands in front of, or None if it is a home itself."""
+    """Return the address whose records wait in `folder`, or None if it is a home itself."""
     address = unquote(folder.name)
     return address if is_address(address) and folder.parent == _above(environment) else None
 

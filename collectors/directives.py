@@ -180,8 +180,10 @@ class DirectiveFile:
 
         With the kill switch set nothing else is looked at: it has to work whatever the file says.
         """
-        if self.stop_path.exists():
-            return Directives(self._run, stopped=True)
+        return Directives(self._run, stopped=True) if self.stop_path.exists() else self.issued(key)
+
+    def issued(self, key: bytes | None) -> Directives:
+        """Return the directives whatever the kill switch says. Raises `DirectiveError` or `OSError`."""
         data = self._trusted_content() if key is None else self.content()
         return Directives(self._run) if data is None else decode(data, self._run, key)
 

@@ -1,7 +1,6 @@
 """Who is at work in a home, by locks that the kernel releases however a process ends.
 
 <home>/service.lock      held by the one service of the home
-<home>/relay.lock        held by the one relay of the home
 <home>/ship.lock         held by the one process that ships the home's spool
 <home>/collectors.lock   shared by the collectors that want it shipped
 """
@@ -16,7 +15,6 @@ from typing import Final, Self
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _PROBE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 SHIPPER: Final = "ship.lock"
-RELAY: Final = "relay.lock"
 COLLECTORS: Final = "collectors.lock"
 SERVICE: Final = "service.lock"
 

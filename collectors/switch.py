@@ -7,9 +7,9 @@
         ...                                          # loss × correction.weights, over correction.mask
     recorder.step(step, ..., correction=correction)  # this is the acknowledgement, with what was measured
 
-A daemon thread reads the directives, from the home's file, from the receiver of relays (TLS) or from the service's
-endpoint; `current` only looks at what the thread brought. When file and service are away, the last good directive stays
-in effect.
+A daemon thread reads the directives, from the home's file, which a shipper keeps up to date where the home is a bucket,
+or from the service's endpoint; `current` only looks at what the thread brought. When file and service are away, the
+last good directive stays in effect.
 
 Directives begin at a step that lies ahead, so that all ranks change together. Ranks that can be further apart than the
 directive's notice should let one ask and broadcast the answer.
@@ -34,7 +34,6 @@ from logprobe.collectors.errors import ConfigurationError, DirectiveError, Servi
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
-from logprobe.collectors.relay.arguments import service
 from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.collectors.versions import home_and_run
@@ -42,7 +41,6 @@ from logprobe.collectors.versions import home_and_run
 POLL_SECONDS: Final = 1.0
 _FIRST_SECONDS: Final = 2.0  # a hanging file system must not hold up the start of a trainer for longer
 _ENDPOINT: Final = "grpc://"
-_RECEIVER: Final = "grpc+tls://"
 _CALL_SECONDS: Final = 5.0
 _NO_STEP: Final = (
     TypeError,
@@ -73,16 +71,15 @@ class CorrectionSwitch:
     """Which correction applies now, for one run. Safe to share between threads, to fork and to pickle.
 
     Args:
-        home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service or kept up to
-            date by a relay; or the address of a bucket, ``s3://bucket/team``; or where the service receives relays,
-            ``grpc+tls://host:port,ca=FILE,token=FILE``, whose files may also be in ``LOGPROBE_SERVICE``; or the
-            service's own endpoint, ``grpc://host:port`` (not encrypted), with its token in ``LOGPROBE_TOKEN``.
+        home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service, or of a node of
+            a Ray cluster; or the address of a bucket, ``s3://bucket/team``; or the service's own endpoint,
+            ``grpc://host:port`` (not encrypted), with its token in ``LOGPROBE_TOKEN``.
         run: default: ``LOGPROBE_RUN``.
         recorder: problems become its `health` records; None: they are only logged and counted.
         poll_seconds: how often the thread looks.
 
     Raises:
-        ConfigurationError: home or run is missing, the signing key is unusable, or a file of token or authority is.
+        ConfigurationError: home or run is missing, the signing key is unusable, or an address is wrong.
     """
 
     def __init__(
@@ -242,12 +239,11 @@ class _Problems:
 
 def _source(home: str | os.PathLike[str] | None, run: str | None, health: Health) -> tuple[Source, str]:
     given = os.fspath(home) if home is not None else os.environ.get("LOGPROBE_HOME", "")
-    if given.startswith((_ENDPOINT, _RECEIVER)):
+    if given.startswith(_ENDPOINT):
         name = run or os.environ.get("LOGPROBE_RUN")
         if not name:
             raise ConfigurationError("no run: pass CorrectionSwitch(run=...) or set LOGPROBE_RUN")
-        kind = _Receiver if given.startswith(_RECEIVER) else _Endpoint
-        return kind(given, name, os.environ), name
+        return _Endpoint(given, name, os.environ), name
     folder, name = home_and_run(home, run)
     return _File(folder, name, health), name
 
@@ -309,44 +305,3 @@ class _Endpoint:
 
     def close(self) -> None:
         """Leave connections to the end of the process: a call may be under way."""
-
-
-class _Receiver:
-    """Where the service receives relays: TLS, and a token that may write the run. It answers as long as it can read the
-    home's file."""
-
-    def __init__(self, address: str, run: str, environment: Mapping[str, str]) -> None:
-        """Raises `ConfigurationError`."""
-        said = service(environment, address)
-        if not said.token:
-            raise ConfigurationError(
-                f"write {said.address},token=FILE with the file of the token; `logprobe relay-token` on the service "
-                "makes one"
-            )
-        self._address = said.address
-        self._files = (Path(said.token).expanduser(), Path(said.ca).expanduser() if said.ca else None)
-        self._run = run
-        self._key = directive_key(None, environment)
-        self._connections: dict[int, Any] = {}  # by process, as above
-
-    def read(self) -> Directives:
-        answer = self._ask()
-        if answer.get("stopped") is not False:
-            return Directives(self._run, stopped=True)
-        content = answer.get("directives")
-        if content is None:
-            return Directives(self._run)
-        return decode(str(content).encode("utf-8", "replace"), self._run, self._key)
-
-    def close(self) -> None:
-        """As above."""
-
-    def _ask(self) -> Mapping[str, Any]:
-        from logprobe.collectors.relay import connection, protocol  # noqa: PLC0415 - as above
-
-        opened = self._connections.get(os.getpid())
-        if opened is None:
-            opened = self._connections[os.getpid()] = connection.Connection(
-                connection.Target(self._address, *self._files)
-            )
-        return opened.ask(protocol.DIRECTIVES, {"run": self._run}, _CALL_SECONDS)

@@ -57,9 +57,6 @@ IMPORT_UNIT: Final = Limit("import_unit_mib", "one line, row or record of an imp
 IMPORT_MEMORY: Final = Limit("import_memory_gib", "the memory that reading one file may take", 4, "GiB")
 IMPORT_EXPANSION: Final = Limit("import_expansion", "bytes read per byte of an imported file", 200, "")
 IMPORT_FREE: Final = Limit("import_free_mib", "the expansion allowed for a file of any size", 256, "MiB")
-RELAY_SEGMENT: Final = Limit("relay_segment_mib", "one segment from a relay", 256, "MiB")
-RELAY_SPOOL: Final = Limit("relay_spool_gib", "what waits to be ingested, before relays are told to wait", 20, "GiB")
-RELAY_MEMORY: Final = Limit("relay_memory_gib", "the memory of the process that receives from relays", 4, "GiB")
 SHIPPED_SEGMENT: Final = Limit("shipped_segment_mib", "one segment from a bucket", 256, "MiB")
 SHIPPED_SPOOL: Final = Limit("shipped_spool_gib", "what waits to be ingested, before more is pulled", 20, "GiB")
 ALL: Final = (
@@ -70,9 +67,6 @@ ALL: Final = (
     IMPORT_MEMORY,
     IMPORT_EXPANSION,
     IMPORT_FREE,
-    RELAY_SEGMENT,
-    RELAY_SPOOL,
-    RELAY_MEMORY,
     SHIPPED_SEGMENT,
     SHIPPED_SPOOL,
 )

@@ -1609,6 +1609,29 @@ class NewestTraining(TypedDict):
 
 def newest_training(source: Source, /, *, runs: Any) -> Rows[NewestTraining]: ...
 
+class NodesFurthest(TypedDict):
+    run: Any  # VARCHAR
+    nodes: Any  # BIGINT
+    segments: Any  # BIGINT
+    bytes: Any  # BIGINT
+    behind_seconds: Any  # DOUBLE
+    silent_seconds: Any  # DOUBLE
+
+def nodes_furthest(source: Source, /, *, runs: Any) -> Rows[NodesFurthest]: ...
+
+class NodesOf(TypedDict):
+    node: Any  # VARCHAR
+    seen_at: Any  # TIMESTAMP WITH TIME ZONE
+    silent_seconds: Any  # DOUBLE
+    segments: Any  # BIGINT
+    bytes: Any  # BIGINT
+    behind_seconds: Any  # DOUBLE
+    clock_ahead_seconds: Any  # DOUBLE
+    version: Any  # VARCHAR
+    problem: Any  # VARCHAR
+
+def nodes_of(source: Source, /, *, now: Any, run: Any) -> Rows[NodesOf]: ...
+
 class OutboxChannels(TypedDict):
     channel: Any  # VARCHAR
     sent: Any  # BIGINT
@@ -1813,30 +1836,6 @@ class RecomputeSteps(TypedDict):
     kept: Any  # VARCHAR
 
 def recompute_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[RecomputeSteps]: ...
-
-class RelayFurthest(TypedDict):
-    run: Any  # VARCHAR
-    nodes: Any  # BIGINT
-    segments: Any  # BIGINT
-    bytes: Any  # BIGINT
-    behind_seconds: Any  # DOUBLE
-    silent_seconds: Any  # DOUBLE
-
-def relay_furthest(source: Source, /, *, runs: Any) -> Rows[RelayFurthest]: ...
-
-class RelayNodes(TypedDict):
-    node: Any  # VARCHAR
-    writer: Any  # VARCHAR
-    seen_at: Any  # TIMESTAMP WITH TIME ZONE
-    silent_seconds: Any  # DOUBLE
-    segments: Any  # BIGINT
-    bytes: Any  # BIGINT
-    behind_seconds: Any  # DOUBLE
-    clock_ahead_seconds: Any  # DOUBLE
-    version: Any  # VARCHAR
-    problem: Any  # VARCHAR
-
-def relay_nodes(source: Source, /, *, now: Any, run: Any) -> Rows[RelayNodes]: ...
 
 class SliceIdentity(TypedDict):
     run: Any  # VARCHAR

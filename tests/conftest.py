@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with an engine, a browser or many services come first: they take longest, and one that begins last keeps one worker alone."""
-    marks, folders = ("engine", "browser"), {"relay", "scenarios"}
+    marks, folders = ("engine", "browser"), {"shipping", "scenarios"}
     long = {item.path for item in items if any(map(item.get_closest_marker, marks)) or item.path.parent.name in folders}
     items.sort(key=lambda item: item.path not in long)
 

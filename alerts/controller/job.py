@@ -24,7 +24,7 @@ from logprobe.alerts.notification import Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode, signed
-from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError, StoreError
+from logprobe.collectors.errors import ConfigurationError, DirectiveError, ServiceUnavailableError, StoreError
 from logprobe.collectors.recorder.documents import canonical_json
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
@@ -46,8 +46,21 @@ class Memory:
 
 
 def recall(store: Store, run: str) -> Memory:
-    """What is remembered of `run`; nothing: a fresh one. Raises `StoreError` when it cannot be understood."""
-    return understood(run, records(store, [run]).get(run))
+    """What is remembered of `run`; nothing: a fresh one. Raises `StoreError` when it cannot be understood.
+
+    A fresh one goes on from the directives that trainers of the run were told by a home that was lost: they would
+    refuse such that begin again with the first.
+    """
+    row = records(store, [run]).get(run)
+    memory = understood(run, row)
+    return memory if row is not None else replace(memory, directives=_told(store.home, run))
+
+
+def _told(home: Home, run: str) -> Directives:
+    try:
+        return DirectiveFile(home.path, run).issued(directive_key(home.path))
+    except (OSError, DirectiveError, ConfigurationError):
+        return Directives(run)
 
 
 def records(store: Store, runs: Sequence[str]) -> dict[str, queries.ControllerRead]:
@@ -431,7 +444,7 @@ def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
             return done
     except ServiceUnavailableError:
         if home.owner() is not None:
-            if request.get("command") == "stop":  # that file is what trainers and relays go by
+            if request.get("command") == "stop":  # that file is what trainers and nodes go by
                 return {"run": str(request.get("run")), "actions": [_STOPPED]}
             raise
     with home.lock(), Store.open(home) as store:

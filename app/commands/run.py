@@ -22,7 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("no command: logprobe run -- python train.py …")
     if shutil.which(command[0]) is None:
         raise ConfigurationError(f"{command[0]!r} is not a program on the PATH: logprobe run -- python train.py …")
-    os.execvpe(command[0], command, environment(os.environ, str(home_path(arguments)), arguments.run))  # noqa: S606 - what the user typed
+    home = str(arguments.home) if is_address(arguments.home) else home_path(arguments)
+    os.execvpe(command[0], command, environment(os.environ, home, arguments.run))  # noqa: S606 - what the user typed
 
 
 def environment(inherited: Mapping[str, str], home: str, run_name: str | None) -> dict[str, str]:

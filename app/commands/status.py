@@ -111,7 +111,7 @@ class StatusDocument(TypedDict):
     quarantine_reasons: list[str]
     problems: list[queries.CliProblems]
     collectors: list[queries.CliCollectors]
-    nodes: list[queries.RelayNodes]
+    nodes: list[queries.NodesOf]
     stuck: list[StuckFile] | None
     raw: Mapping[str, Any]  # a row of `cli_raw`
     store: Mapping[str, Any]
@@ -155,7 +155,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
         "quarantine_reasons": behind["quarantine_reasons"],
         "problems": queries.cli_problems(reader, run=run).to_pylist(),
         "collectors": queries.cli_collectors(reader, run=run).to_pylist(),
-        "nodes": queries.relay_nodes(reader, run=run, now=now).to_pylist(),
+        "nodes": queries.nodes_of(reader, run=run, now=now).to_pylist(),
         "stuck": _stuck(service, run),
         "raw": queries.cli_raw(reader, run=run).to_pylist()[0],
         "store": _progress(service, "store_budget"),
@@ -268,13 +268,12 @@ def words(document: StatusDocument) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node(row: queries.RelayNodes) -> dict[str, object]:
+def _node(row: queries.NodesOf) -> dict[str, object]:
     return {
         "node": row["node"],
         "behind": nodes.behind(row),
         "clock": nodes.clock(row),
         "version": row["version"],
-        "token": row["writer"],
         "problem": row["problem"],
     }
 

@@ -13,8 +13,6 @@ from logprobe.collectors.environment import unknown
 from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
 
-_EVERYWHERE = "0.0.0.0"  # noqa: S104 - relays are on other machines, and show a token over TLS
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns after Ctrl-C or SIGTERM."""
@@ -30,14 +28,12 @@ def run(arguments: argparse.Namespace) -> int:
 def stack_of(arguments: argparse.Namespace) -> Stack:
     """What the arguments ask for; not started. Raises as `Stack` does."""
     home = Home(home_path(arguments))
-    relays = None if arguments.relay_port is None else (arguments.relay_address or _EVERYWHERE, arguments.relay_port)
     return Stack(
         home,
         access=_access(arguments),
         port=arguments.port,
         app=not arguments.no_app,
         options=_service_options(arguments),
-        receive=relays,
         nodes=None if arguments.ray is None else arguments.ray or str(home.path),
         also=checked(arguments.also, home),
     )

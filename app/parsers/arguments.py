@@ -8,6 +8,7 @@ import getpass
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError
 
 _LEAST_MEMORY: Final = 256 << 20
@@ -20,6 +21,10 @@ def home_path(arguments: argparse.Namespace) -> str:
     """The home the user named. Raises `ConfigurationError` when there is none."""
     if not arguments.home:
         raise ConfigurationError("no home: pass --home DIR or set LOGPROBE_HOME")
+    if is_address(arguments.home):
+        raise ConfigurationError(
+            f"{arguments.home} is a bucket; pass --home DIR, the folder of the service that pulls from it"
+        )
     return str(arguments.home)
 
 

@@ -33,18 +33,11 @@ from logprobe.app.parsers.arguments import (
     steps,
 )
 from logprobe.collectors.kernel.pairs import PAIRS, RATIO_PAIRS
-from logprobe.collectors.relay.arguments import declare as declare_relay
-from logprobe.collectors.relay.arguments import rate
 from logprobe.collectors.shipping.arguments import declare as declare_ship
 from logprobe.monitor.budgets import KEEP_GIB, KEEP_STORE_GIB
 
 RAW: Final = "text exactly as recorded, with control characters and formulas (docs/security.md)"
 RULES: Final = "a rule file (default: those of the home, or the built-in rules)"
-
-CLUSTER: Final = (
-    arg("--ray ADDRESS", "the cluster, from one of its nodes (default: the one that runs here)", default="auto"),
-    arg("--json", "a JSON array, one object per node"),
-)
 
 
 def no_home(parser: argparse.ArgumentParser) -> None:
@@ -52,21 +45,6 @@ def no_home(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(home=None)
 
 
-RAY: Final[Commands] = {
-    "up": (
-        "place a relay on every node; again after nodes were added",
-        *CLUSTER,
-        arg("--to URL", "grpc+tls://HOST:PORT of the service (default: $LOGPROBE_SERVICE)"),
-        arg("--ca FILE", "certificate to trust, at this path on every node (default: ca= of $LOGPROBE_SERVICE)"),
-        arg("--token FILE", "the token, at this path on every node (default: token= of $LOGPROBE_SERVICE)"),
-        arg("--limit RATE", "bytes per second and node, e.g. 20MB (default: no limit)", type=rate),
-    ),
-    "down": (
-        "end the relays of all nodes, once their spools are empty",
-        *CLUSTER,
-        arg("--seconds N", "to send what waits in the spools (default: %(default)g)", type=float, default=60.0),
-    ),
-}
 ALERTS: Final[Commands] = {
     "list": (
         "list firing alerts and active silences",
@@ -197,8 +175,6 @@ COMMANDS: Final[Commands] = {
             nargs="?",
             const="",
         ),
-        arg("--relay-port PORT", "receive from `logprobe relay` on other machines (default: off)", type=port),
-        arg("--relay-address ADDRESS", "address to bind for --relay-port (default: 0.0.0.0)"),
         also("the pages Runs and Compare also show the runs of this home (may be repeated; docs/scaling.md)"),
     ),
     "run": (
@@ -209,22 +185,6 @@ COMMANDS: Final[Commands] = {
     "ship": (
         "send what waits on this machine to the bucket that it records for; return when nothing waits",
         declare_ship,
-    ),
-    "relay": ("send what this machine records to a service on another machine", declare_relay),
-    "ray": ("run a relay on every node of a Ray cluster", actions(RAY)),
-    "certificate": (
-        "make or renew the TLS certificate that the service shows to relays",
-        arg("--host NAME", "name or address that nodes connect to (may be repeated)", action="append"),
-        arg("--days N", "validity in days (default: %(default)s)", type=int, default=398),
-    ),
-    "relay-token": (
-        "make, list or revoke the tokens that relays authenticate with",
-        arg("name NAME", "whose it is, e.g. a team's (default: list them)", nargs="?"),
-        arg("--run PATTERN", "run it may write, with * and ? (may be repeated)", action="append"),
-        arg("--overlap HOURS", "how long earlier tokens stay valid (default: %(default)g)", type=float, default=24.0),
-        arg("--rotate", "make another token for a name that has one"),
-        arg("--revoke", "remove the name and all its tokens"),
-        arg("--json", "list as JSON"),
     ),
     "token": (
         "show the token for making changes from other machines",

@@ -39,7 +39,6 @@ from logprobe.monitor.ingest import quarantine_actions
 from logprobe.monitor.proof import storing
 from logprobe.monitor.recompute import writing as recompute_writing
 from logprobe.monitor.recovery import backup, checking
-from logprobe.monitor.relay import service_part as relay_part
 from logprobe.monitor.service import heap
 from logprobe.monitor.service.jobs import PartMaker
 from logprobe.monitor.service.service import Service
@@ -101,7 +100,6 @@ def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
         checking.part,
         storing.part,
         recompute_writing.part,
-        relay_part.part,
         shipped_part.part(bucket),
     ]
 

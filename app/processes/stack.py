@@ -22,9 +22,7 @@ from logprobe.app.processes import logger
 from logprobe.app.processes.supervisor import DAMAGED, Child, Supervisor, module
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, MissingExtraError
 from logprobe.collectors.plain_text import complain
-from logprobe.collectors.relay.protocol import SCHEME
 from logprobe.monitor.home import Home
-from logprobe.monitor.relay.files import RelayFiles
 
 # Of the service: what Arrow's own allocators keep of freed memory cannot be had back, see
 # `logprobe.monitor.service.heap`.
@@ -54,24 +52,13 @@ def require_extras(*, app: bool = True) -> None:
             raise MissingExtraError(f"the package {package!r} is not installed; pip install 'logprobe[serve]'")
 
 
-def require_certificate(home: Home) -> None:
-    """Raises `ConfigurationError` or `MissingExtraError` when relays could not connect with TLS."""
-    if importlib.util.find_spec("cryptography") is None:
-        raise MissingExtraError("relays need the package 'cryptography'; pip install 'logprobe[relay]'")
-    if not RelayFiles.of(home).certificate.exists():
-        raise ConfigurationError(
-            f"{RelayFiles.of(home).certificate} is missing; make one: logprobe certificate --home {home.path} --host "
-            "NAME"
-        )
-
-
 class Stack:
     """A home's service and, unless `app` is False, its dashboard on `port` (0: any free one), for those whom `access`
     lets in.
 
-    `options`: further arguments of the service, see `logprobe.app.processes.service`. `receive`: address and port for
-    relays; None: none. `nodes`: folder that the nodes of the Ray cluster here record to; None: there is none. `also`:
-    other homes whose runs the pages Runs and Compare show.
+    `options`: further arguments of the service, see `logprobe.app.processes.service`. `nodes`: folder that the
+    nodes of the Ray cluster here record to; None: there is none. `also`: other homes whose runs the pages Runs and
+    Compare show.
     """
 
     def __init__(
@@ -82,7 +69,6 @@ class Stack:
         port: int = 8501,
         app: bool = True,
         options: Sequence[str] = (),
-        receive: tuple[str, int] | None = None,
         nodes: str | None = None,
         also: Sequence[str] = (),
         shown: str | None = None,
@@ -98,15 +84,12 @@ class Stack:
         self._port = free_port(access.address, port) if app else 0
         self._app = app
         self._options = options
-        self._receive = receive
         self._nodes = nodes
         if nodes is not None and importlib.util.find_spec("ray") is None:
             raise MissingExtraError("a Ray cluster needs the package 'ray'; pip install 'logprobe[ray]'")
         self._also = tuple(also)
         self._shown = "" if shown is None else f"/?run={quote(shown, safe='')}"
         self._loggers = logger.load(home)
-        if receive is not None:
-            require_certificate(home)
         if app:
             self._check_sign_in()
 
@@ -148,14 +131,10 @@ class Stack:
             )
             if self._app and not self._access.local and not self._access.read_only:
                 say(f"to act from other machines: logprobe token --home {self._home.path}")
-            if self._receive is not None:
-                address, port = self._receive
-                say(f"receiving from relays at {SCHEME}{address}:{port or '(any free port)'}")
             on_ready()
 
         children = [
             self._service(),
-            *self._receivers(),
             *self._landing(),
             *self._pushers(),
             *([self._dashboard()] if self._app else []),
@@ -165,14 +144,6 @@ class Stack:
     def _service(self) -> Child:
         command = self._program("service", *self._page(), *self._options)
         return Child("monitor service", command, ready=self._serving, environment=SERVICE_ENVIRONMENT, final=DAMAGED)
-
-    def _receivers(self) -> list[Child]:
-        """Apart from the service: it reads what strangers send, and may be ended by it."""
-        if self._receive is None:
-            return []
-        address, port = self._receive
-        command = self._program("receiver", "--address", address, "--port", str(port))
-        return [Child("receiver of relays", command, ready=lambda: True, environment=SERVICE_ENVIRONMENT, chatty=True)]
 
     def _landing(self) -> list[Child]:
         """Apart from the service: Ray is other people's, and may take this process with it."""

@@ -77,9 +77,8 @@ _EVENTS: Final[Mapping[str, str]] = {
     "closed": "record before Recorder.close",
     "out_of_time": "close the recorder before the process ends, with a longer timeout, or record less at the end",
     "closing": "keep the process alive until Recorder.close returns True",
-    "relay_queue": "see what keeps the node's relay from sending: network, token, the service's disk (docs/scaling.md)",
-    "relay_refused": "look at the file in the quarantine folder of the node's home",
-    "relay_not_started": "start it by hand: logprobe relay",
+    "not_shipped": "look at the file in the quarantine folder of the node",
+    "shipper_not_started": "start it by hand: logprobe ship",
     "sequences_lost": "report it with the version of vLLM",
 }
 

@@ -1,4 +1,4 @@
-"""How far nodes that send through a relay are behind, in words: for the command line and the Data page."""
+"""How far nodes that ship are behind, in words: for the command line and the Data page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from logprobe.app.text.numbers import data_size, duration
 from logprobe.monitor import queries
 
-SILENT_SECONDS: Final = 90.0  # a relay reports every few seconds, a thousand of them every five
+SILENT_SECONDS: Final = 180.0  # a node says something every minute
 _CLOCK_SECONDS: Final = 2.0  # a difference that matters to nobody
 
 
-def behind(row: queries.RelayNodes) -> str:
+def behind(row: queries.NodesOf) -> str:
     """What waits on a node.
 
     >>> behind({"segments": 3, "bytes": 2048, "behind_seconds": 61.0, "silent_seconds": 1.0})
@@ -29,7 +29,7 @@ def behind(row: queries.RelayNodes) -> str:
     return f"{duration(row['behind_seconds'])} behind: {amount}{seen}"
 
 
-def clock(row: queries.RelayNodes) -> str:
+def clock(row: queries.NodesOf) -> str:
     """How wrong a node's clock is, against the service's; nothing when it is right.
 
     >>> clock({"clock_ahead_seconds": -86400.0}), clock({"clock_ahead_seconds": 0.1})
@@ -41,7 +41,7 @@ def clock(row: queries.RelayNodes) -> str:
     return f"{duration(abs(ahead))} {'fast' if ahead > 0 else 'slow'}"
 
 
-def is_late(row: queries.RelayNodes) -> bool:
+def is_late(row: queries.NodesOf) -> bool:
     """Whether someone should look at a node."""
     late = row["behind_seconds"] is None or row["behind_seconds"] > SILENT_SECONDS
     return late or bool(row["problem"]) or bool(clock(row))

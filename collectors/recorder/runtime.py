@@ -26,7 +26,6 @@ from logprobe.collectors.recorder.capture import Captured
 from logprobe.collectors.recorder.sampling import RawSample
 from logprobe.collectors.recorder.settings import Settings
 from logprobe.collectors.recorder.writer import Writer
-from logprobe.collectors.relay.autostart import RelayAutostart
 from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segment_writer import SegmentWriter
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -74,7 +73,6 @@ class Runtime:
             segment_tokens=settings.segment_tokens,
             raw_sample=raw_sample,
             snapshot=self.snapshot,
-            relay=RelayAutostart(folder, self.call_queue.health),
             shipper=ShipperAutostart(folder, self.call_queue.health),
         )
         self._thread: threading.Thread | None = None

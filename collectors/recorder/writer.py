@@ -24,7 +24,6 @@ from logprobe.collectors.recorder.call_queue import CallQueue, FlushRequest, Lef
 from logprobe.collectors.recorder.capture import Captured
 from logprobe.collectors.recorder.reduction import reduce, statistics_table
 from logprobe.collectors.recorder.sampling import RawSample
-from logprobe.collectors.relay.autostart import RelayAutostart
 from logprobe.collectors.shipping.autostart import ShipperAutostart
 from logprobe.collectors.spool.segment_writer import SegmentWriter
 
@@ -71,7 +70,6 @@ class Writer:
         segment_tokens: int,
         raw_sample: RawSample,
         snapshot: Callable[[], RecorderHealth],
-        relay: RelayAutostart,
         shipper: ShipperAutostart,
     ) -> None:
         self.tokens_written = 0
@@ -86,7 +84,6 @@ class Writer:
         self._segment_tokens = segment_tokens
         self._raw_sample = raw_sample
         self._snapshot = snapshot
-        self._relay = relay
         self._shipper = shipper
         self._pending = Pending()
         self._bfloat16_noted = False
@@ -105,7 +102,6 @@ class Writer:
             seconds = min(flush_interval, HEARTBEAT_SECONDS)
         with self._call_queue.at_work, self._guard("thread"):
             self._finish()
-        self._relay.leave()
         self._shipper.leave()
         self._call_queue.closed = True
 
@@ -126,7 +122,6 @@ class Writer:
                     self._take(item)
         self._beat()
         self._write_all()
-        self._relay.check()
         self._shipper.check()
         self._call_queue.capturer.tend()
 

@@ -2,7 +2,7 @@
 
     {"run": …, "directives": the content of the run's file, or null, "stopped": whether the kill switch is set}
 
-A node that cannot be told keeps what it was told last.
+A node without a connection keeps what it was told last.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ class Shipper:
 
 
 class Notes:
-    """Tells the service of this node: how much waits of each run, since when, and why."""
+    """Tells the service of this node: how much of each run waits, for how long, and why."""
 
     def __init__(self, place: Place, writer: str) -> None:
         self._place, self._writer = place, writer

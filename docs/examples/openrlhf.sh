@@ -1,14 +1,15 @@
 #!/bin/bash
-# OpenRLHF on a Ray cluster that runs already; start this on its head node. On every node: logprobe installed at the same path, ca.pem and
-# token of the service (docs/scaling.md). No line of code changes: the workers get the hooks of `logprobe run` (docs/frameworks.md).
+# OpenRLHF on a Ray cluster that runs already; start this on its head node. On every node: logprobe installed at the same path.
+# No line of code changes: the workers get the hooks of `logprobe run` (docs/frameworks.md).
 set -euo pipefail
 run=my-run-$(date +%Y%m%d-%H%M%S)
 hooks=$(logprobe run --home /local/logprobe -- printenv PYTHONPATH)
 
 finish() {
-    logprobe ray down --seconds 300 # sends what is left
+    kill -TERM "$service" && wait "$service" # once what was recorded a moment ago has come
 }
-logprobe ray up --home /local/logprobe --to grpc+tls://monitor.example.org:7070 --ca /shared/ca.pem --token /shared/token
+logprobe up --no-app --home /data/logprobe --ray /local/logprobe &
+service=$!
 trap finish EXIT
 
 ray job submit --address http://127.0.0.1:8265 \

@@ -1,13 +1,14 @@
 #!/bin/bash
-# verl on a Ray cluster that runs already; start this on its head node. On every node: logprobe installed, ca.pem and token of the
-# service (docs/scaling.md) at the same path. No line of code changes: verl finds logprobe by itself (docs/verl.md).
+# verl on a Ray cluster that runs already; start this on its head node. On every node: logprobe installed.
+# No line of code changes: verl finds logprobe by itself (docs/verl.md).
 set -euo pipefail
 run=my-run-$(date +%Y%m%d-%H%M%S)
 
 finish() {
-    logprobe ray down --seconds 300 # sends what is left
+    kill -TERM "$service" && wait "$service" # once what was recorded a moment ago has come
 }
-logprobe ray up --home /local/logprobe --to grpc+tls://monitor.example.org:7070 --ca /shared/ca.pem --token /shared/token
+logprobe up --no-app --home /data/logprobe --ray /local/logprobe &
+service=$!
 trap finish EXIT
 
 ray job submit --address http://127.0.0.1:8265 \

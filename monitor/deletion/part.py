@@ -9,8 +9,8 @@ The tombstone comes first, so that nothing new is taken in. Then one transaction
 carries a run, and writes the audit. Raw files go after that, when no read needs them
 any more.
 
-Whether a run is being recorded, by the newest thing heard of it anywhere: in the store, in the spool, with the relays
-of other nodes.
+Whether a run is being recorded, by the newest thing heard of it anywhere: in the store, in the spool, on the
+nodes that ship.
 
 A collector that closed has ended; one that did not counts until it has been silent for long. Imports are no collectors:
 theirs is the time of the records.
@@ -347,7 +347,7 @@ def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> 
             trains=earlier.trains or sign.trains,
         )
     lost = lost_after(row.get("step_seconds"))
-    newest = _open_collector(signs, now - lost) or _imported(row, now - lost) or _relayed(source, run, now)
+    newest = _open_collector(signs, now - lost) or _imported(row, now - lost) or _shipped(source, run, now)
     return None if newest is None else f"{newest[0]} {ago(now, newest[1])}"
 
 
@@ -366,9 +366,9 @@ def _imported(row: Mapping[str, Any], since: datetime) -> tuple[str, datetime] |
     return ("the newest record was made", newest) if alone and newest is not None and newest >= since else None
 
 
-def _relayed(source: queries.Source, run: str, now: datetime) -> tuple[str, datetime] | None:
-    """A node whose relay still has something of the run."""
-    nodes = [row for row in queries.relay_nodes(source, run=run, now=now).to_pylist() if row["segments"] != 0]
+def _shipped(source: queries.Source, run: str, now: datetime) -> tuple[str, datetime] | None:
+    """A node that still has something of the run."""
+    nodes = [row for row in queries.nodes_of(source, run=run, now=now).to_pylist() if row["segments"] != 0]
     newest = max(((row["seen_at"], row["node"]) for row in nodes), default=None)
     return (
         None

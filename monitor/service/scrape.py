@@ -52,7 +52,7 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
     values = queries.metrics_newest(store, runs=names, keys=list(KEYS)).to_pylist()
     quarantined = store.query("SELECT count(*) AS files FROM quarantine")["files"][0].as_py()
     ingest = _of_ingest(backlog(store.home), quarantined, stuck)
-    nodes = queries.relay_furthest(store, runs=names).to_pylist()
+    nodes = queries.nodes_furthest(store, runs=names).to_pylist()
     return render(
         [
             *_of_all(severities),
@@ -111,16 +111,16 @@ def _of_steps(values: Sequence[queries.MetricsNewest]) -> list[Family]:
     return list(families.values())
 
 
-def _of_nodes(rows: Sequence[queries.RelayFurthest]) -> list[Family]:
-    nodes = Family("logprobe_relay_nodes", "gauge", "Nodes that send a run through a relay.")
+def _of_nodes(rows: Sequence[queries.NodesFurthest]) -> list[Family]:
+    nodes = Family("logprobe_nodes", "gauge", "Nodes that ship a run.")
     behind = Family(
-        "logprobe_relay_behind_seconds", "gauge", "Age of the oldest segment on any node of a run.", "seconds"
+        "logprobe_node_behind_seconds", "gauge", "Age of the oldest segment on any node of a run.", "seconds"
     )
     silent = Family(
-        "logprobe_relay_silent_seconds", "gauge", "Since a node of a run was last heard from, at most.", "seconds"
+        "logprobe_node_silent_seconds", "gauge", "Since a node of a run was last heard from, at most.", "seconds"
     )
-    segments = Family("logprobe_relay_segments", "gauge", "Segments that wait on the nodes of a run.")
-    size = Family("logprobe_relay_bytes", "gauge", "What waits on the nodes of a run.", "bytes")
+    segments = Family("logprobe_node_segments", "gauge", "Segments that wait on the nodes of a run.")
+    size = Family("logprobe_node_bytes", "gauge", "What waits on the nodes of a run.", "bytes")
     for row in rows:
         nodes.add(row["nodes"], run=row["run"])
         behind.add(row["behind_seconds"], run=row["run"])

@@ -1,4 +1,4 @@
-"""What nodes say of themselves: how much waits there, since when and why. The store keeps what each said last."""
+"""What nodes say of themselves: how much waits there, for how long, and why. The store keeps what each said last."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_NODES: Final = 10_000
 _WORDS: Final = 300
 _ROWS: Final = pa.schema(
     [
-        *((name, pa.string()) for name in ("run", "node", "writer", "seen_at", "version", "problem")),
+        *((name, pa.string()) for name in ("run", "node", "seen_at", "version", "problem")),
         *((name, pa.int64()) for name in ("segments", "bytes")),
         *((name, pa.float64()) for name in ("oldest_seconds", "clock_ahead_seconds")),
     ]
@@ -116,8 +116,8 @@ class Nodes:
         self._seen = seen
         if rows:
             with self._store.transaction() as cursor:
-                self._store.execute(cursor, "relay_node_write", pa.Table.from_pylist(rows, schema=_ROWS))
-                self._store.execute(cursor, "relay_nodes_forget", now=datetime.now(UTC), days=_FORGET_DAYS)
+                self._store.execute(cursor, "nodes_write", pa.Table.from_pylist(rows, schema=_ROWS))
+                self._store.execute(cursor, "nodes_forget", now=datetime.now(UTC), days=_FORGET_DAYS)
         return {"nodes": len(seen), **said}
 
     def _rows(self, note: Note, content: bytes) -> Iterator[Mapping[str, Any]]:
@@ -129,7 +129,6 @@ class Nodes:
                 node = Path(note.name).name.removesuffix(".json")
             common = {
                 "node": node,
-                "writer": "",
                 "seen_at": datetime.now(UTC).isoformat(),
                 "version": None if said.get("version") is None else str(said["version"])[:_WORDS],
                 "problem": None if problem is None else harmless(str(problem))[:_WORDS],

@@ -40,7 +40,7 @@ class Publisher:
         if self._said is None:
             self._said = dict(self._published())
             self._restore(self._said)
-        put = 0
+        put, problems = 0, list[str]()
         for run in {*self._told(), *self._said}:
             if self._deleted(run):
                 self._forget(run, self._said)
@@ -48,9 +48,14 @@ class Publisher:
             file = DirectiveFile(self._home.path, run)
             stamp = stamp_of(file.path), stamp_of(file.stop_path)
             if self._stamps.get(run) != stamp:
-                put += self._tell(run, file, self._said)
+                try:
+                    now = document(file, run)
+                except OSError as error:  # one that is a link, or cannot be read, keeps no other run from being told
+                    problems.append(f"{run}: {error}")
+                    continue
+                put += self._tell(run, now, self._said)
                 self._stamps[run] = stamp
-        return {"runs": len(self._said), "put": put}
+        return {"runs": len(self._said), "put": put, **({"problem": problems[0]} if problems else {})}
 
     def _forget(self, run: str, said: dict[str, bytes]) -> None:
         if run in said:
@@ -58,8 +63,8 @@ class Publisher:
             del said[run]
         self._stamps.pop(run, None)
 
-    def _tell(self, run: str, file: DirectiveFile, said: dict[str, bytes]) -> int:
-        now = document(file, run) or (nothing(run) if run in said else None)
+    def _tell(self, run: str, told: bytes | None, said: dict[str, bytes]) -> int:
+        now = told or (nothing(run) if run in said else None)
         if now is None or now == said.get(run):
             return 0
         self._bucket.put(f"{CONTROL}{name_of(run)}{_SUFFIX}", now)

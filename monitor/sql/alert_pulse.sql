@@ -11,7 +11,7 @@ WITH asked AS (
            min(ingested_at) FILTER (kind IN ('training', 'statistics')) AS training_since,
            count(*) FILTER (kind = 'rollout') AS rollout_segments
     FROM segments SEMI JOIN asked USING (run)
-    WHERE writer NOT LIKE 'relay-%'
+    WHERE writer NOT LIKE 'shipper-%'
     GROUP BY run, writer
 ), signs AS (
     SELECT run, writer, arg_min(component, time) AS component, bool_or(event = 'closed') AS closed,

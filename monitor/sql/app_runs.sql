@@ -11,7 +11,7 @@ WITH arrivals AS (
     SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at,
            max(ingested_at) FILTER (kind IN ('training', 'statistics', 'rollout', 'step')) AS last_data_at,
            bool_or(kind IN ('training', 'statistics', 'step')) AS trains
-    FROM segments WHERE writer NOT LIKE 'relay-%' GROUP BY run, writer
+    FROM segments WHERE writer NOT LIKE 'shipper-%' GROUP BY run, writer
 ), signs AS (
     SELECT run, writer, bool_or(event = 'closed') AS closed, max_by(message, time) FILTER (event = 'host_failed') AS failed
     FROM health_records GROUP BY run, writer

@@ -1,7 +1,7 @@
 -- Runs for a scrape, the newest first: those that had a collector at work in the last $hours hours; and what they lost.
 -- Grain: run. Inputs: segments, health_records, step_summaries. Parameters: $hours.
 WITH arrivals AS (
-    SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments WHERE writer NOT LIKE 'relay-%' GROUP BY run, writer
+    SELECT run, writer, min(ingested_at) AS first_at, max(ingested_at) AS last_at FROM segments WHERE writer NOT LIKE 'shipper-%' GROUP BY run, writer
 ), signs AS (
     SELECT run, writer, bool_or(event = 'closed') AS closed FROM health_records GROUP BY run, writer
 ), live AS (

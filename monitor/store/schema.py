@@ -11,7 +11,7 @@ from logprobe.collectors.errors import StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.sql_files import schema
 
-VERSION: Final = 29
+VERSION: Final = 30
 _OLDER_CODE: Final = "0b68d890"  # the last commit that opens older schemas
 # The time is the store's identity, see `Store.identity`.
 _TABLE: Final = """

@@ -131,13 +131,14 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         tools=_BROWSER,
         before=_node_modules,
     ),
+    "bucket": Campaign(
+        "records through rclone, SeaweedFS and Google's emulator under kills, cuts and damage ('rclone --nodes 8 --seconds 60')",
+        (("tests/shipping/chaos.py",),),
+    ),
     "chaos": Campaign(
         "recorders and services killed on disks that misbehave ('--seed N --kills N --minutes N')",
         (("tests/chaos/run.py",),),
         tools=(("fusermount3", "fuse3"),),
-    ),
-    "cluster": Campaign(
-        "64 nodes without a shared disk and 30 faults ('--nodes 8 --kills 10 --seed N')", (("tests/cluster/run.py",),)
     ),
     "cost-ms_swift": Campaign(
         "what ms-swift's adapter costs the training thread; fails above 1 %",

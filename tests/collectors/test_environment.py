@@ -12,8 +12,6 @@ from spool_contents import health_events
 
 from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder, environment
-from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.relay.arguments import Service, service
 from logprobe.collectors.vllm import options
 
 
@@ -41,17 +39,6 @@ def test_options_of_the_plugin(text: str, injected: bool, prompts: str | None, p
     assert (options.injects(given), options.option("prompts", given)) == (injected, prompts)
     assert problem in options.unknown(given)
     assert bool(problem) == bool(options.unknown(given))
-
-
-def test_the_service_of_a_node() -> None:
-    whole = {"LOGPROBE_SERVICE": "grpc+tls://a:1,ca=ca.pem,token=~/token,node=n1"}
-    assert service({}) == Service("")
-    assert service(whole) == Service("grpc+tls://a:1", "ca.pem", "~/token", "n1")
-    assert service(whole, "grpc+tls://b:2,token=t") == Service("grpc+tls://b:2", "ca.pem", "t", "n1")
-    for wrong in ("grpc+tls://a:1,team.canary", "grpc+tls://a:1,tokn=canary", "grpc+tls://a:1,ca=a,b.pem"):
-        with pytest.raises(ConfigurationError, match=r"'grpc\+tls://a:1' only ,ca=FILE ,token=FILE and") as caught:
-            service({"LOGPROBE_SERVICE": wrong})
-        assert "canary" not in str(caught.value), "it may be a token"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,6 @@ SAID = {
     "collectors/vllm/config.py _LONGEST": "tests/collectors/test_vllm_config.py::test_what_differs_beyond_the_cut",
     "monitor/diagnosis/evidence/weight_readings.py _NAMED": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "monitor/ingest/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
-    "monitor/relay/exchanges.py protocol.MARKS": "tests/relay/test_intruders.py",  # the rest are "no marks"
     "monitor/service/healthz.py _MOST_NAMED": "tests/contracts/test_limits.py::test_late_runs",
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
     "monitor/store/raw_damage.py _MOST_NAMED": "tests/contracts/test_limits.py::test_damaged_files",
@@ -88,9 +87,6 @@ OTHERS = {
     "app/processes/supervisor.py 2": "window",
     "collectors/directives.py _LONGEST_REASON": "text",
     "collectors/recorder/sampling.py _HASH_BYTES": "text",
-    "collectors/relay/autostart.py _TAIL": "text",
-    "collectors/relay/exchange.py protocol.MARKS": "page",
-    "collectors/relay/exchange.py protocol.SYNC_RUNS": "page",
     "collectors/shipping/autostart.py _TAIL": "text",
     "collectors/shipping/shipper.py _BATCH": "page",
     "collectors/shipping/shipper.py _MOST_RUNS": "window",
@@ -109,9 +105,6 @@ OTHERS = {
     "monitor/proof/scoring.py _WATCHED": "sample",
     "monitor/shipped/nodes.py _WORDS": "text",
     "monitor/shipped/pulling.py _MOST_NAMED": "counted",
-    "monitor/relay/listening.py _WORDS": "text",
-    "monitor/relay/server.py _NAME": "text",
-    "monitor/relay/tokens.py _LONGEST": "text",
     "monitor/store/folding.py _DAY // _GROWTH_PAUSE": "window",
     "monitor/sql/acceptances_expected.sql acceptances_expected 5": "sample",
     "monitor/sql/alert.sql alert_series $count": "window",
@@ -146,8 +139,6 @@ GUARDS = {
     "app/text/comparison.py _SHOWN": "said",
     "collectors/recorder/writer.py _RETAINED_ROWS": "counted",  # as lost records, which health reports
     "collectors/recorder/writer.py _ROWS": "batch",
-    "collectors/relay/exchange.py protocol.MARK_BYTES": "refused",  # no collector writes such a line
-    "collectors/relay/relay.py protocol.BATCH_SEGMENTS": "batch",
     "collectors/versions.py _MOST_CHANGES": "oldest",  # a time before them has an unknown version
     "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
     "collectors/vllm/capture.py _MOST_FINISHED": "counted",
@@ -172,13 +163,6 @@ GUARDS = {
     "monitor/metrics/exact.py _FEW": "least",
     "monitor/proof/departing.py _FEWEST": "least",
     "monitor/proof/scoring.py _EIGHT": "least",
-    "monitor/relay/exchanges.py _RUNS": "forgotten",
-    "monitor/relay/incoming.py _NAME_BYTES": "refused",
-    "monitor/relay/listening.py NODES": "oldest",
-    "monitor/relay/listening.py _REFUSALS": "forgotten",  # of the log; the count of refusals goes on
-    "monitor/relay/server.py protocol.SYNC_RUNS": "refused",
-    "monitor/relay/service_part.py _MOST": "refused",
-    "monitor/relay/tokens.py files.MOST_BYTES": "refused",
     "monitor/service/jobs.py _MOST_ERRORS": "forgotten",
     "monitor/shipped/landing.py _NAME_BYTES": "refused",
     "monitor/shipped/nodes.py _MOST_NODES": "said",

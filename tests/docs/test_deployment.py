@@ -69,7 +69,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             yield file.name, shlex.split(found, comments=True)
     for file in SCRIPTS:
         text = re.sub(r"\\\n\s*", " ", file.read_text(encoding="utf-8"))
-        for found in re.findall(r"^[^#\n]*?\blogprobe ((?:ray|relay|run|up|runs|import) .*)$", text, re.MULTILINE):
+        for found in re.findall(r"^[^#\n]*?\blogprobe ((?:ship|run|up|runs|import)\b[^&\n]*)", text, re.MULTILINE):
             yield file.name, shlex.split(found, comments=True)
 
 

@@ -1,4 +1,4 @@
-"""The image of docs/examples/Dockerfile, built and used: the service inside, a relay and readers outside. Run by `make campaign NAME=image`.
+"""The image of docs/examples/Dockerfile, built and used: the service and a shipper inside, a node, a bucket and readers outside. Run by `make campaign NAME=image`.
 
     IMAGE_BASE     name of the base image; without it, one is made of Debian's packages (by debootstrap, as root), which needs no registry
     DEBIAN_MIRROR  where these packages are; without it, as debootstrap has it
@@ -21,10 +21,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
+from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
 
 import psutil
 import pytest
+from bucket_servers import BUCKET, environment, serving
 from processes import SECONDS, eventually, logprobe, record
 
 from logprobe.app.processes.stack import free_port
@@ -112,7 +114,7 @@ def test_what_the_image_says_of_itself(config: dict[str, Any]) -> None:
     assert (config["User"], config["Entrypoint"]) == ("logprobe", ["logprobe"])
     assert f"LOGPROBE_HOME={DATA}" in config["Env"]
     assert list(config["Volumes"]) == [DATA]
-    assert set(config["ExposedPorts"]) == {"8501/tcp", "7070/tcp"}
+    assert set(config["ExposedPorts"]) == {"8501/tcp"}
     with container(config) as made:
         assert made.run("--version", mounts={}).split()[-1] == version("logprobe")
         found = buildah("run", made.name, "--", "sh", "-c", f"id -u; stat -c '%u %g %a' {DATA}; ls /source 2>&1; true")
@@ -120,33 +122,41 @@ def test_what_the_image_says_of_itself(config: dict[str, Any]) -> None:
     assert "cannot access" in found, "the source is not left in it"
 
 
-def test_relays_inside_and_outside_reach_the_service_inside(config: dict[str, Any], tmp_path: Path) -> None:
-    data, node, boxed, secret = (tmp_path / name for name in ("data", "node", "boxed", "secret"))
-    for place in (data, secret):
-        place.mkdir(mode=0o700)
+def test_nodes_inside_and_outside_reach_the_service_inside(
+    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, outside, inside = (tmp_path / name for name in ("data", "outside", "inside"))
+    data.mkdir(mode=0o700)
     own(data)
-    ca, key = secret / "ca.pem", secret / "token"
-    pages, relays = (free_port("0.0.0.0", 0) for _ in range(2))
-    with container(config) as serving, container(config) as relaying, container(config) as asking:
+    address = f"s3://{BUCKET}/team"
+    pages = free_port("0.0.0.0", 0)
+    with (
+        serving(tmp_path / "server") as server,
+        container(config) as up,
+        container(config) as shipping,
+        container(config) as asking,
+    ):
+        variables = environment(server.port)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+            for each in (up, shipping):
+                buildah("config", "--env", f"{name}={value}", each.name)
+        buildah("config", "--env", f"XDG_STATE_HOME={DATA}", shipping.name)
         home = {data: DATA}
-        serving.run("certificate", "--host", "localhost", mounts=home)
-        shutil.copy(data / "relay" / "ca.pem", ca)
-        key.write_text(serving.run("relay-token", "team", "--run", "*", mounts=home))
-        key.chmod(0o600)
-        ports = ["--port", str(pages), "--relay-port", str(relays)]
-        process = subprocess.Popen(serving.command(*config["Cmd"], *ports, mounts=home))
+        process = subprocess.Popen(up.command(*config["Cmd"], "--bucket", address, "--port", str(pages), mounts=home))
         try:
             eventually(lambda: process.poll() is not None or _answers(pages), "the dashboard answers")
             assert process.poll() is None
-            service = ("--to", f"grpc+tls://localhost:{relays}", "--drain")
-            record(node, "outside")
-            logprobe("relay", "--home", node, *service, "--ca", ca, "--token", key)
-            record(boxed, "inside")
-            own(boxed)
-            own(secret)
-            relay = ("relay", *service, "--ca", "/secret/ca.pem", "--token", "/secret/token")
-            relaying.run(*relay, mounts={boxed: DATA, secret: "/secret:ro"})
-            assert not [*(node / "spool").rglob("*.arrow"), *(boxed / "spool").rglob("*.arrow")]
+            for state, run, owner in ((outside, "outside", os.geteuid()), (inside, "inside", USER)):
+                record(tmp_path / run / "home", run)
+                waits = state / f"logprobe-{owner}" / quote(address, safe="")
+                shutil.copytree(tmp_path / run / "home" / "spool", waits / "spool")
+                waits.parent.chmod(0o700)
+            monkeypatch.setenv("XDG_STATE_HOME", str(outside))
+            logprobe("ship", "--home", address)
+            own(inside)
+            shipping.run("ship", "--home", address, mounts={inside: DATA})
+            assert not [*outside.rglob("*.arrow"), *inside.rglob("*.arrow")]
 
             def listed() -> set[tuple[str, int]]:
                 rows = json.loads(asking.run("runs", "--json", mounts=home))

@@ -18,6 +18,7 @@ from typing import Any
 import deletion_program
 import pyarrow as pa
 import pytest
+from node_notes import note_node
 from processes import connected, end, eventually, record, service, start_service
 from recorded_home import take_in
 from segments import records, trained
@@ -39,8 +40,7 @@ from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.loggers import wandb_id
 from logprobe.monitor.proof import storing
 from logprobe.monitor.recompute.writing import hand_over
-from logprobe.monitor.relay import service_part as relay
-from logprobe.monitor.relay.exchanges import Exchanges
+from logprobe.monitor.shipped.nodes import InFolder, Nodes
 from logprobe.monitor.store.store import Store
 
 RUN = ".müsterlauf/1 "  # its folders have another name
@@ -271,9 +271,9 @@ def test_a_node_that_has_records_to_send_is_a_sign_of_life(home: Path) -> None:
         take_in(store)
         now = datetime.now(UTC)
         assert newest_sign(store, store.home, "run", now) is None
-        node = {"run": "run", "node": "gpu7", "writer": "w", "seen_at": now.isoformat(), "segments": 3, "bytes": 9}
-        relay.part(store, threading.Event()).actions[relay.NOTE].run({"nodes": [node]})
-        assert str(newest_sign(store, store.home, "run", now)).startswith("node gpu7 had records to send")
+        note_node(store.home, "gpu7", {"run": {"segments": 3, "bytes": 9, "oldest_seconds": 40.0}})
+        Nodes(store, InFolder(store.home)).once()
+        assert str(newest_sign(store, store.home, "run", datetime.now(UTC))).startswith("node gpu7 had records to send")
 
 
 def act(name: str, store: Store) -> dict[str, Any]:
@@ -309,8 +309,6 @@ def test_late_segments_stay_out_until_the_name_is_released_and_those_of_old_coll
     assert told(deleted) == {}
     audited = rows(deleted, AUDITED)[-1]
     assert (audited["author"], audited["action"], audited["subject"]) == ("ingest", "late segments removed", RUN)
-    exchange = Exchanges(deleted.home)
-    assert exchange.is_deleted(RUN)
     with pytest.raises(RunDeletedError, match="--release"):
         Importer(deleted.home, RUN, deleted)
     with pytest.raises(RunDeletedError):
@@ -323,8 +321,6 @@ def test_late_segments_stay_out_until_the_name_is_released_and_those_of_old_coll
     done = ingester.run_once()
     assert (done.late, done.segments) == (2, 1)
     assert samples(deleted) == ["f"]
-    marks = [json.dumps({"version": str(at), "applied_at": at}) for at in (1.0, 4e9)]
-    assert exchange.answer(RUN, marks, 0)[0]["marks"] == marks[1:], "marks of the deleted run come back from no node"
 
 
 def test_of_a_collector_that_nobody_had_heard_of_and_that_is_older_than_the_deletion_a_person_decides(

@@ -9,16 +9,17 @@ from http.client import HTTPConnection
 import pyarrow as pa
 import pytest
 from importing_files import MASK, ROLLOUT, TOKENS, TRAINER, k3
+from node_notes import note_node
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.relay import service_part
 from logprobe.monitor.service.healthz import HealthServer
 from logprobe.monitor.service.jobs import Job
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.service.scrape import CONTENT_TYPE, MOST_RUNS, VERDICTS, Family, exposition, render, states
+from logprobe.monitor.shipped.nodes import InFolder, Nodes
 
 ODD = 'a "quoted"\\ run\nof two lines é'
 
@@ -169,10 +170,10 @@ def test_how_far_the_nodes_of_a_run_are_behind(store):
     record(store.home.path, ODD)
     digest(store)
     for node, segments in (("a", 0), ("b", 3)):
-        row = {"run": ODD, "node": node, "writer": "w", "seen_at": datetime.now(UTC).isoformat(), "segments": segments}
-        row |= {"bytes": 10 * segments, "oldest_seconds": 100.0 if segments else None}
-        service_part.part(store, None).actions[service_part.NOTE].run({"nodes": [row], "refusals": []})
+        queue = {"segments": segments, "bytes": 10 * segments, "oldest_seconds": 100.0 if segments else None}
+        note_node(store.home, node, {ODD: queue})
+    Nodes(store, InFolder(store.home)).once()
     found = scraped(store)
-    assert values(found["logprobe_relay_nodes"]) == {(ODD,): 2}
-    assert values(found["logprobe_relay_segments"]) == {(ODD,): 3}
-    assert 100 <= values(found["logprobe_relay_behind_seconds"])[(ODD,)] < 400
+    assert values(found["logprobe_nodes"]) == {(ODD,): 2}
+    assert values(found["logprobe_node_segments"]) == {(ODD,): 3}
+    assert 100 <= values(found["logprobe_node_behind_seconds"])[(ODD,)] < 400

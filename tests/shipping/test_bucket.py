@@ -17,6 +17,7 @@ from network import Proxy, waiting
 from processes import eventually, logprobe, record, service
 from segments import records, trained
 
+from logprobe.alerts.controller.job import recall
 from logprobe.collectors import Recorder, weights
 from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.directives import DirectiveFile, Directives
@@ -301,6 +302,8 @@ def test_what_trainers_were_told_survives_the_loss_of_the_service(address: str, 
     told(first)
     told(second)
     assert DirectiveFile(second, "toy").read(None).version == 1
+    with Store.open(Home(second)) as store:
+        assert recall(store, "toy").directives.version == 1, "the next one is the second"
     assert DirectiveFile(second, "a/b").read(None).stopped
     DirectiveFile(second, "a/b").release()  # while no service runs
     told(second)

@@ -28,7 +28,7 @@ def main(home: Path, run: str, node: str, calls: int, sequences: int, tokens: in
     }
     home.mkdir(parents=True, exist_ok=True)
     life = f"{node}-{os.getpid()}"
-    with (home / "acknowledged.txt").open("a") as file, Recorder(home, run, rank=0, flush_interval=0.1) as recorder:
+    with (home / "acknowledged.txt").open("a") as file, recording(home, run) as recorder:
         pending: list[str] = []
         for call in range(calls):
             names = [f"{life}/{call}/{row}" for row in range(sequences)]
@@ -41,6 +41,11 @@ def main(home: Path, run: str, node: str, calls: int, sequences: int, tokens: in
                     file.flush()
                     os.fsync(file.fileno())
                 pending.clear()
+
+
+def recording(home: Path, run: str) -> Recorder:
+    """For the bucket that the environment names, else for the folder of what was acknowledged."""
+    return Recorder(os.environ.get("LOGPROBE_HOME") or home, run, rank=0, flush_interval=0.1)
 
 
 def acknowledged(home: Path) -> list[str]:

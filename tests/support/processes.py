@@ -98,9 +98,9 @@ def service(home: Path, *arguments: str) -> Iterator[FlightReader]:
 
 
 @contextmanager
-def service_process(home: Path) -> Iterator[tuple[FlightReader, subprocess.Popen[bytes]]]:
+def service_process(home: Path, *arguments: str) -> Iterator[tuple[FlightReader, subprocess.Popen[bytes]]]:
     """The same as a process of its own; also gives that."""
-    process = start_service(home)
+    process = start_service(home, *arguments)
     try:
         with connected(home) as reader:
             yield reader, process

@@ -35,7 +35,7 @@ from logprobe.monitor.reader import connect
 Row = Mapping[str, Any]
 
 _COLLECTORS: Final = ("collector", "process", "state", "self-test", "recorded", "lost", "queue and cost")
-_NODES: Final = ("node", "behind", "clock", "logprobe", "token", "problem")
+_NODES: Final = ("node", "behind", "clock", "logprobe", "problem")
 _PROBLEMS: Final = ("complaint", "times", "lost", "last", "message", "what to do")
 _TWICE: Final = (
     "totals of these steps are too large, means hardly change; record into another run name, and report it as a bug in "
@@ -61,7 +61,7 @@ class Account:
     on_policy: str
     doubled: queries.CliDoubled | None = None
     sent: queries.CliSent | None = None
-    nodes: Sequence[queries.RelayNodes] = ()
+    nodes: Sequence[queries.NodesOf] = ()
 
 
 def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list[Block]:
@@ -117,8 +117,8 @@ def collectors_blocks(run: str, collectors: Sequence[queries.AppDataCollectors])
     return [heading(f"Collectors of {harmless(run)}", note), table("collectors", _COLLECTORS, rows, empty=empty)]
 
 
-def nodes_blocks(run: str, sending: Sequence[queries.RelayNodes]) -> list[Block]:
-    """How far the nodes that send through a relay are behind; nothing where none does."""
+def nodes_blocks(run: str, sending: Sequence[queries.NodesOf]) -> list[Block]:
+    """How far the nodes that ship are behind; nothing where none does."""
     if not sending:
         return []
     rows = [
@@ -128,7 +128,6 @@ def nodes_blocks(run: str, sending: Sequence[queries.RelayNodes]) -> list[Block]
                 nodes.behind(node),
                 nodes.clock(node) or "right",
                 harmless(node["version"] or "–"),
-                harmless(node["writer"]),
                 harmless(node["problem"] or "none"),
             ],
             tone="warning" if nodes.is_late(node) else "",
@@ -136,7 +135,7 @@ def nodes_blocks(run: str, sending: Sequence[queries.RelayNodes]) -> list[Block]
         for node in sending
     ]
     return [
-        heading(f"Nodes of {harmless(run)}", "that send through a relay; the one furthest behind first"),
+        heading(f"Nodes of {harmless(run)}", "that ship to this service; the one furthest behind first"),
         table("nodes", _NODES, rows, empty=""),
     ]
 
@@ -338,7 +337,7 @@ def _account(run: str, _: Hashable) -> Account:
         doubled=next(iter(queries.cli_doubled(feed(), run=run).to_pylist()), None),
         sent=next(iter(queries.cli_sent(feed(), run=run).to_pylist()), None),
         collectors=queries.app_data_collectors(feed(), run=run).to_pylist(),
-        nodes=queries.relay_nodes(feed(), run=run, now=datetime.now(UTC)).to_pylist(),
+        nodes=queries.nodes_of(feed(), run=run, now=datetime.now(UTC)).to_pylist(),
         on_policy=f"{judged.verdict}: {judged.reason}",
     )
 

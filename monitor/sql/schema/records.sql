@@ -260,18 +260,17 @@ CREATE TABLE version_queue (
     mark       BIGINT NOT NULL DEFAULT nextval('version_mark')
 );
 
--- How far each node's relay is behind with each run, as the node said last. Grain: run and node.
-CREATE TABLE relay_nodes (
+-- How far each node is behind with shipping each run, as the node said last. Grain: run and node.
+CREATE TABLE nodes (
     run                 VARCHAR NOT NULL,
     node                VARCHAR NOT NULL,        -- the node's name for itself
-    writer              VARCHAR NOT NULL,        -- whose token it shows
     seen_at             TIMESTAMPTZ NOT NULL,    -- on the service's clock
     segments            BIGINT,                  -- that waited on the node
     bytes               BIGINT,
     oldest_seconds      DOUBLE,                  -- age of the oldest of them; null: none waited
-    clock_ahead_seconds DOUBLE,                  -- of the node's clock before the service's
+    clock_ahead_seconds DOUBLE,                  -- of the node's clock before the bucket's or the service's
     version             VARCHAR,                 -- of logprobe on the node
-    problem             VARCHAR,                 -- what kept it from sending; null: nothing
+    problem             VARCHAR,                 -- what kept it from shipping; null: nothing
     PRIMARY KEY (run, node)
 );
 

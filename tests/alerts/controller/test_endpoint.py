@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 from processes import end, eventually, logprobe, record, service, start_service
-from relay_processes import port_of, prepare, receiver, token
 
-from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
-from logprobe.monitor.relay import tokens
-from logprobe.monitor.relay.files import RelayFiles
 
 RUN = "toy"
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -69,57 +65,6 @@ def test_without_the_token_or_with_another_key_nothing_is_believed(home: Path, m
                     assert switch.current(1000) is None
                     assert TOKEN not in switch.health["last_error"]
     finally:
-        end(process)
-
-
-def test_over_tls_the_receiver_answers_also_without_a_service(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOGPROBE_DIRECTIVE_KEY", "a key that both sides know")
-    files, elsewhere = RelayFiles.of(Home(home)), tmp_path / "elsewhere" / "home"
-    key = prepare(home, runs=("to?",))
-    prepare(elsewhere)
-    kill_switch = DirectiveFile(home, RUN)
-    record(home, RUN, steps=range(10))
-    process, receiving = start_service(home), receiver(home).start()
-    try:
-        address = f"grpc+tls://localhost:{port_of(receiving)},ca={files.authority},token={key}"
-        eventually(lambda: RUN in runs(home), "the run is known")
-        with CorrectionSwitch(address, RUN, poll_seconds=0.05) as switch:
-            assert switch.current(1000) is None
-            logprobe("mis", RUN, "on", "--force", "--home", home)
-            config = eventually(lambda: switch.current(1000), "the directive arrived")
-            assert (config.is_mode, switch.version) == ("mask", 1)
-            process.terminate()
-            process.wait(120)
-            kill_switch.stop("ann")
-            eventually(lambda: switch.current(1000) is None, "the kill switch arrived")
-            kill_switch.release()
-            eventually(lambda: switch.current(1000) == config, "it is released")
-
-            tokens.save(files.tokens, tokens.load(files.tokens).revoke("team"))
-            eventually(lambda: "no longer valid" in str(switch.health["last_error"]), "the token was revoked")
-            assert switch.current(1000) == config  # the last good one
-            kill_switch.stop("ann")
-            token(home, "team", (RUN,))  # in the same file
-            eventually(lambda: switch.current(1000) is None, "another token is read without a restart")
-        kill_switch.release()
-        for more, signed, words in (
-            (
-                f",ca={RelayFiles.of(Home(elsewhere)).authority}",
-                "a key that both sides know",
-                "certificate verify failed",
-            ),
-            (f",token={token(home, 'other', ('theirs',))}", "a key that both sides know", "not one of its own"),
-            ("", "a key only the trainer has", "signature is missing or wrong"),
-        ):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("LOGPROBE_DIRECTIVE_KEY", signed)
-                with CorrectionSwitch(address + more, RUN, poll_seconds=0.05) as switch:
-                    eventually(lambda switch=switch, words=words: words in str(switch.health["last_error"]), words)
-                    assert switch.current(1000) is None
-    finally:
-        receiving.end()
         end(process)
 
 

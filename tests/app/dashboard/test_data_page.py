@@ -256,10 +256,9 @@ def test_every_example_is_a_statement_that_runs_about_any_run(tmp_path: Any) -> 
     assert ["run", "varchar"] in next(place["columns"] for place in described if place["name"] == "runs")
 
 
-def test_nodes_that_send_through_a_relay_say_how_far_they_are_behind():
+def test_nodes_that_ship_say_how_far_they_are_behind():
     node = {
         "node": "node-1",
-        "writer": "team-a",
         "seen_at": None,
         "silent_seconds": 1.0,
         "segments": 0,

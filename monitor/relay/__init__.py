@@ -1,1 +1,0 @@
-"""The receiving side of relays: segments, marks and reports from nodes that share no disk with the service."""
