@@ -23,6 +23,7 @@ from logprobe.collectors.errors import ConfigurationError
 
 SCHEMES: Final = ("s3://", "gs://", "az://")
 _ADDRESS: Final = re.compile(r"(?:s3|gs|az)://[^/?#\s]+(?:/[^/?#]+)*/?")
+_OTHER: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NAME_BYTES: Final = 255  # of a folder name on common file systems
 _LASTING: Final = "/var/tmp"  # noqa: S108 - survives a reboot; the folder in it is this user's alone
 _STATE: Final = "XDG_STATE_HOME"
@@ -64,6 +65,10 @@ def folder_of(home: str | os.PathLike[str], environment: Mapping[str, str] = os.
         ConfigurationError: the address is wrong, or the folder in front of it cannot be made or is another user's.
     """
     named = os.fsdecode(home)
+    if _OTHER.match(named) and not is_address(named):
+        raise ConfigurationError(
+            f"{named!r} is neither a folder nor a bucket; write s3://BUCKET/FOLDER, gs:// or az://"
+        )
     if not is_address(named):
         return Path(named).expanduser().absolute()
     address = checked(named)

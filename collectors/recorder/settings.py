@@ -95,7 +95,7 @@ def _home(given: object, environment: Mapping[str, str]) -> str:
     if is_address(home):
         folder_of(str(home), environment)  # what is wrong with it shows now
         return checked(str(home))
-    path = Path(os.fsdecode(home)).expanduser().absolute()
+    path = folder_of(home, environment)
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"home={str(path)!r} is a file: pass a directory (it is created when missing)")
     return address_of(path) or str(path)

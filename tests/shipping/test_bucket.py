@@ -345,6 +345,8 @@ def test_a_recorder_imports_nothing_of_buckets_and_refuses_what_is_no_address(
     for wrong in ("s3://", "s3:///team", "gs://a b", "s3://bucket/team?versionId=1"):
         with pytest.raises(ConfigurationError, match="not the address of a bucket"):
             Recorder(wrong, "toy")
+    with pytest.raises(ConfigurationError, match="neither a folder nor a bucket"):
+        Recorder("hdfs://bucket/team", "toy")
     with pytest.raises(ConfigurationError, match="--bucket"):
         Home(address)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
