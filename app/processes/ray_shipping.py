@@ -209,22 +209,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cluster", default="auto", help="address of the cluster (default: the one that runs here)")
     arguments = parser.parse_args(argv)
     log_to_stderr()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Not set here: the handler may run in the middle of a wait on the same lock.
-        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     try:
         apply_umask()
-        _keep(Path(arguments.home), arguments.nodes, arguments.cluster, stop)
+        _keep(Path(arguments.home), arguments.nodes, arguments.cluster)
     except (LogprobeError, OSError) as error:
         complain(str(error))
         return 1
     return 0
 
 
-def _keep(home: Path, folder: str, cluster: str, stop: threading.Event) -> None:
-    """Keep actors on all nodes until `stop`. Raises `ConfigurationError` or `OSError`."""
+def _keep(home: Path, folder: str, cluster: str) -> None:
+    """Keep actors on all nodes until SIGTERM or SIGINT. Raises `ConfigurationError` or `OSError`."""
     ray, _ = connected(cluster)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set handlers of its own
+        # Not set here: the handler may run in the middle of a wait on the same lock.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     try:
         fleet, seen = Fleet(ray, home, folder), list[str]()
         while not stop.is_set():
