@@ -11,10 +11,10 @@ at every step.
 | any | critical | any step | critical |
 | critical | any, or none | any step | critical |
 | any | warning | any step | warning |
-| growing | info, or none | any step | warning |
+| growing, watch | info, or none | any step | warning |
 | healthy | info, or none | a step before that alert, or overdue | unknown |
 | healthy | info, or none | in time | ok |
-| calibrating, no data, or none yet | info, or none | any step | unknown |
+| unknown, calibrating, no data, or none yet | info, or none | any step | unknown |
 
 A silence or an acknowledgement makes nothing better, so such an alert counts; what people have accepted does not. A
 verdict is overdue as `logprobe.monitor.diagnosis.judged` has it.
@@ -142,14 +142,14 @@ class Judgement:
         """As the table of this module has it."""
         if "critical" in {self.worst, self.verdict}:
             return "critical"
-        if self.worst == "warning" or self.verdict == "growing":
+        if self.worst == "warning" or self.verdict in {"growing", "watch"}:
             return "warning"
         return "ok" if self.verdict == "healthy" and not self.outdated else "unknown"
 
     @property
     def by_alert(self) -> bool:
         """Whether an alert makes it more severe than the verdict alone would."""
-        own = {"critical": "critical", "growing": "warning"}.get(self.verdict or "")
+        own = {"critical": "critical", "growing": "warning", "watch": "warning"}.get(self.verdict or "")
         return self.severity in {"critical", "warning"} and own != self.severity
 
     @property

@@ -852,6 +852,13 @@ class DiagnosisLatest(TypedDict):
 
 def diagnosis_latest(source: Source, /, *, run: Any) -> Rows[DiagnosisLatest]: ...
 
+class DiagnosisPairs(TypedDict):
+    pair: Any  # VARCHAR
+    step: Any  # BIGINT
+    k3: Any  # DOUBLE
+
+def diagnosis_pairs(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisPairs]: ...
+
 class DiagnosisRoutes(TypedDict):
     step: Any  # BIGINT
     rank: Any  # INTEGER
@@ -924,6 +931,7 @@ class DiagnosisSteps(TypedDict):
     positive_rollout: Any  # BIGINT
     positive_trainer: Any  # BIGINT
     zero_rollout: Any  # BIGINT
+    zero_trainer: Any  # BIGINT
     c_nn: Any  # DOUBLE
     c_dd: Any  # DOUBLE
     c_dn: Any  # DOUBLE
@@ -951,16 +959,14 @@ class DiagnosisTokens(TypedDict):
     cached_prefix_tokens: Any  # INTEGER
     prompt_hash: Any  # VARCHAR
     sampling_id: Any  # VARCHAR
+    rank: Any  # INTEGER
+    finish_reason: Any  # VARCHAR
+    prompt_length: Any  # INTEGER
+    tags: Any  # MAP(VARCHAR, VARCHAR)
 
 def diagnosis_tokens(
     source: Source, /, *, parts: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[DiagnosisTokens]: ...
-
-class DiagnosisUpdate(TypedDict):
-    step: Any  # BIGINT
-    k3: Any  # DOUBLE
-
-def diagnosis_update(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[DiagnosisUpdate]: ...
 
 class DiagnosisWeightReadings(TypedDict):
     source: Any  # VARCHAR

@@ -67,7 +67,9 @@ class Situation:
     """One run at one moment."""
 
     step: int  # newest one with metrics
-    verdict: str  # of the diagnosis: "healthy" | "growing" | "critical" | "calibrating" | "no_data"
+    verdict: (
+        str  # of the diagnosis: "healthy" | "watch" | "unknown" | "growing" | "critical" | "calibrating" | "no_data"
+    )
     findings: tuple[KnownFinding, ...] = ()
     diagnosed_step: int | None = None  # newest one that the diagnosis has seen; None: that is not known
     advice: str | None = None  # of the diagnosis: "enable" | "do_not_enable" | "not_needed"; None: it does not say

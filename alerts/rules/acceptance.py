@@ -29,8 +29,8 @@ from logprobe.alerts.reloading import Reloaded
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import located, queries, settings_file
 from logprobe.monitor.diagnosis.accepted import explained
-from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.result import MARGIN
+from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Job, Part, Progress
 from logprobe.monitor.store.store import Store
@@ -40,8 +40,8 @@ SECTION: Final = "accepted"
 
 def known_cause(name: str) -> str:
     """`name`, where the diagnosis knows such a cause. Raises `ConfigurationError`."""
-    if name not in BY_NAME:
-        raise ConfigurationError(f"unknown cause {name!r}; {located.instead(name, tuple(BY_NAME))}")
+    if name not in SIGNATURES:
+        raise ConfigurationError(f"unknown cause {name!r}; {located.instead(name, tuple(SIGNATURES))}")
     return name
 
 

@@ -22,6 +22,7 @@ _LAYERS: Final = {
     "semantic": "semantic: the engine reports log-probs it did not sample from",
     "inference_path": "inference path: the engine computes them differently",
     "objective": "objective: the policies differ, a correction applies",
+    "unknown": "unknown: no test names the cause",
 }
 _UNITLESS: Final = ("", "fraction", "1e-4")
 

@@ -34,10 +34,10 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.diagnosis import Diagnosis, diagnose
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.job import DiagnosisStage
-from logprobe.monitor.diagnosis.levels import in_words
 from logprobe.monitor.diagnosis.parity import Parity, compare
 from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.level import in_words
 from logprobe.monitor.proof.paired import Gap, gap
 from logprobe.monitor.proof.sample import TokenSequence
 from logprobe.monitor.proof.scorers.jobs import TrialAnswer, TrialJob

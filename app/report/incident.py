@@ -319,6 +319,8 @@ CHARTS: Final = (
 )  # fmt: skip
 _TONES: Final = {
     "healthy": "good",
+    "watch": "unsure",
+    "unknown": "unsure",
     "growing": "bad",
     "critical": "bad",
     "calibrating": "unsure",

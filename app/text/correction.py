@@ -12,9 +12,9 @@ from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.refusals import STOPPED
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
-from logprobe.monitor.diagnosis.causes import BY_NAME
 from logprobe.monitor.diagnosis.document import CorrectionDocument, DiagnosisDocument, FindingDocument, SettingDocument
 from logprobe.monitor.diagnosis.leading import alarms
+from logprobe.monitor.judging.signatures import SIGNATURES
 
 OFF: Final = Standing()
 
@@ -97,6 +97,6 @@ def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
 
 def remedy(finding: FindingDocument, standing: Standing = OFF) -> str:
     """What to do about a finding; where a correction is on or has ended, without the advice to switch one on."""
-    cause = BY_NAME.get(finding["cause"])
+    cause = SIGNATURES.get(finding["cause"])
     tried = standing.on or standing.ended is not None
-    return cause.fix_corrected if tried and cause is not None and cause.fix_corrected else finding["fix"]
+    return cause.corrected if tried and cause is not None and cause.corrected else finding["fix"]

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from logprobe.app.text.numbers import number
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor.diagnosis.causes import kind_of
 from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.diagnosis.leading import highest_normal, share_of
 from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.judging.signatures import kind_of
 
 LAYERS: Final = {
     "semantic": "semantic: the engine's log-probs do not mean what the trainer expects",
@@ -22,7 +22,7 @@ LAYERS: Final = {
     "unknown": "unknown: the measurements do not show it",
 }
 ADVICE: Final = {"enable": "switch one on", "do_not_enable": "do not switch one on", "not_needed": "not needed"}
-_SURE: Final = ((0.9, "certain"), (0.7, "very likely"), (0.5, "likely"), (0.0, "possible"))
+_SURE: Final = ((0.97, "certain"), (0.9, "known"), (0.5, "inferred"), (0.0, "possible"))
 _EVIDENCE: Final = {
     "z": "difference, in standard errors",
     "k3_kl": "K3",
@@ -47,8 +47,8 @@ HEAD: Final = ("knob", "setting", "K3", "removes", "95 %", "tokens/s", "verdict"
 def sure(confidence: float) -> str:
     """A confidence in words.
 
-    >>> sure(0.95), sure(0.5), sure(0.1)
-    ('certain', 'likely', 'possible')
+    >>> sure(0.99), sure(0.95), sure(0.85), sure(0.4)
+    ('certain', 'known', 'inferred', 'possible')
     """
     return next(word for least, word in _SURE if confidence >= least)
 
@@ -75,6 +75,8 @@ def verdict_line(document: DiagnosisDocument) -> str:
 
 _VERDICTS: Final = {
     "healthy": "is healthy",
+    "watch": "needs a look: something is off, and it does not grow",
+    "unknown": "is not known to be healthy",
     "growing": "is growing: engine and trainer are drifting apart",
     "critical": "is critical",
     "calibrating": "is calibrating: too few steps for a baseline",

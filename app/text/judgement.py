@@ -11,6 +11,8 @@ from logprobe.monitor.judgement import Judgement, Severity
 
 VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "healthy": ("✓", "Healthy", "Engine and trainer agree to within what this setup allows."),
+    "watch": ("!", "Watch", "Something is off, and it does not grow."),
+    "unknown": ("≈", "Unknown", "Nothing shows that the run is healthy, and no test names a cause."),
     "growing": ("▲", "Growing", "Engine and trainer are drifting apart."),
     "critical": ("✕", "Critical", "The mismatch endangers training."),
     "calibrating": ("…", "Calibrating", "Too few steps for a baseline."),
@@ -57,7 +59,7 @@ def headline(judgement: Judgement) -> Headline:
         since = _WAS[judgement.verdict] + (f" as of step {judgement.step:,}" if judgement.step is not None else "")
         reason = _unjudged(judgement)
         return Headline(SIGNS["unknown"][0], "Not judged", f"{since}; {reason}.", "unknown")
-    return Headline(icon, word, words, judgement.verdict)
+    return Headline(icon, word, words, "warning" if judgement.verdict == "watch" else judgement.verdict)
 
 
 def _unjudged(judgement: Judgement) -> str:

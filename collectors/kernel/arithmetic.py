@@ -179,13 +179,19 @@ def _range(values_K: Values) -> tuple[float, float]:
     return float(np.minimum.reduce(values_K)), float(np.maximum.reduce(values_K))
 
 
+def is_sentinel(logprob: Floats) -> Bools:
+    """Return which values are placeholders for a log-prob."""
+    placeholder: Bools = (logprob <= SENTINEL) | (logprob == 1.0)
+    return placeholder
+
+
 def _count_broken(table: Table, behaviour: Floats, policy: Floats) -> Bools:
     """Count broken tokens by kind, each under the first kind that applies; → which are broken."""
     kinds = {
         "n_nonfinite_behaviour": ~np.isfinite(behaviour),
         "n_nonfinite_policy": ~np.isfinite(policy),
-        "n_sentinel_behaviour": (behaviour <= SENTINEL) | (behaviour == 1.0),
-        "n_sentinel_policy": (policy <= SENTINEL) | (policy == 1.0),
+        "n_sentinel_behaviour": is_sentinel(behaviour),
+        "n_sentinel_policy": is_sentinel(policy),
         "n_positive_behaviour": behaviour > MAX_LOGPROB,
         "n_positive_policy": policy > MAX_LOGPROB,
         "n_zero_behaviour": (behaviour == 0.0) & (policy < -1.0),

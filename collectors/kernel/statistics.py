@@ -155,11 +155,12 @@ COLUMN_SPECS: Final[tuple[Column, ...]] = (
         n_nonfinite_behaviour="behaviour is NaN or infinite",
         n_nonfinite_policy="policy is NaN or infinite",
         n_sentinel_behaviour="behaviour is ≤ −9984 (−9999 in bfloat16) or exactly +1.0: a placeholder",
-        n_sentinel_policy="policy is ≤ −9984 (−9999 in bfloat16) or exactly +1.0: a placeholder",
+        n_sentinel_policy="policy is ≤ −9984 (−9999 in bfloat16) or exactly +1.0: a placeholder; or all of a "
+        "sequence's are exactly 0 and behaviour < −1 for most",
         n_positive_behaviour="behaviour > 1e-6: a probability above 1",
         n_positive_policy="policy > 1e-6: a probability above 1",
-        n_zero_behaviour=f"behaviour is exactly 0 where policy < −1, or all of a sequence's {BLANK_TOKENS} tokens or "
-        "more are 0 on both sides",
+        n_zero_behaviour="behaviour is exactly 0 where policy < −1, or in all of a sequence where policy < −1 for most, "
+        f"or in all of a sequence's {BLANK_TOKENS} tokens or more on both sides",
     ),
 )
 COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in COLUMN_SPECS)
@@ -219,14 +220,21 @@ def _with_placeholders(tokens: kernel.Tokens) -> Any:
 
 
 def _without_blanks(table: Statistics) -> Statistics:
-    """Counts the tokens of sequences that consist of exact zeros on both sides (see `BLANK_TOKENS`) as broken."""
-    blank_S = (table["sum_behaviour2"] == 0) & (table["sum_policy2"] == 0) & (table["n"] >= BLANK_TOKENS)
-    if blank_S.any():
-        kept = ("n_expected", *BROKEN)
-        table["n_zero_behaviour"][blank_S] += table["n"][blank_S]
-        for c in COLUMN_SPECS:
-            if c.name not in kept:
-                table[c.name][blank_S] = c.identity
+    """Count all tokens of a sequence as broken where a side was never filled in.
+
+    That is exact zeros on both sides (see `BLANK_TOKENS`), or on one side where the other says that most of the tokens
+    were unlikely: the few that it calls likely would pass for measurements.
+    """
+    n, zero_r, zero_t = table["n"], table["sum_behaviour2"] == 0, table["sum_policy2"] == 0
+    rollout_S = zero_r & ((zero_t & (n >= BLANK_TOKENS)) | (table["n_zero_behaviour"] > n))
+    trainer_S = zero_t & ~rollout_S & (2 * table["n_zero_policy"] > n)
+    kept = ("n_expected", *BROKEN)
+    for unfilled_S, kind in ((rollout_S, "n_zero_behaviour"), (trainer_S, "n_sentinel_policy")):
+        if unfilled_S.any():
+            table[kind][unfilled_S] += n[unfilled_S]
+            for c in COLUMN_SPECS:
+                if c.name not in kept:
+                    table[c.name][unfilled_S] = c.identity
     return table
 
 

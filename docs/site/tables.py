@@ -20,10 +20,12 @@ from logprobe.alerts.rules.rule import CONDITIONS
 from logprobe.app.parsers.commands import COMMANDS
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
-from logprobe.monitor.diagnosis.causes import CAUSES
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, CREDIBLE, INFERRED, KNOWN, LIKELY, POSSIBLE
-from logprobe.monitor.diagnosis.levels import PRIORS
+from logprobe.monitor.diagnosis.leading import CREDIBLE
 from logprobe.monitor.diagnosis.result import LAYERS
+from logprobe.monitor.judging.explain import CONFIDENCES
+from logprobe.monitor.judging.judgement import Confidence
+from logprobe.monitor.judging.signatures import SIGNATURES
+from logprobe.monitor.judging.thresholds import PRIORS
 from logprobe.monitor.metrics.definition import SEQUENCE_MEAN, Metric
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.step_metrics import STEP_METRICS
@@ -40,7 +42,7 @@ def tables() -> dict[str, str]:
         "metrics-of-a-pair": _metrics(PAIR_METRICS),
         "metrics-of-a-step": _metrics(STEP_METRICS),
         "confidence": _confidence(),
-        **{f"causes-{layer.replace('_', '-')}": _causes(layer) for layer in LAYERS},
+        **{f"causes-{layer.replace('_', '-')}": _causes(layer) for layer in (*LAYERS, "unknown")},
         "expected-k3": _priors(),
         "rules": _rules(),
         "conditions": _conditions(),
@@ -95,17 +97,17 @@ def _formula(family: Sequence[Metric]) -> str:
 
 def _confidence() -> str:
     words = {
-        CERTAIN: "configuration and numbers agree, or it was counted",
-        KNOWN: "the configuration or the records say so",
-        INFERRED: "numbers alone, by a test that only this cause passes",
-        LIKELY: "numbers alone, by elimination",
-        POSSIBLE: f"other causes would look the same; below {CREDIBLE} a finding does not decide the layer",
+        Confidence.CERTAIN: "it was counted",
+        Confidence.KNOWN: "the settings or records say so, and the numbers agree",
+        Confidence.INFERRED: "numbers alone, by a test that only this cause passes",
+        Confidence.POSSIBLE: f"other causes would look the same; below {CREDIBLE} a finding does not decide the layer",
     }
-    return _table(("confidence", "basis"), ((str(number), text) for number, text in words.items()))
+    rows = ((level.name.lower(), str(CONFIDENCES[level]), text) for level, text in words.items())
+    return _table(("confidence", "number", "basis"), rows)
 
 
 def _causes(layer: str) -> str:
-    rows = ((f"`{c.name}`", c.words, c.looks_at, c.fix) for c in CAUSES if c.layer == layer)
+    rows = ((f"`{c.cause}`", c.words, c.looks_at, c.remedy) for c in SIGNATURES.values() if c.layer == layer)
     return _table(("cause", "what is wrong", "evidence", "remedy"), rows)
 
 
@@ -128,9 +130,9 @@ def _priors() -> str:
     )
 
 
-def _either(precisions: tuple[str, ...] | None) -> str:
+def _either(precisions: tuple[str, ...]) -> str:
     names = {"full": "float32", "half": "float16", "bf16": "bf16"}
-    return "any" if precisions is None else " or ".join(names[precision] for precision in precisions)
+    return " or ".join(names[precision] for precision in precisions) or "any"
 
 
 def _rules() -> str:

@@ -12,13 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from logprobe.monitor.diagnosis.causes import CAUSES
     from logprobe.monitor.diagnosis.diagnosing import diagnose
     from logprobe.monitor.diagnosis.result import Acceptance, Correction, Diagnosis, Finding, Level, NotMeasured
 
-__all__ = ["CAUSES", "Acceptance", "Correction", "Diagnosis", "Finding", "Level", "NotMeasured", "diagnose"]
+__all__ = ["Acceptance", "Correction", "Diagnosis", "Finding", "Level", "NotMeasured", "diagnose"]
 
-_MODULES: Final = {"CAUSES": "causes", "diagnose": "diagnosing"}  # else: result
+_MODULES: Final = {"diagnose": "diagnosing"}  # else: result
 
 
 def __getattr__(name: str) -> object:

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.causes import BY_NAME, kind_of
 from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
 from logprobe.monitor.diagnosis.leading import highest_normal, leading
+from logprobe.monitor.judging.signatures import SIGNATURES, kind_of
 from logprobe.monitor.queries import Source
 
 _STEPS: Final = 200  # that are read; of a longer run as many, evenly spaced
@@ -64,8 +64,8 @@ def read(source: Source, run: str, document: DiagnosisDocument, steps: Sequence[
         QueryError: the store refused; see `Reader.read`.
     """
     finding = leading(document)
-    cause = None if finding is None else BY_NAME.get(finding["cause"])
-    if finding is None or (cause is not None and cause.left_out) or not len(steps):
+    cause = None if finding is None else SIGNATURES.get(finding["cause"])
+    if finding is None or (cause is not None and cause.masked) or not len(steps):
         return None
     chosen = np.unique(np.asarray(steps)[np.linspace(0, len(steps) - 1, min(len(steps), _STEPS)).astype(int)]).tolist()
     rows = queries.diagnosis_slices(source, run=run, first=chosen[0], last=chosen[-1], steps=chosen).to_pylist()

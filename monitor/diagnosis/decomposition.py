@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.document import ExplainedDocument, PartDocument
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence
 from logprobe.monitor.diagnosis.evidence.measures import Floats
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 
@@ -109,14 +108,6 @@ def _document(part: Part) -> PartDocument:
         "share": round(part.share, 4),
         "share_interval": [round(end, 4) for end in part.share_interval],
     }
-
-
-def decomposed(evidence: Evidence) -> Decomposition | None:
-    """Why K3 of today is not that of the run's beginning; None where too few raw tokens of either are kept."""
-    tokens = evidence.tokens
-    if tokens is None or evidence.scaled:
-        return None
-    return between(tokens, np.unique(evidence.first.step), np.unique(evidence.now.step))
 
 
 def between(tokens: Tokens, first_G: Codes, now_G: Codes) -> Decomposition | None:

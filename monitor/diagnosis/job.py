@@ -15,11 +15,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
 from logprobe.monitor.diagnosis.diagnosing import diagnose
 from logprobe.monitor.diagnosis.document import DiagnosisDocument
 from logprobe.monitor.diagnosis.evidence.samples import Samples
-from logprobe.monitor.diagnosis.leading import leading, share_of
+from logprobe.monitor.diagnosis.leading import CREDIBLE, leading, share_of
 from logprobe.monitor.diagnosis.memory import known_level
 from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
 from logprobe.monitor.service.flight import encode, finite

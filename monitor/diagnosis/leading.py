@@ -6,11 +6,15 @@ Works on `Diagnosis.document`, also of earlier versions, whose findings have no 
 
 from __future__ import annotations
 
-from logprobe.monitor.diagnosis.causes import kind_of
-from logprobe.monitor.diagnosis.causes.cause import CREDIBLE
+from typing import Final
+
 from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument, LevelDocument
-from logprobe.monitor.diagnosis.result import LAYERS
-from logprobe.monitor.diagnosis.urgency import STANDARDS
+from logprobe.monitor.diagnosis.result import LAYERS, Layer
+from logprobe.monitor.judging.signatures import kind_of
+
+CREDIBLE: Final = 0.5  # from here on a finding decides something
+MATERIAL: Final = 0.25  # share of K3 from which a finding explains it
+_ORDER: Final[tuple[Layer, ...]] = (*LAYERS, "unknown")
 
 
 def foremost(document: DiagnosisDocument) -> FindingDocument | None:
@@ -25,7 +29,7 @@ def foremost(document: DiagnosisDocument) -> FindingDocument | None:
         finding for finding in document["findings"] if finding["confidence"] >= CREDIBLE and _forbids(finding)
     ]
     if forbidding:
-        return min(forbidding, key=lambda finding: LAYERS.index(finding["layer"]))
+        return min(forbidding, key=lambda finding: _ORDER.index(finding["layer"]))
     alarming = [finding for finding in document["findings"] if alarms(finding)]
     advised = document["correction"]["advice"] == "enable"
     first = next(iter(alarming), None)
@@ -39,7 +43,7 @@ def leading(document: DiagnosisDocument) -> FindingDocument | None:
     if first is None or _explains(first):
         return first
     most = max(filter(alarms, document["findings"]), key=lambda finding: share_of(finding) or 0.0, default=first)
-    return most if (share_of(most) or 0.0) >= STANDARDS.material else first
+    return most if (share_of(most) or 0.0) >= MATERIAL else first
 
 
 def in_reading_order(document: DiagnosisDocument) -> list[FindingDocument]:
@@ -71,7 +75,7 @@ def _explains(finding: FindingDocument) -> bool:
     """Whether it makes a material part of the gap, or that is not known; growth of an unknown share says how the gap
     goes, not why."""
     now = share_of(finding)
-    return kind_of(finding["cause"]) != "growth" if now is None else now >= STANDARDS.material
+    return kind_of(finding["cause"]) != "growth" if now is None else now >= MATERIAL
 
 
 def _forbids(finding: FindingDocument) -> bool:

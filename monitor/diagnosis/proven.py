@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.causes import BY_NAME
-from logprobe.monitor.diagnosis.causes.cause import INFERRED
 from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, NotMeasured
+from logprobe.monitor.judging.explain import CONFIDENCES
+from logprobe.monitor.judging.judgement import Confidence
+from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.proof.experiments.knobs import KNOBS
 from logprobe.monitor.queries import Source
 
@@ -62,13 +63,13 @@ def _proving(bisection: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     arms: dict[str, Mapping[str, Any]] = {}
     for arm in bisection["arms"]:
         works = arm["knob"] in bisection["smallest_set"] and arm["verdict"] in ("this is it", "contributes")
-        if works and arm["cause"] in BY_NAME and arm["removed"] is not None:
+        if works and arm["cause"] in SIGNATURES and arm["removed"] is not None:
             arms.setdefault(arm["cause"], arm)
     return arms
 
 
 def _proven(arm: Mapping[str, Any], inferred: Finding | None) -> Finding:
-    cause = BY_NAME[arm["cause"]]
+    cause = SIGNATURES[arm["cause"]]
     side = str(arm["side"]).replace("_", " ")
     words = (
         f"Proven by experiment: with {arm['knob']} = {arm['setting']}, {arm['removed']:.0%} of the {side}'s K3 is gone."
@@ -82,13 +83,13 @@ def _proven(arm: Mapping[str, Any], inferred: Finding | None) -> Finding:
             explanation=f"{words} {inferred.explanation}",
         )
     return Finding(
-        cause=cause.name,
+        cause=cause.cause,
         layer=cause.layer,
         confidence=PROVEN,
         effect=min(max(arm["removed"], 0.0), 1.0),
         evidence=evidence,
         explanation=f"{words} The recorded numbers alone did not show it.",
-        fix=cause.fix,
+        fix=cause.remedy,
         vetoes=cause.layer != "objective",
     )
 
@@ -105,7 +106,7 @@ def _undecided(diagnosis: Diagnosis) -> Iterator[NotMeasured]:
     unsure = [
         finding
         for finding in diagnosis.findings
-        if finding.confidence < INFERRED and finding.urgency != "informational"
+        if finding.confidence < CONFIDENCES[Confidence.INFERRED] and finding.urgency != "informational"
     ]
     knobs = [knob.name for finding in unsure for knob in KNOBS if knob.cause == finding.cause]
     if len(unsure) >= _FEWEST and knobs:

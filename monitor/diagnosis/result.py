@@ -26,8 +26,8 @@ from logprobe.monitor.diagnosis.document import (
     SettingDocument,
 )
 
-Layer = Literal["semantic", "inference_path", "objective"]
-Verdict = Literal["healthy", "growing", "critical", "calibrating", "no_data"]
+Layer = Literal["semantic", "inference_path", "objective", "unknown"]
+Verdict = Literal["healthy", "watch", "unknown", "growing", "critical", "calibrating", "no_data"]
 Advice = Literal["enable", "do_not_enable", "not_needed"]
 Urgency = Literal["informational", "watch", "act"]
 LevelStatus = Literal["as expected", "above", "far above", "unknown set-up", "not measured"]
@@ -87,7 +87,7 @@ class Finding:
     """One cause that the evidence speaks for.
 
     Attributes:
-        cause: identifier, see `logprobe.monitor.diagnosis.causes`.
+        cause: identifier, see `logprobe.monitor.judging.signatures`.
         layer: of the cause.
         confidence: 0 … 1; near 1 only where the configuration says so.
         effect: 0 … 1, how much of the gap it explains.
@@ -430,7 +430,7 @@ class Acceptance:
     """One cause that someone lives with.
 
     Attributes:
-        cause: identifier, see `logprobe.monitor.diagnosis.causes`.
+        cause: identifier, see `logprobe.monitor.judging.signatures`.
         because: the reason, in the words of who accepted it.
         up_to: K3 that the cause may explain (absolute); None: `MARGIN` times what it explained when it was accepted.
         by: who accepted it; None: not known.

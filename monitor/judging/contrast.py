@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, difference
-from logprobe.monitor.judging.course import logs, rise_of, shape_of
+from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, clustered, difference
+from logprobe.monitor.judging.course import rise_of
+from logprobe.monitor.judging.course import shape as shape_of
 from logprobe.monitor.judging.frame import Bools, Frame, Strata
 from logprobe.monitor.judging.judgement import Confidence, Finding, Place
 from logprobe.monitor.judging.signatures import tested_by
@@ -46,27 +47,22 @@ def contrast(worse: Strata, better: Strata) -> Contrast:
     steps = np.intersect1d(worse.steps, better.steps)
     if len(steps) < number("paired_steps"):
         return _unpaired(worse, better)
-    over = [_over(worse, better, steps, sums) for sums in ("sum_k3", "sum_abs_d")]
-    means = [mean for mean in over if mean is not None]
-    if len(means) < len(over):
-        return _NONE
-    return Contrast(means[0].value, max(mean.z for mean in means), len(steps))
+    k3, abs_d = (_over(worse, better, steps, sums) for sums in ("sum_k3", "sum_abs_d"))
+    return Contrast(k3.value, max(k3.z, abs_d.z), len(steps))
 
 
-def _over(worse: Strata, better: Strata, steps: NDArray[np.int64], sums: str) -> Mean | None:
+def _over(worse: Strata, better: Strata, steps: NDArray[np.int64], sums: str) -> Mean:
     high, low = worse.by_step(steps, sums), better.by_step(steps, sums)
-    if not low.mean() > 0:
-        return None
-    over = (high - low) / low.mean()
+    over = (high - low) / max(float(low.mean()), number("visible_k3"))  # others may agree bit by bit
     return Mean(float(over.mean()), float(over.std(ddof=1)) / math.sqrt(len(over)), len(over))
 
 
 def _unpaired(worse: Strata, better: Strata) -> Contrast:
-    if min(worse.n, better.n) < number("fewest") or not better.abs_d.value > 0:
+    if min(worse.n, better.n) < number("fewest"):
         return _NONE
-    if worse.abs_d.value < number("unpaired_ratio") * better.abs_d.value:
+    if not worse.abs_d.value > number("unpaired_ratio") * better.abs_d.value:
         return _NONE
-    over = worse.k3 / better.k3 - 1 if better.k3 > 0 else 1.0
+    over = worse.k3 / max(better.k3, number("visible_k3")) - 1
     return Contrast(over, difference(worse.abs_d, better.abs_d), 1)
 
 
@@ -95,15 +91,16 @@ class Rest:
         self.all = self.frame.strata
         self.total = max(float(self.now.sum_k3.sum()), 1e-300)
 
-    def take(self, worse: Mask, better: Mask) -> tuple[float, float]:
-        """Take the rows of a finding out. Return its share of today's K3 and the upper end of the share's interval."""
+    def take(self, worse: Mask, better: Mask) -> tuple[float, float, float]:
+        """Take the rows of a finding out. Return its share of today's K3 and the ends of the share's interval."""
         now, whole = self.now, self.frame.now
         over, all_k3 = _resampled(now, worse(now), better(now), whole)
         shares = over / np.maximum(all_k3, 1e-300)
         self.first, self.now, self.lately, self.all = (
             rows.where(~worse(rows)) for rows in (self.first, self.now, self.lately, self.all)
         )
-        return float(shares[0]), float(np.quantile(shares, number("interval")))
+        ends = np.quantile(shares, (1 - number("interval"), number("interval")))
+        return float(shares[0]), float(ends[0]), float(ends[1])
 
 
 def _resampled(now: Strata, worse: Bools, better: Bools, whole: Strata) -> tuple[Floats, Floats]:
@@ -136,8 +133,8 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
     """Name the causes whose column separates high K3 from low, the clearest first, each on what is left."""
     found: list[Finding] = []
     while True:
-        best: tuple[float, str, Contrast, Mask, Mask] | None = None
-        for cause, worse, better in _candidates(rest.now):
+        best: tuple[float, str, Contrast, Mask, Mask, object] | None = None
+        for cause, worse, better, value in _candidates(rest.now):
             if cause in {finding.cause for finding in found}:
                 continue
             for window in (rest.now, rest.lately, rest.all):
@@ -145,30 +142,60 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
                 c = contrast(rows.where(worse(rows)), rows.where(better(rows)))
                 clear = c.z > SIGNIFICANT and c.value > number("material")
                 if clear and rest.now.k3 > number("visible_k3") and (best is None or c.z * c.value > best[0]):
-                    best = (c.z * c.value, cause, c, worse, better)
+                    best = (c.z * c.value, cause, c, worse, better, value)
         if best is None:
             return found
-        _, cause, c, worse, better = best
-        share, most = rest.take(worse, better)
+        _, cause, c, worse, better, value = best
+        share, least, most = rest.take(worse, better)
         since = _since(frame, worse, better)
-        evidence = {"over_others": c.value, "z": c.z, "steps": c.steps}
-        found.append(Finding(cause, Confidence.INFERRED, since, share, most, evidence=evidence))
+        evidence: dict[str, object] = {"over_others": c.value, "z": c.z, "steps": c.steps}
+        if cause == "replica_divergence":
+            evidence["replica"] = value
+        sure = Confidence.KNOWN if recorded(frame, cause) else Confidence.INFERRED
+        if cause == "replica_divergence" and _by_tasks(frame, value):
+            sure = Confidence.POSSIBLE
+        found.append(Finding(cause, sure, since, share, most, least=least, evidence=evidence))
 
 
-def _candidates(now: Strata) -> Iterator[tuple[str, Mask, Mask]]:
-    """Yield causes with the rows concerned and the rows to compare them with."""
+def _by_tasks(frame: Frame, replica: object) -> bool:
+    """Whether tokens of one probability differ as much at the other replicas: then the tasks make the difference."""
+    tokens = None if frame.tokens is None else frame.tokens.alike
+    if tokens is None or replica not in frame.replicas or len(tokens) < number("fewest"):
+        return False
+    code = frame.replicas.index(str(replica))
+    edges = np.quantile(tokens.r, np.linspace(0, 1, int(number("probability_bins")) + 1)[1:-1])
+    bin_N, size = np.searchsorted(edges, tokens.r, side="right"), np.abs(tokens.d)
+    means = np.bincount(bin_N, size) / np.maximum(np.bincount(bin_N), 1)
+    over_N = size / np.maximum(means, 1e-300)[bin_N]
+    own = tokens.replica == code
+    if not own.any() or own.all():
+        return False
+    ours, theirs = clustered(over_N[own], tokens.sequence[own]), clustered(over_N[~own], tokens.sequence[~own])
+    return not difference(ours, theirs) > SIGNIFICANT
+
+
+def recorded(frame: Frame, cause: str) -> bool:
+    """Whether the records of weight updates say that most of them kept what the cause is about."""
+    if cause == "stale_prefix_cache":
+        return frame.weights.kept_cache > number("most")
+    keep = [record.pause_mode == "keep" and not record.cache_cleared for record in frame.weights.updates]
+    return cause == "inflight_stale_kv" and sum(keep) > number("most") * len(keep)
+
+
+def _candidates(now: Strata) -> Iterator[tuple[str, Mask, Mask, object]]:
+    """Yield causes with the rows concerned, the rows to compare them with, and the value that tells them apart."""
     for row in tested_by("contrast"):
         column = row.columns[0]
         if column == "cached":
-            yield row.cause, _cached(value=True), _cached(value=False)
+            yield row.cause, _cached(value=True), _cached(value=False), True
         elif column in now.groups:
             for value in _values(now, column):
-                yield row.cause, _has(column, value), _has_another(column, value)
+                yield row.cause, _has(column, value), _has_another(column, value), value
 
 
 def _values(now: Strata, column: str) -> list[object]:
-    values = {value for value in now.groups[column].tolist() if value is not None}
-    if values <= {True, False}:
+    values = now.groups[column].present
+    if set(values) <= {True, False}:
         return [True]
     return sorted(values, key=str) if len(values) > 1 else []
 
@@ -193,7 +220,9 @@ def spared(frame: Frame, step: int) -> bool:
     if not whole.n or not whole.value > 0:
         return False
     rises = [
-        rise_of(alike.where(better(alike)), step) for _, worse, better in _candidates(frame.now) if worse(alike).any()
+        rise_of(alike.where(better(alike)), step)
+        for _, worse, better, _ in _candidates(frame.now)
+        if worse(alike).any()
     ]
     return any(r.n >= number("fewest") and r.value + 2 * r.error < whole.value / 2 for r in rises)
 
@@ -206,7 +235,7 @@ def _since(frame: Frame, worse: Mask, better: Mask) -> int | None:
         return frame.start
     if frame.growth.since_step is not None:
         return frame.growth.since_step
-    shape = shape_of(*logs(frame.strata.where(worse(frame.strata))))
+    shape = shape_of(frame.strata.where(worse(frame.strata)))
     return shape.step if shape is not None and shape.kind != "level" else frame.start
 
 
@@ -220,10 +249,10 @@ def where(frame: Frame) -> Place | None:
     steps and tested on odd ones, so that a place is not an artefact of its choice.
     """
     places = []
-    for table in (frame.strata, *frame.places):
-        today = table.within(frame.now.steps)
-        for window in (today, table):
-            place = _place(window.alike if window is table else today.alike, table)
+    uneven = (table.strata for table in frame.places if table.uneven or table.within(frame.now.steps).uneven)
+    for table in (frame.strata, *uneven):
+        for window in (table.within(frame.now.steps), table):
+            place = _place(window.alike, table)
             if place is not None:
                 places.append(place)
     return max(places, key=_plainness, default=None)
@@ -294,23 +323,19 @@ def _known(rows: Strata, columns: Mapping[str, tuple[object, ...]]) -> Bools:
 
 def _high(rows: Strata, column: str, usable: Bools) -> tuple[object, ...]:
     """Return the values of a column whose K3 is a multiple of the mean."""
-    values = rows.groups[column]
-    sums: dict[object, tuple[float, float]] = {}
-    for value, n, k3 in zip(values[usable].tolist(), rows.tokens[usable], rows.sum_k3[usable], strict=True):
-        before = sums.get(value, (0.0, 0.0))
-        sums[value] = (before[0] + float(n), before[1] + float(k3))
-    n = sum(of[0] for of in sums.values())
-    if len(sums) < 2 or not n:  # noqa: PLR2004 - one group has nothing to differ from
+    group = rows.groups[column]
+    codes, size = group.codes[usable], len(group.values)
+    n, k3 = np.bincount(codes, rows.tokens[usable], size), np.bincount(codes, rows.sum_k3[usable], size)
+    if np.count_nonzero(n) < 2:  # noqa: PLR2004 - one group has nothing to differ from
         return ()
-    mean = sum(of[1] for of in sums.values()) / n
-    high = [value for value, (own, k3) in sums.items() if own and k3 / own > number("place_lift") * mean]
-    return tuple(sorted(high, key=lambda value: (isinstance(value, str), value)))
+    high = np.flatnonzero((n > 0) & (k3 > number("place_lift") * k3.sum() / n.sum() * n))
+    return tuple(sorted((group.values[code] for code in high.tolist()), key=lambda v: (isinstance(v, str), v)))
 
 
 def _in(rows: Strata, columns: Mapping[str, tuple[object, ...]]) -> Bools:
     keep = np.ones(len(rows.step), np.bool_)
     for column, values in columns.items():
-        keep &= np.array([value in values for value in rows.groups[column].tolist()], np.bool_)
+        keep &= rows.groups[column].isin(values)
     return keep
 
 
@@ -324,5 +349,5 @@ def _place_since(table: Strata, columns: Mapping[str, tuple[object, ...]]) -> in
     first = rows.within(begin).k3
     if first > number("place_ratio") * others.within(begin).k3:
         return int(rows.steps[0])
-    shape = shape_of(*logs(rows))
+    shape = shape_of(rows)
     return shape.step if shape is not None and shape.kind != "level" else int(rows.steps[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from logprobe.collectors.kernel.arithmetic import is_sentinel
 from logprobe.monitor.judging.frame import Bools, Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.proofs import Facts
@@ -19,21 +20,25 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
     ends = placeholder_ends(frame)
     n = max(frame.total("n_compared"), 1.0)
     absent = _absent(frame)
-    broken = frame.total("nonfinite_rollout") - absent + frame.total("nonfinite_trainer") + frame.total("sentinel")
+    kinds = {name: frame.total(name) for name in ("nonfinite_rollout", "nonfinite_trainer", "sentinel")}
+    kinds["nonfinite_rollout"] = max(kinds["nonfinite_rollout"] - absent, 0.0)
+    broken = sum(kinds.values())
     positive = frame.total("positive_rollout")
     if positive > number("positive_share") * n:
-        found.append(_certain("unnormalized_logits", frame, tokens=positive))
+        found.append(_certain("unnormalized_logits", frame, positive_share=positive / n))
     if ends:
         found.append(Finding("synthetic_eos", Confidence.INFERRED, evidence={"sequences": ends}))
     if max(frame.joins.other_ids, frame.joins.unaligned):
         found.append(_certain("retokenization", frame, sequences=max(frame.joins.other_ids, frame.joins.unaligned)))
-    elif not ends and max(frame.joins.missing_tokens, absent) and frame.joins.missing != frame.joins.sequences:
-        found.append(_certain("missing_logprobs", frame, tokens=max(frame.joins.missing_tokens, absent)))
+    elif not ends and frame.joins.missing != frame.joins.sequences:
+        missing = max(frame.joins.missing_tokens, absent)
+        share = missing / max(frame.joins.tokens, missing, 1)
+        found += [_certain("missing_logprobs", frame, tokens=missing, share=share)] if missing else []
     if broken > 0 and not ends:
-        found.append(_certain("nonfinite_logprobs", frame, tokens=broken))
+        found.append(_certain("nonfinite_logprobs", frame, tokens=broken, share=broken / max(n, broken), **kinds))
     if facts.conflict:
         found.append(_conflict(frame, facts))
-    return [*found, *_weights(frame)]
+    return [*found, *_weights(frame), *_notes(frame), *_routes(frame)]
 
 
 def _certain(cause: str, frame: Frame, **evidence: float) -> Finding:
@@ -74,9 +79,19 @@ def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
             continue  # a nucleus or a grammar of one token may say the same
         if placeholder_ends(frame):
             continue
-        evidence = {"zeros": share, "unlikely_zeros": unlikely}
+        evidence = {"zeros": share, "unlikely_zeros": unlikely, "other": _other_side(frame, side)}
         return Finding(f"unfilled_{side}", Confidence.CERTAIN, since=_zeros_since(whole, side), evidence=evidence)
     return None
+
+
+def _other_side(frame: Frame, side: str) -> float | None:
+    """Return the mean log-prob that the other side has where this one has zeros; None if no tokens are kept."""
+    seen = frame.recorded
+    if seen is None or not len(seen):
+        return None
+    ours, theirs = (seen.r, seen.t) if side == "rollout" else (seen.t, seen.r)
+    alone: Bools = (ours == 0) & (theirs != 0) & np.isfinite(theirs)
+    return float(theirs[alone].mean()) if alone.any() else None
 
 
 def _zeros(frame: Frame, side: str) -> tuple[float, float]:
@@ -114,13 +129,13 @@ def placeholder_ends(frame: Frame) -> int:
     if seen is None or not len(seen):
         return 0
     missing = np.isnan(seen.r) & np.isfinite(seen.t)
-    zero = ((seen.r == 0) & (seen.t < -number("placeholder_t"))) | (seen.r <= -9998) | (seen.r == 1.0) | missing  # noqa: PLR2004
+    zero = ((seen.r == 0) & (seen.t < -number("placeholder_t"))) | is_sentinel(seen.r) | missing
     at_end = zero & seen.last
     count = int(at_end.sum())
     mostly = number("placeholders_at_end")
     others = seen.valid.where(~seen.valid.last)
     moved = others.d[np.abs(others.d) > number("rounding_d")]
-    renormalised = len(moved) >= len(others) / 2 and float(np.mean(moved < 0)) > mostly
+    renormalised = 0 < len(moved) >= len(others) / 2 and float(np.mean(moved < 0)) > mostly
     certain_ends = int((seen.last & (seen.r == 0) & ~zero).sum())
     if count < number("few") or count < mostly * zero.sum() or renormalised or certain_ends > count:
         return 0
@@ -133,11 +148,18 @@ def _weights(frame: Frame) -> list[Finding]:
     found = []
     readings, since = frame.readings, frame.growth.since_step
     if readings.divergence is not None:
-        evidence: dict[str, object] = {"replicas": ", ".join(readings.divergence.replicas)}
+        apart = readings.divergence
+        evidence: dict[str, object] = {"replicas": ", ".join(apart.replicas), "version": apart.version}
+        evidence |= {"why": apart.why, "replica": apart.wrong[0] if apart.wrong else None}
         found.append(Finding("replica_divergence", Confidence.CERTAIN, readings.divergence.step, evidence=evidence))
     elif readings.mismatch is not None:
         cause = "partial_weight_sync" if readings.mismatch.partial else "missed_weight_sync"
-        evidence = {"version": readings.mismatch.version, "held": readings.mismatch.held}
+        apart_in = readings.mismatch
+        held = "no version of the trainer" if apart_in.held is None else f"version {apart_in.held}"
+        evidence = {"version": apart_in.version, "held": held, "names": apart_in.tensors}
+        evidence |= {"compared": apart_in.compared, "different": len(apart_in.different)}
+        if readings.recurring:
+            evidence["versions"] = len(readings.recurring)
         found.append(Finding(cause, Confidence.CERTAIN, readings.mismatch.step, evidence=evidence))
     counts = [record.tensors for record in frame.weights.updates if record.tensors]
     if not found and counts and min(counts) < max(counts) and frame.gap.visible:
@@ -145,7 +167,49 @@ def _weights(frame: Frame) -> list[Finding]:
         evidence = {"tensors": min(counts), "before": max(counts)}
         since = first if first is not None else since
         found.append(Finding("partial_weight_sync", Confidence.KNOWN, since, evidence=evidence))
+    sums = _different_checksums(frame) if not found and frame.gap.visible else 0
+    if sums:
+        found.append(Finding("partial_weight_sync", Confidence.KNOWN, since, evidence={"checksums": sums}))
     return found
+
+
+def _different_checksums(frame: Frame) -> int:
+    """Count versions of which trainer and engine have different checksums."""
+    by_version: dict[str, set[str]] = {}
+    for record in frame.weights.records:
+        if record.version is not None and record.checksum:
+            by_version.setdefault(record.version, set()).add(record.checksum)
+    return sum(len(sums) > 1 for sums in by_version.values())
+
+
+def _notes(frame: Frame) -> list[Finding]:
+    """Name labels of weights that say too little: one for two versions, or none for a change."""
+    found = []
+    reuse, changes = frame.readings.reuse, frame.readings.unannounced
+    if reuse is not None:
+        engine = "The engine" if reuse.replica is None else f"Replica {reuse.replica}"
+        who = "The trainer" if reuse.source == "trainer" else engine
+        evidence: dict[str, object] = {"who": who, "version": reuse.version, "fingerprints": reuse.different}
+        evidence |= {"versions": reuse.versions, "adapter": reuse.adapter}
+        found.append(Finding("version_reused", Confidence.CERTAIN, reuse.step, evidence=evidence))
+    if changes:
+        known = frame.strata.where(np.isfinite(frame.strata.lag)).n
+        unknown = 1 - known / frame.strata.n if frame.strata.n else 1.0
+        evidence = {"changes": changes, "unknown_version_share": unknown}
+        found.append(Finding("unannounced_weights", Confidence.KNOWN, evidence=evidence))
+    return found
+
+
+def _routes(frame: Frame) -> list[Finding]:
+    """Name routes of experts that were replayed on other tokens, or returned and not used."""
+    replay = frame.replay
+    if replay.fault is None and not replay.off:
+        return []
+    evidence: dict[str, object] = {"agreement": replay.agreement, "pairs_compared": replay.compared}
+    if replay.fault is None:
+        return [Finding("replay_off", Confidence.KNOWN, evidence=evidence)]
+    evidence |= {"where": replay.fault.kind, "at": replay.fault.where, "shift": replay.fault.shift}
+    return [Finding("replay_broken", Confidence.CERTAIN, frame.start, evidence=evidence)]
 
 
 def unmeasured(findings: list[Finding]) -> bool:

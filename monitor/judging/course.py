@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, difference
+from logprobe.monitor.diagnosis.evidence.once import once
 from logprobe.monitor.judging.frame import Bools, Frame, Steps, Strata
 from logprobe.monitor.judging.thresholds import number
 
@@ -35,6 +36,9 @@ class Shape:
     drift: float
 
 
+_LEVEL: Final = Shape("level", None, 1.0, 0.0)
+
+
 def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
     """Fit the shapes by least squares of AR(1) innovations; None for fewer steps than tell them apart."""
     if len(log_G) < number("shape_steps"):
@@ -43,14 +47,19 @@ def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
     if block > 1:
         whole = len(log_G) // block * block
         steps, log_G = steps[:whole:block], np.median(log_G[:whole].reshape(-1, block), axis=1)
-    fit = _Fit(log_G)
-    level, fits = fit.level(), {"jump": fit.jump(), "ramp": fit.ramp(), "power": fit.power()}
-    half = len(log_G) / 2
+    fit, half = _Fit(log_G), len(log_G) / 2
+    level, fits = max(fit.level(), 1e-12), {"jump": fit.jump(), "ramp": fit.ramp()}
+
+    def gain(of: _Cost) -> float:
+        return half * math.log(level / max(of.cost, 1e-12))
+
+    if max(map(gain, fits.values())) < number("shape_first_look"):
+        return _LEVEL  # a power law that is told from a level is told by a jump or a ramp, too
+    fits["power"] = fit.power()
     kind = min(fits, key=lambda name: fits[name].cost)
     best = fits[kind]
-    gain = half * math.log(max(level, 1e-12) / max(best.cost, 1e-12))
-    if gain < number("shape_gain") or best.ratio < number("shape_ratio"):
-        return Shape("level", None, 1.0, 0.0)
+    if gain(best) < number("shape_gain") or best.ratio < number("shape_ratio"):
+        return _LEVEL
     others = max(min(fits["power"].cost, fits["jump"].cost), 1e-12)
     drift = half * math.log(others / max(fits["ramp"].cost, 1e-12))
     named: Literal["jump", "ramp", "power"] = "jump" if kind == "jump" else "ramp" if kind == "ramp" else "power"
@@ -121,6 +130,12 @@ def _ratio(log_rise: float) -> float:
     return math.exp(min(log_rise, 50.0))
 
 
+@once
+def shape(table: Strata) -> Shape | None:
+    """Return the shape of log K3 of a table."""
+    return shape_of(*logs(table))
+
+
 def logs(table: Strata) -> tuple[Steps, Floats]:
     """Return the steps of a table and log K3 of each."""
     steps = table.steps
@@ -147,6 +162,16 @@ def agreed_until(steps: Steps, log_G: Floats) -> int | None:
     last = int(np.flatnonzero(exact)[-1])
     mostly = float(exact[: last + 1].mean()) > number("agreed_share")
     return int(steps[last + 1]) if last >= number("few") - 1 and mostly and last < len(log_G) - 2 else None
+
+
+def agreed_between(steps: Steps, log_G: Floats) -> Steps | None:
+    """Return the steps at which two sides do not agree, between steps at which they agree to rounding; else None."""
+    exact: NDArray[np.bool_] = log_G < math.log(number("visible_k3"))
+    lately = exact[len(exact) // 2 :]
+    if min(exact.sum(), (~exact).sum()) < number("agreed_steps") or not lately.any() or lately.all():
+        return None
+    odd: Steps = steps[~exact]
+    return odd
 
 
 def short_rise(table: Strata) -> int | None:
@@ -180,7 +205,7 @@ def labels_lie(table: Strata, versions: tuple[int, ...]) -> tuple[Bools, float] 
     column = table.groups.get("version")
     if column is None or not versions:
         return None
-    odd = np.isin(np.array([math.nan if v is None else float(v) for v in column]), versions)
+    odd = column.isin(versions)
     if not odd.any() or odd.all():
         return None
     worse, better = table.where(odd), table.where(~odd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from logprobe.monitor.diagnosis.evidence.measures import grid_share
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import grids
-from logprobe.monitor.judging.proofs import vocabularies
 from logprobe.monitor.judging.thresholds import number
 
 _MANTISSA_BITS = (7, 10)  # of bfloat16 and float16
@@ -20,10 +20,13 @@ def declared(frame: Frame) -> Finding | None:
     """Name settings that make the two sides report different distributions."""
     setup, since = frame.setup, frame.start
     if (setup.logprobs_mode or "").endswith("logits"):
-        return Finding("unnormalized_logits", Confidence.KNOWN, since)
+        return Finding("unnormalized_logits", Confidence.KNOWN, since, evidence={"logprobs_mode": setup.logprobs_mode})
     applied = [t for t in setup.temperatures if t != 1] or setup.penalties or setup.truncations
     if setup.raw and applied:
-        return Finding("raw_logprobs", Confidence.KNOWN, since)
+        only = setup.temperatures[0] if len(setup.temperatures) == 1 else None
+        evidence: dict[str, object] = {"logprobs_mode": setup.logprobs_mode, "temperature": only}
+        evidence["calibration_z"] = frame.gap.ratio.z if frame.gap.n else None
+        return Finding("raw_logprobs", Confidence.KNOWN, since, evidence=evidence)
     if setup.raw is not False or not frame.gap.k3 > number("slight"):
         return None
     theirs, ours = setup.temperatures, setup.trainer_temperature
@@ -31,36 +34,36 @@ def declared(frame: Frame) -> Finding | None:
         evidence = {"engine": theirs[0], "trainer": ours}
         return Finding("temperature_mismatch", Confidence.KNOWN, since, evidence=evidence)
     if setup.penalties:
-        return Finding("temperature_mismatch", Confidence.KNOWN, since, evidence=dict(setup.penalties))
+        return Finding("temperature_mismatch", Confidence.KNOWN, since, evidence={"penalties": listed(setup.penalties)})
     return None
 
 
-def padded(frame: Frame) -> bool:
-    """Whether the recorded vocabularies of the two sides differ in size."""
-    sizes = vocabularies(frame)
-    return sizes is not None and sizes[0] != sizes[1]
+def listed(settings: Mapping[str, object]) -> str:
+    """Write settings as text.
+
+    >>> listed({"top_p": 0.9, "top_k": 50})
+    'top_p = 0.9, top_k = 50'
+    """
+    return ", ".join(f"{name} = {value}" for name, value in settings.items())
 
 
-def noise(frame: Frame, k3: float, *, scaled: bool) -> list[Finding]:
+def noise(frame: Frame, k3: float) -> list[Finding]:
     """Name what makes two computations of the same weights differ, by settings and by the grid of the values.
 
     Args:
         frame: columns of the run.
         k3: mean K3 of tokens of one weight version.
-        scaled: another distribution was found, so that the size of the mismatch is not noise.
     """
     if not k3 > number("visible_k3") or not frame.gap.n:
         return []
     found = _noise_by_settings(frame, k3) or _noise_by_grid(frame)
-    if found is None and k3 > number("slight") and not scaled and max(grids(frame)) < number("off_grid_share"):
-        found = Finding("quantized_rollout", Confidence.POSSIBLE)
     return [] if found is None else [found]
 
 
 def _noise_by_settings(frame: Frame, k3: float) -> Finding | None:
     setup = frame.setup
     if setup.quantizations and k3 > number("slight"):
-        return Finding("quantized_rollout", Confidence.KNOWN, evidence=dict(setup.quantizations))
+        return Finding("quantized_rollout", Confidence.KNOWN, evidence={"settings": listed(setup.quantizations)})
     if setup.mixture_of_experts and (tail := _tail(frame)) > number("tail_share"):
         return Finding("moe_routing", Confidence.INFERRED, evidence={"share_of_1_percent": tail})
     if _stored_coarsely(frame):

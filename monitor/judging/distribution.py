@@ -15,10 +15,11 @@ from logprobe.monitor.diagnosis.evidence.evidence import gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, correlation, off_one
 from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of, spread_of
 from logprobe.monitor.judging.course import shape_of
-from logprobe.monitor.judging.declared import declared, padded
+from logprobe.monitor.judging.declared import declared, listed
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import far
+from logprobe.monitor.judging.proofs import vocabularies
 from logprobe.monitor.judging.thresholds import number
 
 
@@ -27,23 +28,30 @@ def distribution(frame: Frame) -> Finding | None:
     stated = declared(frame)
     if stated is not None or not len(frame.series):
         return stated
-    found = [f for f in (_inferred(frame, frame), _inferred(frame.today, frame)) if f is not None]
-    return max(found, key=lambda f: f.confidence, default=None)
+    whole, today = _inferred(frame, frame), _inferred(frame.today, frame)
+    if whole is None or today is None:
+        return today or whole
+    if whole.confidence != today.confidence:
+        return max(whole, today, key=lambda f: f.confidence)
+    return today if shifted(frame) != frame.start else whole  # the whole window holds steps without it
 
 
-def varies(frame: Frame, k3: float) -> Finding | None:
-    """Name a trainer that computes one token differently each time."""
-    tokens = None if frame.tokens is None or len(frame.tokens.fresh) < number("fewest") else frame.tokens.fresh
-    spread = None
-    if tokens is not None:
-        late = tokens.since(int(windows(frame.series.step)[1][0]))
-        spread = spread_of(late if len(late) >= number("fewest") else tokens)
+def varies(frame: Frame) -> Finding | None:
+    """Name a trainer that computes one token differently each time, from the first steps on."""
+    fresh, spread = None if frame.tokens is None else frame.tokens.fresh, None
+    if fresh is not None and len(fresh) >= number("fewest"):
+        begin = fresh.where(np.isin(fresh.step, frame.first.steps))
+        spread = spread_of(begin if len(begin) >= number("fewest") else fresh)
+    own = frame.first.where(frame.first.own)
+    k3 = own.k3 if own.n >= number("fewest") else frame.gap.k3
     beyond = k3 > far(frame)
     if spread is not None and spread.alone and beyond:
         evidence = {"engine": spread.engine, "trainer": spread.trainer, "tokens": spread.n}
         return Finding("trainer_not_deterministic", Confidence.INFERRED, evidence=evidence)
     if frame.setup.dropouts and spread is None and beyond:
-        return Finding("trainer_not_deterministic", Confidence.POSSIBLE, evidence=dict(frame.setup.dropouts))
+        return Finding(
+            "trainer_not_deterministic", Confidence.POSSIBLE, evidence={"dropouts": listed(frame.setup.dropouts)}
+        )
     return None
 
 
@@ -75,9 +83,11 @@ def _inferred(frame: Frame, whole: Frame) -> Finding | None:
 
 def _scaled(frame: Frame, whole: Frame, beta: float, *, sure: bool) -> Finding:
     """Name the side whose logits have another temperature."""
-    cause = "raw_logprobs" if _trainer_sampled(frame, whole) else "temperature_mismatch"
+    trainer = _trainer_sampled(frame, whole)
+    cause = "raw_logprobs" if trainer else "temperature_mismatch"
     confidence = Confidence.INFERRED if sure else Confidence.POSSIBLE
-    return Finding(cause, confidence, shifted(whole), evidence={"beta": beta})
+    evidence = {"beta": beta, "temperature_implied": 1 / beta if trainer else beta}
+    return Finding(cause, confidence, shifted(whole), evidence=evidence)
 
 
 def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Finding | None:
@@ -89,8 +99,11 @@ def _one_sided(frame: Frame, since: int | None, *, side: int, low: bool) -> Find
     if low and setup.structured:
         return Finding("structured_output_mask", Confidence.KNOWN, since, evidence=evidence)
     if low and setup.truncations:
-        return Finding("truncated_support", Confidence.KNOWN, since, evidence=evidence | dict(setup.truncations))
-    if side and padded(frame):
+        evidence["truncations"] = listed(setup.truncations)
+        return Finding("truncated_support", Confidence.KNOWN, since, evidence=evidence)
+    sizes = vocabularies(frame)
+    if side and sizes is not None and sizes[0] != sizes[1]:
+        evidence |= {"engine_rows": sizes[0], "trainer_rows": sizes[1]}
         return Finding("vocab_padding", Confidence.KNOWN, since, evidence=evidence)
     if setup.samplings is None and low and (side or _spares_likely(frame)):
         cause = "structured_output_mask" if masks else "truncated_support"
@@ -115,11 +128,12 @@ def _scale(frame: Frame) -> tuple[float, bool] | None:
     if tokens is not None and len(tokens) >= number("fewest"):
         siblings = siblings_of(tokens.fresh if len(tokens.fresh) >= number("fewest") else tokens)
         if siblings is not None:
-            return _by_siblings(siblings)
+            return by_siblings(siblings)
     return _by_moments(frame)
 
 
-def _by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
+def by_siblings(siblings: Siblings) -> tuple[float, bool] | None:
+    """Return β of Δt = β·Δr, proven; None if one temperature fits both sides."""
     beta = siblings.slope
     misfit, plain = siblings.misfit(beta), siblings.misfit(1.0)
     error = misfit / math.sqrt(len(siblings.r) / 2)
@@ -151,7 +165,7 @@ def _by_moments(frame: Frame) -> tuple[float, bool] | None:
             if min(low * expected, high * expected) < bend < max(low * expected, high * expected):
                 return 1 + bend, True
     if abs(bend) > max(number("scale_least"), number("bend_noise") * spread):
-        return 1 + bend, False
+        return 1 + bend, abs(gap.ratio.z) > SIGNIFICANT  # of noise, E[ρ] = 1
     return None
 
 
@@ -188,16 +202,22 @@ def _side(frame: Frame) -> int:
     gap, tokens = frame.gap, frame.tokens
     if gap.k3 < number("slight") / 10 or abs(gap.ratio.z) < SIGNIFICANT:
         return 0
-    up, down = gap.up, gap.down
-    if tokens is not None and len(tokens):
-        siblings = siblings_of(tokens)
-        if siblings is not None and _is_scale(siblings):
-            return 0
-        noise = 0.0 if siblings is None else float(np.median(np.abs(siblings.t - siblings.r)))
-        moved = tokens.d[np.abs(tokens.d) > max(number("rounding_d"), number("side_noise") * noise)]
-        if len(moved) < max(number("side_tokens") * len(tokens), 1):
-            return 0
-        up, down = float(np.mean(moved > 0)), float(np.mean(moved < 0))
+    return one_sided(tokens) if tokens is not None and len(tokens) else _sign(gap.up, gap.down)
+
+
+def one_sided(tokens: Tokens) -> int:
+    """Return −1 if nearly all log-ratios beyond noise are negative and no temperature explains them, 1 if positive."""
+    siblings = siblings_of(tokens)
+    if siblings is not None and _is_scale(siblings):
+        return 0
+    noise = 0.0 if siblings is None else float(np.median(np.abs(siblings.t - siblings.r)))
+    moved = tokens.d[np.abs(tokens.d) > max(number("rounding_d"), number("side_noise") * noise)]
+    if len(moved) < max(number("side_tokens") * len(tokens), 1):
+        return 0
+    return _sign(float(np.mean(moved > 0)), float(np.mean(moved < 0)))
+
+
+def _sign(up: float, down: float) -> int:
     one = number("one_sided") * (up + down)
     return -1 if down >= one else 1 if up >= one else 0
 
@@ -257,24 +277,25 @@ def _apart(frame: Frame) -> Finding | None:
     since, apart = frame.start, number("neighbour_gain")
     evidence: dict[str, object] = {"correlation": frame.gap.correlation, "k3": frame.gap.k3}
     if frame.tokens is not None:
-        beside = _neighbours(frame.tokens)
+        beside, shift = _neighbours(frame.tokens)
         if frame.gap.correlation > beside + apart:
             return None
         if beside > frame.gap.correlation + apart:
-            evidence["correlation_after_shift"] = beside
+            evidence |= {"correlation_after_shift": beside, "shift": shift}
             return Finding("misaligned_tokens", Confidence.INFERRED, since, evidence=evidence)
     return Finding("different_model", Confidence.INFERRED, since, evidence=evidence)
 
 
-def _neighbours(tokens: Tokens) -> float:
-    """Return the best correlation of r with t after a shift by some tokens."""
-    best, reach = -1.0, int(number("shifts"))
+def _neighbours(tokens: Tokens) -> tuple[float, int]:
+    """Return the best correlation of r with t after a shift, and by how many tokens."""
+    best, at, reach = -1.0, 0, int(number("shifts"))
     for by in range(1, reach + 1):
         same = tokens.sequence[:-by] == tokens.sequence[by:]
         for a, b in ((tokens.r[:-by], tokens.t[by:]), (tokens.r[by:], tokens.t[:-by])):
             c = correlation(a[same], b[same])
-            best = max(best, c if math.isfinite(c) else -1.0)
-    return best
+            if c > best:
+                best, at = c, by
+    return best, at
 
 
 def _at_once(frame: Frame) -> bool:

@@ -6,7 +6,7 @@ Dimensions: ``R`` rows of a table, ``G`` steps, ``N`` tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -16,15 +16,80 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.evidence import Gap, Joins, Series, Weights, gap_of, windows
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
+from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.diagnosis.evidence.weight_readings import Readings
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.diagnosis.result import Growth, Remembered
 from logprobe.monitor.judging.thresholds import number
 
 Bools = NDArray[np.bool_]
 Steps = NDArray[np.int64]
-Groups = Mapping[str, NDArray[np.object_]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Column:
+    """A group column as codes.
+
+    Attributes:
+        codes: place of each row's value among `values` [R]; −1 where it was not recorded.
+        values: distinct values.
+    """
+
+    codes: NDArray[np.intp]
+    values: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Column:
+        """Encode an array of values, None and NaN for "not recorded".
+
+        >>> Column.of(np.array(["a", None, "b", "a"], object)).codes.tolist()
+        [0, -1, 1, 0]
+        """
+        if values.dtype == np.object_:
+            names = {
+                value: code for code, value in enumerate(dict.fromkeys(v for v in values.tolist() if _is_known(v)))
+            }
+            return cls(np.array([names.get(value, -1) for value in values.tolist()], np.intp), tuple(names))
+        known, codes = np.unique(values, return_inverse=True)
+        if known.dtype.kind == "f" and len(known) and np.isnan(known[-1]):
+            known, codes = known[:-1], np.where(codes == len(known) - 1, -1, codes)
+        return cls(codes.astype(np.intp).ravel(), tuple(known.tolist()))
+
+    def where(self, keep_R: Bools) -> Column:
+        """Return some of the rows."""
+        return Column(self.codes[keep_R], self.values)
+
+    @property
+    def known(self) -> Bools:
+        """Rows with a value [R]."""
+        known: Bools = self.codes >= 0
+        return known
+
+    def isin(self, values: Iterable[object]) -> Bools:
+        """Return which rows have one of these values [R]."""
+        wanted = set(values)
+        chosen = np.array([value in wanted for value in self.values] + [False], np.bool_)  # the last one is −1
+        inside: Bools = chosen[self.codes]
+        return inside
+
+    @property
+    def present(self) -> list[Any]:
+        """Values that occur, in the order of their codes."""
+        return [self.values[code] for code in np.unique(self.codes[self.codes >= 0]).tolist()]
+
+    @property
+    def numbers(self) -> Floats:
+        """Values as numbers [R]; NaN where not recorded."""
+        numbers: Floats = np.array([*map(float, self.values), math.nan])[self.codes]
+        return numbers
+
+
+def _is_known(value: object) -> bool:
+    return value is not None and value == value  # noqa: PLR0124 - NaN
+
+
+Groups = Mapping[str, Column]
 
 _SUMS: Final = ("sequences", "tokens", "sum_k3", "sum_abs_d", "c_nn", "c_aa", "c_an")
 
@@ -36,7 +101,7 @@ class Strata:
     Attributes:
         step: optimizer step.
         lag: weight lag in versions; NaN where unknown.
-        groups: group columns by name; a value is None where it was not recorded.
+        groups: group columns by name.
         sequences: number of sequences.
         tokens: number of compared tokens.
         sum_k3: sum of K3.
@@ -59,10 +124,12 @@ class Strata:
 
     def where(self, keep_R: Bools) -> Strata:
         """Return some of the rows."""
+        if keep_R.all():
+            return self
         return Strata(
             step=self.step[keep_R],
             lag=self.lag[keep_R],
-            groups={name: values[keep_R] for name, values in self.groups.items()},
+            groups={name: column.where(keep_R) for name, column in self.groups.items()},
             **{name: getattr(self, name)[keep_R] for name in _SUMS},
         )
 
@@ -72,17 +139,13 @@ class Strata:
 
     def is_value(self, column: str, value: object) -> Bools:
         """Return which rows have a value in a group column [R]; none if the column was not recorded."""
-        values = self.groups.get(column)
-        if values is None:
-            return np.zeros(len(self.step), np.bool_)
-        return np.array([known == value for known in values], np.bool_)
+        found = self.groups.get(column)
+        return np.zeros(len(self.step), np.bool_) if found is None else found.isin((value,))
 
     def known(self, column: str) -> Bools:
         """Return which rows have any value in a group column [R]."""
-        values = self.groups.get(column)
-        if values is None:
-            return np.zeros(len(self.step), np.bool_)
-        return np.array([value is not None for value in values], np.bool_)
+        found = self.groups.get(column)
+        return np.zeros(len(self.step), np.bool_) if found is None else found.known
 
     @cached_property
     def own(self) -> Bools:
@@ -138,7 +201,7 @@ class Strata:
 
 
 def strata_of(
-    step_N: Steps, lag_N: Floats, sequence_N: NDArray[np.intp], d_N: Floats, groups: Mapping[str, NDArray[Any]]
+    step_N: Steps, lag_N: Floats, sequence_N: NDArray[np.intp], d_N: Floats, groups: Mapping[str, Column]
 ) -> Strata:
     """Sum log-ratios by step, lag and group columns.
 
@@ -147,14 +210,15 @@ def strata_of(
         lag_N: weight lag; NaN where unknown.
         sequence_N: number of each token's sequence, unique in the run.
         d_N: log-ratio t − r, all finite.
-        groups: group columns of the tokens; of objects where a value may be None.
+        groups: group columns of the tokens.
     """
-    clamped = np.clip(d_N, -number("clamp"), number("clamp"))
-    k3_N, abs_N = np.expm1(clamped) - d_N, np.abs(d_N)
+    k3_N, abs_N = k3_of(d_N), np.abs(d_N)
     key_N = np.zeros(len(step_N), np.int64)
-    for values in (step_N, np.nan_to_num(lag_N, nan=-np.inf), *map(_codes, groups.values())):
+    for values in (step_N, np.nan_to_num(lag_N, nan=-np.inf)):
         known, code_N = np.unique(values, return_inverse=True)
         key_N = key_N * len(known) + code_N.ravel()
+    for column in groups.values():
+        key_N = key_N * (len(column.values) + 1) + column.codes + 1
     _, first, row_N = np.unique(key_N, return_index=True, return_inverse=True)
     row_N, rows = row_N.ravel(), len(first)
     span = int(sequence_N.max(initial=0)) + 1
@@ -165,7 +229,7 @@ def strata_of(
     return Strata(
         step=step_N[first].astype(np.int64),
         lag=lag_N[first].astype(np.float64),
-        groups={name: values[first].astype(np.object_) for name, values in groups.items()},
+        groups={name: Column(column.codes[first], column.values) for name, column in groups.items()},
         sequences=np.bincount(cell_row, minlength=rows).astype(np.float64),
         tokens=np.bincount(row_N, minlength=rows).astype(np.float64),
         sum_k3=_sums(row_N, k3_N, rows),
@@ -181,11 +245,78 @@ def _sums(key_N: NDArray[np.intp], values_N: NDArray[np.float64], keys: int) -> 
     return np.bincount(key_N, values_N, keys).astype(np.float64)
 
 
-def _codes(values: NDArray[Any]) -> NDArray[Any]:
-    if values.dtype != np.object_:
-        return values
-    names = {value: code for code, value in enumerate(dict.fromkeys(values.tolist()))}
-    return np.array([names[value] for value in values.tolist()], np.intp)
+def strata_of_steps(series: Series) -> Strata:
+    """Return steps of which only their sums are known."""
+    measured = series["n"] > 0
+
+    def column(name: str) -> Floats:
+        return np.nan_to_num(series[name][measured].astype(np.float64))
+
+    return Strata(
+        step=series.step[measured],
+        lag=np.full(int(measured.sum()), np.nan),
+        groups={},
+        sequences=column("compared"),
+        tokens=column("n"),
+        sum_k3=column("k3"),
+        sum_abs_d=column("abs_d"),
+        c_nn=column("c_nn"),
+        c_aa=column("c_aa"),
+        c_an=column("c_an"),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Tokens with group columns of their own; arrays [N].
+
+    Attributes:
+        step: optimizer step.
+        lag: weight lag; NaN where unknown.
+        sequence: number of the token's sequence, unique in the run.
+        d: log-ratio t − r, all finite.
+        groups: group columns by name.
+    """
+
+    step: Steps
+    lag: Floats
+    sequence: NDArray[np.intp]
+    d: Floats
+    groups: Mapping[str, Column]
+
+    def within(self, steps: Steps) -> Placed:
+        """Return the tokens of these steps."""
+        keep_N = np.isin(self.step, steps)
+        groups = {name: column.where(keep_N) for name, column in self.groups.items()}
+        return Placed(self.step[keep_N], self.lag[keep_N], self.sequence[keep_N], self.d[keep_N], groups)
+
+    @cached_property
+    def k3(self) -> Floats:
+        """K3 of each token [N]."""
+        return k3_of(self.d)
+
+    @cached_property
+    def strata(self) -> Strata:
+        """Sums by step, lag and the group columns."""
+        return strata_of(self.step, self.lag, self.sequence, self.d, self.groups)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether some values of a column hold most of K3 in few tokens: without it `strata` need not be made."""
+        return any(self._is_uneven(column) for column in self.groups.values())
+
+    def _is_uneven(self, column: Column) -> bool:
+        known = column.known
+        codes, size = column.codes[known], len(column.values)
+        n, k3 = np.bincount(codes, minlength=size), np.bincount(codes, self.k3[known], size)
+        high = (n > 0) & (k3 * n.sum() > number("place_lift") * k3.sum() * n)
+        return bool(high.any() and k3[high].sum() >= number("place_share") * number("place_first_look") * k3.sum())
+
+
+def k3_of(d_N: Floats) -> Floats:
+    """Return K3 of each log-ratio [N]."""
+    k3: Floats = np.expm1(np.clip(d_N, -number("clamp"), number("clamp"))) - d_N
+    return k3
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,30 +341,40 @@ class Frame:
     Attributes:
         series: sums by step, oldest first.
         strata: sums by step, lag and the group columns of whole requests (cached, in_flight, replica, version, tag …).
-        places: further tables, each by step, lag and some group columns of tokens (from_start, from_end, rank, turn …).
+        places: tokens of the sample by group columns that belong together (from_start; from_end and finish; rank …).
         setup: settings of both sides.
         weights: records of weight versions.
         readings: fingerprints of weights.
         joins: counts of sequences and tokens that do not match.
         growth: state of the growth tracker after the last step.
         recorded: sample of tokens as it was recorded; None if no tokens are kept.
+        replicas: names of the replicas that the sample has codes for.
         pairs: other pairs by name ("update", "reference").
         independent: whether two processes computed the two sides; None if unknown.
-        routing_agreement: share of (token, layer) with the same experts on both sides; None if not recorded.
+        replay: routes of a mixture of experts, as they were sampled and as they were trained.
+        run: name of the run.
+        settings: what decides log-probs, by name; empty if too little is recorded to call another setup the same.
+        remembered: K3 of known-good runs of this setup, or of a similar one; None if there are none.
+        history: sums of all steps up to the last one; None if `series` begins with the run.
     """
 
     series: Series
     strata: Strata
-    places: tuple[Strata, ...] = ()
+    places: tuple[Placed, ...] = ()
     setup: Setup = field(default_factory=Setup)
     weights: Weights = field(default_factory=Weights)
     readings: Readings = field(default_factory=Readings)
     joins: Joins = field(default_factory=Joins)
     growth: Growth = field(default_factory=lambda: Growth("calibrating"))
     recorded: Tokens | None = None
+    replicas: tuple[str, ...] = ()
     pairs: Mapping[str, Pair] = field(default_factory=dict)
     independent: bool | None = None
-    routing_agreement: float | None = None
+    replay: Replay = field(default_factory=Replay)
+    run: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    remembered: Remembered | None = None
+    history: Series | None = None
 
     @cached_property
     def tokens(self) -> Tokens | None:
@@ -257,8 +398,9 @@ class Frame:
 
     @property
     def measured(self) -> Steps:
-        """Steps with a compared token."""
-        return self.series.step[self.series["n"] > 0]
+        """Steps with a compared token, from the run's first one on: that is what is normal for it."""
+        whole = self.series if self.history is None else self.history
+        return whole.step[whole["n"] > 0]
 
     @cached_property
     def first(self) -> Strata:
@@ -283,14 +425,20 @@ class Frame:
         return replace(
             self,
             series=self.series.within(steps),
+            history=None,
             strata=self.strata.within(steps),
-            places=tuple(table.within(steps) for table in self.places),
+            places=tuple(place.within(steps) for place in self.places),
             recorded=None if self.recorded is None or not len(steps) else self.recorded.since(int(steps[0])),
         )
 
     def total(self, column: str) -> float:
         """Return the sum of a column of the series; 0 if the column was not recorded."""
         return self.series.total(column) if column in self.series.columns else 0.0
+
+    @property
+    def routing_agreement(self) -> float | None:
+        """Share of (token, layer) with the same experts on both sides; None if too few are recorded."""
+        return self.replay.agreement if self.replay.measured else None
 
     @cached_property
     def older(self) -> bool:
@@ -309,7 +457,7 @@ class Frame:
         return replace(
             self,
             strata=_unlabelled(self.strata),
-            places=tuple(_unlabelled(table) for table in self.places),
+            places=tuple(replace(place, lag=np.full(len(place.step), math.nan)) for place in self.places),
             recorded=None
             if self.recorded is None
             else replace(self.recorded, lag=np.full(len(self.recorded), math.nan)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,21 +12,24 @@ import numpy as np
 from logprobe.monitor.diagnosis.evidence.evidence import windows
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, difference
 from logprobe.monitor.diagnosis.evidence.tokens import siblings_of
-from logprobe.monitor.judging.contrast import Rest, contrasts, spared, where
+from logprobe.monitor.diagnosis.result import Acceptance
+from logprobe.monitor.judging.contrast import Rest, contrasts, recorded, spared, where
 from logprobe.monitor.judging.counted import counted, unmeasured
 from logprobe.monitor.judging.course import (
     Shape,
     abrupt,
+    agreed_between,
     agreed_until,
     labels_lie,
     logs,
-    shape_of,
+    rise_of,
     short_rise,
     without_load,
 )
-from logprobe.monitor.judging.declared import noise
+from logprobe.monitor.judging.course import shape as shape_of
+from logprobe.monitor.judging.declared import declared, noise
 from logprobe.monitor.judging.distribution import distribution, varies
-from logprobe.monitor.judging.frame import Frame, Strata, strata_of
+from logprobe.monitor.judging.frame import Column, Frame, Steps, Strata, strata_of
 from logprobe.monitor.judging.judgement import (
     Advice,
     Confidence,
@@ -38,32 +41,39 @@ from logprobe.monitor.judging.judgement import (
     Urgency,
 )
 from logprobe.monitor.judging.level import GROWS, bits_may_agree, expected, identical, level_of
-from logprobe.monitor.judging.proofs import Facts, facts_of
+from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
 from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN, Layer
 from logprobe.monitor.judging.thresholds import number
 
 _URGENCIES: Final[tuple[Urgency, ...]] = ("act", "watch", "informational")
 _LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
+_BY_RATIO: Final = ("miscalibrated_logprobs", "other_softmax")  # told by means that noise of one side moves
 _NEVER_ARRIVES: Final = ("missed_weight_sync", "partial_weight_sync")
 
 
-def judge(frame: Frame) -> Judgement:
-    """Return the judgement of a run as of the frame's last step."""
+def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
+    """Return the judgement of a run as of the frame's last step.
+
+    Args:
+        frame: columns of the run.
+        accepted: causes that the operator accepts.
+    """
     facts = facts_of(frame)
     if facts.conflict:
         frame = frame.without_lags()
     found = counted(frame, facts)
     level = level_of(frame)
     if unmeasured(found):
-        return _concluded(frame, [*found], replace(level, k3=None, status="not measured"), None, facts)
+        level = replace(level, k3=None, status="not measured")
+        return _concluded(frame, found, level, None, facts=facts, accepted=accepted)
     equal = identical(frame) or identical(frame.today)
     if equal and not bits_may_agree(frame):
         return _not_measured(frame, found, level)
     place = None if frame.gap.n < number("fewest") else where(frame)
     found += _why(frame, found, facts)
-    found = _excluded(found, facts)
+    found = _excluded(found, frame, facts)
     found = _here(frame, found, place)
-    return _concluded(frame, found, level, place, facts)
+    return _concluded(frame, found, level, place, facts=facts, accepted=accepted)
 
 
 # ------------------------------------------------------------------------------------------------ why
@@ -73,35 +83,53 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts) -> list[Findi
     """Run the tests whose causes need numbers."""
     if any(finding.signature.hides for finding in counted_found):
         return []
-    found: list[Finding] = []
-    shape = distribution(frame)
-    if shape is not None:
-        found.append(shape)
-        if shape.signature.hides:
-            return found
+    shape, trainer = _distributions(frame)
+    if shape is not None and shape.signature.hides:
+        return [shape]
     rest = Rest(frame)
-    found += contrasts(frame, rest)
+    found = contrasts(frame, rest) if shape is None else _beside(frame, shape)
     fresh = rest.now.where(rest.now.own)
     k3 = fresh.k3 if fresh.n >= number("fewest") else frame.gap.k3
-    trainer = None if shape is not None else varies(frame, k3)
-    if trainer is not None:
-        found.append(trainer)
-    scaled = shape is not None
+    found += [] if trainer is None or shape is not None else [trainer]
     known = {finding.cause for finding in (*found, *counted_found)}
     if shape is None or shape.cause != "miscalibrated_logprobs":
-        missed = _sync(frame, rest, scaled=scaled, steady=trainer is not None)
-        found += (
-            [missed] if missed is not None and missed.cause not in known and "partial_weight_sync" not in known else []
-        )
+        missed = _sync(frame, rest, scaled=shape is not None, steady=trainer is not None) or _recurring(frame)
+        found += [] if missed is None or known & {missed.cause, "partial_weight_sync"} else [missed]
     stale = _lag(frame, rest)
-    if stale is not None:
-        found.append(stale)
+    found += [] if stale is None else [stale]
     blocked = any(f.cause in _NEVER_ARRIVES and f.share is None and f.named for f in (*found, *counted_found))
-    if not scaled and trainer is None and not blocked:
+    if shape is None and trainer is None and not blocked:
         grew = _growth(frame, rest, found, facts)
-        if grew is not None:
-            found.append(grew)
-    return [*found, *noise(frame, k3, scaled=scaled)]
+        found += [] if grew is None else [grew]
+    return [*found, *noise(frame, k3)]
+
+
+def _distributions(frame: Frame) -> tuple[Finding | None, Finding | None]:
+    """Return a wrong distribution, and a trainer that varies by itself, which moves E[ρ], too."""
+    shape = distribution(frame)
+    trainer = varies(frame) if shape is None or shape.cause in _BY_RATIO else None
+    return (None if trainer is not None and trainer.named else shape), trainer
+
+
+def _beside(frame: Frame, shape: Finding) -> list[Finding]:
+    """Return a wrong distribution with its share, and what contrasts name in the mismatch that it leaves.
+
+    Without tokens that share a context the whole mismatch is contrasted.
+    """
+    left = _without_scale(frame)
+    if left is None or not frame.now.k3 > 0:
+        return [shape, *contrasts(frame, Rest(frame))]
+    rest = Rest(replace(frame, strata=left))
+    part = min(max(rest.now.k3 / frame.now.k3, 0.0), 1.0) if rest.now.n else 1.0
+    beside = contrasts(rest.frame, rest)
+    scaled = [
+        replace(f, share=_times(f.share, part), least=_times(f.least, part), most=_times(f.most, part)) for f in beside
+    ]
+    return [replace(shape, share=1 - part, least=1 - part, most=1 - part), *scaled]
+
+
+def _times(share: float | None, part: float) -> float | None:
+    return None if share is None else share * part
 
 
 def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | None:
@@ -111,20 +139,55 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
     if lies is not None:
         odd, z = lies
         since = int(rest.all.step[odd].min())
-        share, most = rest.take(lambda rows: _of(rows, versions), lambda rows: ~_of(rows, versions))
-        evidence = {"versions": len(versions), "z": z}
-        return Finding("missed_weight_sync", Confidence.KNOWN, since, share, most, evidence=evidence)
+        share, least, most = rest.take(lambda rows: _of(rows, versions), lambda rows: ~_of(rows, versions))
+        told = Confidence.CERTAIN if frame.readings.recurring else Confidence.KNOWN
+        return Finding(
+            "missed_weight_sync", told, since, share, most, least=least, evidence={"versions": len(versions), "z": z}
+        )
     rows = _without_scale(frame) if scaled else rest.all.alike
-    if steady or rows is None:
-        return None
+    kept = None if scaled else _kept_since(frame, rest)
+    if steady or rows is None or kept is not None:
+        return kept
     sure = Confidence.INFERRED if frame.versions_known else Confidence.POSSIBLE
     steps, log_k3 = logs(rows)
     at = agreed_until(steps, log_k3)
+    agreed: dict[str, object] = {} if at is None else {"agreed_until": at}
     if at is None and len(log_k3) < number("shape_steps"):
         at = short_rise(rows)
     if at is not None:
-        return None if spared(frame, at) else Finding(_by_records(frame), sure, at)
-    return None if scaled else _by_power(frame, shape_of(steps, log_k3), sure)
+        return None if spared(frame, at) else Finding(_by_records(frame), sure, at, evidence=agreed)
+    between = agreed_between(steps, log_k3)
+    if between is not None and not frame.older:
+        return _between(frame, rest, between, sure)
+    return None if scaled else _by_power(frame, shape_of(rows), sure)
+
+
+def _between(frame: Frame, rest: Rest, odd: Steps, sure: Confidence) -> Finding | None:
+    """Name updates that are missed now and then, where all other steps agree to rounding."""
+    if spared(frame, int(odd[0])):
+        return None
+    share, least, most = rest.take(lambda rows: np.isin(rows.step, odd), lambda rows: ~np.isin(rows.step, odd))
+    evidence = {"steps": len(odd), "every": int(np.median(np.diff(odd)))}
+    return Finding("missed_weight_sync", sure, int(odd[0]), share, most, least=least, evidence=evidence)
+
+
+def _kept_since(frame: Frame, rest: Rest) -> Finding | None:
+    """Name a prefix cache that updates cleared, and from some step on kept, while K3 rose."""
+    since, rows = frame.weights.kept_since, rest.all.alike
+    if since is None or not rows.where(rows.is_value("cached", value=True)).n > number("most") * rows.n:
+        return None
+    rise = rise_of(rows, since)
+    if not (rise.value > number("labels_ratio") - 1 and rise.z > SIGNIFICANT) or frame.gap.k3 < number("visible_k3"):
+        return None
+    return Finding("stale_prefix_cache", Confidence.KNOWN, since, evidence={"rise": rise.value, "z": rise.z})
+
+
+def _recurring(frame: Frame) -> Finding | None:
+    """Name updates that fingerprints say were missed again and again."""
+    versions = frame.readings.recurring
+    if not versions:
+        return None
+    return Finding("missed_weight_sync", Confidence.CERTAIN, evidence={"versions": len(versions)})
 
 
 def _by_power(frame: Frame, shape: Shape | None, sure: Confidence) -> Finding | None:
@@ -134,26 +197,23 @@ def _by_power(frame: Frame, shape: Shape | None, sure: Confidence) -> Finding | 
     if frame.growth.verdict not in GROWS or spared(frame, shape.step):
         return None
     confidence = sure if shape.drift < -number("told") else Confidence.POSSIBLE
-    evidence = {"drift": shape.drift, "ratio": shape.ratio}
+    evidence: dict[str, object] = {"drift": shape.drift, "ratio": shape.ratio}
     return Finding("missed_weight_sync", confidence, shape.step, evidence=evidence)
 
 
 def _of(rows: Strata, versions: set[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     column = rows.groups.get("version")
-    if column is None:
-        return np.zeros(len(rows.step), np.bool_)
-    return np.array([value in versions for value in column.tolist()], np.bool_)
+    return np.zeros(len(rows.step), np.bool_) if column is None else column.isin(versions)
 
 
 def _by_records(frame: Frame) -> str:
     """Return the cause of a rise of all requests that the engine's records name: a kept cache or kept requests."""
     rows, n = frame.strata, max(frame.strata.n, 1)
-    keep = [record.pause_mode == "keep" and not record.cache_cleared for record in frame.weights.updates]
     flying = rows.where(rows.is_value("in_flight", value=True))
-    if keep and sum(keep) > len(keep) / 2 and flying.n > number("fewest"):
+    if recorded(frame, "inflight_stale_kv") and flying.n > number("fewest"):
         return "inflight_stale_kv"
-    cached = rows.where(rows.is_value("cached", value=True)).n > n / 2
-    return "stale_prefix_cache" if cached and frame.weights.kept_cache > number("most") else "missed_weight_sync"
+    cached = rows.where(rows.is_value("cached", value=True)).n > number("most") * n
+    return "stale_prefix_cache" if cached and recorded(frame, "stale_prefix_cache") else "missed_weight_sync"
 
 
 def _without_scale(frame: Frame) -> Strata | None:
@@ -166,8 +226,9 @@ def _without_scale(frame: Frame) -> Strata | None:
     if len(temperatures) == 1:
         powers += [1 / temperatures[0], temperatures[0]]
     left = siblings.scaled(min((power for power in powers if power > 0), key=siblings.misfit))
-    unknown = np.full(len(left), math.nan)
-    return strata_of(left.step, unknown, left.sequence, left.d, {})
+    groups = {"cached": Column(left.cached, (False, True)), "replica": Column(left.replica, frame.replicas)}
+    groups = {name: column for name, column in groups.items() if column.values}
+    return strata_of(left.step, left.lag, left.sequence, left.d, groups)
 
 
 def _lag(frame: Frame, rest: Rest) -> Finding | None:
@@ -191,7 +252,9 @@ def _lag(frame: Frame, rest: Rest) -> Finding | None:
     grown = now - first if now > number("grown_ratio") * first or frame.growth.verdict in GROWS else math.nan
     each, each_first = k3 / max(rest.now.n, 1), before / max(rest.first.n, 1)
     growth = min(max((each - each_first) / grown, 0.0), 1.0) if grown > 0 else None
-    evidence = {"k3_by_lag": {str(int(lag)): value for lag, value in today.items()}}
+    lags = [(0.0, fresh.k3)] if fresh.n >= fewest else []
+    lags += [(lag, rest.now.where(rest.now.lag == lag).k3) for lag in today]
+    evidence = {"by_lag": ", ".join(f"{lag:g}: {value:.2g}" for lag, value in lags)}
     return Finding(
         "staleness", Confidence.KNOWN, frame.growth.since_step, share, share, growth, each, evidence=evidence
     )
@@ -222,25 +285,24 @@ def _growth(frame: Frame, rest: Rest, found: list[Finding], facts: Facts) -> Fin
     It is inferred only where weight updates are known to arrive: by loads or fingerprints, or because a drift fits
     better than updates that stopped.
     """
-    steps, log_k3 = logs(rest.all)
-    shape = shape_of(steps, log_k3)
-    trend = frame.growth.verdict
+    shape, trend = shape_of(rest.all), frame.growth.verdict
     if trend not in GROWS and (shape is None or shape.kind == "level" or shape.ratio < number("growth_ratio")):
         return None
     part, little = _growth_part(frame, rest, found)
-    if little:
+    ended = trend not in GROWS and not frame.now.k3 > number("grown_ratio") * frame.first.k3
+    if little or ended:
         return None
     since = frame.growth.since_step if frame.growth.since_step is not None else None if shape is None else shape.step
-    own = shape_of(*logs(rest.all.alike))
+    own = shape_of(rest.all.alike)
     drifts = own is not None and own.kind != "level" and own.drift >= number("told")
-    evidence: dict[str, object] = {
-        "drift": None if own is None else own.drift,
-        "weights_arrive": facts.arrive,
-        "jump": _jumps(shape, rest),
-    }
-    sure = (facts.arrive or drifts) and not _jumps(shape, rest)
-    confidence = Confidence.INFERRED if sure else Confidence.POSSIBLE
-    return Finding("late_growth", confidence, since, part, part, part, evidence=evidence)
+    jumps = _jumps(shape, rest)
+    evidence: dict[str, object] = {"drift": own.drift if own is not None and drifts else None}
+    evidence["unproven"] = None if facts.arrive or drifts else "fingerprints of weights, or loads in the engine, tell"
+    evidence["jump"] = shape.step if shape is not None and jumps else None
+    confidence = Confidence.INFERRED if (facts.arrive or drifts) and not jumps else Confidence.POSSIBLE
+    now = frame.now.k3
+    share = min(part * max(now - frame.first.k3, 0.0) / now, 1.0) if now > 0 else part
+    return Finding("late_growth", confidence, since, share, share, part, evidence=evidence)
 
 
 def _growth_part(frame: Frame, rest: Rest, found: list[Finding]) -> tuple[float, bool]:
@@ -268,13 +330,16 @@ def _jumps(shape: Shape | None, rest: Rest) -> bool:
 # ------------------------------------------------------------------------------------------------ records and places
 
 
-def _excluded(found: list[Finding], facts: Facts) -> list[Finding]:
+def _excluded(found: list[Finding], frame: Frame, facts: Facts) -> list[Finding]:
     """Turn findings that the record excludes into "unknown"; noise that it excludes is dropped."""
     kept: list[Finding] = []
     for finding in found:
         fact = facts.excluding(finding.signature.excluded_by) if finding.confidence < Confidence.CERTAIN else None
         if fact is None or _counted_against(finding, fact):
             kept.append(finding)
+        elif fact == "version_stands_still":
+            since, version = stands_still(frame) or (finding.since, None)
+            kept.append(replace(finding, cause="missed_weight_sync", since=since, evidence={"stands_still": version}))
         elif finding.signature.kind != "noise":
             evidence = {**finding.evidence, "looks_like": finding.cause, "excluded_by": fact}
             kept.append(replace(finding, cause=UNKNOWN, evidence=evidence, place=None))
@@ -282,8 +347,12 @@ def _excluded(found: list[Finding], facts: Facts) -> list[Finding]:
 
 
 def _counted_against(finding: Finding, fact: str) -> bool:
-    """Whether a finding rests on the very records that the fact is read from."""
-    return fact == "loads_recorded" and finding.confidence >= Confidence.KNOWN
+    """Whether a finding rests on the very records that the fact is read from, or shows what they cannot exclude.
+
+    A load may bring old weights. It excludes them only where K3 follows a power law, which updates that are too small
+    to be seen make as well.
+    """
+    return fact == "loads_recorded" and (finding.confidence >= Confidence.KNOWN or "drift" not in finding.evidence)
 
 
 def _here(frame: Frame, found: list[Finding], place: Place | None) -> list[Finding]:
@@ -342,7 +411,7 @@ def _pairs(frame: Frame) -> _Pairs:
         judged.append(f"level of the pair {name}")
         if now > limit:
             over = steps[pair.k3[measured] > limit]
-            evidence = {"pair": name, "k3": now, "limit": limit, "first": first}
+            evidence: dict[str, object] = {"pair": name, "k3": now, "limit": limit, "first": first}
             high.append(Finding(UNKNOWN, Confidence.INFERRED, int(over[0]), evidence=evidence))
     return _Pairs(tuple(high), tuple(judged))
 
@@ -351,9 +420,13 @@ def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement
     """Say that equal bits are no measurement: one array may have been recorded twice."""
     whole = identical(frame)
     since = frame.start if whole else frame.today.start
-    weighed = sorted((_weighed(f, frame, level) for f in found), key=_order)
+    stated = declared(frame)
+    found = [*found, *([] if stated is None else [stated])]
+    found.append(Finding(UNKNOWN, Confidence.CERTAIN, since, evidence={"identical": True}))
+    weighed = sorted((_weighed(f, frame, level, ()) for f in found), key=_order)
+    acting = any(f.named and f.urgency == "act" for f in weighed)
     return Judgement(
-        state="not measured",
+        state="critical" if acting else "not measured",
         layer="unknown",
         since=since,
         as_of=frame.last,
@@ -366,11 +439,19 @@ def _not_measured(frame: Frame, found: list[Finding], level: Level) -> Judgement
     )
 
 
-def _concluded(frame: Frame, found: list[Finding], level: Level, place: Place | None, facts: Facts) -> Judgement:
+def _concluded(
+    frame: Frame,
+    found: list[Finding],
+    level: Level,
+    place: Place | None,
+    *,
+    facts: Facts,
+    accepted: Sequence[Acceptance],
+) -> Judgement:
     """Weigh the findings and conclude."""
     pairs = _pairs(frame)
-    found = [*found, *_beyond(found, level)]
-    found = sorted((_weighed(f, frame, level) for f in (*found, *pairs.high)), key=_order)
+    found, unexplained = _shared([*found, *_beyond(found, frame, level, accepted)], frame, level)
+    found = sorted((_weighed(f, frame, level, accepted) for f in (*found, *pairs.high)), key=_order)
     deciding = [f for f in found if f.named and f.urgency != "informational"]
     layer = _layer(frame, found, deciding, level)
     advice, reason = _advice(frame, found, deciding, layer, facts)
@@ -389,18 +470,39 @@ def _concluded(frame: Frame, found: list[Finding], level: Level, place: Place | 
         advice=advice,
         reason=reason,
         level=level,
+        unexplained=unexplained,
         judged=judged,
         not_judged=not_judged,
     )
 
 
-def _beyond(found: list[Finding], level: Level) -> list[Finding]:
+def _shared(found: list[Finding], frame: Frame, level: Level) -> tuple[list[Finding], float | None]:
+    """Give noise the share of K3 that it makes, up to the level of the numerics. Return what no finding explains, too.
+
+    The share is unknown beside a wrong distribution, of which nothing tells how much of K3 it makes.
+    """
+    parts = [f for f in found if f.named and f.signature.kind in ("fault", "growth", "lag") and not f.signature.masked]
+    if any(f.share is None for f in parts) or not frame.now.k3 > 0:
+        return found, None
+    left = max(0.0, 1 - sum(f.share or 0.0 for f in parts))
+    noise = min(left, 1.0 if level.k3 is None else level.k3 / frame.now.k3)
+    named = any(f.signature.kind == "noise" and f.named for f in found)
+    shared = [replace(f, share=noise) if f.signature.kind == "noise" and f.named else f for f in found]
+    return shared, left - noise if named else left
+
+
+def _beyond(found: list[Finding], frame: Frame, level: Level, accepted: Sequence[Acceptance]) -> list[Finding]:
     """Say that K3 is beyond what the setup is reported to have, if no finding explains it."""
-    explained = any(f.named and f.signature.kind != "noise" and _material(f) for f in found)
+    lived_with = {acceptance.cause for acceptance in accepted}
+    explained = any(
+        (f.named and f.signature.kind not in ("noise", "note") and _material(f)) or f.cause in lived_with for f in found
+    )
     if level.k3 is None or level.status not in ("above", "far above") or explained:
         return []
     since = next((f.since for f in found if f.since is not None), None)
-    return [Finding(UNKNOWN, Confidence.INFERRED, since, evidence={"above": level.high, "k3": level.k3})]
+    share = 1 - level.high / frame.now.k3 if frame.now.k3 > level.high else None
+    evidence = {"above": level.high, "k3": level.k3}
+    return [Finding(UNKNOWN, Confidence.INFERRED, since, share, share, evidence=evidence)]
 
 
 def _material(finding: Finding) -> bool:
@@ -422,13 +524,23 @@ def _order(finding: Finding) -> tuple[int, bool, float, int, int]:
     )
 
 
-def _weighed(finding: Finding, frame: Frame, level: Level) -> Finding:
-    """Set urgency and veto by kind, share and trend."""
+def _weighed(finding: Finding, frame: Frame, level: Level, accepted: Sequence[Acceptance]) -> Finding:
+    """Set urgency, veto and acceptance by kind, share and trend."""
     urgency = _urgency(finding, frame, level)
     material = _material(finding)
     fault = finding.signature.kind == "fault"
     at_fault = fault and (finding.layer == "semantic" or (urgency != "informational" and material))
-    return replace(finding, urgency=urgency, vetoes=finding.named and at_fault)
+    finding = replace(finding, urgency=urgency, vetoes=finding.named and at_fault)
+    acceptance = next((a for a in accepted if a.cause == finding.cause), None)
+    if acceptance is None:
+        return finding
+    now, first = frame.now.k3, frame.first.k3
+    share = 1.0 if finding.share is None else finding.share
+    limit = acceptance.limit(share * first if first > 0 else None)
+    if limit is not None and share * now > limit:
+        return replace(finding, evidence={**finding.evidence, "accepted_up_to": limit})
+    vetoes = finding.vetoes and finding.layer == "semantic"
+    return replace(finding, accepted=acceptance, urgency="informational", vetoes=vetoes)
 
 
 def _urgency(finding: Finding, frame: Frame, level: Level) -> Urgency:
@@ -436,7 +548,7 @@ def _urgency(finding: Finding, frame: Frame, level: Level) -> Urgency:
     by_trend: Urgency = "act" if trend in GROWS else "watch" if trend == "calibrating" else "informational"
     if kind == "noise":
         return "informational"  # it explains K3 up to the range of its setup, and nothing beyond
-    if not finding.named:
+    if kind == "note" or not finding.named or "identical" in finding.evidence:
         return "watch"
     if kind == "growth":
         return by_trend
@@ -462,12 +574,18 @@ def _layer(frame: Frame, found: list[Finding], deciding: list[Finding], level: L
         return "unknown"
     if named:
         return named[0]
-    explained = any(f.named and f.layer not in ("objective", "unknown") for f in found)
+    explained = any((f.named and f.layer not in ("objective", "unknown")) or f.accepted is not None for f in found)
     off = abs(frame.gap.ratio.z) > SIGNIFICANT and abs(frame.gap.ratio.value) > frame.gap.k3 > number("slight")
     watched = any(f.urgency != "informational" for f in found)
     high = level.status == "not measured" or (level.status in ("above", "far above") and not explained)
     few = frame.gap.n < number("fewest")
-    return "unknown" if watched or few or high or off or frame.growth.verdict in GROWS else "none"
+    grows = frame.growth.verdict in GROWS and not _lived_with(found)
+    return "unknown" if watched or few or high or off or grows else "none"
+
+
+def _lived_with(found: Iterable[Finding]) -> bool:
+    """Whether most of the growth is accepted."""
+    return sum(f.growth or 0.0 for f in found if f.accepted is not None) >= 1 - number("material")
 
 
 def _advice(
@@ -482,7 +600,7 @@ def _advice(
         return "do_not_enable", "weights unproven"
     if objective:
         return "enable", "growth" if objective[0].cause == "late_growth" else "lag"
-    if layer == "unknown" or frame.growth.verdict in GROWS:
+    if layer == "unknown" or (frame.growth.verdict in GROWS and not _lived_with(found)):
         growing = any(f.cause == "late_growth" for f in found)
         return "do_not_enable", "weights unproven" if growing and not facts.arrive else UNKNOWN
     return "not_needed", "nothing"
@@ -491,19 +609,20 @@ def _advice(
 def _state(frame: Frame, found: Iterable[Finding], layer: str, level: Level) -> State:
     """Return the overall state: never healthy while a finding, the level or the trend says otherwise."""
     found = list(found)
-    trend = frame.growth.verdict
+    trend = "healthy" if frame.growth.verdict in GROWS and _lived_with(found) else frame.growth.verdict
     acting = any(f.named and f.urgency == "act" and f.layer != "objective" for f in found)
-    if trend == "critical" or level.status == "far above" or acting:
+    accepted = any(f.accepted is not None for f in found)
+    if trend == "critical" or (level.status == "far above" and not accepted) or acting:
         return "critical"
     if trend == "growing":
         return "growing"
+    if trend == "calibrating" and frame.gap.n:
+        return "healthy" if level.settled and layer == "none" else "calibrating"
     if not frame.gap.n or level.status == "not measured":
-        return "not measured"
-    if any(f.named and f.urgency != "informational" for f in found) or level.status == "above":
+        return "unknown" if frame.gap.n else "not measured"
+    if any(f.named and f.urgency != "informational" for f in found) or (level.status == "above" and not accepted):
         return "watch"
-    if layer == "unknown":
-        return "unknown"
-    return "healthy" if trend == "healthy" else "calibrating"
+    return "unknown" if layer == "unknown" else "healthy"
 
 
 def _judged(frame: Frame, level: Level, pairs: _Pairs) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -519,7 +638,7 @@ def _judged(frame: Frame, level: Level, pairs: _Pairs) -> tuple[tuple[str, ...],
         judged.append("growth of K3")
     else:
         not_judged.append("growth: fewer steps than a baseline needs")
-    columns = sorted({column for table in (frame.strata, *frame.places) for column in table.groups})
+    columns = sorted({*frame.strata.groups, *(column for place in frame.places for column in place.groups)})
     if columns:
         judged.append("places: " + ", ".join(columns))
     else:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
+from logprobe.monitor.diagnosis.result import Acceptance, LevelStatus
 from logprobe.monitor.judging.signatures import SIGNATURES, Layer, Signature
 
 State = Literal["not measured", "calibrating", "healthy", "unknown", "watch", "growing", "critical"]
 Urgency = Literal["act", "watch", "informational"]
 Advice = Literal["enable", "do_not_enable", "not_needed"]
-LevelStatus = Literal["not measured", "unknown set-up", "as expected", "above", "far above"]
 
 
 class Confidence(IntEnum):
@@ -56,13 +56,15 @@ class Finding:
         confidence: strength of the evidence.
         since: first step concerned, or None if unknown.
         share: of today's K3 that it makes, or None if unknown.
-        most: upper end of the interval of `share`.
+        least: lower end of the interval of `share`, or None if unknown.
+        most: upper end of it.
         growth: share of the growth since the run's beginning, or None if unknown.
         k3: K3 that it adds today.
         place: place it is confined to, or None if it is not confined.
         evidence: numbers by name, for the reader.
         urgency: what follows for the operator.
         vetoes: no correction may be switched on beside it.
+        accepted: by whom and why it was accepted, where it still is.
     """
 
     cause: str
@@ -72,10 +74,12 @@ class Finding:
     most: float | None = None
     growth: float | None = None
     k3: float = 0.0
+    least: float | None = None
     place: Place | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)
     urgency: Urgency = "watch"
     vetoes: bool = False
+    accepted: Acceptance | None = None
 
     @property
     def signature(self) -> Signature:
@@ -102,12 +106,16 @@ class Level:
         low: lower end of the range.
         high: upper end of the range.
         status: comparison of both.
+        source: who reports the range.
+        settled: whether known-good runs of the same setup, and nothing else, say that the level is normal.
     """
 
     k3: float | None
     low: float
     high: float
     status: LevelStatus
+    source: str = ""
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class Judgement:
         advice: whether to switch a correction on.
         reason: one word for `advice`: "veto", "weights unproven", "unknown", "growth", "lag", "nothing".
         level: level of K3.
+        unexplained: share of today's K3 that no finding explains, or None if unknown.
         judged: parts that were judged.
         not_judged: parts that could not be judged, each with its reason.
     """
@@ -137,5 +146,6 @@ class Judgement:
     advice: Advice
     reason: str
     level: Level
+    unexplained: float | None = None
     judged: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()

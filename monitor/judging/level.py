@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
 
 from logprobe.monitor.diagnosis.evidence.evidence import windows
-from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES
+from logprobe.monitor.diagnosis.evidence.once import once
+from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
 from logprobe.monitor.diagnosis.evidence.tokens import on_grid
+from logprobe.monitor.diagnosis.result import REMEMBERED_RUNS, LevelStatus, Remembered
+from logprobe.monitor.diagnosis.result import Level as LevelOfDocument
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Level
 from logprobe.monitor.judging.thresholds import PRIORS, Prior, number
@@ -20,6 +24,7 @@ GROWS: Final = ("growing", "critical")
 _UNKNOWN_TEMPERATURES: Final = tuple(round(0.05 * i, 2) for i in range(2, 41))
 
 
+@once
 def grids(frame: Frame) -> tuple[float, float]:
     """Return the shares of 16-bit logits at engine and trainer; NaN where unknown."""
     tokens = frame.tokens
@@ -31,17 +36,83 @@ def grids(frame: Frame) -> tuple[float, float]:
 
 def expected(frame: Frame) -> tuple[float, float, bool]:
     """Return the lowest and highest K3 reported for such a setup, and whether the setup is unknown."""
-    setup = frame.setup
-    engine_grid, trainer_grid = (("bfloat16" if share > number("grid_share") else None) for share in grids(frame))
-    engine = _coarsest([*map(str, setup.engine("dtype")[:1]), engine_grid])
-    trainer = _coarsest([setup.trainer_dtype, trainer_grid])
-    quantized = bool(setup.quantizations)
-    experts = True if setup.mixture_of_experts else False if setup.engine("architectures") else None
-    if experts and (frame.routing_agreement or 0.0) >= number("routes_agree"):
-        experts = False  # what is left with the same experts on both sides is what a dense model has
-    nothing = engine is None and trainer is None and not quantized
-    rows = [row for row in PRIORS if _fits(row, engine, trainer, experts=experts, quantized=quantized)] or list(PRIORS)
+    rows, nothing = _rows(frame)
     return min(row.low for row in rows), max(row.high for row in rows), nothing
+
+
+def _rows(frame: Frame) -> tuple[list[Prior], bool]:
+    """Return the rows of the level table that may be this setup's, and whether nothing of the setup is known."""
+    traits = _traits(frame.setup, *_heads(frame))
+    if traits.experts and (frame.routing_agreement or 0.0) >= number("routes_agree"):
+        traits = replace(traits, experts=False)  # what is left with the same experts is what a dense model has
+    return [row for row in PRIORS if traits.fits(row)] or list(PRIORS), traits.nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Parts of a setup that decide the level; None where unknown."""
+
+    engine: Precision | None
+    trainer: Precision | None
+    experts: bool | None
+    quantized: bool
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing narrows what to expect: without a precision no row is more likely than another."""
+        return self.engine is None and self.trainer is None and not self.quantized
+
+    def fits(self, row: Prior) -> bool:
+        """Whether a row of the level table may be this setup's."""
+        return (
+            row.quantized == self.quantized
+            and (row.experts is None or self.experts is None or row.experts == self.experts)
+            and all(
+                not allowed or precision is None or precision in allowed
+                for allowed, precision in ((row.engine, self.engine), (row.trainer, self.trainer))
+            )
+        )
+
+
+def _traits(setup: Setup, engine_head: str | None = None, trainer_head: str | None = None) -> Traits:
+    return Traits(
+        engine=_coarsest([*map(str, setup.engine("dtype")[:1]), engine_head]),
+        trainer=_coarsest([setup.trainer_dtype, trainer_head]),
+        experts=True if setup.mixture_of_experts else False if setup.engine("architectures") else None,
+        quantized=bool(setup.quantizations),
+    )
+
+
+def _heads(frame: Frame) -> tuple[str | None, str | None]:
+    """Return the dtypes of both sides' logits as their grid tells them; None where it does not."""
+    engine, trainer = ("bfloat16" if share > number("grid_share") else None for share in grids(frame))
+    return engine, trainer
+
+
+def setup_of(frame: Frame) -> dict[str, str | None]:
+    """Return what is known of the setup, as a diagnosis shows it."""
+    setup, (engine_head, trainer_head) = frame.setup, _heads(frame)
+    engine = next((str(value).lower() for value in setup.engine("dtype")), None)
+    cache = next(map(str, setup.engine("kv_cache_dtype")), None)
+    experts = _traits(setup).experts
+    quantized = setup.quantizations
+    return {
+        "engine_dtype": engine or engine_head,
+        "trainer_dtype": setup.trainer_dtype or trainer_head,
+        "head": setup.head_dtype or engine_head,
+        "experts": None if experts is None else "yes" if experts else "no",
+        "kv_cache": quantized.get("kv_cache_dtype") or cache,
+        "weights": quantized.get("quantization") or ("as the dtype" if setup.engines else None),
+    }
+
+
+def band_of(setup: Setup) -> float | None:
+    """Return K3 up to which every setup that this may be is as reported; None if that is unknown, or no row fits.
+
+    It excuses growth, and what is not known excuses none: without a recorded architecture a model may be dense.
+    """
+    traits = _traits(setup)
+    return None if traits.nothing else min((row.high for row in PRIORS if traits.fits(row)), default=None)
 
 
 def far(frame: Frame) -> float:
@@ -55,17 +126,48 @@ def far(frame: Frame) -> float:
 
 def level_of(frame: Frame) -> Level:
     """Judge the level of K3."""
-    low, high, nothing = expected(frame)
+    rows, nothing = _rows(frame)
+    low, high = min(row.low for row in rows), max(row.high for row in rows)
+    source = "; ".join(dict.fromkeys(row.source for row in rows))
     k3 = numerics(frame)
     if k3 is None and frame.gap.n >= number("fewest") and frame.gap.k3 <= high:
         k3 = frame.gap.k3  # lag only adds to it
+    level = Level(k3, low, high, _status(k3, high, nothing=nothing), source)
+    calibrating = frame.growth.verdict == "calibrating" and frame.growth.baseline is None
+    return _remembered(level, frame.remembered) if calibrating and frame.remembered is not None else level
+
+
+def _status(k3: float | None, high: float, *, nothing: bool) -> LevelStatus:
     if k3 is None:
-        return Level(None, low, high, "not measured")
+        return "not measured"
     if k3 > number("far_above") * high:
-        return Level(k3, low, high, "far above")
+        return "far above"
     if k3 > number("above") * high:
-        return Level(k3, low, high, "above")
-    return Level(k3, low, high, "unknown set-up" if nothing else "as expected")
+        return "above"
+    return "unknown set-up" if nothing else "as expected"
+
+
+def _remembered(level: Level, memory: Remembered) -> Level:
+    """Judge a level beside known-good runs, while the run has no baseline of its own.
+
+    Entropy and tasks move the level of a setup, so within the table's range it is at most "above".
+    """
+    k3, most = level.k3, max(memory.high, number("slight"))
+    if k3 is None:
+        return level
+    beyond, status = level.status in ("above", "far above"), level.status
+    if memory.settles and k3 <= (memory.high if beyond else number("above") * most):
+        status = "as expected"
+    elif memory.comparable and memory.runs >= REMEMBERED_RUNS and k3 > number("far_above") * most:
+        status = "far above" if beyond or (memory.settles and k3 > level.high) else "above"
+    settled = (
+        memory.settles
+        and status == "as expected"
+        and not max(k3, number("visible_k3")) < memory.low / number("far_above")
+    )
+    if status in ("above", "far above") or memory.settles:
+        level = replace(level, low=memory.low, high=memory.high, source=memory.words)
+    return replace(level, status=status, settled=settled)
 
 
 def numerics(frame: Frame) -> float | None:
@@ -100,19 +202,6 @@ def bits_may_agree(frame: Frame) -> bool:
     return frame.independent is True and exact
 
 
-def _fits(
-    row: Prior, engine: Precision | None, trainer: Precision | None, *, experts: bool | None, quantized: bool
-) -> bool:
-    return (
-        row.quantized == quantized
-        and (row.experts is None or experts is None or row.experts == experts)
-        and all(
-            not allowed or precision is None or precision in allowed
-            for allowed, precision in ((row.engine, engine), (row.trainer, trainer))
-        )
-    )
-
-
 def _coarsest(dtypes: Iterable[str | None]) -> Precision | None:
     known = [_precision(dtype) for dtype in dtypes if dtype is not None]
     order: tuple[Precision, ...] = ("full", "half", "bf16")
@@ -124,3 +213,40 @@ def _precision(dtype: str) -> Precision | None:
     if name in FULL_DTYPES:
         return "full"
     return "half" if name in HALF_DTYPES else "bf16" if name in LOW_DTYPES else None
+
+
+# ------------------------------------------------------------------------------------------------ words
+
+
+def in_words(level: LevelOfDocument | None) -> str:
+    """Say how the level compares with its setup; what is not known is not called normal."""
+    if level is None or level.numerics is None:
+        return "K3 of tokens that the trainer's own weights sampled is not known, so neither is whether it is normal"
+    k3 = f"{level.numerics:.2g}"
+    if level.remembered is not None and level.source == level.remembered.words:
+        return f"K3 of {k3} is {level.status}: {level.source}"
+    if level.status == "unknown set-up":
+        return f"no setup recorded: {k3} is {_among(level.numerics)}; record the configuration, or compare with a run"
+    low, high = (round_number(end) for end in (level.low or 0.0, level.high or 0.0))
+    if level.status == "as expected":
+        return f"K3 is what this setup has ({low} to {high})"
+    return f"K3 of {k3} is {level.status} what such a setup is reported to have ({low} to {high})"
+
+
+def _among(k3: float) -> str:
+    """Say which kinds of setup are reported to have it."""
+    dense, most = number("dense"), max(row.high for row in PRIORS)
+    if k3 <= dense:
+        return f"usual for dense bf16 (at most {round_number(dense)}), high for float32"
+    if k3 <= most:
+        return f"high for dense bf16 (at most {round_number(dense)}), usual for experts or fp8"
+    return f"more than is reported of any setup (at most {round_number(most)})"
+
+
+def round_number(value: float) -> str:
+    """Write a round number as people do.
+
+    >>> round_number(1e-5)
+    '1e-5'
+    """
+    return f"{value:.0e}".replace("e-0", "e-").replace("0e+00", "0")

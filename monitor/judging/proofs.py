@@ -66,10 +66,10 @@ def _unpublished(frame: Frame) -> float:
     published = {value for record in frame.weights.records if (value := number_of(record.version)) is not None}
     if column is None or len(published) < number("published_versions"):
         return 0.0
-    started = max((v for v in column.tolist() if v is not None and v < min(published)), default=None)
+    started = max((v for v in column.present if v < min(published)), default=None)
     known = {*published, started}  # the weights that a run starts with are not published
-    strange = np.array([value is not None and value not in known for value in column.tolist()], np.bool_)
-    n = float(frame.strata.tokens[frame.strata.known("version")].sum())
+    strange = column.known & ~column.isin(known)
+    n = float(frame.strata.tokens[column.known].sum())
     return float(frame.strata.tokens[strange].sum()) / n if n else 0.0
 
 
@@ -112,15 +112,26 @@ def _loads_recorded(frame: Frame) -> bool:
     return len(labels) >= number("published_versions") and labels <= loaded and len(counts) <= 1
 
 
-def _version_stands_still(frame: Frame) -> bool:
-    """Whether today's tokens all have one old version while the trainer goes on."""
+def stands_still(frame: Frame) -> tuple[int, float] | None:
+    """Return the step since which tokens have one version while the trainer goes on, and that version; else None."""
     now = frame.strata.within(windows(frame.measured)[1])
     known = now.where(now.known("version") & np.isfinite(now.lag))
     if known.n < number("most") * now.n or len(known.steps) < number("paired_steps"):
-        return False
-    newest = [max(float(v) for v in known.groups["version"][known.step == step]) for step in known.steps]
-    lag = [float(known.lag[known.step == step].min()) for step in known.steps]
-    return newest[-1] == newest[0] and lag[-1] > lag[0] + 1
+        return None
+    index, version = np.searchsorted(known.steps, known.step), known.groups["version"].numbers
+    newest, lag = np.full(len(known.steps), -np.inf), np.full(len(known.steps), np.inf)
+    np.maximum.at(newest, index, version)
+    np.minimum.at(lag, index, known.lag)
+    if newest[-1] != newest[0] or not lag[-1] > lag[0] + 1 or _loaded_past(frame, float(newest[-1])):
+        return None
+    versions = frame.strata.groups["version"].numbers
+    return int(frame.strata.step[versions == newest[-1]].min()), float(newest[-1])
+
+
+def _loaded_past(frame: Frame, version: float) -> bool:
+    """Whether an engine was seen to load newer weights: then batches wait, and updates arrive."""
+    loaded = [number_of(record.version) for record in frame.weights.updates if record.loaded]
+    return any(value is not None and value > version + 1 for value in loaded)
 
 
 def _temperatures_equal(frame: Frame) -> bool:
@@ -164,7 +175,7 @@ _FACTS: Final[Mapping[str, Callable[[Frame], bool]]] = MappingProxyType(
         "loads_recorded": _loads_recorded,
         "routes_agree": lambda frame: (frame.routing_agreement or 0.0) >= number("routes_agree"),
         "batch_invariant": lambda frame: any(bool(value) for value in frame.setup.engine("batch_invariant")),
-        "version_stands_still": _version_stands_still,
+        "version_stands_still": lambda frame: stands_still(frame) is not None,
     }
 )
 NAMES: Final = frozenset({*_FACTS, "versions_conflict"})

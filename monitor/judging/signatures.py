@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 import yaml
 
 Layer = Literal["semantic", "inference_path", "objective", "unknown"]
-Kind = Literal["fault", "noise", "growth", "lag"]
+Kind = Literal["fault", "noise", "growth", "lag", "note"]
 Test = Literal["counted", "declared", "distribution", "contrast", "course"]
 
 UNKNOWN: Final = "unknown"
@@ -24,7 +24,7 @@ class Signature:
     Attributes:
         cause: identifier.
         layer: layer of the system that is at fault.
-        kind: fault (act), noise (judged by its level), growth or lag (judged by trend).
+        kind: fault (act), noise (judged by its level), growth or lag (judged by trend), note (no log-prob is wrong).
         test: test that names the cause.
         columns: columns of the frame that the test looks at. For a contrast: the group column.
         excluded_by: names of facts (`proofs.Facts`), each of which rules the cause out.
@@ -32,6 +32,9 @@ class Signature:
         masked: its tokens are left out of every mean, so everything else is judged as usual.
         remedy: instruction to the operator.
         words: one sentence that states the cause.
+        looks_at: the test in one line, for the documentation.
+        told: sentences with numbers of the finding's evidence, by name; one without its numbers is left out.
+        corrected: remedy that is left where a correction is on; empty: the same one.
     """
 
     cause: str
@@ -42,6 +45,9 @@ class Signature:
     excluded_by: tuple[str, ...]
     remedy: str
     words: str
+    looks_at: str
+    told: tuple[str, ...] = ()
+    corrected: str = ""
     hides: bool = False
     masked: bool = False
 
@@ -62,6 +68,9 @@ def _table() -> dict[str, Signature]:
             excluded_by=tuple(row.get("excluded_by", ())),
             remedy=" ".join(row["remedy"].split()),
             words=row["words"],
+            looks_at=row["looks_at"],
+            told=tuple(row.get("told", ())),
+            corrected=row.get("corrected", ""),
             hides=row.get("hides", False),
             masked=row.get("masked", False),
         )
@@ -70,6 +79,11 @@ def _table() -> dict[str, Signature]:
 
 SIGNATURES: Final[Mapping[str, Signature]] = MappingProxyType(_table())
 ORDER: Final = tuple(SIGNATURES)
+
+
+def kind_of(cause: str) -> Kind | None:
+    """Return the kind of a cause that a stored document names; None if there is no such cause, or no longer."""
+    return SIGNATURES[cause].kind if cause in SIGNATURES else None
 
 
 def tested_by(test: Test) -> tuple[Signature, ...]:

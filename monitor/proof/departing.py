@@ -22,10 +22,11 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.causes.scale import one_sided, scale_between
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.judging.distribution import one_sided
 from logprobe.monitor.proof.paired import OFF, Gap, differences
 from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
+from logprobe.monitor.proof.scale import scale_between
 
 Departs = Literal["engine_state", "engine", "trainer", "policy_age", "none", "unknown"]
 LEGS: Final[tuple[Departs, ...]] = ("engine_state", "engine", "policy_age", "trainer")
@@ -234,7 +235,7 @@ def pattern(a: Scores, b: Scores, sequences: Sequence[TokenSequence]) -> Pattern
         exact=int((~off_S).sum()),
         late=_late([d_S[at] for at, off in zip(kept, off_S, strict=True) if off]),
         sign=one_sided(tokens),
-        temperature=None if scale is None else 1 / scale[0],
+        temperature=None if scale is None else 1 / scale,
         words=tuple(_words([d_S[at] for at in kept], [len(sequences[at].prompt_ids) for at in kept], off_S, tokens)),
     )
 

@@ -59,17 +59,17 @@ FROM diagnoses
 WHERE run = coalesce($run, run)
 ORDER BY run
 
--- diagnosis_update: K3 of the pair "update" (how far the optimizer moved within the step), steps $first to $last of $run (both included; null: no
--- bound). Grain: step, of those that recorded current log-probs. Inputs: statistics, folded_pairs.
-SELECT step, sum(sum_k3) / sum(n) AS k3
+-- diagnosis_pairs: K3 of the pairs "update" (how far the optimizer moved within the step) and "reference", steps $first to $last of $run (both included; null: no
+-- bound). Grain: pair and step, of those that recorded such log-probs. Inputs: statistics, folded_pairs.
+SELECT pair, step, sum(sum_k3) / sum(n) AS k3
 FROM (
     SELECT run, step, pair, n, sum_k3 FROM statistics
     UNION ALL SELECT run, step, pair, n, sum_k3 FROM folded_pairs
 )
-WHERE run = $run AND pair = 'update' AND n > 0
+WHERE run = $run AND pair IN ('update', 'reference') AND n > 0
     AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
-GROUP BY step
-ORDER BY step
+GROUP BY pair, step
+ORDER BY pair, step
 
 -- diagnosis_weight_readings: Fingerprints of weights in $run, oldest first: the newest 4,000, and of the versions among them the newest of each process and adapter. Grain: reading. `step`: optimizer step whose result the version is.
 -- Inputs: weight_readings, weight_records.

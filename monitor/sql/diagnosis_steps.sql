@@ -16,7 +16,7 @@ WITH trained AS (
 ), parts AS (
     SELECT step, n, n_expected, sum_d, sum_d2, sum_abs_d, sum_k3, sum_ratio_m1, sum_policy, sum_behaviour, sum_policy2, sum_behaviour2,
            sum_policy_behaviour, min_d, max_d, n_positive_d, n_negative_d, n_zero_d, n_nonfinite_behaviour, n_nonfinite_policy,
-           n_sentinel_behaviour, n_sentinel_policy, n_positive_behaviour, n_positive_policy, n_zero_behaviour, 1 AS compared,
+           n_sentinel_behaviour, n_sentinel_policy, n_positive_behaviour, n_positive_policy, n_zero_behaviour, n_zero_policy, 1 AS compared,
            n::DOUBLE * n AS c_nn, sum_d * sum_d AS c_dd, sum_d * n AS c_dn, sum_abs_d * sum_abs_d AS c_aa, sum_abs_d * n AS c_an,
            sum_ratio_m1 * sum_ratio_m1 AS c_qq, sum_ratio_m1 * n AS c_qn
     FROM statistics
@@ -24,7 +24,7 @@ WITH trained AS (
     UNION ALL
     SELECT step, n, n_expected, sum_d, sum_d2, sum_abs_d, sum_k3, sum_ratio_m1, sum_policy, sum_behaviour, sum_policy2, sum_behaviour2,
            sum_policy_behaviour, min_d, max_d, n_positive_d, n_negative_d, n_zero_d, n_nonfinite_behaviour, n_nonfinite_policy,
-           n_sentinel_behaviour, n_sentinel_policy, n_positive_behaviour, n_positive_policy, n_zero_behaviour, sequences, c_nn, c_dd, c_dn, c_aa, c_an, c_qq, c_qn
+           n_sentinel_behaviour, n_sentinel_policy, n_positive_behaviour, n_positive_policy, n_zero_behaviour, n_zero_policy, sequences, c_nn, c_dd, c_dn, c_aa, c_an, c_qq, c_qn
     FROM folded_pairs
     WHERE run = $run AND pair = 'backend' AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
 )
@@ -47,6 +47,7 @@ SELECT
     coalesce(sum(s.n_positive_behaviour), 0)::BIGINT AS positive_rollout,
     coalesce(sum(s.n_positive_policy), 0)::BIGINT AS positive_trainer,
     coalesce(sum(s.n_zero_behaviour), 0)::BIGINT AS zero_rollout,
+    coalesce(sum(s.n_zero_policy), 0)::BIGINT AS zero_trainer,
     sum(s.c_nn) AS c_nn, sum(s.c_dd) AS c_dd, sum(s.c_dn) AS c_dn, sum(s.c_aa) AS c_aa, sum(s.c_an) AS c_an,
     sum(s.c_qq) AS c_qq, sum(s.c_qn) AS c_qn
 FROM steps AS t

@@ -131,7 +131,7 @@ def test_a_list_of_runs_loads_no_rules() -> None:
     """Nor what reads settings or compute functions: these made the command twice as slow."""
     loaded = "import sys; import logprobe.app.commands.runs; print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    for heavy in ("pydantic", "pyarrow.compute", "polars", "apscheduler", "logprobe.monitor.diagnosis.causes"):
+    for heavy in ("pydantic", "pyarrow.compute", "polars", "apscheduler", "logprobe.monitor.judging.judge"):
         assert f"'{heavy}'" not in done.stdout
 
 

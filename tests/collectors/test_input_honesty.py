@@ -96,6 +96,21 @@ def test_a_sequence_of_exact_zeros_on_both_sides_is_broken_and_no_perfect_match(
     assert merge(found, empty(2)).keys() == found.keys()
 
 
+@pytest.mark.parametrize("side", ["rollout", "trainer"])
+def test_a_side_of_exact_zeros_was_never_filled_in(side):
+    """The likely tokens of such a sequence would pass for measurements."""
+    other = np.full(12, -3.0, np.float32)
+    other[:3] = -0.2
+    sides = (np.zeros_like(other), other)
+    behaviour, policy = sides if side == "rollout" else sides[::-1]
+    found = sequence_statistics(behaviour, policy, None, np.array([0, 8, 12]))
+    assert found["n"].tolist() == [0, 0]
+    kind = "n_zero_behaviour" if side == "rollout" else "n_sentinel_policy"
+    assert found[kind].tolist() == [8, 4]
+    mostly = sequence_statistics(*(s[[0, 1, 2, 3, 4]] for s in (behaviour, policy)), None, np.array([0, 5]))
+    assert mostly["n"][0] > 0  # most of these are likely: certain tokens round to 0
+
+
 def test_single_certain_tokens_are_healthy():
     values, offsets = zeros_and(4 * LONG)
     values[LONG] = -1e-7

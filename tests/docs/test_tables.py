@@ -16,11 +16,10 @@ from logprobe.alerts.rules.rule import CONDITIONS
 from logprobe.app.parsers.commands import COMMANDS
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
-from logprobe.monitor.diagnosis.causes import CAUSES
-from logprobe.monitor.diagnosis.evidence.evidence import SLIGHT
-from logprobe.monitor.diagnosis.evidence.gather import SAMPLE_TOKENS
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
-from logprobe.monitor.diagnosis.levels import ABOVE
+from logprobe.monitor.judging.gather import SAMPLE_TOKENS
+from logprobe.monitor.judging.signatures import SIGNATURES
+from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.metrics import CATALOG
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.peers import PEERS
@@ -49,7 +48,7 @@ def test_a_page_gets_its_tables_and_a_name_of_none_is_refused(tables: ModuleType
     ("names", "keys", "cells"),
     [
         (["metrics-of-a-pair", "metrics-of-a-step"], [metric.key for metric in CATALOG], 8),
-        (["causes-semantic", "causes-inference-path", "causes-objective"], [cause.name for cause in CAUSES], 5),
+        (["causes-semantic", "causes-inference-path", "causes-objective", "causes-unknown"], list(SIGNATURES), 5),
         (["presets"], list(PRESETS), 4),
         (["limits"], [limit.name for limit in limits.ALL], 4),
         (["conditions"], sorted(CONDITIONS), 4),
@@ -70,8 +69,8 @@ def test_the_words_around_the_causes_have_the_limits_of_today(repository: Path) 
     page = " ".join((repository / "docs" / "causes.md").read_text(encoding="utf-8").split())
     for words in (
         f"off at {SIGNIFICANT:g} standard errors",
-        f"within {ABOVE:g} times the upper end",
-        f"Below K3 {SLIGHT:g} nothing",
+        f"within {number('above'):g} times the upper end",
+        f"Below K3 {number('slight'):g} no distribution",
         f"at most {SAMPLE_TOKENS:,} raw tokens",
     ):
         assert words in page

@@ -14,8 +14,8 @@ from engine_process import run_scenario, spooled
 from processes import logprobe
 
 from logprobe.app.text.gaps import SILENT_SECONDS, sudden_end
-from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.store.store import Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]  # several processes that import torch, beside others

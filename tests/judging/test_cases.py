@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 import yaml
-from judging.from_evidence import frame_of
 from judging.worlds import World
 from zoo.cases import CALM, FAMILIES, FIT, KINDS, RESTLESS, SEEN, SEEN_SLOW
 from zoo.rollouts import rollouts
@@ -57,7 +56,7 @@ def frames(case: dict[str, Any]) -> list[tuple[Frame, dict[str, Any]]]:
     if "before" in case and made.onset is not None:
         looks.append((made.onset - 1, case["before"]))
     onset = made.onset
-    return [(frame_of(drawn.evidence(at)), _dated(expect, onset)) for at, expect in looks]
+    return [(drawn.frame(at), _dated(expect, onset)) for at, expect in looks]
 
 
 def _dated(expect: dict[str, Any], onset: int | None) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from diagnosis_simulation import log_softmax, series_of
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor.diagnosis.evidence.evidence import Joins, VersionConflicts, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.replay import Replay, Turn
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
 from logprobe.monitor.diagnosis.growth.onset import judge as growth_of
-from logprobe.monitor.diagnosis.levels import band_of
-from logprobe.monitor.judging.frame import Frame, Pair, strata_of
+from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed
+from logprobe.monitor.judging.level import band_of
 
 ENGINE = {"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"], "logprobs_mode": "processed_logprobs"}
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
@@ -295,7 +296,7 @@ class Drawn:
         usable = ~recorded.broken & np.isfinite(recorded.d)
         return Frame(
             series=series,
-            strata=self._table(usable, ("cached", "in_flight", "replica", "version"), recorded),
+            strata=self._table(usable, ("cached", "in_flight", "replica", "version"), recorded).strata,
             places=tuple(self._table(usable, names, recorded) for names in self._tables()),
             setup=setup,
             weights=self._weights(),
@@ -303,9 +304,10 @@ class Drawn:
             joins=self._joins(),
             growth=growth_of(series.step.tolist(), values, band=band_of(setup)),
             recorded=recorded if w.tokens else None,
+            replicas=("a", "b"),
             pairs={name: _pair(w.steps, **of) for name, of in w.pairs.items()},
             independent=w.independent,
-            routing_agreement=w.routing_agreement,
+            replay=_replay(w.routing_agreement),
         )
 
     def _tables(self) -> list[tuple[str, ...]]:
@@ -317,8 +319,12 @@ class Drawn:
         groups = {name: self.groups[name][self.inside][usable] for name in names if name != "version"}
         if "version" in names and self.world.versions:
             groups["version"] = self._each(self.version)[usable]
-        return strata_of(
-            recorded.step[usable], recorded.lag[usable], recorded.sequence[usable], recorded.d[usable], groups
+        return Placed(
+            recorded.step[usable],
+            recorded.lag[usable],
+            recorded.sequence[usable],
+            recorded.d[usable],
+            {name: Column.of(values) for name, values in groups.items()},
         )
 
     def _each(self, values: np.ndarray) -> np.ndarray:
@@ -389,6 +395,10 @@ class Drawn:
         conflicts = of.pop("conflicts", None)
         stated = None if conflicts is None else VersionConflicts(**conflicts)
         return Joins(sequences=size, tokens=int(self.inside.sum()), seen_by_engine=size, conflicts=stated, **of)
+
+
+def _replay(agreement: float | None) -> Replay:
+    return Replay() if agreement is None else Replay((Turn(None, 0, 10_000, round(10_000 * agreement)),))
 
 
 def _pair(steps: int, first: float, last: float, first_pass: bool = False) -> Pair:

@@ -111,7 +111,7 @@ def window(**more: Any) -> dict[str, Any]:
 READS: dict[str, dict[str, Any]] = {
     "slice_identity": {"runs": [RUN], "first": [None], "last": [None]},
     "diagnosis_steps": window(),
-    "diagnosis_update": window(),
+    "diagnosis_pairs": window(),
     "diagnosis_joins": window(),
     "diagnosis_config_changes": {"run": RUN},
     "diagnosis_configs": {"run": RUN},

@@ -10,8 +10,8 @@ import pytest
 from segments import RUN, records, sampled, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.reader import FileReader
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store

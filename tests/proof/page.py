@@ -10,7 +10,7 @@ from typing import Final
 
 from marked_page import write_between
 
-RULES: Final = ("monitor/proof", "monitor/diagnosis/causes/scale.py")
+RULES: Final = ("monitor/proof", "monitor/judging/distribution.py")
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
 
 

@@ -1,4 +1,4 @@
-"""Evidence of a simulated policy: random logits, tokens really drawn from them, and any fault as a function of the logits.
+"""Frame of a simulated policy: random logits, tokens really drawn from them, and any fault as a function of the logits.
 
 Every answer of a prompt starts from the same logits, as in a real run; later tokens have contexts of their own.
 """
@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Series, Slice, Slices, Weights
+from logprobe.monitor.diagnosis.evidence.evidence import Joins, Series, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.strata import Strata
-from logprobe.monitor.diagnosis.evidence.tokens import from_table
+from logprobe.monitor.diagnosis.evidence.tokens import from_table, replicas_of
 from logprobe.monitor.diagnosis.growth.onset import judge
-from logprobe.monitor.diagnosis.levels import band_of
+from logprobe.monitor.judging.frame import Column, Frame, Strata
+from logprobe.monitor.judging.level import band_of
 from logprobe.monitor.metrics.lag import Versions
 
 Logits = np.ndarray  # [contexts, V]
@@ -125,15 +125,14 @@ class Simulation:
         self.change(columns)
         return columns
 
-    def evidence(self) -> Evidence:
+    def frame(self) -> Frame:
         columns = self.columns()
         series = columns.series()
         table = columns.table()
         recorded = from_table(table, Versions.from_records([])) if self.keep_tokens else None
-        return Evidence(
+        return Frame(
             run="simulated",
             series=series,
-            slices=columns.slices(),
             strata=columns.strata(),
             joins=Joins(sequences=self.sequences, tokens=columns.r.size, seen_by_engine=self.sequences),
             setup=self.setup,
@@ -143,8 +142,8 @@ class Simulation:
                 [v if np.isfinite(v) else None for v in series.k3.tolist()],
                 band=band_of(self.setup),
             ),
-            tokens=None if recorded is None else recorded.valid,
             recorded=recorded,
+            replicas=() if recorded is None else replicas_of(table),
         )
 
 
@@ -157,7 +156,7 @@ def series_of(step: np.ndarray, s: dict[str, np.ndarray]) -> Series:
         "t2": s["sum_policy2"], "r2": s["sum_behaviour2"], "tr": s["sum_policy_behaviour"], "n_up": s["n_positive_d"],
         "n_down": s["n_negative_d"], "n_same": s["n_zero_d"], "nonfinite_rollout": s["n_nonfinite_behaviour"],
         "nonfinite_trainer": s["n_nonfinite_policy"], "sentinel": s["n_sentinel_behaviour"] + s["n_sentinel_policy"],
-        "positive_rollout": s["n_positive_behaviour"], "positive_trainer": s["n_positive_policy"], "zero_rollout": s["n_zero_behaviour"],
+        "positive_rollout": s["n_positive_behaviour"], "positive_trainer": s["n_positive_policy"], "zero_rollout": s["n_zero_behaviour"], "zero_trainer": s["n_zero_policy"],
         "c_nn": n * n, "c_dd": d * d, "c_dn": d * n, "c_aa": a * a, "c_an": a * n, "c_qq": q * q, "c_qn": q * n,
     }  # fmt: skip
     steps, index = np.unique(step, return_inverse=True)
@@ -190,33 +189,6 @@ class Columns:
     def series(self) -> Series:
         return series_of(self.step, self.statistics())
 
-    def slices(self) -> Slices:
-        s = self.statistics()
-        lag = np.where(self.version.min(1) < 0, -99, np.round(self.trainer_version - self.version.mean(1)))
-        in_flight = self.version.min(1) != self.version.max(1)
-        rows = {}
-        for i in range(len(self.r)):
-            key = (
-                _name(self.replica[i]),
-                _known(self.cached[i]),
-                bool(in_flight[i]),
-                None if lag[i] == -99 else int(lag[i]),
-            )
-            sums = np.array(
-                [
-                    1,
-                    s["n"][i],
-                    s["sum_d"][i],
-                    s["sum_abs_d"][i],
-                    s["sum_k3"][i],
-                    s["n"][i] ** 2,
-                    s["sum_abs_d"][i] ** 2,
-                    s["sum_abs_d"][i] * s["n"][i],
-                ]
-            )
-            rows[key] = rows.get(key, 0) + sums
-        return Slices(tuple(Slice(*key, int(v[0]), int(v[1]), *map(float, v[2:])) for key, v in rows.items()))
-
     def strata(self) -> Strata:
         s, lag = self.statistics(), np.round(self.trainer_version - self.version.mean(1))
         keys = np.stack(
@@ -234,10 +206,12 @@ class Columns:
         return Strata(
             step=step.astype(np.int64),
             lag=np.where(lag == -99, np.nan, lag).astype(float),
-            cached=cached.astype(np.int64),
-            in_flight=in_flight.astype(np.int64),
-            replica=np.array([_name(value) for value in replica], object),
-            version=np.where(lag == -99, np.nan, version).astype(float),
+            groups={
+                "cached": flags(cached),
+                "in_flight": flags(in_flight),
+                "replica": Column.of(np.array([_name(value) for value in replica], object)),
+                "version": Column.of(np.where(lag == -99, np.nan, version).astype(float)),
+            },
             **{name: np.bincount(index.ravel(), values) for name, values in _summed(s).items()},
         )
 
@@ -278,8 +252,9 @@ def _labels(values: np.ndarray) -> pa.Array:
     return pa.array([None if v < 0 else str(int(v)) for v in values], pa.string())
 
 
-def _known(value: int) -> bool | None:
-    return None if value < 0 else bool(value)
+def flags(codes: np.ndarray) -> Column:
+    """1, 0 and −1 for true, false and not recorded."""
+    return Column(np.where(codes < 0, -1, codes).astype(np.intp), (False, True))
 
 
 def _summed(s: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,4 +272,4 @@ def _summed(s: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name(value: int) -> str | None:
-    return None if value < 0 else f"replica-{value}"
+    return None if value < 0 else f"replica-{int(value)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from zoo.cases import Case
 from zoo.rollouts import rollouts
 
-from logprobe.monitor.diagnosis.diagnosing import conclude
+from logprobe.monitor.judging.explain import diagnosed
 
 LATE = 20  # steps that the switch may be dated before the onset: blocks of 5 steps and noise of the bend do not allow for better
 
@@ -63,7 +63,7 @@ def steps_of(case: Case) -> list[int]:
 
 def judged(case: Case) -> Judged:
     drawn = rollouts(case.run)
-    seen = [(step, conclude(drawn.evidence(step))) for step in steps_of(case)]
+    seen = [(step, diagnosed(drawn.frame(step))) for step in steps_of(case)]
     final = seen[-1][1]
     return Judged(
         case=case,

@@ -18,11 +18,12 @@ from diagnosis_simulation import Columns
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Weights
+from logprobe.monitor.diagnosis.evidence.evidence import Joins, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.tokens import from_table
 from logprobe.monitor.diagnosis.growth.onset import judge
-from logprobe.monitor.diagnosis.levels import band_of
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.level import band_of
 from logprobe.monitor.metrics.lag import Versions
 
 HIDDEN = 32
@@ -115,31 +116,29 @@ class Rollouts:
     columns: Columns
     other_ids: np.ndarray  # of each sequence, whether the trainer has other tokens
 
-    def evidence(self, last: int | None = None) -> Evidence:
+    def frame(self, last: int | None = None) -> Frame:
         """What a diagnosis sees when `last` is the newest step."""
         keep = self.columns.step <= (self.run.steps if last is None else last)
-        return _evidence(self.run, _part(self.columns, keep), int(self.other_ids[keep].sum()))
+        return _frame(self.run, _part(self.columns, keep), int(self.other_ids[keep].sum()))
 
 
 def _part(columns: Columns, keep: np.ndarray) -> Columns:
     return Columns(**{name: values[keep] for name, values in vars(columns).items()})
 
 
-def _evidence(run: Run, columns: Columns, other_ids: int) -> Evidence:
+def _frame(run: Run, columns: Columns, other_ids: int) -> Frame:
     series = columns.series()
     raw = from_table(_sample(columns).table(), Versions.from_records([])) if run.raw else None
     size = len(columns.step)
     values = [v if np.isfinite(v) else None for v in series.k3.tolist()]
-    return Evidence(
+    return Frame(
         run="zoo",
         series=series,
-        slices=columns.slices(),
         strata=columns.strata(),
         joins=Joins(sequences=size, tokens=int(columns.mask.sum()), seen_by_engine=size, other_ids=other_ids),
         setup=run.setup,
         weights=run.weights,
         growth=judge(series.step.tolist(), values, band=band_of(run.setup)),
-        tokens=None if raw is None else raw.valid,
         recorded=raw,
     )
 

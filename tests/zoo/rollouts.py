@@ -12,15 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from diagnosis_simulation import log_softmax, series_of
+from diagnosis_simulation import flags, log_softmax, series_of
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, Slice, Slices, Weights
+from logprobe.monitor.diagnosis.evidence.evidence import Joins, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.strata import Strata
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.diagnosis.growth.onset import judge
-from logprobe.monitor.diagnosis.levels import band_of
+from logprobe.monitor.judging.frame import Column, Frame, Strata
+from logprobe.monitor.judging.level import band_of
 
 Array = np.ndarray
 TOKENS = 4
@@ -130,9 +130,9 @@ class Rollouts:
     in_flight: Array
     replica: Array
 
-    def evidence(self, last: int | None = None) -> Evidence:
+    def frame(self, last: int | None = None) -> Frame:
         """What a diagnosis sees when `last` is the newest step."""
-        return _evidence(self if last is None else self._until(last))
+        return _frame(self if last is None else self._until(last))
 
     def _until(self, last: int) -> Rollouts:
         keep = self.step <= last
@@ -272,24 +272,23 @@ def _semantic(run: Run, engine: Array, trainer: Array, step: Array) -> tuple[Arr
     return z, z, t
 
 
-def _evidence(rolled: Rollouts) -> Evidence:
+def _frame(rolled: Rollouts) -> Frame:
     run, size = rolled.run, len(rolled.step)
     offsets = np.arange(size + 1) * run.length
     s = sequence_statistics(rolled.r.ravel(), rolled.t.ravel(), None, offsets)
     series = series_of(rolled.step, s)
     raw = _tokens(rolled) if run.raw else None
-    return Evidence(
+    return Frame(
         run="zoo",
         series=series,
-        slices=_slices(rolled, s),
         joins=Joins(sequences=size, tokens=rolled.r.size, seen_by_engine=size),
         setup=run.setup,
         weights=run.weights,
         growth=judge(
             series.step.tolist(), [v if np.isfinite(v) else None for v in series.k3.tolist()], band=band_of(run.setup)
         ),
-        tokens=None if raw is None else raw.valid,
         recorded=raw,
+        replicas=tuple(f"replica-{code}" for code in range(rolled.replica.max(initial=0) + 1)),
         strata=_strata(rolled, s),
     )
 
@@ -301,19 +300,6 @@ def _groups(rolled: Rollouts, *more: Array) -> tuple[Array, Array]:
     return rows, index.ravel()
 
 
-def _slices(rolled: Rollouts, s: dict[str, Array]) -> Slices:
-    (lag, cached, in_flight, replica), index = _groups(rolled)
-    n, d, a, k3 = (s[name].astype(float) for name in ("n", "sum_d", "sum_abs_d", "sum_k3"))
-    sums = np.stack([np.bincount(index, v) for v in (np.ones(len(n)), n, d, a, k3, n * n, a * a, a * n)], axis=1)
-    known = rolled.run.lag.known
-    return Slices(
-        tuple(
-            Slice(f"replica-{replica[i]}", bool(cached[i]), bool(in_flight[i]), int(lag[i]) if known else None, int(v[0]), int(v[1]), *v[2:])
-            for i, v in enumerate(sums.tolist())
-        )
-    )  # fmt: skip
-
-
 def _strata(rolled: Rollouts, s: dict[str, Array]) -> Strata:
     (step, lag, cached, in_flight, replica), index = _groups(rolled, rolled.step)
     n, a = s["n"].astype(float), s["sum_abs_d"].astype(float)
@@ -323,10 +309,14 @@ def _strata(rolled: Rollouts, s: dict[str, Array]) -> Strata:
     return Strata(
         step=step,
         lag=np.where(lag == -99, np.nan, lag).astype(float),
-        cached=cached,
-        in_flight=in_flight,
-        replica=np.array([f"replica-{code}" for code in replica], object),
-        version=np.where(lag == -99, np.nan, step - lag).astype(float),
+        groups={
+            "cached": flags(cached),
+            "in_flight": flags(in_flight),
+            "replica": Column(
+                replica.astype(np.intp), tuple(f"replica-{code}" for code in range(replica.max(initial=0) + 1))
+            ),
+            "version": Column.of(np.where(lag == -99, np.nan, step - lag).astype(float)),
+        },
         **{name: np.bincount(index, values) for name, values in summed.items()},
     )
 

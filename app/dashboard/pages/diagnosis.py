@@ -28,7 +28,7 @@ from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
 from logprobe.app.text.numbers import number
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis import CAUSES, culprit
+from logprobe.monitor.diagnosis import culprit
 from logprobe.monitor.diagnosis.accepted import Expectation, expectation, explained
 from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
@@ -39,6 +39,7 @@ from logprobe.monitor.diagnosis.parity import compare as parity_of
 from logprobe.monitor.diagnosis.proven import latest
 from logprobe.monitor.diagnosis.result import LAYERS as ORDER
 from logprobe.monitor.diagnosis.result import MARGIN
+from logprobe.monitor.judging.signatures import SIGNATURES
 
 
 def picture(proof: Picture) -> Block:
@@ -220,7 +221,7 @@ def _layers(diagnosis: LatestDiagnosis, acceptances: Acceptances) -> Iterator[Bl
     if not alarming:
         yield heading("Findings")
         yield text(_nothing(document))
-    for layer in ORDER:
+    for layer in (*ORDER, "unknown"):
         if findings := [finding for finding in alarming if finding["layer"] == layer]:
             name, _, question = LAYERS[layer].partition(": ")
             yield heading(f"{name[:1].upper()}{name[1:]}", question)
@@ -259,7 +260,9 @@ def _ruled_out(diagnosis: LatestDiagnosis, acceptances: Acceptances) -> Iterator
         summary = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
         yield details("quiet", summary, list(_findings("needs no action", quiet, diagnosis, acceptances)))
     causes = {finding["cause"] for finding in document["findings"]}
-    absent = {layer: [c.name for c in CAUSES if c.layer == layer and c.name not in causes] for layer in ORDER}
+    absent = {
+        layer: [c.cause for c in SIGNATURES.values() if c.layer == layer and c.cause not in causes] for layer in ORDER
+    }
     if document["verdict"] != "no_data":
         lines = [
             text(f"{LAYERS[layer].partition(':')[0]}: {', '.join(names)}".replace("_", " "))

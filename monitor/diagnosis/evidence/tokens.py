@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, clustered
 from logprobe.monitor.diagnosis.evidence.once import once
-from logprobe.monitor.diagnosis.evidence.strata import of_one_lag
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
 from logprobe.monitor.ragged import floats
@@ -40,6 +39,7 @@ Codes = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 
 DEEPEST: Final = 256  # tokens of an answer that are compared with those of others
+_HARDLY: Final = 0.05  # share of tokens too small to stand for all, as in the first steps of an asynchronous trainer
 _FEWEST: Final = 20  # tokens with a sibling
 _GRID: Final = (
     2.0**-8
@@ -49,6 +49,16 @@ _CERTAIN: Final = -1e-3  # tokens nearer to 0 vary too little to tell
 _OUTER: Final = 0.99  # of the tokens; the worst of 1 % may be of a second fault
 VARIES: Final = 0.2  # of the gap's size: what two computations of the same context may differ by chance is far below
 _ALONE: Final = 3.0  # times: by how much more one side varies than the other, where rounding makes both vary
+
+
+def of_one_lag(lag: Floats, tokens: Floats) -> Bools:
+    """Return the rows of one weight lag: 0 or unknown, or the lag of most tokens where hardly any token has that."""
+    own: Bools = ~(lag > 0)
+    if own.all() or tokens[own].sum() > _HARDLY * tokens.sum():
+        return own
+    lags, index = np.unique(lag[~own], return_inverse=True)
+    most: Bools = lag == lags[np.bincount(index, tokens[~own]).argmax()]
+    return most
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +203,7 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
         versions: what is known of weight versions.
     """
     mask_M = table["mask"].fill_null(False).to_numpy().astype(np.bool_)
-    sequence_M = _sequences(table["step"], table["sequence"])
+    sequence_M = sequences_of(table["step"], table["sequence"])
     first_M = np.diff(sequence_M, prepend=-1) > 0
     rank_M: Codes = np.cumsum(mask_M) - mask_M
     begins = np.flatnonzero(first_M)
@@ -225,8 +235,13 @@ def from_table(table: pa.Table, versions: Versions) -> Tokens:
     return everything.where(mask_M)
 
 
-def _sequences(steps: pa.ChunkedArray, numbers: pa.ChunkedArray) -> Codes:
-    """Number of each row's sequence, without gaps: of some nothing is kept any more, and numbers are of one step."""
+def replicas_of(table: pa.Table) -> tuple[str, ...]:
+    """Return the names of the replicas, in the order of their codes."""
+    return tuple(pc.unique(table["replica"]).drop_null().to_pylist())
+
+
+def sequences_of(steps: pa.ChunkedArray, numbers: pa.ChunkedArray) -> Codes:
+    """Return the number of each row's sequence, without gaps: of some nothing is kept, and numbers are of one step."""
     step_M, number_M = steps.to_numpy(), numbers.to_numpy()
     begins = (np.diff(number_M, prepend=number_M[:1]) != 0) | (np.diff(step_M, prepend=step_M[:1]) != 0)
     return np.cumsum(begins).astype(np.intp)

@@ -11,7 +11,7 @@ from diagnosis_simulation import Logits, Simulation, log_softmax, nucleus, round
 
 from logprobe.alerts.rules import backtest, rule_file
 from logprobe.alerts.rules.judging.observation import StepFacts
-from logprobe.monitor.diagnosis.diagnosing import find
+from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.sums import Groups, PairSums
 
@@ -90,5 +90,5 @@ def test_few_effective_tokens_are_unknown_and_not_a_fault() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_diagnosis_does_not_call_a_heavy_tail_another_distribution(seed: int) -> None:
     """Of peaked policies, where float32 gives many tokens all probability."""
-    found = {finding.cause for finding in find(drawn(seed, 20.0, trained=cauchy(0.1, seed)).evidence())}
+    found = {finding.cause for finding in diagnosed(drawn(seed, 20.0, trained=cauchy(0.1, seed)).frame()).findings}
     assert not found & {"truncated_support", "miscalibrated_logprobs", "raw_logprobs", "temperature_mismatch"}

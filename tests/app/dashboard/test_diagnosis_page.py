@@ -12,12 +12,12 @@ from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks, parity_data, picture
-from logprobe.monitor.diagnosis import CAUSES
 from logprobe.monitor.diagnosis.accepted import Expectation
 from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
 from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
 from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.judging.signatures import SIGNATURES
 
 FINDING = {
     "cause": "raw_logprobs", "layer": "semantic", "confidence": 0.99, "since_step": 3, "explanation": "why", "fix": "the flag",
@@ -51,8 +51,8 @@ def test_each_row_has_test_value_expected_verdict_and_the_cause_its_fix(monkeypa
         ["calibration z", "61", "within ±5", "off", ""],
     ]
     words = " ".join(block.get("text", "") for block in blocks(DOCUMENT))
-    for cause in CAUSES:
-        assert (cause.name.replace("_", " ") in words) == (cause.name != "raw_logprobs")
+    for cause in SIGNATURES:
+        assert (cause.replace("_", " ") in words) == (cause not in {"raw_logprobs", "unknown"})
 
 
 ROUNDING: dict[str, Any] = {
@@ -124,7 +124,7 @@ def test_what_alarms_nobody_is_folded_away(monkeypatch: pytest.MonkeyPatch) -> N
     assert [
         table["rows"][0]["cells"][0] for table in folded["1 finding that needs no action"] if table["type"] == "table"
     ] == ["low precision"]
-    assert f"{len(CAUSES) - 2} causes without a sign" in folded
+    assert f"{len(SIGNATURES) - 3} causes without a sign" in folded
 
 
 def test_the_picture_is_logarithmic_where_all_values_allow_it() -> None:

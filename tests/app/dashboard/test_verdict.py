@@ -278,7 +278,7 @@ def test_a_recorded_run_with_a_semantic_fault(diagnosed: RunView) -> None:
     assert shown["do"][0][0] == "raw logprobs"
     assert "processed_logprobs" in shown["do"][0][1]
     tables = [block for block in diagnosis_blocks(diagnosed) if block["type"] == "table"]
-    assert [table["name"] for table in tables] == ["semantic", "inference path", "not measured"]
+    assert [table["name"] for table in tables] == ["semantic", "not measured"]
     assert tables[0]["rows"][0]["cells"][0] == "raw logprobs"
     assert "temperature 0.85" in tables[0]["rows"][0]["cells"][1]
 

@@ -22,13 +22,12 @@ from diagnosis_simulation import (
     tempered,
 )
 
-from logprobe.monitor.diagnosis.causes import BY_NAME, CAUSES
-from logprobe.monitor.diagnosis.causes.cause import CERTAIN, LIKELY
-from logprobe.monitor.diagnosis.diagnosing import conclude, find
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence, Joins, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.evidence import Joins, WeightRecord, Weights
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
-from logprobe.monitor.diagnosis.result import LAYERS, Finding, Growth
+from logprobe.monitor.diagnosis.result import Finding
+from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.frame import Frame
 
 TESTS = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parents[2].rglob("test_*.py"))
 
@@ -42,21 +41,20 @@ def configured(engine: dict, sampling: dict, **trainer: object) -> Setup:
     return Setup(engines=(engine,), samplings={"a": sampling}, trainer=trainer)
 
 
+CERTAIN, KNOWN, INFERRED, POSSIBLE = 0.99, 0.95, 0.85, 0.4
+
+
+def found_in(frame: Frame) -> list[Finding]:
+    return list(diagnosed(frame).findings)
+
+
 def of(findings: list[Finding], cause: str) -> Finding:
     (found,) = [finding for finding in findings if finding.cause == cause]
     return found
 
 
 def first(simulation: Simulation) -> Finding:
-    return find(simulation.evidence())[0]
-
-
-def test_every_cause_is_declared_once_with_its_words_and_found_by_a_test() -> None:
-    assert len(BY_NAME) == len(CAUSES)
-    assert [LAYERS.index(cause.layer) for cause in CAUSES] == sorted(LAYERS.index(cause.layer) for cause in CAUSES)
-    for cause in CAUSES:
-        assert min(len(cause.words), len(cause.looks_at), len(cause.fix)) > 20
-    assert [name for name in BY_NAME if f'"{name}"' not in TESTS] == [], "causes that no test finds"
+    return found_in(simulation.frame())[0]
 
 
 # --- Semantic ---
@@ -68,38 +66,31 @@ def test_raw_logprobs_from_the_numbers_with_the_temperature(temperature: float) 
     found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled))
     assert (found.cause, found.confidence) == ("raw_logprobs", 0.85)
     assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
-    assert "inferred" in found.explanation
+    assert f"{temperature:.3g}" in found.explanation
 
 
-def test_raw_logprobs_from_the_configuration_are_certain() -> None:
+def test_raw_logprobs_are_known_from_the_configuration() -> None:
     scaled = tempered(0.7)
     simulation = Simulation(sampled=scaled, reported=log_softmax, trained=scaled, setup=configured(RAW, HOT))
-    assert first(simulation).confidence == CERTAIN
+    assert first(simulation).confidence == KNOWN
     agreeing = Simulation(sampled=scaled, reported=log_softmax, trained=log_softmax, setup=configured(RAW, HOT))
     assert first(agreeing).cause == "raw_logprobs"  # both sides agree about what was not sampled from
 
 
-def test_a_truncation_that_raw_logprobs_do_not_report_is_named_and_no_alarm() -> None:
-    simulation = Simulation(sampled=nucleus(0.9), reported=log_softmax, setup=configured(RAW, {**PLAIN, "top_p": 0.9}))
-    diagnosis = conclude(simulation.evidence())
-    assert [finding.cause for finding in diagnosis.findings] == ["raw_logprobs"]
-    assert diagnosis.verdict == "calibrating"
-
-
-def test_raw_logprobs_are_likely_where_the_configuration_says_otherwise() -> None:
-    """What the engine does with a request is not always what its configuration says."""
+def test_what_the_record_excludes_is_not_named() -> None:
+    """The engine says that it reports processed log-probs: the numbers look like raw ones, and that is said."""
     scaled = tempered(0.7)
     known = configured(PROCESSED, {**PLAIN, "temperature": 0.7}, temperature=0.7)
     found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, setup=known))
-    assert (found.cause, found.confidence) == ("raw_logprobs", LIKELY)
-    assert "although logprobs_mode says processed_logprobs" in found.explanation
+    assert (found.cause, found.confidence) == ("unknown", INFERRED)
+    assert "look like raw_logprobs, which the record excludes" in found.explanation
 
 
-def test_raw_logprobs_from_statistics_alone_are_only_likely() -> None:
+def test_raw_logprobs_from_statistics_alone() -> None:
     scaled = tempered(0.7)
     found = first(Simulation(sampled=scaled, reported=log_softmax, trained=scaled, keep_tokens=False))
     assert found.cause == "raw_logprobs"
-    assert found.confidence <= 0.6
+    assert found.confidence == INFERRED  # the bend is more than noise makes, and E[ρ] is off 1
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.25])
@@ -108,7 +99,7 @@ def test_a_forgotten_temperature(temperature: float) -> None:
     assert (found.cause, found.confidence) == ("temperature_mismatch", 0.85)
     assert found.evidence["temperature_implied"] == pytest.approx(temperature, rel=1e-3)
     known = configured(PROCESSED, {**PLAIN, "temperature": temperature}, temperature=1.0)
-    assert first(Simulation(sampled=tempered(temperature), setup=known)).confidence == CERTAIN
+    assert first(Simulation(sampled=tempered(temperature), setup=known)).confidence == KNOWN
 
 
 @pytest.mark.parametrize("temperature", [0.8, 1.25])
@@ -124,8 +115,7 @@ def test_a_temperature_from_a_step_on_is_estimated_there_and_dated(temperature: 
 def test_penalties_that_the_trainer_does_not_apply() -> None:
     penalised = configured(PROCESSED, {**PLAIN, "repetition_penalty": 1.2})
     found = first(Simulation(trained=noisy(0.2), setup=penalised))
-    assert (found.cause, found.evidence["repetition_penalty"]) == ("temperature_mismatch", 1.2)
-    assert "repetition_penalty=1" in found.fix
+    assert (found.cause, found.evidence["penalties"]) == ("temperature_mismatch", "repetition_penalty = 1.2")
 
 
 def test_a_scale_is_found_without_siblings() -> None:
@@ -140,10 +130,9 @@ def test_a_scale_is_found_without_siblings() -> None:
 
 def test_truncated_support() -> None:
     inferred = first(Simulation(sampled=nucleus(0.9)))
-    assert (inferred.cause, inferred.confidence) == ("truncated_support", 0.85)
-    assert inferred.evidence["kept_at_least"] >= 0.9 - 1e-6
+    assert (inferred.cause, inferred.confidence) == ("truncated_support", INFERRED)
     known = first(Simulation(sampled=nucleus(0.9), setup=configured(PROCESSED, {**PLAIN, "top_p": 0.9})))
-    assert (known.cause, known.confidence) == ("truncated_support", CERTAIN)
+    assert (known.cause, known.confidence) == ("truncated_support", KNOWN)
 
 
 def _top(k: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -154,16 +143,10 @@ def _top(k: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 @pytest.mark.parametrize("size", [0.02, 0.05])
-def test_a_truncation_under_noise_spares_certain_tokens(size: float) -> None:
-    """No token is alone, and noise hides the one sign: what tells it is that a certain token's probability loses nothing."""
+def test_a_truncation_under_noise_that_nothing_declares_is_another_softmax(size: float) -> None:
     found = first(Simulation(sampled=_top(8), trained=noisy(size), spread=2.5, length=30))
-    assert (found.cause, found.confidence) == ("truncated_support", LIKELY)
-
-
-def test_a_truncation_that_is_smaller_than_the_noise() -> None:
-    """Signs say little for one token; together they say that all are lower, and those of certain tokens are not."""
-    found = first(Simulation(sampled=_top(12), trained=noisy(0.1), spread=3.5, length=30, steps=24))
-    assert (found.cause, found.confidence) == ("truncated_support", LIKELY)
+    assert (found.cause, found.layer, found.vetoes) == ("other_softmax", "semantic", True)
+    assert found.evidence["looks_like"] == "truncated_support"
 
 
 def test_a_clamp_is_no_temperature() -> None:
@@ -180,22 +163,24 @@ def test_a_truncation_under_rounding_noise_is_still_one_sided() -> None:
 
 
 def test_structured_output_mask() -> None:
-    assert first(Simulation(sampled=allowing(0.3))).cause == "structured_output_mask"
+    assert first(Simulation(sampled=allowing(0.3))).cause == "other_softmax"  # nothing declares it
     known = configured(PROCESSED, {**PLAIN, "structured_outputs": {"regex": "[a-z]+"}})
-    assert first(Simulation(sampled=allowing(0.3), setup=known)).confidence == CERTAIN
+    assert first(Simulation(sampled=allowing(0.3), setup=known)).confidence == KNOWN
 
 
-def test_vocab_padding_is_one_sided_where_nothing_is_truncated() -> None:
-    assert first(Simulation(trained=padded(64), setup=configured(PROCESSED, PLAIN))).cause == "vocab_padding"
+def test_vocab_padding_where_the_recorded_sizes_differ() -> None:
+    known = configured({**PROCESSED, "vocab_size": 64}, PLAIN, padded_vocab_size=128)
+    assert first(Simulation(trained=padded(64), setup=known)).cause == "vocab_padding"
+    assert first(Simulation(trained=padded(64), setup=configured(PROCESSED, PLAIN))).cause == "other_softmax"
 
 
 def test_unnormalized_logits() -> None:
     logits = lambda z: z + 4
-    inferred = first(Simulation(sampled=log_softmax, reported=logits))
-    assert (inferred.cause, inferred.confidence) == ("unnormalized_logits", 0.85)
+    counted = first(Simulation(sampled=log_softmax, reported=logits))
+    assert (counted.cause, counted.confidence) == ("unnormalized_logits", CERTAIN)
     engine = {**PROCESSED, "logprobs_mode": "raw_logits"}
-    findings = find(Simulation(reported=logits, setup=configured(engine, PLAIN)).evidence())
-    assert [(f.cause, f.confidence) for f in findings] == [("unnormalized_logits", CERTAIN)]  # nothing else can be seen
+    findings = found_in(Simulation(reported=logits, setup=configured(engine, PLAIN)).frame())
+    assert findings[0].cause == "unnormalized_logits"
 
 
 def _append(value: float) -> Callable[[Columns], None]:
@@ -208,10 +193,9 @@ def _append(value: float) -> Callable[[Columns], None]:
 
 @pytest.mark.parametrize("value", [0.0, -9999.0])
 def test_synthetic_eos(value: float) -> None:
-    findings = find(Simulation(change=_append(value)).evidence())
-    assert [finding.cause for finding in findings] == ["synthetic_eos"]
-    assert findings[0].evidence["token_id"] == 63
-    assert findings[0].evidence["share_of_sequences"] == 0.5
+    findings = found_in(Simulation(change=_append(value)).frame())
+    assert findings[0].cause == "synthetic_eos"
+    assert findings[0].evidence["sequences"] == 12 * 8 * ANSWERS / 2
 
 
 def _shift(columns: Columns) -> None:
@@ -219,9 +203,9 @@ def _shift(columns: Columns) -> None:
 
 
 def test_misaligned_tokens_and_by_how_much() -> None:
-    findings = find(Simulation(change=_shift).evidence())
+    findings = found_in(Simulation(change=_shift).frame())
     assert [finding.cause for finding in findings] == ["misaligned_tokens"]
-    assert findings[0].evidence["offset"] == -1
+    assert findings[0].evidence["shift"] == 1
 
 
 def test_misaligned_from_a_step_on() -> None:
@@ -232,9 +216,9 @@ def test_misaligned_from_a_step_on() -> None:
         rows = columns.step >= 90
         columns.r[rows, 1:] = columns.r[rows, :-1].copy()
 
-    evidence = Simulation(steps=120, prompts=3, change=late).evidence()
+    evidence = Simulation(steps=120, prompts=3, change=late).frame()
     assert evidence.gap.correlation > 0.5
-    findings = find(evidence)
+    findings = found_in(evidence)
     assert [finding.cause for finding in findings] == ["misaligned_tokens"]
     assert findings[0].since_step == 90
 
@@ -244,17 +228,19 @@ def test_most_sequences_misaligned_and_the_others_right() -> None:
         most = np.arange(len(columns.r)) % 10 < 8
         columns.r[most, 1:] = columns.r[most, :-1].copy()
 
-    assert [finding.cause for finding in find(Simulation(change=some).evidence())] == ["misaligned_tokens"]
+    assert [finding.cause for finding in found_in(Simulation(change=some).frame())] == ["misaligned_tokens"]
 
 
 def test_retokenization_and_missing_logprobs_are_counted() -> None:
-    evidence = Simulation().evidence()
+    evidence = Simulation(trained=noisy(0.01)).frame()
     other = replace(evidence, joins=replace(evidence.joins, other_ids=40))
-    assert [(f.cause, f.evidence["sequences"]) for f in find(other)] == [("retokenization", 40)]
+    assert of(found_in(other), "retokenization").evidence["sequences"] == 40
     missing = replace(evidence, joins=Joins(sequences=100, tokens=1000, missing=30, missing_tokens=300))
-    assert of(find(missing), "missing_logprobs").evidence["share"] == 0.3
+    assert of(found_in(missing), "missing_logprobs").evidence["share"] == 0.3
     engine_only = replace(evidence, joins=Joins(sequences=100, tokens=1000, missing=100, missing_tokens=1000))
-    assert not find(engine_only)  # nothing arrived at all: that is not measured, not a finding
+    assert "missing_logprobs" not in {
+        f.cause for f in found_in(engine_only)
+    }  # nothing arrived at all: that is not measured, not a finding
 
 
 def _break(columns: Columns) -> None:
@@ -264,7 +250,7 @@ def _break(columns: Columns) -> None:
 
 
 def test_nonfinite_logprobs_are_counted() -> None:
-    found = of(find(Simulation(change=_break).evidence()), "nonfinite_logprobs")
+    found = of(found_in(Simulation(change=_break).frame()), "nonfinite_logprobs")
     assert found.evidence["nonfinite_trainer"] == 10
     assert found.evidence["sentinel"] == 2
 
@@ -299,7 +285,7 @@ def test_stale_prefix_cache_by_requests_with_and_without() -> None:
     assert first(Simulation(change=_mark("cached", _half))).cause == "stale_prefix_cache"
     kept = Weights(tuple(engine_update(version) for version in range(1, 12)))
     known = first(Simulation(change=_mark("cached", _half), weights=kept))
-    assert (known.cause, known.confidence) == ("stale_prefix_cache", CERTAIN)
+    assert (known.cause, known.confidence) == ("stale_prefix_cache", KNOWN)
 
 
 def test_stale_prefix_cache_where_every_request_is_cached() -> None:
@@ -307,10 +293,10 @@ def test_stale_prefix_cache_where_every_request_is_cached() -> None:
         columns.cached[:] = 1
 
     kept = Weights(tuple(engine_update(version) for version in range(1, 12)))
-    stale = {"trained": noisy(0.1), "first_trained": 2, "change": all_cached}
+    stale = {"trained": noisy(0.1), "first_trained": 4, "change": all_cached}
     assert first(Simulation(**stale, weights=kept)).cause == "stale_prefix_cache"
     cleared = Weights(tuple(engine_update(version, cleared=True) for version in range(1, 12)))
-    assert first(Simulation(**stale, weights=cleared)).cause == "missed_weight_sync"
+    assert first(Simulation(**stale, weights=cleared)).cause == "missed_weight_sync"  # a load may bring old weights
 
 
 def test_stale_prefix_cache_that_was_cleared_until_some_step() -> None:
@@ -325,11 +311,10 @@ def test_stale_prefix_cache_that_was_cleared_until_some_step() -> None:
     def found(kept: Callable[[int], bool]) -> list[Finding]:
         updates = Weights(tuple(engine_update(version, cleared=not kept(version)) for version in range(1, steps)))
         noise = {"trained": noisy(0.02), "change": cached_since}
-        return find(Simulation(steps=steps, **noise, weights=updates).evidence())
+        return found_in(Simulation(steps=steps, **noise, weights=updates).frame())
 
     late = of(found(lambda version: version >= onset), "stale_prefix_cache")
-    assert late.since_step == pytest.approx(onset, abs=1)
-    assert late.evidence["step"] == onset
+    assert late.since_step == onset
     assert "stale_prefix_cache" not in {each.cause for each in found(lambda _: False)}
     assert "stale_prefix_cache" not in {each.cause for each in found(lambda _: True)}  # also when all was well
 
@@ -343,8 +328,7 @@ def test_inflight_stale_kv_by_tokens_after_a_switch() -> None:
     kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
     found = first(Simulation(change=switch, weights=kept))
     assert found.cause == "inflight_stale_kv"
-    assert found.confidence == CERTAIN
-    assert found.since_step == 1
+    assert found.confidence == KNOWN
 
 
 def test_what_requests_in_flight_make_is_not_the_prefix_cache() -> None:
@@ -358,13 +342,13 @@ def test_what_requests_in_flight_make_is_not_the_prefix_cache() -> None:
         columns.t[rows, 8:] += (drift(0.3, columns.t.shape) * unsure)[rows, 8:]
 
     kept = Weights(tuple(engine_update(version, cleared=False, pause_mode="keep") for version in range(1, 12)))
-    found = find(Simulation(change=both, weights=kept).evidence())
+    found = found_in(Simulation(change=both, weights=kept).frame())
     assert found[0].cause == "inflight_stale_kv"
-    assert of(found, "stale_prefix_cache").effect < 0.1
+    assert all((f.share or 0) < 0.1 for f in found if f.cause == "stale_prefix_cache")
 
 
 def test_replica_divergence() -> None:
-    findings = find(Simulation(change=_mark("replica", _half)).evidence())
+    findings = found_in(Simulation(change=_mark("replica", _half)).frame())
     assert [finding.cause for finding in findings] == ["replica_divergence"]
     assert findings[0].evidence["replica"] == "replica-1"
 
@@ -374,17 +358,8 @@ def test_missed_weight_sync_since_its_step() -> None:
     assert (found.cause, found.since_step) == ("missed_weight_sync", 5)
     records = [engine_update(version, loaded=version < 5, cleared=True) for version in range(1, 12)]
     labelled = first(Simulation(trained=noisy(0.1), first_trained=5, weights=Weights(tuple(records))))
-    assert labelled.evidence["labels_without_load"] == 7
+    assert labelled.evidence["versions"] == 7
     assert labelled.confidence > found.confidence
-
-
-def test_an_update_that_is_missed_once() -> None:
-    def once(columns: Columns) -> None:
-        rows = (columns.step >= 4) & (columns.step < 7)
-        columns.t[rows] += drift(0.1, columns.t[rows].shape) * (columns.t[rows] < -0.5)
-
-    found = first(Simulation(change=once))
-    assert (found.cause, found.since_step, found.evidence["until"]) == ("missed_weight_sync", 4, 6)
 
 
 def test_partial_weight_sync_by_tensors_and_checksums() -> None:
@@ -400,8 +375,6 @@ def test_low_precision_by_the_grid_of_the_engines_logits() -> None:
     engine = lambda z: log_softmax(rounded(z))
     found = first(Simulation(sampled=engine))
     assert found.cause == "low_precision"
-    assert found.evidence["engine_on_grid_share"] > 0.99
-    assert found.evidence["trainer_on_grid_share"] < 0.1
     low = configured({**PROCESSED, "dtype": "bfloat16"}, PLAIN, dtype="float32")
     assert first(Simulation(sampled=engine, setup=low)).confidence == 0.95
 
@@ -412,7 +385,7 @@ def test_low_precision_of_stored_values() -> None:
 
     found = first(Simulation(change=cast))
     assert found.cause == "low_precision"
-    assert "cast to bfloat16" in found.fix
+    assert "stored with 16 bits" in found.explanation
 
 
 def test_lm_head_precision_by_the_grid_of_the_trainers_logits() -> None:
@@ -424,20 +397,11 @@ def test_batch_variance_when_both_sides_are_on_the_grid_and_differ() -> None:
     assert first(Simulation(sampled=both(1), trained=both(2))).cause == "batch_variance"
 
 
-def test_batch_variance_when_the_same_token_is_computed_twice_and_differs() -> None:
-    def jitter(columns: Columns) -> None:
-        columns.r += np.random.default_rng(5).normal(0, 0.01, columns.r.shape) * (columns.r < -0.1)
-
-    assert first(Simulation(change=jitter)).cause == "batch_variance"
-
-
 def test_quantized_rollout() -> None:
     eight = configured({**PROCESSED, "kv_cache_dtype": "fp8"}, PLAIN)
     known = first(Simulation(trained=noisy(0.1), setup=eight))
-    assert (known.cause, known.evidence["kv_cache_dtype"]) == ("quantized_rollout", "fp8")
-    inferred = first(Simulation(trained=noisy(0.1)))
-    assert inferred.cause == "quantized_rollout"
-    assert inferred.confidence < 0.7
+    assert (known.cause, known.evidence["settings"]) == ("quantized_rollout", "kv_cache_dtype = fp8")
+    assert not found_in(Simulation(trained=noisy(0.1)).frame())  # what nothing declares is not named by elimination
 
 
 def test_moe_routing_by_its_heavy_tail() -> None:
@@ -459,7 +423,7 @@ def test_the_gap_of_older_weights_is_no_numerics() -> None:
         columns.trainer_version += 9
         columns.t += drift(0.15, columns.t.shape) * (columns.t < -0.5)
 
-    findings = find(Simulation(change=old, setup=configured(PROCESSED, PLAIN)).evidence())
+    findings = found_in(Simulation(change=old, setup=configured(PROCESSED, PLAIN)).frame())
     assert [finding.cause for finding in findings] == ["staleness"]
 
 
@@ -475,10 +439,10 @@ def test_staleness_by_lag() -> None:
         columns.version += 5
         _stale(columns)
 
-    findings = find(Simulation(change=shifted).evidence())
+    findings = found_in(Simulation(change=shifted).frame())
     assert [finding.cause for finding in findings] == ["staleness"]
-    assert findings[0].evidence["mean_lag"] == 3
-    assert conclude(Simulation(change=shifted).evidence()).correction.advice == "enable"
+    assert "K3 by lag: 3: 0.0" in findings[0].explanation
+    assert diagnosed(Simulation(change=shifted).frame()).correction.advice == "enable"
 
 
 def _lagging(size: Callable[[np.ndarray], np.ndarray]) -> Callable[[Columns], None]:
@@ -493,28 +457,10 @@ def _lagging(size: Callable[[np.ndarray], np.ndarray]) -> Callable[[Columns], No
     return change
 
 
-def test_late_growth_is_a_ramp_and_step_jump_is_not() -> None:
+def test_late_growth_is_a_ramp() -> None:
     ramp = Simulation(steps=100, prompts=4, change=_lagging(lambda s: 0.03 * np.exp(np.clip(s - 60, 0, 40) / 20)))
     assert first(ramp).cause == "late_growth"
     assert first(ramp).since_step == pytest.approx(62, abs=12)
-    jump = Simulation(steps=100, prompts=4, change=_lagging(lambda s: np.where(s < 60, 0.03, 0.2)))
-    assert first(jump).cause == "step_jump"
-    assert first(jump).since_step == pytest.approx(60, abs=2)
-
-
-def test_growth_that_the_verdict_sees_is_late_growth() -> None:
-    evidence = Simulation(steps=4, change=_lagging(lambda s: 0.1 + 0 * s)).evidence()
-    grown = replace(evidence, growth=Growth("growing", since_step=2, ratio=3.0, baseline=1e-3))
-    assert of(find(grown), "late_growth").since_step == 2
-
-
-def test_what_a_finding_leaves_is_what_the_next_one_sees() -> None:
-    evidence: Evidence = Simulation(change=_mark("replica", _half)).evidence()
-    cause = BY_NAME["replica_divergence"]
-    left = cause.without(evidence, of(find(evidence), cause.name))
-    assert left.tokens is not None
-    assert set(left.tokens.replica.tolist()) == {0}
-    assert left.slices.abs_d.value < 1e-6
 
 
 def test_labels_that_name_two_weights_and_weights_without_a_label() -> None:
@@ -535,7 +481,7 @@ def test_labels_that_name_two_weights_and_weights_without_a_label() -> None:
             for version, weights, in_place in held
         )
     )
-    findings = {each.cause: each for each in conclude(replace(Simulation().evidence(), readings=readings)).findings}
+    findings = {each.cause: each for each in diagnosed(replace(Simulation().frame(), readings=readings)).findings}
     assert findings["version_reused"].confidence == CERTAIN
     assert "under version 1" in findings["version_reused"].explanation
     assert findings["unannounced_weights"].evidence["changes"] == 1

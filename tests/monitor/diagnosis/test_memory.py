@@ -16,14 +16,15 @@ from diagnosis_simulation import Simulation, noisy
 from recorded_home import SAMPLE_DATA, take_in
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.diagnosis.diagnosing import conclude, diagnose
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence
+from logprobe.monitor.diagnosis.diagnosing import diagnose
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
 from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.diagnosis.memory import known_level, settings_of
 from logprobe.monitor.diagnosis.result import Difference, Remembered
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
@@ -33,9 +34,9 @@ EXPERTS = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3MoeForCau
 MODE = Difference("logprobs_mode", "processed_logprobs", "raw_logprobs")
 
 
-def beginning(k3: float, setup: Setup = DENSE) -> Evidence:
+def beginning(k3: float, setup: Setup = DENSE) -> Frame:
     """The first step of a run whose K3 is about `k3`: noise alone."""
-    return Simulation(steps=1, prompts=16, length=32, trained=noisy(float(np.sqrt(2 * k3))), setup=setup).evidence()
+    return Simulation(steps=1, prompts=16, length=32, trained=noisy(float(np.sqrt(2 * k3))), setup=setup).frame()
 
 
 def runs(
@@ -46,8 +47,8 @@ def runs(
 
 def test_a_run_of_a_known_setup_has_a_verdict_at_its_first_step() -> None:
     evidence = beginning(6e-4)
-    assert conclude(evidence).verdict == "calibrating"
-    found = conclude(replace(evidence, remembered=runs(12)))
+    assert diagnosed(evidence).verdict == "calibrating"
+    found = diagnosed(replace(evidence, remembered=runs(12)))
     assert (found.verdict, found.layer, found.growth.verdict) == ("healthy", "none", "calibrating")
     assert found.level is not None
     assert found.level.settled
@@ -67,7 +68,7 @@ def test_a_run_of_a_known_setup_has_a_verdict_at_its_first_step() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_known_to_be_normal_stays_calibrating(memory: Remembered | None, words: str | None) -> None:
-    found = conclude(replace(beginning(6e-4), remembered=memory))
+    found = diagnosed(replace(beginning(6e-4), remembered=memory))
     assert found.verdict == "calibrating"
     assert found.level is not None
     assert not found.level.settled
@@ -76,14 +77,14 @@ def test_what_is_not_known_to_be_normal_stays_calibrating(memory: Remembered | N
 
 
 def test_log_probs_of_one_side_given_to_the_other_are_no_healthy_run() -> None:
-    found = conclude(replace(beginning(1e-9), remembered=runs(12, 5e-5, 9e-5)))
+    found = diagnosed(replace(beginning(1e-9), remembered=runs(12, 5e-5, 9e-5)))
     assert found.level is not None
     assert (found.verdict, found.level.settled) == ("calibrating", False)
 
 
 def test_known_good_runs_above_every_report_excuse_no_more_than_they_had() -> None:
     memory = runs(12, 5e-3, 7e-3)
-    within, beyond = (conclude(replace(beginning(k3), remembered=memory)) for k3 in (6.5e-3, 1.6e-2))
+    within, beyond = (diagnosed(replace(beginning(k3), remembered=memory)) for k3 in (6.5e-3, 1.6e-2))
     assert (within.verdict, beyond.verdict) == ("healthy", "calibrating")
     assert beyond.level is not None
     assert beyond.level.status == "above"
@@ -92,11 +93,11 @@ def test_known_good_runs_above_every_report_excuse_no_more_than_they_had() -> No
 def test_a_run_with_a_baseline_of_its_own_is_not_judged_by_others() -> None:
     evidence = beginning(6e-4)
     own = replace(evidence, remembered=runs(12), growth=replace(evidence.growth, baseline=1e-4))
-    assert conclude(own).verdict == "calibrating"
+    assert diagnosed(own).verdict == "calibrating"
 
 
 def test_a_setup_that_is_another_is_critical_only_beyond_the_reports() -> None:
-    found = conclude(replace(beginning(3e-3), remembered=runs(12, 4e-5, 5e-5, MODE)))
+    found = diagnosed(replace(beginning(3e-3), remembered=runs(12, 4e-5, 5e-5, MODE)))
     assert found.level is not None
     assert (found.verdict, found.level.status) == ("calibrating", "above")
 
@@ -104,8 +105,8 @@ def test_a_setup_that_is_another_is_critical_only_beyond_the_reports() -> None:
 @pytest.mark.parametrize("memory", [runs(12), runs(3), runs(12, 5e-4, 7e-4, MODE)])
 def test_far_above_known_good_runs_and_every_report_is_critical_at_once(memory: Remembered) -> None:
     evidence = beginning(1.5e-2)
-    assert conclude(evidence).verdict == "calibrating"  # the table alone: above, not far above
-    found = conclude(replace(evidence, remembered=memory))
+    assert diagnosed(evidence).verdict == "calibrating"  # the table alone: above, not far above
+    found = diagnosed(replace(evidence, remembered=memory))
     assert found.level is not None
     assert (found.verdict, found.level.status, found.correction.advice) == ("critical", "far above", "do_not_enable")
     assert found.level.source == memory.words
@@ -120,7 +121,7 @@ def test_far_above_known_good_runs_and_every_report_is_critical_at_once(memory: 
 )
 def test_too_few_runs_or_another_level_to_expect_change_no_verdict(memory: Remembered) -> None:
     evidence = beginning(1.5e-2)
-    alone, found = conclude(evidence), conclude(replace(evidence, remembered=memory))
+    alone, found = diagnosed(evidence), diagnosed(replace(evidence, remembered=memory))
     assert (alone.verdict, alone.layer, alone.correction) == (found.verdict, found.layer, found.correction)
 
 
@@ -130,14 +131,16 @@ def test_healthy_runs_of_one_setup_with_moving_entropy_are_never_critical(setup:
     high = 2e-3 if setup is DENSE else 1e-1
     for k3 in np.geomspace(2e-5, 0.9 * high, 8):
         for least in (1e-5, 1e-4, 1e-3):
-            found = conclude(replace(beginning(float(k3), setup), remembered=runs(12, least, 1.5 * least)))
+            found = diagnosed(replace(beginning(float(k3), setup), remembered=runs(12, least, 1.5 * least)))
             assert found.verdict in {"healthy", "calibrating"}, (k3, least)
 
 
 def test_a_run_with_a_baseline_of_its_own_is_judged_by_it() -> None:
     evidence = beginning(1.5e-2)
     grown = replace(evidence, growth=replace(evidence.growth, verdict="healthy"), remembered=runs(12))
-    assert conclude(grown).verdict == "healthy"
+    found = diagnosed(grown)
+    assert found.level is not None
+    assert (found.verdict, found.level.status) == ("watch", "above")  # of the table: others do not count any more
 
 
 def documents(change: Callable[[dict[str, Any], dict[str, Any]], None] = lambda engine, trainer: None) -> list[Any]:

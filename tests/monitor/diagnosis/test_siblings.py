@@ -10,7 +10,7 @@ from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, on_grid
 
 
 def tokens(**simulation: object) -> Tokens:
-    found = Simulation(**simulation).evidence().tokens
+    found = Simulation(**simulation).frame().tokens
     assert found is not None
     return found
 

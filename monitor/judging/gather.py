@@ -1,4 +1,4 @@
-"""From a store to `Evidence`: everything by stored queries, and one bounded sample of raw tokens."""
+"""Read a frame from a store: everything by stored queries, and one bounded sample of raw tokens."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from numpy.typing import NDArray
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.diagnosis.evidence.evidence import (
-    Evidence,
     Joins,
     Series,
-    Slice,
-    Slices,
     VersionConflicts,
     WeightRecord,
     Weights,
@@ -27,11 +24,12 @@ from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.diagnosis.evidence.replay import from_rows as routes_from_rows
 from logprobe.monitor.diagnosis.evidence.samples import Samples
 from logprobe.monitor.diagnosis.evidence.setup import from_documents, parsed
-from logprobe.monitor.diagnosis.evidence.strata import Strata
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens, from_table
+from logprobe.monitor.diagnosis.evidence.tokens import Tokens, from_table, replicas_of
 from logprobe.monitor.diagnosis.evidence.weight_readings import Readings, from_rows
 from logprobe.monitor.diagnosis.growth.judging import growth_of
 from logprobe.monitor.diagnosis.memory import remembered, settings_of
+from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata, strata_of_steps
+from logprobe.monitor.judging.places import places_of
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.lag import WeightRecord as Label
 from logprobe.monitor.queries import Source
@@ -53,6 +51,9 @@ _STRATA: Final = {
 }
 
 
+_GROUPS: Final = ("cached", "in_flight", "replica", "version")
+
+
 class Window(TypedDict):
     """Steps of a run that statements read, both ends included; None: no bound."""
 
@@ -61,46 +62,47 @@ class Window(TypedDict):
     last: int | None
 
 
-def gather(source: Source, run: str, *, steps: Steps = (None, None), samples: Samples | None = None) -> Evidence:
-    """Everything known of a run in a window of steps.
+def gather(source: Source, run: str, *, steps: Steps = (None, None), samples: Samples | None = None) -> Frame:
+    """Read everything known of a run in a window of steps.
 
     Args:
         source: a `Reader` or a `Store`.
-        run: which run.
-        steps: first and last, both included; None: no bound.
-        samples: where raw tokens are kept for the next time; None: nowhere.
+        run: name of the run.
+        steps: first and last step, both included; None for no bound.
+        samples: where raw tokens are kept for the next time, or None.
 
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
     window: Window = {"run": run, "first": steps[0], "last": steps[1]}
     series = Series(_columns(queries.diagnosis_steps(source, **window)))
-    window["last"] = int(series.step[-1]) if len(series) else steps[1]  # what an older attempt had beyond is no news
+    window["last"] = int(series.step[-1]) if len(series) else steps[1]  # steps past it are of an older attempt
     weights = queries.diagnosis_weights(source, run=run).to_pylist()
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
     history = series if steps[0] is None else _history(source, run, series)
     joins = _joins(
         queries.diagnosis_joins(source, **window).to_pylist(), queries.version_conflicts(source, **window).to_pylist()
     )
-    recorded = _sample(source, run, series, _versions(weights), samples)
+    recorded, places, replicas = _sample(source, run, series, _versions(weights), samples)
     settings = settings_of(configs)
-    return Evidence(
+    return Frame(
         run=run,
         series=series,
-        slices=_slices(queries.diagnosis_slices(source, **window, steps=None)),
-        joins=joins,
+        strata=_strata(source, run, history),
+        places=places,
         setup=from_documents(configs),
         weights=Weights(tuple(_weight_record(row) for row in weights)),
         readings=_readings(source, run),
+        joins=joins,
         growth=growth_of(source, run, history.step.tolist(), history.k3.tolist()),
-        tokens=None if recorded is None else recorded.valid,
         recorded=recorded,
-        update=_update(source, window),
-        history=history,
-        strata=_strata(source, run, history),
+        replicas=replicas,
+        pairs=_pairs(source, window),
+        independent=_independent(joins),
         replay=_replay(source, run, series) if joins.routed else Replay(),
         settings=settings,
         remembered=remembered(source, run, settings),
+        history=None if history is series else history,
     )
 
 
@@ -115,39 +117,40 @@ def _history(source: Source, run: str, series: Series) -> Series:
     return Series(_columns(queries.diagnosis_steps(source, run=run, first=None, last=int(series.step[-1]))))
 
 
-def _slices(table: pa.Table) -> Slices:
-    return Slices(tuple(Slice(**row) for row in table.drop_columns(["step", "version"]).to_pylist()))
-
-
-def _strata(source: Source, run: str, series: Series) -> Strata | None:
-    """The gap step by step: of the run's beginning, of today, and of steps evenly between; None without any."""
+def _strata(source: Source, run: str, series: Series) -> Strata:
+    """Read sums of the run's beginning, of today, and of steps evenly between."""
     measured = series.step[series["n"] > 0]
     if not len(measured):
-        return None
+        return strata_of_steps(series)
     first, now = windows(measured)
     between = measured[np.linspace(0, len(measured) - 1, min(len(measured), _STRATA_STEPS)).round().astype(np.int64)]
     steps = np.unique(np.concatenate([first, now, between])).tolist()
     table = queries.diagnosis_slices(source, run=run, first=steps[0], last=steps[-1], steps=steps)
+    groups = {name: Column.of(np.array(table[name].to_pylist(), np.object_)) for name in _GROUPS}
     return Strata(
         step=table["step"].to_numpy().astype(np.int64),
         lag=table["lag"].cast(pa.float64()).fill_null(np.nan).to_numpy(),
-        cached=_code(table["cached"]),
-        in_flight=_code(table["in_flight"]),
-        replica=np.array(table["replica"].to_pylist(), np.object_),
-        version=table["version"].cast(pa.float64()).fill_null(np.nan).to_numpy(),
+        groups={name: column for name, column in groups.items() if column.known.any()},
         **{ours: table[theirs].to_numpy().astype(np.float64) for ours, theirs in _STRATA.items()},
     )
 
 
-def _code(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """1, 0 and −1 for true, false and null."""
-    codes: NDArray[np.int64] = column.cast(pa.int64()).fill_null(-1).to_numpy()
-    return codes
+def _pairs(source: Source, window: Window) -> dict[str, Pair]:
+    """Read K3 of the other pairs by step."""
+    rows = queries.diagnosis_pairs(source, **window).to_pylist()
+    names = dict.fromkeys(row["pair"] for row in rows)
+    pairs = {}
+    for name in names:
+        own = [row for row in rows if row["pair"] == name]
+        pairs[name] = Pair(np.array([row["step"] for row in own]), np.array([row["k3"] for row in own], np.float64))
+    return pairs
 
 
-def _update(source: Source, window: Window) -> dict[int, float]:
-    rows = queries.diagnosis_update(source, **window).to_pylist()
-    return {row["step"]: row["k3"] for row in rows}
+def _independent(joins: Joins) -> bool | None:
+    """Whether engines recorded their own log-probs; None if none is joined."""
+    if not joins.seen_by_engine:
+        return None
+    return joins.received == 0 or joins.seen_by_engine > joins.sequences / 2
 
 
 def _joins(rows: list[queries.DiagnosisJoins], stated: list[queries.VersionConflicts]) -> Joins:
@@ -194,16 +197,21 @@ def _versions(rows: list[queries.DiagnosisWeights]) -> Versions:
     return Versions.from_records(labels)
 
 
-def _sample(source: Source, run: str, series: Series, versions: Versions, samples: Samples | None) -> Tokens | None:
-    """At most about `SAMPLE_TOKENS` tokens, spread evenly over the window's steps; None: no raw tokens are kept."""
+def _sample(
+    source: Source, run: str, series: Series, versions: Versions, samples: Samples | None
+) -> tuple[Tokens | None, tuple[Placed, ...], tuple[str, ...]]:
+    """Read at most about `SAMPLE_TOKENS` tokens, spread evenly over the steps, their places and replicas."""
     steps, parts = _plan(series)
     if not steps:
-        return None
+        return None, (), ()
     if samples is None:
         table = queries.diagnosis_tokens(source, run=run, steps=steps, parts=parts)
     else:
         table = samples.read(source, run, steps, parts)
-    return from_table(table, versions) if table.num_rows else None
+    if not table.num_rows:
+        return None, (), ()
+    recorded = from_table(table, versions)
+    return recorded, places_of(table, recorded), replicas_of(table)
 
 
 def _replay(source: Source, run: str, series: Series) -> Replay:

@@ -1,4 +1,4 @@
-"""What a diagnosis could not look at: what it is, why, and how to make it measurable."""
+"""List what could not be looked at: what it is, why, and how to make it measurable."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.causes import BY_NAME
-from logprobe.monitor.diagnosis.evidence.evidence import Evidence
-from logprobe.monitor.diagnosis.result import Finding, NotMeasured
+from logprobe.monitor.diagnosis.result import NotMeasured
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.judgement import Finding
 
 ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread
 _SOME: Final = 200  # tokens: with fewer no rule judges them
 
 
-def not_measured(evidence: Evidence, findings: Sequence[Finding] = ()) -> tuple[NotMeasured, ...]:
-    """Everything that is missing from the evidence, or hidden behind a finding."""
+def not_measured(frame: Frame, findings: Sequence[Finding] = ()) -> tuple[NotMeasured, ...]:
+    """Return everything that is missing from the frame, or hidden behind a finding."""
     hidden = (
         NotMeasured("the inference path and the objective", f"{finding.cause} hides them", "mend it, then look again")
         for finding in findings
-        if BY_NAME[finding.cause].hides
+        if finding.signature.hides
     )
-    return (*_missing(evidence), *hidden)
+    return (*_missing(frame), *hidden)
 
 
-def _missing(evidence: Evidence) -> Iterator[NotMeasured]:
-    if not len(evidence.series):
+def _missing(frame: Frame) -> Iterator[NotMeasured]:
+    if not len(frame.series):
         yield NotMeasured(
             "the mismatch",
             "the trainer recorded no sequence in these steps",
             "call Recorder.training with token ids and trainer log-probs at every step",
         )
         return
-    yield from _missing_sides(evidence)
-    yield from _missing_settings(evidence)
-    yield from _missing_versions(evidence)
-    yield from _missing_tokens(evidence)
+    yield from _missing_sides(frame)
+    yield from _missing_settings(frame)
+    yield from _missing_versions(frame)
+    yield from _missing_tokens(frame)
 
 
-def _missing_sides(evidence: Evidence) -> Iterator[NotMeasured]:
-    n = evidence.gap.n
+def _missing_sides(frame: Frame) -> Iterator[NotMeasured]:
+    n = frame.gap.n
     if not n:
         yield NotMeasured(
             "the mismatch",
@@ -55,7 +55,7 @@ def _missing_sides(evidence: Evidence) -> Iterator[NotMeasured]:
             f"only {n} tokens could be compared",
             "look again after more steps, or widen --steps",
         )
-    if not evidence.joins.seen_by_engine:
+    if not frame.joins.seen_by_engine:
         yield NotMeasured(
             "prefix cache, replicas, requests in flight, r at its source",
             "no record of the engine was joined",
@@ -63,20 +63,20 @@ def _missing_sides(evidence: Evidence) -> Iterator[NotMeasured]:
         )
 
 
-def _missing_settings(evidence: Evidence) -> Iterator[NotMeasured]:
-    if not evidence.setup.engines:
+def _missing_settings(frame: Frame) -> Iterator[NotMeasured]:
+    if not frame.setup.engines:
         yield NotMeasured(
             "the engine's configuration",
             "no engine recorded one",
             "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN)",
         )
-    if evidence.setup.samplings is None:
+    if frame.setup.samplings is None:
         yield NotMeasured(
             "sampling params",
             "no engine recorded any",
             "let the vLLM plugin run in the engine (LOGPROBE_HOME, LOGPROBE_RUN)",
         )
-    if not evidence.setup.trainer:
+    if not frame.setup.trainer:
         yield NotMeasured(
             "the trainer's temperature and dtype",
             "the trainer recorded no configuration",
@@ -84,21 +84,20 @@ def _missing_settings(evidence: Evidence) -> Iterator[NotMeasured]:
         )
 
 
-def _missing_versions(evidence: Evidence) -> Iterator[NotMeasured]:
-    tokens_with_lag = evidence.slices.where(lambda row: row.lag is not None).n
-    if evidence.gap.n and tokens_with_lag < evidence.slices.n:
+def _missing_versions(frame: Frame) -> Iterator[NotMeasured]:
+    known, n = frame.strata.where(np.isfinite(frame.strata.lag)).n, frame.strata.n
+    if frame.gap.n and known < n:
         yield NotMeasured(
             "staleness",
-            f"the weight version is unknown for {1 - tokens_with_lag / evidence.slices.n:.0%} of the tokens or for the "
-            "trainer",
+            f"the weight version is unknown for {1 - known / n:.0%} of the tokens or for the trainer",
             "call logprobe.collectors.weights.mark(version) after each weight update, and pass weight_version to "
             "Recorder.training",
         )
 
 
-def _missing_tokens(evidence: Evidence) -> Iterator[NotMeasured]:
-    tokens = evidence.tokens
-    if evidence.gap.n and (tokens is None or len(tokens) < min(_SOME, evidence.gap.n)):
+def _missing_tokens(frame: Frame) -> Iterator[NotMeasured]:
+    tokens = frame.tokens
+    if frame.gap.n and (tokens is None or len(tokens) < min(_SOME, frame.gap.n)):
         yield NotMeasured(
             "temperature implied, exact zeros, dtype grid, ends of sequences, repeated contexts, tokens around updates",
             "raw tokens of these steps are not kept",

@@ -1,0 +1,268 @@
+"""Turn a judgement into the diagnosis that readers know: sentences, level, decomposition, what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from logprobe.monitor.diagnosis.decomposition import Decomposition, between
+from logprobe.monitor.diagnosis.result import Acceptance, Correction, Diagnosis, Finding, Level, Verdict
+from logprobe.monitor.judging import judgement as judged
+from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.judge import judge
+from logprobe.monitor.judging.judgement import Confidence, Judgement, Place, State
+from logprobe.monitor.judging.level import in_words, setup_of
+from logprobe.monitor.judging.signatures import UNKNOWN
+from logprobe.monitor.judging.thresholds import number
+from logprobe.monitor.judging.unmeasured import not_measured
+
+CONFIDENCES: Final[Mapping[Confidence, float]] = MappingProxyType(
+    {Confidence.CERTAIN: 0.99, Confidence.KNOWN: 0.95, Confidence.INFERRED: 0.85, Confidence.POSSIBLE: 0.4}
+)
+_REASONS: Final = MappingProxyType(
+    {
+        "growth": "weight updates arrive and the policies drift apart, which importance sampling corrects",
+        "lag": "engine and trainer agree and the policies differ by lag, which importance sampling corrects",
+        "weights unproven": "nothing recorded shows that weight updates arrive; a fingerprint of the weights tells",
+        UNKNOWN: "semantic and inference-path faults could not be ruled out; see what was not measured",
+    }
+)
+
+
+def diagnosed(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Diagnosis:
+    """Judge a frame and explain the judgement."""
+    return explained(judge(frame, accepted), frame)
+
+
+def explained(judgement: Judgement, frame: Frame) -> Diagnosis:
+    """Return the diagnosis that a judgement of a frame says."""
+    growth = decomposed(frame)
+    findings = tuple(_finding(finding, judgement) for finding in judgement.findings)
+    level = _level(judgement, frame)
+    return Diagnosis(
+        run=frame.run,
+        verdict=_verdict(judgement.state),
+        since_step=judgement.since,
+        doubling_steps=frame.growth.doubling_steps,
+        layer=judgement.layer,
+        findings=findings,
+        not_measured=not_measured(frame, judgement.findings),
+        correction=_correction(judgement, level, growth),
+        unexplained=judgement.unexplained,
+        level=level,
+        growth=frame.growth,
+        why_it_grew=growth,
+        settings=frame.settings,
+    )
+
+
+def decomposed(frame: Frame) -> Decomposition | None:
+    """Return why K3 of today is not that of the beginning; None if it did not grow, or too few tokens are kept."""
+    first, now = frame.first, frame.now
+    if frame.tokens is None or not now.k3 > number("grown_ratio") * first.k3:
+        return None
+    return between(frame.tokens, first.steps, now.steps)
+
+
+def _verdict(state: State) -> Verdict:
+    if state == "not measured":
+        return "no_data"
+    return state
+
+
+def _correction(judgement: Judgement, level: Level | None, growth: Decomposition | None) -> Correction:
+    advice = judgement.advice
+    if judgement.reason == "veto":
+        first = next(f for f in judgement.findings if f.vetoes)
+        if first.cause == UNKNOWN:
+            return Correction(advice, "find what is wrong first: a correction would hide it")
+        return Correction(advice, f"fix {first.cause} first: a correction would hide it")
+    if advice == "enable" and growth is not None and growth.grew:
+        composition = growth.parts["composition"]
+        if composition.share_interval[0] >= 1 - number("material"):
+            why = f"{growth.words}; tokens of one kind differ as they did, so there is nothing to correct"
+            return Correction("do_not_enable", why)
+    if advice == "not_needed":
+        return Correction(advice, f"K3 does not grow; {in_words(level)}")
+    return Correction(advice, _REASONS[judgement.reason])
+
+
+# ------------------------------------------------------------------------------------------------ findings
+
+
+def _finding(finding: judged.Finding, judgement: Judgement) -> Finding:
+    signature = finding.signature
+    share, most = finding.share, finding.most
+    least = share if finding.least is None else finding.least
+    interval = None if share is None or least is None or most is None else (least, most)
+    return Finding(
+        cause=finding.cause,
+        layer=signature.layer,
+        confidence=CONFIDENCES[finding.confidence],
+        effect=1.0 if share is None else share,
+        evidence={name: _plain(value) for name, value in {**finding.evidence, **_place(finding.place)}.items()},
+        explanation=_explanation(finding),
+        fix=_remedy(finding, judgement),
+        since_step=finding.since,
+        share=share,
+        share_interval=interval,
+        growth_share=finding.growth,
+        urgency=finding.urgency,
+        vetoes=finding.vetoes,
+        accepted=finding.accepted,
+    )
+
+
+def _remedy(finding: judged.Finding, judgement: Judgement) -> str:
+    """Return the remedy; where a finding forbids a correction, without the advice to switch one on."""
+    signature = finding.signature
+    vetoing = next((f for f in judgement.findings if f.vetoes), None)
+    if vetoing is None or not signature.corrected:
+        return signature.remedy
+    first = "find what is wrong" if vetoing.cause == UNKNOWN else f"fix {vetoing.cause}"
+    left = signature.corrected
+    return f"First {first}, and no correction until then. Then: {left[0].lower()}{left[1:]}"
+
+
+def _explanation(finding: judged.Finding) -> str:
+    """Return the cause in words, with the numbers that the finding rests on."""
+    words = " ".join(_unknown(finding)) if finding.cause == UNKNOWN else finding.signature.words
+    told = [sentence for clause in finding.signature.told if (sentence := _told(clause, finding.evidence))]
+    place = [] if finding.place is None or finding.cause == UNKNOWN else [f"{place_words(finding.place)}."]
+    return " ".join([words, *told, *place])
+
+
+def _told(clause: str, evidence: Mapping[str, object]) -> str:
+    """Return a sentence with its numbers; empty if one of them is missing."""
+    known = {name: value for name, value in evidence.items() if value is not None}
+    try:
+        return clause.format_map(known)
+    except KeyError:
+        return ""
+
+
+def _unknown(finding: judged.Finding) -> Iterator[str]:
+    """Say where and since when, and what was tried, of a mismatch whose cause no test names."""
+    evidence = finding.evidence
+    if "identical" in evidence:
+        yield "Both sides have identical log-probs, bit by bit, which two computations do not give in this setup."
+        yield "One array may have been recorded twice, so the mismatch is not measured."
+        return
+    if "pair" in evidence:
+        name, k3, limit = evidence["pair"], evidence["k3"], evidence["limit"]
+        yield f"K3 of the pair {name} is {k3:.2g}, above {limit:.2g}."
+        return
+    if finding.place is not None:
+        yield f"{place_words(finding.place)}."
+        yield "No test names the cause."
+        return
+    if "looks_like" in evidence:
+        excluded = f", which the record excludes ({str(evidence['excluded_by']).replace('_', ' ')})"
+        yield f"The numbers look like {evidence['looks_like']}{excluded}."
+    elif "above" in evidence:
+        yield f"K3 of {evidence['k3']:.2g} is beyond {evidence['above']:.2g}, the most that such a setup is reported to have."
+    yield "The mismatch is measured, and no test names its cause."
+
+
+def _place(place: Place | None) -> dict[str, object]:
+    if place is None:
+        return {}
+    where = "; ".join(f"{name} = {', '.join(map(str, values))}" for name, values in place.columns.items())
+    return {"where": where, "share_of_k3": place.share, "share_of_tokens": place.tokens}
+
+
+def place_words(place: Place) -> str:
+    """Say which tokens hold most of K3."""
+    where = " of ".join(_WORDS.get(column, _other(column))(values) for column, values in place.columns.items())
+    since = "" if place.since is None else f", since step {place.since}"
+    return f"{place.share:.0%} of K3 is in {place.tokens:.1%} of the tokens: {where}{since}"
+
+
+def _from_end(values: Sequence[object]) -> str:
+    numbers = sorted(int(str(value)) for value in values)
+    if numbers == list(range(len(numbers))):
+        return "the last token" if len(numbers) == 1 else f"the last {len(numbers)} tokens"
+    return f"tokens {_runs(numbers)} before the end of the sequence"
+
+
+def _from_start(values: Sequence[object]) -> str:
+    numbers = sorted(int(str(value)) for value in values)
+    if numbers == list(range(len(numbers))):
+        return "the first token" if len(numbers) == 1 else f"the first {len(numbers)} tokens"
+    return f"tokens at positions {_runs(numbers)}"
+
+
+def _turn_start(values: Sequence[object]) -> str:
+    return f"{_from_start(values)} of a turn"
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Write numbers as ranges.
+
+    >>> _runs([3, 4, 5, 9])
+    '3 to 5, 9'
+    """
+    parts: list[list[int]] = []
+    for value in numbers:
+        if parts and value == parts[-1][-1] + 1:
+            parts[-1].append(value)
+        else:
+            parts.append([value])
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts)
+
+
+def _other(column: str) -> Callable[[Sequence[object]], str]:
+    return lambda values: f"{column.replace('_', ' ')} {', '.join(map(str, values))}"
+
+
+_WORDS: Final[Mapping[str, Callable[[Sequence[object]], str]]] = MappingProxyType(
+    {
+        "from_end": _from_end,
+        "from_start": _from_start,
+        "turn_start": _turn_start,
+        "finish": lambda values: f"answers with finish_reason {', '.join(map(str, values))}",
+        "cached": lambda values: (
+            "requests with cached prompt tokens" if values[0] else "requests without cached tokens"
+        ),
+        "in_flight": lambda values: "sequences across a weight update" if values[0] else "sequences of one version",
+        "prompt_length": lambda values: f"prompts of a length from {', '.join(map(str, values))} tokens on",
+    }
+)
+
+
+def _plain(value: object) -> object:
+    """Return a value with five digits, or None for a number that JSON does not have."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if value == value and abs(value) != float("inf") else None  # noqa: PLR0124 - NaN
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ level
+
+
+def _level(judgement: Judgement, frame: Frame) -> Level | None:
+    """Return the level as documents have it; None if nothing could be compared."""
+    level, own = judgement.level, None
+    if not frame.gap.n:
+        return None
+    ends = [window.where(window.own) for window in (frame.first, frame.now)]
+    values = [end.k3 for end in ends if end.n >= number("fewest")]
+    if not values and level.k3 is not None:
+        values = [level.k3]
+    if values:
+        own = (min(values), max(values))
+    shown = level.status not in {"unknown set-up", "not measured"}
+    return Level(
+        k3=frame.now.k3 if frame.now.n else frame.gap.k3,
+        numerics=level.k3,
+        low=level.low if shown else None,
+        high=level.high if shown else None,
+        setup=setup_of(frame),
+        source=level.source if shown else "",
+        status=level.status,
+        first=frame.first.k3 if frame.first.n else None,
+        own=own if level.status != "not measured" else None,
+        remembered=frame.remembered,
+        settled=level.settled,
+    )
