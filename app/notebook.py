@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from logprobe.app.commands.ingest import take
 from logprobe.app.dashboard.charts.figures import steps_figure
-from logprobe.app.dashboard.charts.packing import unpacked
+from logprobe.app.dashboard.charts.packing import packed, unpacked
 from logprobe.app.dashboard.charts.panels import OVERVIEW
 from logprobe.app.dashboard.charts.rows import Row, rows_of
 from logprobe.app.dashboard.charts.steps_chart import absent, trend_of
@@ -56,7 +56,7 @@ def _ingest(home: Home) -> None:
 def _figure(view: RunView, theme: Theme) -> go.Figure:
     runs, events = [view.series], view.marked
     shown = [panel for panel in OVERVIEW if any(line.measured(runs) for line in panel.lines)]
-    drawn = steps_figure(runs, shown, events, theme, trend=trend_of(view))
+    drawn = steps_figure(runs, shown, events, theme, trend=trend_of(view), pack=packed)
     layout, rows = drawn["layout"], list(rows_of(runs, shown))
     texts = (sentence(view), absent(OVERVIEW, shown))
     title = [f"<b>{_text(view.series.run)}</b>", *(_text(line) for text in texts for line in wrap(text, _LONGEST))]

@@ -71,17 +71,12 @@ def incident(page: Page) -> None:
 
 def choosing(page: Page) -> None:
     page.get_by_role("button", name="metrics", exact=True).click()
-    expect(page.get_by_role("dialog", name="metrics").get_by_role("checkbox").first).to_be_visible()
+    expect(page.get_by_test_id("stPopoverBody").get_by_role("combobox")).to_be_visible()
 
 
 def paused(page: Page) -> None:
     page.get_by_role("button", name="pause").click()
     expect(page.locator(".lp-paused")).to_be_visible()
-
-
-def full(page: Page) -> None:
-    page.get_by_role("button", name="full screen", exact=True).click()
-    expect(page.locator(".lp-tabs")).to_be_hidden()
 
 
 def runbook(page: Page) -> None:
@@ -98,7 +93,6 @@ STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
     "choosing metrics": ("", choosing),
     "paused": ("", paused),
     "runbook": ("alerts", runbook),
-    "full screen": ("", full),  # the last: while it lasts, the window has no other size
 }
 
 

@@ -1,4 +1,4 @@
-"""The linked chart in a real browser: what a link restores, what the keys do, what the files hold, and runs too long to send whole."""
+"""The linked chart in a real browser: what a link restores, what pointer and keys do, what the files hold, and runs too long to send whole."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import csv
 import itertools
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dashboard_process import Watched, dashboard, drag
 from playwright.sync_api import Page, expect
-from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from recorded_home import ingest_recorded
 from synthetic_run import SyntheticRun
 
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
-from logprobe.app.dashboard.charts.lines import centred_median
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import connect
 
@@ -27,9 +24,9 @@ pytestmark = pytest.mark.browser
 LONG_STEPS = 2_100
 VIEW = "steps=300%3A500&x=tokens&smooth=11&linear=backend.k3_kl&log=backend.kl&hide=update"
 CHART = """() => { const plot = document.querySelector(".lp-plot"), full = plot._fullLayout;
-  const lines = plot.data.filter((each) => each.meta.row === "y2" && each.meta.line !== undefined && each.visible);
+  const lines = plot.data.filter((each) => each.meta.row === "y2" && each.meta.line !== undefined);
   return { range: full.xaxis.range.map(Number), title: full.xaxis.title.text, scales: [full.yaxis2.type, full.yaxis3.type],
-    lines: lines.map((each) => [each.meta.role, each.meta.smooth ?? 0]), steps: Array.from(lines[0].steps) } }"""
+    lines: lines.map((each) => [each.meta.role, each.meta.smooth ?? 0]), steps: Array.from(lines[0].x) } }"""
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +77,12 @@ def in_address(page: Page, *parts: str, absent: str = "nothing-of-the-kind") -> 
     )
 
 
+def choose(page: Page, label: str, words: str) -> None:
+    """Chooses in one of Streamlit's selection boxes."""
+    page.get_by_label(label).click()
+    page.get_by_role("option", name=words, exact=True).click()
+
+
 def test_a_link_restores_the_view(seen: Watched, served: tuple[Path, str], artifacts: Path) -> None:
     page = opened(seen, served[1], f"run=late-growth&{VIEW}")
     first = page.evaluate(CHART)
@@ -91,7 +94,7 @@ def test_a_link_restores_the_view(seen: Watched, served: tuple[Path, str], artif
         rows = reader.read("app_steps", run="late-growth", since=0)
     trained = np.cumsum(rows["tokens"].to_numpy())
     assert first["range"] == pytest.approx([trained[300], trained[500]], rel=0.01)
-    expect(page.get_by_label("smoothing")).to_have_value("11")
+    expect(page.get_by_label("smoothing")).to_have_value("median of 11")
     expect(page.get_by_role("button", name="update")).to_have_attribute("aria-pressed", "false")
     expect(page.locator(".lp-cursor")).to_have_text("steps 300 – 500")
     seen.shot(artifacts, "chart-link")
@@ -101,18 +104,24 @@ def test_a_link_restores_the_view(seen: Watched, served: tuple[Path, str], artif
     in_address(page, *VIEW.split("&"))
 
 
-def test_over_steps_since_the_onset(seen: Watched, served: tuple[Path, str]) -> None:
+def test_what_is_chosen_is_drawn_and_in_the_address(seen: Watched, served: tuple[Path, str]) -> None:
     page = opened(seen, served[1], "run=late-growth")
     expect(page.locator(".lp-verdict")).to_contain_text("since step")
-    page.wait_for_function("() => !document.querySelector('option[value=onset]').disabled")
-    page.get_by_label("x axis").select_option("onset")
+    choose(page, "x axis", "over steps since the onset")
     in_address(page, "x=onset")
     page.wait_for_function(f"() => ({CHART})().title === 'steps since the onset'")
-    since = page.evaluate("() => document.querySelector('.lp-plot').layout.annotations.map((words) => words.x)")
-    assert since == [0]
+    assert page.evaluate("() => document.querySelector('.lp-plot').layout.annotations.map((words) => words.x)") == [0]
+    choose(page, "smoothing", "median of 25")
+    in_address(page, "x=onset", "smooth=25")
+    page.wait_for_function(f"() => ({CHART})().lines.some(([, smooth]) => smooth === 25)")
+    page.get_by_role("button", name="K3, y axis: log, switch").click()
+    in_address(page, "linear=backend.k3_kl")
+    page.get_by_role("button", name="K3, y axis: linear, switch").wait_for()
+    page.get_by_role("button", name="total", exact=True).click()
+    page.wait_for_function(f"() => ({CHART})().lines.every(([role]) => role !== 'total')")
     in_vain = opened(seen, served[1], "run=short&x=onset")  # too short to know, so there is no such axis
     expect(in_vain.locator(".lp-tools .lp-note")).to_contain_text(
-        "not over since onset: the diagnosis has found no onset"
+        "not over steps since the onset: the diagnosis has found no onset"
     )
     assert in_vain.evaluate(CHART)["title"] == "step"
 
@@ -136,7 +145,7 @@ def test_files_hold_what_is_shown(seen: Watched, served: tuple[Path, str], tmp_p
         value = stored.get((int(row["step"]), metric))
         assert row[metric] == "" if value is None else float(row[metric]) == value
     with page.expect_download() as caught:
-        page.keyboard.press("p")
+        page.get_by_role("button", name="PNG").click()
     caught.value.save_as(tmp_path / "chart.png")
     content = (tmp_path / "chart.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n\x1a\n")
@@ -145,50 +154,32 @@ def test_files_hold_what_is_shown(seen: Watched, served: tuple[Path, str], tmp_p
     assert len(content) > 50_000  # there is something on it
 
 
-def test_everything_by_keyboard(seen: Watched, served: tuple[Path, str], artifacts: Path) -> None:
+def test_everything_by_keyboard(seen: Watched, served: tuple[Path, str]) -> None:
     page = opened(seen, served[1], "run=late-growth")
-    page.keyboard.press("?")
-    dialog = page.get_by_role("dialog", name="Overview")
-    expect(dialog).to_contain_text("The banner is the verdict")
-    expect(dialog).to_contain_text("zoom in, around the crosshair")
-    expect(dialog.get_by_role("button", name="Close")).to_be_focused()
-    seen.shot(artifacts, "keys")
-    page.keyboard.press("Escape")
-    expect(dialog).to_have_count(0)
-
+    page.locator(".lp-frame").focus()
     page.keyboard.press("+")
     in_address(page, "steps=199%3A600")
+    expect(page.locator(".lp-cursor")).to_have_text("steps 199 – 600")
     page.keyboard.press("-")
     in_address(page, absent="steps=")
-    page.keyboard.press("l")
-    in_address(page, "linear=backend.k3_kl")
-    page.keyboard.press("x")
-    page.keyboard.press("s")
-    in_address(page, "x=tokens", "smooth=5")
-    page.locator(".lp-frame").focus()
+    expect(page.locator(".lp-cursor")).to_be_empty()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".lp-cursor")).to_contain_text("step 0 · ")
+    expect(page.locator(".lp-cursor")).to_contain_text("step 0")
     page.keyboard.press("Shift+ArrowRight")
-    expect(page.locator(".lp-spoken")).to_contain_text("step 10 · ")
+    expect(page.locator(".lp-spoken")).to_contain_text("step 10 · weights 11. K3 backend")
     page.keyboard.press("Home")
-    page.keyboard.press("]")
-    expect(page.locator(".lp-tip")).to_have_text("step 1: learning_rate 1.00e-5 → 1.00e-4, until step 9")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".lp-cursor")).to_contain_text(
+        "step 1 · weights 2 · learning_rate 1.00e-5 → 1.00e-4, until step 9"
+    )
 
-    page.evaluate("() => document.body.append(Object.assign(document.createElement('input'), { id: 'field' }))")
-    page.locator("#field").press_sequentially("0l?")
-    expect(page.locator("#field")).to_have_value("0l?")
-    expect(dialog).to_have_count(0)
-    in_address(page, "linear=backend.k3_kl", "x=tokens", "smooth=5")
-    page.locator("#field").blur()
-    page.keyboard.press("k")
-    in_address(page, "x=tokens", "smooth=5", absent="run=late-growth")
-    for _ in range(6):  # the second key of a pair has to come soon, which a busy machine may not manage
-        page.keyboard.press("g")
-        page.keyboard.press("d")
-        with suppress(PlaywrightTimeoutError):
-            page.wait_for_function("() => location.search.includes('page=diagnosis')", timeout=15_000)
-            break
-    in_address(page, "page=diagnosis", "x=tokens")
+
+def test_marks_say_what_happened_and_a_double_click_shows_all(seen: Watched, served: tuple[Path, str]) -> None:
+    page = opened(seen, served[1], "run=late-growth&steps=0%3A40")
+    page.locator(".lp-plot .point:not([display=none])").first.hover(force=True)
+    expect(page.locator(".lp-plot .hoverlayer")).to_contain_text("step 1: learning_rate")
+    page.locator(".lp-plot").dblclick(position={"x": 400, "y": 120})
+    in_address(page, absent="steps=")
 
 
 def test_a_long_run_is_thinned_and_whole_where_one_looks(
@@ -197,13 +188,11 @@ def test_a_long_run_is_thinned_and_whole_where_one_looks(
     page = opened(seen, served[1], "run=long")
     counts = "() => document.querySelector('.lp-plot').data.map((each) => each.x.length)"
     assert max(page.evaluate(counts)) <= MAX_POINTS
-    for axis in ("tokens", "time"):
-        page.get_by_label("x axis").select_option(axis)
-        page.wait_for_function(
-            f"(axis) => ({CHART})().title.includes(axis)", arg={"tokens": "tokens", "time": "since"}[axis]
-        )
+    for axis, title in {"tokens": "tokens", "time": "since"}.items():
+        choose(page, "x axis", f"over {axis}")
+        page.wait_for_function(f"(title) => ({CHART})().title.includes(title)", arg=title)
         assert max(page.evaluate(counts)) <= MAX_POINTS
-    page.get_by_label("x axis").select_option("step")
+    choose(page, "x axis", "over steps")
     page.wait_for_function(f"() => ({CHART})().title === 'step'")
     drag(page, ".lp-plot", 0.3, 0.6)
     first, last = (int(part) for part in page.evaluate("new URLSearchParams(location.search).get('steps')").split(":"))
@@ -214,7 +203,7 @@ def test_a_long_run_is_thinned_and_whole_where_one_looks(
         arg=[first, last],
     )
     seen.shot(artifacts, "chart-long")
-    page.get_by_label("smoothing").select_option("25")
+    choose(page, "smoothing", "median of 25")
     page.wait_for_function(f"() => ({CHART})().lines.some(([, smooth]) => smooth === 25)")
     assert max(page.evaluate(counts)) <= MAX_POINTS
     with page.expect_download() as caught:
@@ -223,22 +212,8 @@ def test_a_long_run_is_thinned_and_whole_where_one_looks(
     rows = list(csv.DictReader((tmp_path / "long.csv").read_text(encoding="utf-8").splitlines()))
     assert [int(row["step"]) for row in rows] == list(range(first, last + 1))
     assert all((row["backend.k3_kl"] == "") == (1000 <= int(row["step"]) < 1010) for row in rows)
-
-
-def test_smoothing_is_the_same_in_python_and_in_the_browser(seen: Watched, served: tuple[Path, str]) -> None:
-    opened(seen, served[1], "run=late-growth")
-    rng = np.random.default_rng(1)
-    values = rng.normal(size=200)
-    values[[0, 7, 8, 40, 41, 42, 199]] = np.nan
-    module = next(url for url in seen.requests if url.endswith("/traces.js"))
-    for steps in (2, 3, 10, 51, 999):
-        smoothed = seen.page.evaluate(
-            "async ([module, values, steps]) => { const { centredMedian } = await import(module);"
-            " return Array.from(centredMedian(Float64Array.from(values, (each) => each ?? NaN), steps), (each) => (Number.isNaN(each) ? null : each)) }",
-            [module, [None if np.isnan(value) else value for value in values], steps],
-        )
-        expected = centred_median(values, steps)
-        np.testing.assert_allclose(np.array(smoothed, dtype=np.float64), expected, rtol=1e-12)
+    page.get_by_role("button", name="reset zoom").click()
+    in_address(page, absent="steps=")
 
 
 @pytest.mark.parametrize("seen", [{"dark": True}, {"width": 390, "height": 844}], indirect=True, ids=["dark", "390"])

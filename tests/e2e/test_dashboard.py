@@ -114,7 +114,7 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
         )
 
         drag(page, ".lp-plot", 0.3, 0.6)
-        page.wait_for_selector(".lp-reset:visible")
+        expect(page.get_by_role("button", name="reset zoom")).to_be_visible()
         zoomed = page.evaluate(STATE)
         assert zoomed["range"][0] > before["range"][0]
         assert zoomed["range"][1] < before["range"][1]
@@ -128,7 +128,7 @@ def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path
         page.locator(".lp-plot").hover(position={"x": 400, "y": 100})
         expect(page.locator(".lp-cursor")).to_contain_text("step ")
         seen.shot(artifacts, "overview-zoomed")
-        page.click(".lp-reset")
+        page.get_by_role("button", name="reset zoom").click()
         page.wait_for_function(f"() => ({STATE})().range[0] < {zoomed['range'][0]}")
         page.mouse.move(2, 2)
         assert wait_for_chart(page)["range"][1] > newest["last"]

@@ -39,7 +39,7 @@ def test_the_demo_shows_a_run_that_is_rescued(browser: Browser, artifacts: Path,
         seen.shot(artifacts, "demo")
 
         drag(page, ".lp-plot", 0.2, 0.6)
-        page.wait_for_selector(".lp-reset:visible")
+        expect(page.get_by_role("button", name="reset zoom")).to_be_visible()
         zoomed, last = page.evaluate(RANGE), page.evaluate(LAST_STEP)
         for _ in range(3):
             if last == END:  # a busy page shows the rest at once

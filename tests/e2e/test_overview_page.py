@@ -1,4 +1,4 @@
-"""The Overview in a real browser: its rows and tiles are chosen, it is paused, it fills the screen, and people note what they did on it."""
+"""The Overview in a real browser: its rows and tiles are chosen, it is paused, and people note what they did on it."""
 
 from __future__ import annotations
 
@@ -67,48 +67,24 @@ def quiet(page: Page, sent: list[int], seconds: int) -> bool:
 def test_rows_and_tiles_are_chosen_and_the_link_has_them(seen: Watched, address: str, artifacts: Path) -> None:
     page = opened(seen, address)
     page.get_by_role("button", name="metrics", exact=True).click()
-    page.get_by_role("searchbox", name="search metrics").fill("reward")
-    page.keyboard.type(" h", delay=20)  # neither a shortcut nor a row
-    expect(page.get_by_role("dialog", name="metrics")).to_contain_text("no metric has such a name")
+    page.get_by_test_id("stPopoverBody").get_by_role("combobox").fill("ess_seq h")  # neither a shortcut nor a row
+    expect(page.get_by_text("No results")).to_be_visible()
     assert asked(page, "pause") is None
-    search = page.get_by_role("searchbox", name="search metrics")
-    search.fill("backend.k3")
-    page.get_by_role("checkbox", name="K3").uncheck()
+    page.get_by_test_id("stPopoverBody").get_by_role("combobox").fill("ess_seq")
+    page.get_by_role("option", name=re.compile(r"· ess_seq$")).click()
     page.wait_for_url(re.compile("charts="))
-    expect(page.locator(ROWS)).to_have_count(9)
-    search.fill("ess_seq")
-    page.get_by_role("checkbox").first.check()
     expect(page.locator("article[data-metric='backend.ess_seq'] .lp-value")).to_contain_text("0.5")
+    expect(page.locator(ROWS)).to_have_count(11)
     seen.shot(artifacts, "overview-metrics")
     page.goto(f"{page.url.split('?')[0]}?run=sweep%2F%3Cb%3E%231&charts=ess_seq,no-such,reward")
     expect(page.locator(ROWS)).to_have_count(2)
     expect(page.locator(".lp-heading h3")).to_have_text(["Reward", re.compile(r".+")])
     seen.shot(artifacts, "overview-two-metrics")
     page.get_by_role("button", name="metrics: 2").click()
-    page.get_by_role("searchbox", name="search metrics").fill("reward")
-    page.get_by_role("checkbox", name="Reward reward", exact=True).uncheck()
-    page.wait_for_function("() => location.search.includes('charts=ess_seq') && !location.search.includes('reward')")
-    page.get_by_role("searchbox", name="search metrics").fill("ess_seq")
-    page.get_by_role("checkbox").first.click()  # the last row stays
-    expect(page.get_by_role("checkbox").first).to_be_checked()
-    page.get_by_role("button", name="Those of the overview").click()
-    page.wait_for_function("() => !location.search.includes('charts')")
+    for _ in range(2):
+        page.get_by_test_id("stPopoverBody").get_by_role("combobox").press("Backspace")
+    page.wait_for_function("() => !location.search.includes('charts')")  # none: those of the overview
     expect(page.locator(ROWS)).to_have_count(10)
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog", name="metrics")).to_be_hidden()
-
-
-@pytest.mark.parametrize("seen", [{"width": 390, "height": 844, "dark": True}], indirect=True)
-def test_dark_and_narrow(seen: Watched, address: str, artifacts: Path) -> None:
-    page = opened(seen, address)
-    page.get_by_role("button", name="metrics", exact=True).click()
-    expect(page.get_by_role("checkbox").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    box = page.get_by_role("dialog", name="metrics").bounding_box()
-    assert box is not None
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= 390
-    seen.shot(artifacts, "overview-metrics-390-dark")
 
 
 def test_only_rows_without_a_value_are_named(seen: Watched, address: str) -> None:
@@ -143,29 +119,6 @@ def test_a_paused_page_asks_for_nothing_and_calls_nothing_live_or_healthy(
     page.wait_for_function("() => !location.search.includes('pause')")
     sent.clear()
     until(page, lambda: bool(sent))
-
-
-def test_full_screen_has_the_verdict_and_the_charts(seen: Watched, address: str, artifacts: Path) -> None:
-    page = opened(seen, address, "&charts=backend.k3_kl,reward")
-    page.get_by_role("button", name="full screen", exact=True).click()
-    page.wait_for_function("() => location.search.includes('full=1')")
-    expect(page.locator(".lp-tabs")).to_be_hidden()
-    expect(page.locator(".lp-tiles")).to_be_hidden()
-    expect(page.locator(".lp-headline")).to_be_visible()
-    page.wait_for_function("() => document.querySelector('.lp-plot').layout.height > 0.6 * innerHeight")
-    seen.shot(artifacts, "overview-full")
-    page.keyboard.press("Escape")
-    page.wait_for_function("() => !location.search.includes('full')")
-    expect(page.locator(".lp-tabs")).to_be_visible()
-    page.wait_for_function("() => document.querySelector('.lp-plot').layout.height < 0.6 * innerHeight")
-    page.keyboard.press("f")
-    page.wait_for_function("() => location.search.includes('full=1')")
-    page.keyboard.press("g")
-    page.keyboard.press("a")
-    page.wait_for_function("() => location.search.includes('page=alerts') && !location.search.includes('full')")
-    expect(page.locator("table[aria-label=rules]")).to_be_visible()
-    opened(seen, address, "&full=1")  # of a link, which opens no full screen of the browser
-    expect(page.locator(".lp-tabs")).to_be_hidden()
 
 
 def test_the_runbook_of_a_message_is_on_the_alerts_page(seen: Watched, address: str, artifacts: Path) -> None:

@@ -46,7 +46,7 @@ def _heard(sent: Mapping[str, Any] | None) -> Any:
     """What a panel sent; the address as it was then comes along."""
     if sent is None:
         return None
-    heard(sent["address"])
+    heard(sent["address"], sent["told"])
     return sent["value"]
 
 

@@ -28,6 +28,9 @@ export function listen(changed) {
 
 let last = 0;
 
+// The number of the last wish of the server that is in the address.
+export const knows = () => last;
+
 // What the server wants in the address (browser/address.py), once.
 export function told(wish) {
   if (!wish || wish.number <= last) return;
@@ -41,5 +44,5 @@ export function sent(name, value) {
   if (name === "pick") put({ run: value });
   if (name !== "go") return;
   const [path, query] = value.replace(/^\/+/, "").split("?");
-  put({ full: null, page: path, ...Object.fromEntries(new URLSearchParams(query)) }, true);
+  put({ page: path, ...Object.fromEntries(new URLSearchParams(query)) }, true);
 }

@@ -16,7 +16,7 @@ import streamlit as st
 _LOADED: Final = "address as loaded"
 _KNOWN: Final = "address"
 _UNTOLD: Final = "address, not told yet"
-_COUNT: Final = "address, times told"
+_LAST: Final = "address, told last"  # its number, and what it was
 
 
 def current() -> dict[str, str]:
@@ -28,10 +28,12 @@ def current() -> dict[str, str]:
     return address
 
 
-def heard(address: str) -> None:
-    """The browser's address, as it is: ``?page=tokens&step=12``."""
+def heard(address: str, told: int) -> None:
+    """The browser's address, as it is: ``?page=tokens&step=12``; `told`: the last wish that it had heard of by then."""
     current()
-    st.session_state[_KNOWN] = dict(parse_qsl(address.removeprefix("?")))
+    known = dict(parse_qsl(address.removeprefix("?")))
+    number, wish = st.session_state.get(_LAST, (0, {}))
+    st.session_state[_KNOWN] = _with(known, {**(wish if number > told else {}), **st.session_state.get(_UNTOLD, {})})
 
 
 def put(state: Mapping[str, Any]) -> None:
@@ -40,7 +42,7 @@ def put(state: Mapping[str, Any]) -> None:
     texts = {name: "" if value is None else str(value) for name, value in state.items()}
     changed = {name: text for name, text in texts.items() if address.get(name, "") != text}
     if changed:
-        st.session_state[_KNOWN] = {name: text for name, text in (address | changed).items() if text}
+        st.session_state[_KNOWN] = _with(address, changed)
         st.session_state[_UNTOLD] = st.session_state.get(_UNTOLD, {}) | changed
 
 
@@ -49,5 +51,9 @@ def unsent() -> dict[str, object] | None:
     state = st.session_state.pop(_UNTOLD, None)
     if state is None:
         return None
-    st.session_state[_COUNT] = st.session_state.get(_COUNT, 0) + 1
-    return {"number": st.session_state[_COUNT], "state": state}
+    st.session_state[_LAST] = (st.session_state.get(_LAST, (0, {}))[0] + 1, state)
+    return {"number": st.session_state[_LAST][0], "state": state}
+
+
+def _with(address: Mapping[str, str], changed: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in {**address, **changed}.items() if text}

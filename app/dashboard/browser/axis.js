@@ -1,6 +1,5 @@
 // Where steps stand on the x axis: the step itself, tokens trained on so far, time since the first step, or steps since the onset.
 // `places` are the server's, unpacked; a trend is the steps of one run and their places on the axis that is shown.
-import { nearestIndex } from "./plot.js";
 import { extent } from "./ticks.js";
 import { lowerBound } from "./traces.js";
 
@@ -8,7 +7,7 @@ import { lowerBound } from "./traces.js";
 const UNITS = [["days", 86400, 3], ["hours", 3600, 2], ["minutes", 60, 2], ["seconds", 1, 0]]; // a unit once there are so many of it
 
 export function axisOf(places, x) {
-  const known = x !== "step" && places.every((each) => each[x] !== null);
+  const known = ["tokens", "time", "onset"].includes(x) && places.every((each) => each[x] !== null);
   const shown = known ? x : "step";
   const unit = shown === "time" ? unitOf(places) : ["", 1];
   const trends = places.map((each) => trend(each, shown, unit[1]));
@@ -38,15 +37,6 @@ export function placeOf({ steps, places, offset }, step) {
   return places[at - 1] + ((places[at] - places[at - 1]) * (step - steps[at - 1])) / (steps[at] - steps[at - 1]);
 }
 
-// What is visible when the reader wants to see `steps` (null: all), with a little room around it.
-/** @returns {[number, number]} */
-export function rangeOf(axis, steps) {
-  const [low, high] = steps ? steps.map((step) => placeOf(axis.trends[0], step)) : axis.ends;
-  const least = axis.shown === "step" || axis.shown === "onset" ? 0.5 : 0;
-  const room = Math.max(least, 0.005 * (high - low)) || 0.5 * ((axis.ends[1] - axis.ends[0]) / axis.trends[0].steps.length || 1);
-  return [low - room, high + room];
-}
-
 // First and last step of the first run, or else of the next, that stand between two places; null: none does.
 export function stepsBetween(axis, low, high) {
   for (const { steps, places } of axis.trends) {
@@ -54,27 +44,4 @@ export function stepsBetween(axis, low, high) {
     if (inside.length) return [steps[inside[0]], steps[inside.at(-1)]];
   }
   return null;
-}
-
-// The step nearest to a place, of all runs: { run, index, step, place }.
-export function nearest(axis, place) {
-  let best = null;
-  axis.trends.forEach((trend, run) => {
-    const index = nearestIndex(trend.places, place);
-    if (index >= 0 && (!best || Math.abs(trend.places[index] - place) < Math.abs(best.place - place))) {
-      best = { run, index, step: trend.steps[index], place: trend.places[index] };
-    }
-  });
-  return best;
-}
-
-// The step of another run that stands beside `cursor`; null: that run was not there.
-export function beside(axis, run, cursor) {
-  const trend = axis.trends[run];
-  if (run === cursor.run) return cursor.step;
-  const at = nearestIndex(trend.places, cursor.place);
-  if (at < 0) return null;
-  const neighbour = trend.places[at + 1] ?? trend.places[at - 1] ?? trend.places[at];
-  const reach = Math.abs(neighbour - trend.places[at]) / 2;
-  return Math.abs(trend.places[at] - cursor.place) <= reach ? trend.steps[at] : null;
 }

@@ -1,8 +1,7 @@
 // How tokens spread over the log-ratio, step by step: a picture of one pixel per column and bin, stretched to where these steps are on
 // the page's x axis; lines, axes and gaps lie over it. A drag chooses steps for the whole page.
-import { listen, put } from "./address.js";
+import { asked, listen, put } from "./address.js";
 import { axisOf, placeOf, stepsBetween } from "./axis.js";
-import { read } from "./chart_state.js";
 import { older, pairs } from "./choice.js";
 import { node, svg, title } from "./dom.js";
 import { compact, integer, number } from "./format.js";
@@ -19,7 +18,7 @@ const LETTER = 6.4; // pixels, about
 
 export function update(root, view) {
   view.root = root;
-  view.deaf ??= listen(() => { if (view.axis && axisOf([view.place], read().x).shown !== view.axis.shown) draw(view); });
+  view.deaf ??= listen(() => { if (view.axis && axisOf([view.place], asked("x") ?? "step").shown !== view.axis.shown) draw(view); });
   if (view.version === view.data.version) return;
   view.version = view.data.version;
   const { data } = view;
@@ -37,7 +36,7 @@ export function close(root, view) {
 
 function draw(view) {
   const { data } = view;
-  view.axis = axisOf([view.place], read().x);
+  view.axis = axisOf([view.place], asked("x") ?? "step");
   view.edges = edgesOf(view);
   view.image = painted(view);
   const kit = plots(view, groupOf(view));

@@ -14,7 +14,7 @@ export default function (component) {
     address.told(data.address);
     view.send = (name, value) => {
       address.sent(name, value);
-      setTriggerValue(name, { value, address: location.search }); // Streamlit itself reads it only when the page loads
+      setTriggerValue(name, { value, address: location.search, told: address.knows() }); // Streamlit itself reads it only when the page loads
     };
     module.update(root, view);
   });

@@ -1,27 +1,34 @@
 """Step charts as pure functions: columns in, a plotly figure (plain data, as `plotly.io.from_json` takes it) out.
 
-One figure, one x axis, one row per panel: zoom and crosshair are shared by construction. The x axis counts steps here;
-headings, legends, the values under the cursor and other x axes are the business of `browser/chart.js`.
+One figure, one x axis, one row per panel: zoom and crosshair are shared by construction. Headings, legends and the
+values under the pointer are the business of `browser/chart.js`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from logprobe.app.dashboard.charts.lines import Detail, row_traces
+import numpy as np
+
+from logprobe.app.dashboard.charts.axes import Axis, axis_of
+from logprobe.app.dashboard.charts.lines import Drawing, Pack, Trace, row_traces
+from logprobe.app.dashboard.charts.look import Look
 from logprobe.app.dashboard.charts.marks import Trend, event_lines, event_traces, onset_label, trend_shapes
+from logprobe.app.dashboard.charts.packing import packed_values, unpacked
 from logprobe.app.dashboard.charts.panels import Panel
 from logprobe.app.dashboard.charts.rows import STRIP, Row, rows_of
 from logprobe.app.dashboard.charts.scales import log_ticks
 from logprobe.app.dashboard.data.events import Event
-from logprobe.app.dashboard.data.series import RunSeries
+from logprobe.app.dashboard.data.series import Floats, RunSeries
 from logprobe.app.dashboard.theme import Theme
 
 Figure = dict[str, Any]
 
 _TOP, _BOTTOM, _LEFT, _RIGHT = 4, 40, 54, 10
-WHOLE: Final = Detail()
+_ROOM: Final = 0.08  # of the range of what is in view, above and below
+_LATE: Final = 0.85  # of the width: beyond it words stand on the left of their line
+WHOLE: Final = Look()
 
 
 def steps_figure(
@@ -31,25 +38,56 @@ def steps_figure(
     theme: Theme,
     *,
     trend: Trend | None = None,
-    detail: Detail = WHOLE,
+    look: Look = WHOLE,
+    axis: Axis | None = None,
+    pack: Pack = packed_values,
 ) -> Figure:
-    """One row per panel over steps; `events` as marks in a strip on top, and as hairlines while they are few.
+    """One row per panel; `events` as marks in a strip on top, and as hairlines while they are few. `axis`: of steps
+    where none is given; `pack`: how values travel.
 
-    Lines without any value are left out. A trace has at most `MAX_POINTS` points, `detail` says where they are wanted;
-    where that drops some, a shaded min–max envelope stands behind it. NaN is a gap.
+    Lines without any value are left out. A trace has at most `MAX_POINTS` points, most of them in view; where that
+    drops some, a shaded min–max envelope stands behind it. NaN is a gap.
     """
+    axis = axis or axis_of(runs)
+    drawing = Drawing(runs, theme, axis, look, pack)
     rows = list(rows_of(runs, panels))
     height = rows[-1].bottom if rows else STRIP
-    layout = _layout(runs, height, theme)
+    low, high = axis.range(look.window)
+    layout = _layout(axis, (low, high), height, theme)
+    lines: list[Trace] = []
     for row in rows:
-        layout[row.layout_key] = _y_axis(row, height, theme) | _scaled(row)
-    layout["shapes"] = [*event_lines(events, theme), *trend_shapes(trend, rows, theme)]
-    layout["annotations"] = onset_label(trend, theme)
-    lines = [trace for row in rows for trace in row_traces(runs, row, theme, detail)]
-    return {"data": [*lines, *event_traces(events, theme)], "layout": layout}
+        log = look.is_log(row.panel.metric, usual=row.scale.log)
+        traces = list(row_traces(drawing, row, log=log))
+        usual = look.window is None and log == row.scale.log and not {line.role for line in row.panel.lines} & look.hide
+        layout[row.layout_key] = _y_axis(row, height, theme, log=log) | (
+            _scaled(row) if usual else _around(traces, (low, high), log=log, zero=row.panel.from_zero)
+        )
+        lines += traces
+    layout["shapes"] = [
+        _placed(shape, axis) for shape in (*event_lines(events, theme), *trend_shapes(trend, rows, theme))
+    ]
+    layout["annotations"] = [_beside(words, axis, low, high) for words in onset_label(trend, theme)]
+    return {"data": [*lines, *event_traces(events, theme, axis)], "layout": layout}
 
 
-def _layout(runs: Sequence[RunSeries], height: int, theme: Theme) -> dict[str, object]:
+def _placed(shape: dict[str, object], axis: Axis) -> dict[str, object]:
+    """A shape of steps at their places."""
+    if shape["xref"] != "x":
+        return shape
+    return shape | {name: float(axis.place(np.float64(shape[name]))) for name in ("x0", "x1")}  # type: ignore[arg-type]
+
+
+def _beside(words: dict[str, object], axis: Axis, low: float, high: float) -> dict[str, object]:
+    """Words beside a line at a step, on the side where there is room."""
+    at = float(axis.place(np.float64(words["x"])))  # type: ignore[arg-type]
+    return words | {
+        "x": at,
+        "xanchor": "right" if at > low + _LATE * (high - low) else "left",
+        "visible": low <= at <= high,
+    }
+
+
+def _layout(axis: Axis, shown: tuple[float, float], height: int, theme: Theme) -> dict[str, object]:
     return {
         "height": _TOP + height + _BOTTOM,
         "margin": {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM, "pad": 0},
@@ -57,7 +95,8 @@ def _layout(runs: Sequence[RunSeries], height: int, theme: Theme) -> dict[str, o
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 11, "color": theme.muted},
         "showlegend": False,
-        "hovermode": False,  # the component's crosshair reads all rows at once
+        "hovermode": "closest",  # of marks; the component reads all rows at once
+        "hoverlabel": {"font": {"size": 12}, "align": "left"},
         "dragmode": "zoom",
         "xaxis": {
             "anchor": "free",
@@ -66,10 +105,10 @@ def _layout(runs: Sequence[RunSeries], height: int, theme: Theme) -> dict[str, o
             "zeroline": False,
             "showline": False,
             "ticks": "",
-            "tickformat": ",d",
+            "tickformat": axis.tickformat,
             "nticks": 12,
-            "range": _x_range(runs),
-            "title": {"text": "step", "standoff": 4, "font": {"size": 11}},
+            "range": list(shown),
+            "title": {"text": axis.title, "standoff": 4, "font": {"size": 11}},
         },
         "yaxis": {
             "domain": [1 - STRIP / height, 1],
@@ -80,13 +119,13 @@ def _layout(runs: Sequence[RunSeries], height: int, theme: Theme) -> dict[str, o
     }
 
 
-def _y_axis(row: Row, height: int, theme: Theme) -> dict[str, object]:
+def _y_axis(row: Row, height: int, theme: Theme, *, log: bool) -> dict[str, object]:
     return {
         "domain": [max(0.0, 1 - row.bottom / height), 1 - row.top / height],
         "anchor": "x",
         "fixedrange": True,
         "gridcolor": theme.line,
-        "zeroline": not row.scale.log,
+        "zeroline": not log,
         "zerolinecolor": theme.muted,
         "zerolinewidth": 0.5,
         "nticks": 4 if row.panel.height < 100 else 6,  # noqa: PLR2004 -- what fits without touching
@@ -96,19 +135,35 @@ def _y_axis(row: Row, height: int, theme: Theme) -> dict[str, object]:
     }
 
 
-def _x_range(runs: Sequence[RunSeries]) -> list[float]:
-    """A little wider than the runs, so that their ends can be seen."""
-    with_steps = [run.steps for run in runs if len(run.steps)]
-    if not with_steps:
-        return [0.0, 1.0]
-    first, last = float(min(steps[0] for steps in with_steps)), float(max(steps[-1] for steps in with_steps))
-    room = max(0.5, 0.005 * (last - first))
-    return [first - room, last + room]
-
-
 def _scaled(row: Row) -> dict[str, object]:
-    """The kind of y axis; `browser/plot.js` chooses ticks by the same rule when the reader zooms."""
+    """The kind of y axis over all of the run."""
     if not row.scale.log:
         return {"type": "linear"}
     axis: dict[str, object] = {"type": "log", "tickformat": ".2~e", "dtick": log_ticks(row.scale.decades)}
     return axis if row.scale.range is None else axis | {"range": list(row.scale.range)}
+
+
+def _around(traces: Iterable[Trace], shown: tuple[float, float], *, log: bool, zero: bool) -> dict[str, object]:
+    """The y axis around what is in view; `zero`: a linear one begins at 0."""
+    kind: dict[str, object] = {"type": "log", "tickformat": ".2~e"} if log else {"type": "linear"}
+    parts = [_in_view(trace, shown, log=log) for trace in traces]
+    values = np.concatenate([*parts, np.empty(0)])
+    if not len(values):
+        return kind
+    low, high = float(values.min()), float(values.max())
+    from_zero = zero and not log
+    low = min(0.0, low) if from_zero else low
+    room = _ROOM * ((high - low) or abs(high) * 0.1 or 1.0)
+    low = low if from_zero else low - room
+    return kind | {"range": [low, high + room]} | ({"dtick": log_ticks(high + room - low)} if log else {})
+
+
+def _in_view(trace: Trace, shown: tuple[float, float], *, log: bool) -> Floats:
+    """Finite values (decades: `log`) of a trace in view; one point beyond either side counts: lines enter and leave
+    it."""
+    x, y = unpacked(trace["x"]), unpacked(trace["y"])
+    after, before = np.append(x[1:], np.inf), np.append(-np.inf, x[:-1])
+    values = y[(after >= shown[0]) & (before <= shown[1])]
+    values = values[np.isfinite(values) & (values > 0)] if log else values[np.isfinite(values)]
+    drawn: Floats = np.log10(values) if log else values
+    return drawn

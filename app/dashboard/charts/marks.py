@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Final
 
 import numpy as np
 
+from logprobe.app.dashboard.charts.axes import Axis
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
 from logprobe.app.dashboard.charts.packing import transparent
 from logprobe.app.dashboard.charts.rows import STRIP, Row
@@ -18,6 +20,7 @@ from logprobe.app.dashboard.theme import Theme
 
 _MANY_UPDATES: Final = 12  # more than that, and full-height lines would be a barcode
 _MOST_LINES: Final = 100
+_MOST_SYMBOLS: Final = 300  # of a kind, the newest; beyond that they cannot be distinguished
 _MOST_TICKS: Final = 150  # more than that, and ticks would be a solid bar
 
 
@@ -52,20 +55,30 @@ class Trend:
     since: int | None = None
 
 
-def event_traces(events: Sequence[Event], theme: Theme) -> list[dict[str, object]]:
+def event_traces(events: Sequence[Event], theme: Theme, axis: Axis) -> list[dict[str, object]]:
     """Weight updates as ticks, everything else as symbols, one kind each; `meta` says which."""
-    updates = _bars([event.step for event in events if event.kind == "weights" and event.step is not None])
-    base: dict[str, object] = {"type": "scatter", "yaxis": "y", "hoverinfo": "skip"}
-    ticks = base | {"mode": "lines", "name": KINDS["weights"].name, "x": updates[0], "y": updates[1]}
+    updates = _bars([event.step for event in events if event.kind == "weights" and event.step is not None], axis)
+    base: dict[str, object] = {"type": "scatter", "yaxis": "y"}
+    ticks = base | {
+        "mode": "lines",
+        "name": KINDS["weights"].name,
+        "x": updates[0],
+        "y": updates[1],
+        "hoverinfo": "skip",
+    }
     ticks |= {"line": {"color": theme.muted, "width": 1}, "meta": {"kind": "weights"}}
-    return [ticks, *(base | _symbols(events, kind, theme) for kind in KINDS if kind != "weights")]
+    return [ticks, *(base | _symbols(events, kind, theme, axis) for kind in KINDS if kind != "weights")]
 
 
-def _symbols(events: Sequence[Event], kind: str, theme: Theme) -> dict[str, object]:
-    steps = [float(event.step) for event in events if event.kind == kind and event.step is not None]
+def _symbols(events: Sequence[Event], kind: str, theme: Theme, axis: Axis) -> dict[str, object]:
+    """The newest events of a kind, with what happened in words."""
+    placed = [event for event in events if event.kind == kind and event.step is not None][-_MOST_SYMBOLS:]
+    at = axis.place(np.array([event.step for event in placed], dtype=np.float64))
+    words = [f"step {event.step:,}: {escape(event.words, quote=False)}" for event in placed]
     return {
-        "mode": "markers", "name": KINDS[kind].name, "x": steps, "y": [0.5] * len(steps), "cliponaxis": False,
-        "marker": {"symbol": KINDS[kind].symbol, "size": 8, "color": event_color(kind, theme)}, "meta": {"kind": kind},
+        "mode": "markers", "name": KINDS[kind].name, "x": at.tolist(), "y": [0.5] * len(placed), "cliponaxis": False,
+        "text": words, "hoverinfo": "text", "meta": {"kind": kind},
+        "marker": {"symbol": KINDS[kind].symbol, "size": 8, "color": event_color(kind, theme)},
     }  # fmt: skip
 
 
@@ -81,13 +94,13 @@ def event_color(kind: str, theme: Theme) -> str:
     return colors.get(kind, theme.text)
 
 
-def _bars(steps: Sequence[int]) -> tuple[list[float | None], list[float | None]]:
+def _bars(steps: Sequence[int], axis: Axis) -> tuple[list[float | None], list[float | None]]:
     """Short upright ticks as one line with gaps, thinned to what a screen can tell apart; where they touch, low ones: a
     thin line."""
     ticks = np.unique(np.array(steps, dtype=np.int64))
     low, high = (0.15, 0.85) if len(ticks) <= _MOST_TICKS else (0.42, 0.58)
-    shown = _spread(ticks, MAX_POINTS // 3).tolist()
-    return [x for step in shown for x in (float(step), float(step), None)], [low, high, None] * len(shown)
+    shown = axis.place(_spread(ticks, MAX_POINTS // 3)).tolist()
+    return [x for place in shown for x in (place, place, None)], [low, high, None] * len(shown)
 
 
 def _spread(steps: Steps, room: int) -> Steps:

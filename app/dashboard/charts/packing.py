@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from logprobe.app.dashboard.data.series import Floats
 
 _LARGEST: Final = np.iinfo(np.int32).max
+_SINGLE: Final = np.finfo(np.float32)
 
 
 def packed(values: NDArray[Any], kind: str = "f8") -> dict[str, str]:
@@ -24,6 +25,19 @@ def packed(values: NDArray[Any], kind: str = "f8") -> dict[str, str]:
 def packed_steps(steps: Floats) -> dict[str, str]:
     """Whole numbers, half the size where they fit."""
     return packed(steps, "i4" if len(steps) == 0 or np.abs(steps).max() <= _LARGEST else "f8")
+
+
+def packed_places(places: Floats) -> dict[str, str]:
+    """Places on an x axis: whole numbers where all of them are."""
+    whole = bool((places == np.round(places)).all())
+    return packed_steps(places) if whole else packed(places)
+
+
+def packed_values(values: Floats) -> dict[str, str]:
+    """Values to be drawn, with seven digits where they fit: a pixel needs no more, and it is half the size."""
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    fits = not len(sizes) or bool(sizes.max() < _SINGLE.max and sizes.min() > _SINGLE.tiny)
+    return packed(values, "f4" if fits else "f8")
 
 
 def transparent(color: str, alpha: float) -> str:

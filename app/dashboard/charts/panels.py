@@ -141,14 +141,6 @@ def chosen(asked: str | None) -> tuple[Panel, ...]:
     return tuple(panel for name, panel in OFFERED.items() if name in names) or OVERVIEW
 
 
-def offered(shown: Sequence[Panel]) -> list[dict[str, object]]:
-    """What the reader can choose from, for `browser/picker.js`."""
-    return [
-        {"key": name, "label": panel.title, "help": panel.words, "shown": panel in shown, "usual": panel in OVERVIEW}
-        for name, panel in OFFERED.items()
-    ]
-
-
 def pairs_of(run: RunSeries) -> list[str]:
     """Pairs that a page offers: those of the ratios always, the reference policy where one was recorded."""
     return [pair for pair in PAIR_WORDS if pair in RATIO_PAIRS or run.measured(f"{pair}.coverage")]

@@ -4,12 +4,13 @@ How a page shows one: `views/chart.py`, ``steps_chart("my-key", view, PANELS)`` 
 from the top down (`charts/panels.py`); each `Line` names a metric of the catalog, read from `view.series`; metrics that
 the feed does not hold by itself come as ``replace(view, series=...)``. Runs beside the first are given as
 ``beside=[other_view, …]`` and drawn by lines with ``run=1, 2, …`` and the role ``"run 1"``, …; such a chart gets a
-`legend` of these roles. Zoom, x axis, smoothing, scales and hidden lines are in the address and are shared by all
-charts of a page; keys tell them apart.
+`legend` of these roles. Zoom, x axis, smoothing, scales and hidden lines are in the address (`charts/look.py`) and are
+shared by all charts of a page; keys tell them apart.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,18 +18,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from logprobe.app.dashboard.charts.axes import places_of
+from logprobe.app.dashboard.charts.axes import AXES, Axis, axis_of, why_not
 from logprobe.app.dashboard.charts.figures import WHOLE, Figure, steps_figure
-from logprobe.app.dashboard.charts.lines import Detail, Trace, too_long
+from logprobe.app.dashboard.charts.lines import Trace, too_long
+from logprobe.app.dashboard.charts.look import Look
 from logprobe.app.dashboard.charts.marks import KINDS, Trend, event_color
-from logprobe.app.dashboard.charts.packing import unpacked
+from logprobe.app.dashboard.charts.packing import packed_places, packed_steps, unpacked
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, Line, Panel, why_missing
 from logprobe.app.dashboard.charts.scales import Scale, scale_of
 from logprobe.app.dashboard.charts.tiles import unit_beside_label
 from logprobe.app.dashboard.data.events import Event
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.elements.verdict import sentence
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.kernel.pairs import SIDES
@@ -58,30 +59,68 @@ def chart_of(
     *,
     beside: Sequence[RunView] = (),
     legend: Sequence[Key] = PAIR_KEYS,
-    detail: Detail = WHOLE,
+    look: Look = WHOLE,
 ) -> dict[str, object]:
     """Data of `browser/chart.js`. Panels without any value are named below the figure instead of drawn empty."""
     views = [view, *beside]
     runs, events = [drawn.series for drawn in views], view.marked
     shown = [panel for panel in panels if any(line.measured(runs) for line in panel.lines)]
-    long = any(too_long(run) for run in runs)
-    figure = steps_figure(runs, shown, events, theme, trend=trend_of(view), detail=detail if long else WHOLE)
-    places = [_places(drawn, at, figure, detail) for at, drawn in enumerate(views)]
+    onsets = onsets_of(views)
+    axis = axis_of(runs, onsets, look.x)
+    figure = steps_figure(runs, shown, events, theme, trend=trend_of(view), look=look, axis=axis)
+    traces, columns = _shared(figure["data"])
+    unable = "" if axis.kind == look.x else f"not over {AXES[look.x]}: {why_not(runs, onsets, look.x)}"
     return {
         "run": view.series.run,
-        "figure": figure | {"data": [_without_steps(trace, runs) for trace in figure["data"]]},
-        "places": places,
-        "detail": {"steps": detail.window, "smooth": detail.smooth} if long else None,
-        "rows": [_row(view, runs, panel, number, theme) for number, panel in enumerate(shown, start=2)],
-        "legend": _legend(runs, shown, legend, theme),
-        "note": _incomplete(view, shown),
+        "figure": figure | {"data": traces},
+        "columns": columns,
+        "stops": [_stops(drawn.series, at, figure, axis) for at, drawn in enumerate(views)],
+        "unit": axis.unit,
+        "window": None if look.window is None else [int(step) for step in look.window],
+        "rows": [
+            {"axis": f"y{number}", **_row(view, runs, panel, theme, look)}
+            for number, panel in enumerate(shown, start=2)
+        ],
+        "legend": _legend(runs, shown, legend, theme, look),
+        "note": _joined(unable, _incomplete(view, shown)),
         "note_help": "Tokens that are broken (not finite, a probability above 1, a placeholder) or could not be "
         "matched are left out.",
         "absent": absent(panels, shown),
         "kinds": _kinds(events, theme),
         "events": _events(events),
-        "verdict": sentence(view),
-        "alt": " ".join(filter(None, [sentence(view), alt_text(runs, shown)])),
+        "alt": alt_text(runs, shown),
+    }
+
+
+def onsets_of(views: Sequence[RunView]) -> list[int | None]:
+    """Of each run the step that its diagnosis names."""
+    return [None if view.diagnosis is None else view.diagnosis.document["since_step"] for view in views]
+
+
+def _shared(traces: Sequence[Trace]) -> tuple[list[Trace], list[object]]:
+    """The traces, and columns of x values that several have: sent once, and named by their number."""
+    columns: dict[str, int] = {}
+    drawn = []
+    for trace in traces:
+        x = trace["x"]
+        drawn.append(trace | {"x": columns.setdefault(json.dumps(x), len(columns))} if isinstance(x, dict) else trace)
+    return drawn, [json.loads(column) for column in columns]
+
+
+def _stops(run: RunSeries, at: int, figure: Figure, axis: Axis) -> dict[str, object]:
+    """Steps that a reader can go to, and their places: of a long run those that its first row is drawn by."""
+    steps = run.steps.astype(np.float64)
+    if too_long(run):
+        lines = [trace for trace in figure["data"] if trace["meta"].get("run") == at and "line" in trace["meta"]]
+        drawn = [unpacked(trace["x"]) for trace in lines if trace["meta"]["row"] == lines[0]["meta"]["row"]]
+        near = np.isin(axis.places[at], np.concatenate([*drawn, np.empty(0)]))
+        near[[0, -1]] = True
+        steps = steps[near]
+    places = axis.place(steps, at)
+    return {
+        "name": run.run,
+        "steps": packed_steps(steps),
+        "places": None if axis.kind == "step" else packed_places(places),
     }
 
 
@@ -97,36 +136,23 @@ def trend_of(view: RunView) -> Trend | None:
     return Trend(K3, judged.growth.baseline, RULE.growing.short_ratio, since)
 
 
-def _places(view: RunView, at: int, figure: Figure, detail: Detail) -> dict[str, object]:
-    """Where the steps of a run stand; of a long one those that its first row is drawn by: each line of each row has
-    others."""
-    lines = [trace for trace in figure["data"] if trace["meta"].get("run") == at and "line" in trace["meta"]]
-    drawn = [unpacked(trace["x"]) for trace in lines if trace["meta"]["row"] == lines[0]["meta"]["row"]]
-    since = None if view.diagnosis is None else view.diagnosis.document["since_step"]
-    return places_of(view.series, since, drawn, detail.window)
-
-
-def _without_steps(trace: Trace, runs: Sequence[RunSeries]) -> Trace:
-    """A line of a run that is sent whole has its points at the steps in `places`: sent once, not with each line."""
-    run = trace["meta"].get("run")
-    return trace if run is None or too_long(runs[run]) else {name: trace[name] for name in trace if name != "x"}
-
-
-def _row(view: RunView, runs: Sequence[RunSeries], panel: Panel, axis: int, theme: Theme) -> dict[str, object]:
+def _row(view: RunView, runs: Sequence[RunSeries], panel: Panel, theme: Theme, look: Look) -> dict[str, object]:
     scale, baseline = scale_of(runs, panel), _baseline(view, panel)
+    log = look.is_log(panel.metric, usual=scale.log)
+    below = _below(scale) if scale.log and look.window is None else ""  # zoomed, the axis is around what is in view
     return {
-        "axis": f"y{axis}",
         "key": panel.metric,
         "title": panel.title,
         "unit": unit_beside_label(panel.metric),
         "help": panel.words,
-        "log": scale.log,
-        "notes": {
-            "linear": baseline,
-            "log": _joined(baseline, _unplaced(scale), _below(scale)),
-            "zoomed": _joined(baseline, _unplaced(scale)),  # on a logarithmic axis around what is to be seen
-        },
-        "lines": [_line(runs, line, at, theme) for at, line in enumerate(panel.lines) if line.measured(runs)],
+        "log": log,
+        "other": look.other_scale(panel.metric, usual=scale.log),
+        "note": _joined(baseline, _unplaced(scale), below) if log else baseline,
+        "lines": [
+            _line(runs, line, at, theme)
+            for at, line in enumerate(panel.lines)
+            if line.measured(runs) and line.role not in look.hide
+        ],
     }
 
 
@@ -185,14 +211,17 @@ def _steps(count: int) -> str:
 
 
 def _legend(
-    runs: Sequence[RunSeries], panels: Sequence[Panel], keys: Sequence[Key], theme: Theme
-) -> list[dict[str, str]]:
+    runs: Sequence[RunSeries], panels: Sequence[Panel], keys: Sequence[Key], theme: Theme, look: Look
+) -> list[dict[str, object]]:
     drawn = {line.role for panel in panels for line in panel.lines if line.measured(runs)}
     return [
-        {"name": key.name, "role": key.role, "color": theme.color(key.role), "dash": key.dash, "help": key.help}
+        {
+            "name": key.name, "role": key.role, "color": theme.color(key.role), "dash": key.dash, "help": key.help,
+            "hidden": key.role in look.hide, "other": look.switched(key.role),
+        }
         for key in keys
         if key.role in drawn
-    ]
+    ]  # fmt: skip
 
 
 def absent(panels: Sequence[Panel], shown: Sequence[Panel]) -> str:

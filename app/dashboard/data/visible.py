@@ -8,7 +8,7 @@ from typing import Final
 
 from logprobe.app.dashboard.data.series import Steps
 
-_RANGE: Final = re.compile(r"(\d{1,18}):(\d{1,18})")  # as browser/chart_state.js reads it
+_RANGE: Final = re.compile(r"(\d{1,18}):(\d{1,18})")
 _TENTH: Final = 10
 
 

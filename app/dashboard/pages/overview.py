@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from logprobe.app.dashboard.charts.panels import OVERVIEW, Panel, chosen, metrics_of, offered
+from logprobe.app.dashboard.charts.panels import OVERVIEW, Panel, chosen, metrics_of
 from logprobe.app.dashboard.charts.tiles import tiles_of
 from logprobe.app.dashboard.data.feed import RunView, usual
 from logprobe.app.dashboard.data.visible import visible
@@ -32,7 +32,7 @@ def draw(run: Run, view: RunView) -> None:
         names = ",".join(panel.metric for panel in panels)
         show("tiles", "tiles", {"version": f"{version} {seen.key} {names}", "tiles": tiles})
     with guarded("chart"):
-        steps_chart("chart", view, panels, offered=offered(panels))
+        steps_chart("chart", view, panels, offered=True)
 
 
 def _with(view: RunView, panels: Sequence[Panel]) -> RunView:

@@ -37,7 +37,7 @@ def test_what_the_browser_says_replaces_what_was_loaded() -> None:
     app = AppTest.from_function(_session)
     app.query_params["run"] = "a"
     assert answers(app, ("current", ())) == [{"run": "a"}]
-    said = answers(app, ("heard", ("?run=a&steps=3%3A5&x=",)), ("current", ()))
+    said = answers(app, ("heard", ("?run=a&steps=3%3A5&x=", 0)), ("current", ()))
     assert said[1] == {"run": "a", "steps": "3:5"}
     assert answers(app, ("current", ()))[0] == said[1]  # Streamlit still has the address as it was loaded
     app.query_params["run"] = "b"  # reloaded
@@ -53,3 +53,16 @@ def test_what_the_server_puts_is_told_once() -> None:
     assert put[1:] == [{"step": "12"}, {"number": 1, "state": {"step": "12", "run": ""}}, None]
     again = answers(app, ("put", ({"step": 12},)), ("unsent", ()), ("put", ({"step": 13},)), ("unsent", ()))
     assert again == [None, None, None, {"number": 2, "state": {"step": "13"}}]
+
+
+def test_a_message_from_before_a_wish_was_heard_of_does_not_undo_it() -> None:
+    app = AppTest.from_function(_session)
+    app.query_params["run"] = "a"
+    answers(app, ("put", ({"x": "tokens"},)), ("unsent", ()))
+    late = answers(app, ("heard", ("?run=a&steps=3%3A5", 0)), ("current", ()))
+    assert late[1] == {"run": "a", "steps": "3:5", "x": "tokens"}
+    answers(app, ("put", ({"smooth": 5},)))
+    unheard = answers(app, ("heard", ("?run=a&x=tokens", 1)), ("current", ()))
+    assert unheard[1] == {"run": "a", "x": "tokens", "smooth": "5"}
+    told = answers(app, ("unsent", ()), ("heard", ("?run=a", 2)), ("current", ()))
+    assert told[2] == {"run": "a"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import base64
+import csv
+import io
 import itertools
 import json
 from dataclasses import replace
@@ -12,10 +13,10 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from logprobe.app.dashboard.charts.axes import places_of
+from logprobe.app.dashboard.charts.axes import axis_of, why_not
 from logprobe.app.dashboard.charts.downsample import MAX_POINTS
 from logprobe.app.dashboard.charts.figures import steps_figure
-from logprobe.app.dashboard.charts.lines import Detail
+from logprobe.app.dashboard.charts.look import Look
 from logprobe.app.dashboard.charts.packing import unpacked
 from logprobe.app.dashboard.charts.panels import OVERVIEW, Line, Panel, metrics_of, why_missing
 from logprobe.app.dashboard.charts.scales import log_ticks, scale_of
@@ -26,7 +27,7 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme, theme_for
-from logprobe.app.dashboard.views.chart import columns_of
+from logprobe.app.dashboard.views.chart import table_of
 
 
 def run_of(n: int, *, without: tuple[str, ...] = (), **columns: Any) -> RunSeries:
@@ -67,7 +68,9 @@ def test_rows_share_one_x_axis_and_do_not_overlap() -> None:
 def test_null_values_are_gaps() -> None:
     k3 = [1e-4, np.nan, 2e-4, np.nan, 1e-4, 1e-4]
     figure = steps_figure([run_of(6, backend__k3_kl=k3)], OVERVIEW, [], LIGHT)
-    np.testing.assert_array_equal(drawn(figure, "y2")[1], k3)
+    np.testing.assert_allclose(drawn(figure, "y2")[1], k3, rtol=1e-6)
+    (line,) = [trace for trace in figure["data"] if trace["meta"].get("row") == "y2" and trace["meta"]["line"] == 0]
+    assert line["marker"]["size"] == [4, 0, 4, 0, 0, 0]  # a point between two gaps, which no line shows
     assert not any(trace["connectgaps"] for trace in figure["data"] if "row" in trace["meta"])
 
 
@@ -80,9 +83,9 @@ def test_long_runs_are_thinned_behind_an_envelope() -> None:
     assert y.max() == 1.0
     bands = [t for t in figure["data"] if t.get("fill") == "toself" and t["yaxis"] == "y2"]
     assert len(bands) == 3  # one per pair
-    edges = np.frombuffer(base64.b64decode(bands[0]["y"]["bdata"]), dtype="<f8")
+    edges = unpacked(bands[0]["y"])
     assert len(edges) <= MAX_POINTS
-    assert (np.nanmin(edges), np.nanmax(edges)) == (1e-4, 1.0)
+    assert (np.nanmin(edges), np.nanmax(edges)) == (pytest.approx(1e-4), 1.0)
     assert len(json.dumps(figure)) < 1_500_000
 
 
@@ -90,8 +93,8 @@ def test_a_band_is_broken_where_there_are_gaps_and_where_all_is_drawn() -> None:
     k3 = np.linspace(1e-4, 2e-4, 10_000)
     k3[5000:6000] = np.nan
     run = run_of(10_000, backend__k3_kl=k3)
-    for detail, hidden in ((Detail(), (5000, 6000)), (Detail((2000, 3000)), (2000, 3000))):
-        figure = steps_figure([run], OVERVIEW[:1], [], LIGHT, detail=detail)
+    for look, hidden in ((Look(), (5000, 6000)), (Look((2000, 3000)), (2000, 3000))):
+        figure = steps_figure([run], OVERVIEW[:1], [], LIGHT, look=look)
         band = next(t for t in figure["data"] if t["meta"].get("of") == 0)
         x, y = unpacked(band["x"]), unpacked(band["y"])
         breaks = np.flatnonzero(np.isnan(y))
@@ -103,18 +106,64 @@ def test_a_band_is_broken_where_there_are_gaps_and_where_all_is_drawn() -> None:
 
 def test_what_is_looked_at_in_a_long_run_is_drawn_whole() -> None:
     run = run_of(50_000)
-    x, _ = drawn(steps_figure([run], OVERVIEW, [], LIGHT, detail=Detail((20_000, 21_500))), "y2")
+    x, _ = drawn(steps_figure([run], OVERVIEW, [], LIGHT, look=Look((20_000, 21_500))), "y2")
     assert len(x) <= MAX_POINTS
     assert set(range(20_000, 21_501)) <= set(x)
     assert (x[0], x[-1]) == (0, 49_999)
 
 
-def test_a_smoothed_line_of_a_long_run_stands_before_its_values() -> None:
-    run = run_of(3000)
-    figure = steps_figure([run], OVERVIEW[:1], [], LIGHT, detail=Detail(None, 11))
+@pytest.mark.parametrize("n", [300, 3000])
+def test_a_smoothed_line_stands_before_its_values(n: int) -> None:
+    run = run_of(n)
+    figure = steps_figure([run], OVERVIEW[:1], [], LIGHT, look=Look(smooth=11))
     smooth = [trace for trace in figure["data"] if "smooth" in trace["meta"]]
     assert [trace["meta"]["smooth"] for trace in smooth] == [11, 11, 11]
     assert np.ptp(unpacked(smooth[0]["y"])) < np.ptp(run.column("backend.k3_kl"))
+    behind = [
+        trace for trace in figure["data"] if trace["meta"].get("line") is not None and "smooth" not in trace["meta"]
+    ]
+    assert {trace["opacity"] for trace in behind} == {0.28}
+
+
+def test_the_axis_of_a_row_is_around_what_is_in_view() -> None:
+    k3 = np.geomspace(1e-4, 1.0, 401)
+    run = run_of(401, backend__k3_kl=k3, update__k3_kl=k3, total__k3_kl=k3)
+    whole, part, flat = (
+        steps_figure([run], OVERVIEW[:1], [], LIGHT, look=look)["layout"]["yaxis2"]
+        for look in (Look(), Look((0, 100)), Look((0, 100), linear=frozenset({"backend.k3_kl"})))
+    )
+    assert "range" not in whole  # plotly's
+    assert (part["type"], flat["type"]) == ("log", "linear")
+    assert part["range"] == pytest.approx([-4 - 0.08 * 1.01, -3 + 0.01 + 0.08 * 1.01])  # one point beyond either side
+    assert flat["range"][1] == pytest.approx(1.08 * 1.0233e-3 - 0.08 * 1e-4, rel=1e-3)
+
+
+def test_hidden_lines_are_not_drawn_and_the_rest_fills_the_row() -> None:
+    run = run_of(30, update__kl=np.full(30, 1e3))
+    kl = OVERVIEW[1]
+    figure = steps_figure([run], [kl], [], LIGHT, look=Look(hide=frozenset({"update"})))
+    assert {trace["meta"]["role"] for trace in figure["data"] if "line" in trace["meta"]} == {"backend", "total"}
+    assert figure["layout"]["yaxis2"]["range"][1] < 1
+
+
+def test_a_logarithmic_axis_has_no_place_for_nothing_and_less() -> None:
+    k3 = [0.0, 1e-3, -1.0, 1e-2]
+    figure = steps_figure([run_of(4, backend__k3_kl=k3)], OVERVIEW[:1], [], LIGHT)
+    np.testing.assert_allclose(drawn(figure, "y2")[1], [np.nan, 1e-3, np.nan, 1e-2], rtol=1e-6)
+
+
+def test_a_look_is_what_the_address_says_and_nothing_else() -> None:
+    steps = np.arange(100)
+    asked = {"steps": "10:20", "x": "tokens", "smooth": "5000", "log": "a,b", "linear": "", "hide": "update"}
+    assert Look.of(asked.get, steps) == Look(
+        (10, 20), "tokens", 999, frozenset("ab"), frozenset(), frozenset({"update"})
+    )
+    odd = {"steps": "<script>", "x": "nowhere", "smooth": "\u0664", "hide": ","}
+    assert Look.of(odd.get, steps) == Look()
+    look = Look(log=frozenset({"a"}))
+    assert look.other_scale("a", usual=False) == {"log": "", "linear": ""}
+    assert look.other_scale("k3", usual=True) == {"log": "a", "linear": "k3"}
+    assert look.switched("update") == {"hide": "update"}
 
 
 def test_runs_beside_each_other_have_places_and_colours_of_their_own() -> None:
@@ -122,7 +171,7 @@ def test_runs_beside_each_other_have_places_and_colours_of_their_own() -> None:
     panels = [Panel(tuple(Line("backend.k3_kl", f"run {at}", name, run=at) for at, name in enumerate("ab")), "K3")]
     legend = [Key(name, f"run {at}") for at, name in enumerate("ab")]
     chart = chart_of(RunView(first), panels, LIGHT, beside=[RunView(other)], legend=legend)
-    assert [(place["name"], len(unpacked(place["steps"]))) for place in chart["places"]] == [
+    assert [(each["name"], len(unpacked(each["steps"]))) for each in chart["stops"]] == [
         ("v1-initial", 30),
         ("other", 50),
     ]
@@ -134,30 +183,37 @@ def test_runs_beside_each_other_have_places_and_colours_of_their_own() -> None:
 
 def test_other_axes_have_places_or_a_reason() -> None:
     run = replace(run_of(3), times=np.array([1e9, np.nan, 1e9 + 60]))
-    places = places_of(run, 2, [])
-    np.testing.assert_array_equal(unpacked(places["time"]), [0.0, np.nan, 60.0])
-    assert unpacked(places["tokens"]).tolist() == [100, 200, 300]
-    assert (places["onset"], places["why"]) == (2, {})
-    unknown = places_of(replace(run, tokens=np.zeros(3), times=np.full(3, np.nan)), None, [])
-    assert set(unknown["why"]) == {"tokens", "time", "onset"}
-    assert unknown["tokens"] is None
+    time, tokens, onset = (axis_of([run], [2], kind) for kind in ("time", "tokens", "onset"))
+    np.testing.assert_array_equal(time.places[0], [0.0, np.nan, 60.0])
+    assert (time.title, time.place(np.array([1.0])).tolist()) == ("seconds since the first step", [30.0])
+    assert tokens.places[0].tolist() == [100, 200, 300]
+    assert (onset.places[0].tolist(), onset.place(np.array([7.0])).tolist()) == ([-2, -1, 0], [5])
+    unknown = replace(run, tokens=np.zeros(3), times=np.full(3, np.nan))
+    assert all(why_not([unknown], [None], kind) for kind in ("tokens", "time", "onset"))
+    assert {axis_of([unknown], [None], kind).kind for kind in ("tokens", "time", "onset", "nowhere")} == {"step"}
 
 
-def test_of_a_long_run_only_places_that_are_drawn_are_sent() -> None:
+def test_marks_stand_at_their_places_and_say_what_happened() -> None:
+    events = [Event("config", 1, "<b>engine</b> changed"), Event("weights", 2, "weights 2")]
+    chart = chart_of(RunView(run_of(3), events=tuple(events)), OVERVIEW[:1], LIGHT, look=Look(x="tokens"))
+    marks = {trace["meta"]["kind"]: trace for trace in chart["figure"]["data"] if "kind" in trace["meta"]}
+    assert (marks["config"]["x"], marks["config"]["text"]) == ([200.0], ["step 1: &lt;b&gt;engine&lt;/b&gt; changed"])
+    assert marks["weights"]["x"][0] == 300.0
+    assert [shape["x0"] for shape in chart["figure"]["layout"]["shapes"]] == [200.0, 300.0]
+
+
+def test_of_a_long_run_only_steps_that_are_drawn_can_be_gone_to() -> None:
     chart = chart_of(RunView(run_of(9000)), OVERVIEW[:1], LIGHT)
-    (places,) = chart["places"]
-    steps = unpacked(places["steps"])
+    (stops,) = chart["stops"]
+    steps = unpacked(stops["steps"])
     assert len(steps) < 9000
-    lines = [unpacked(trace["x"]) for trace in chart["figure"]["data"] if "line" in trace["meta"]]
+    lines = [unpacked(chart["columns"][trace["x"]]) for trace in chart["figure"]["data"] if "line" in trace["meta"]]
     assert set(np.concatenate(lines)) <= set(steps)
-    (all_rows,) = chart_of(RunView(run_of(9000)), OVERVIEW, LIGHT)["places"]
-    assert all_rows == places  # each line has steps of its own: those of the first row are enough to read by
-    (zoomed,) = chart_of(RunView(run_of(9000)), OVERVIEW, LIGHT, detail=Detail((4000, 5000)))["places"]
+    assert chart_of(RunView(run_of(9000)), OVERVIEW, LIGHT)["stops"] == [stops]  # those of the first row are enough
+    (zoomed,) = chart_of(RunView(run_of(9000)), OVERVIEW, LIGHT, look=Look((4000, 5000)))["stops"]
     assert set(range(4000, 5001)) <= set(unpacked(zoomed["steps"]))
-    assert chart["detail"] == {"steps": None, "smooth": 0}
     short = chart_of(RunView(run_of(30)), OVERVIEW[:1], LIGHT)
-    assert short["detail"] is None
-    assert all("x" not in trace for trace in short["figure"]["data"] if "line" in trace["meta"])
+    assert [trace["x"] for trace in short["figure"]["data"] if "line" in trace["meta"]] == [0, 0, 0]  # sent once
 
 
 def test_a_chart_of_a_long_run_is_no_larger_than_a_screen_needs() -> None:
@@ -165,15 +221,15 @@ def test_a_chart_of_a_long_run_is_no_larger_than_a_screen_needs() -> None:
     assert long < 2 * short
 
 
-def test_an_export_has_the_values_themselves() -> None:
-    run = run_of(9000)
-    columns = columns_of([run], OVERVIEW[:1], {"at": 7, "from": 100, "to": 104})
-    assert columns["at"] == 7
-    assert unpacked(columns["runs"][0]["steps"]).tolist() == [100, 101, 102, 103, 104]
-    exported = unpacked(columns["runs"][0]["lines"]["backend.k3_kl"])
-    np.testing.assert_array_equal(exported, run.column("backend.k3_kl")[100:105])
-    whole = columns_of([run], OVERVIEW[:1], {"at": 7, "from": None, "to": None})
-    assert len(unpacked(whole["runs"][0]["steps"])) == 9000
+def test_an_export_has_the_values_themselves_and_no_formula() -> None:
+    run = replace(run_of(9000), run="=cmd()")
+    look = Look((100, 104), hide=frozenset({"update"}))
+    rows = list(csv.DictReader(io.StringIO(table_of([run], OVERVIEW[:1], look))))
+    assert [int(row["step"]) for row in rows] == [100, 101, 102, 103, 104]
+    assert [float(row["backend.k3_kl"]) for row in rows] == run.column("backend.k3_kl")[100:105].tolist()
+    assert list(rows[0]) == ["run", "step", "tokens", "seconds", "backend.k3_kl", "total.k3_kl"]
+    assert (rows[0]["run"], rows[0]["tokens"], rows[0]["seconds"]) == ("'=cmd()", "10100", "")
+    assert len(table_of([run], OVERVIEW[:1], Look()).splitlines()) == 9001
 
 
 def test_weight_updates_are_thinned_and_drawn_through_only_while_few() -> None:
@@ -200,7 +256,7 @@ def test_the_chart_says_what_it_does_not_show() -> None:
     chart = chart_of(RunView(series), OVERVIEW, LIGHT)
     assert "Weight lag" not in {row["title"] for row in chart["rows"]}
     assert chart["absent"] == "Weight lag: not measured, needs weight_version, spans"
-    assert chart["rows"][0]["notes"]["log"] == "1 step at 0 or below, not drawn"
+    assert chart["rows"][0]["note"] == "1 step at 0 or below, not drawn"
     assert chart["note"] == "backend: incomplete at 1 step"
     assert [entry["name"] for entry in chart["legend"]] == ["backend", "total"]
 
@@ -295,7 +351,7 @@ def test_one_point_far_below_does_not_flatten_the_rest() -> None:
     assert scale.range is not None
     assert scale.range[0] > -5
     assert scale.below == 1
-    assert chart_of(RunView(run), OVERVIEW, LIGHT)["rows"][0]["notes"]["log"] == "1 step below the axis; zoom in to see"
+    assert chart_of(RunView(run), OVERVIEW, LIGHT)["rows"][0]["note"] == "1 step below the axis; zoom in to see"
     assert steps_figure([run], OVERVIEW, [], LIGHT)["layout"]["yaxis2"]["range"] == list(scale.range)
     assert scale_of([run_of(100)], K3).range is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from logprobe.app.dashboard.charts.panels import OFFERED, OVERVIEW, chosen, offered
+from logprobe.app.dashboard.charts.panels import OFFERED, OVERVIEW, chosen
 from logprobe.monitor.metrics.catalog import KEYS
 
 
@@ -19,9 +19,3 @@ def test_the_address_names_rows_and_what_there_is_not_is_left_out() -> None:
     assert len(chosen("reward,no-such,backend.k3_kl,ess_seq")) == 3
     for nothing in (None, "", "no-such", ",,"):
         assert chosen(nothing) == OVERVIEW
-
-
-def test_what_is_shown_is_ticked() -> None:
-    shown = chosen("reward")
-    assert [each["key"] for each in offered(shown) if each["shown"]] == ["reward"]
-    assert sum(each["usual"] for each in offered(shown)) == len(OVERVIEW)
