@@ -72,7 +72,7 @@ PAGES: Final = (
             "are recorded.",
             "What changed": "Settings with both values, restarts, replicas and tags, in the 50 steps before the onset.",
         },
-        panels=("report", "document"),
+        panels=("document",),
         of_home=True,
         of_all=True,
     ),
@@ -100,7 +100,7 @@ PAGES: Final = (
             "updates, alerts, changed settings, restarts and corrections. Drag to zoom; all rows share the steps.",
             "Metrics": "Which rows and tiles there are: those of the overview, or any of the catalog.",
         },
-        panels=("report", "tiles", "chart"),
+        panels=("tiles", "chart"),
     ),
     Page(
         "diagnosis",
@@ -129,7 +129,7 @@ PAGES: Final = (
             "Accept": "A finding that you intend stays listed, but no longer alerts or vetoes a correction.",
             "Parity": "The run's settings against those that engine and trainer need to agree.",
         },
-        panels=("report", "parity"),
+        panels=("chart", "parity"),
         acts=True,
     ),
     Page(
@@ -152,7 +152,7 @@ PAGES: Final = (
             "lag.",
             "Slices": "Groups of sequences by length, replica, tag, weight lag and so on, each with its share of K3.",
         },
-        panels=("report", "chart", "mismatch", "heatmap", "profiles", "slices"),
+        panels=("chart", "mismatch", "heatmap", "profiles", "slices"),
     ),
     Page(
         "weights",
@@ -175,7 +175,7 @@ PAGES: Final = (
             "that was kept, larger before it to staleness.",
             "K3 by weight version": "Of sequences sampled by a single version.",
         },
-        panels=("report", "weights", "chart", "points"),
+        panels=("weights", "chart", "points"),
     ),
     Page(
         "tokens",
@@ -234,7 +234,7 @@ PAGES: Final = (
             "Rules": "Built-in rules and your own; a text is checked as you type.",
             "Channels": "Where notifications go, and whether that works; below, messages that were not delivered.",
         },
-        panels=("report", "rules", "token_form"),
+        panels=("rules", "token_form"),
         acts=True,
     ),
     Page(
@@ -258,7 +258,7 @@ PAGES: Final = (
             "enough: remove the cause.",
             "Audit": "Every action, suggestion and refusal with its reason.",
         },
-        panels=("report", "correction_trend", "token_form"),
+        panels=("chart", "token_form"),
         acts=True,
     ),
     Page(
@@ -277,7 +277,7 @@ PAGES: Final = (
             "Quarantine": "Files that cannot be trusted, with the reason; retry or drop them.",
             "SQL": "One statement over all runs. It can read everything and write nothing.",
         },
-        panels=("data", "report", "sql"),
+        panels=("data", "sql"),
         acts=True,
         of_home=True,
     ),

@@ -85,6 +85,18 @@ def theme_for(mode: str | None) -> Theme:
     return DARK if mode == "dark" else LIGHT
 
 
+def colors_of(theme: Theme) -> str:
+    """The colours as a rule of a style sheet, by the names that Streamlit gives them within components."""
+    names = {
+        "text-color": theme.text,
+        "background-color": theme.page,
+        "secondary-background-color": theme.surface,
+        "border-color": theme.line,
+        "primary-color": theme.accent,
+    }
+    return f":root {{ {'; '.join(f'--st-{name}: {color}' for name, color in names.items())} }}"
+
+
 def streamlit_options() -> dict[str, str]:
     """Options of ``streamlit run`` that make it ours: looks, and nothing that talks to the outside.
 

@@ -61,7 +61,7 @@ def wrong_rule(page: Page) -> None:
 
 def acknowledging(page: Page) -> None:
     page.get_by_role("button", name="Acknowledge").first.click()
-    expect(page.locator(".lp-form")).to_be_visible()
+    expect(page.get_by_test_id("stForm")).to_be_visible()
 
 
 def incident(page: Page) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -73,6 +73,15 @@ def drag(page: Page, selector: str, start: float, end: float, *, below: float = 
             page.wait_for_function("(until) => location.search.includes(until)", arg=until, timeout=20_000)
             return
     raise AssertionError(f"no drag over {selector} brings {until} into the address")
+
+
+def confirm(page: Page, button: str, fields: Mapping[str, str] | None = None, *, sure: str = "") -> None:
+    """Presses the first `button` of that name, fills its form in by labels, and presses the form's own (`sure`)."""
+    page.get_by_role("button", name=button, exact=True).first.click()
+    form = page.get_by_test_id("stForm")
+    for label, words in (fields or {}).items():
+        form.get_by_label(label).fill(words)
+    form.get_by_role("button", name=sure or button, exact=True).click()
 
 
 def chromium() -> str:

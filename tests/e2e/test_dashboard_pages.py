@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dashboard_process import Watched, dashboard
+from dashboard_process import Watched, confirm, dashboard
 from playwright.sync_api import expect
 from recorded_home import ingest_control, ingest_recorded
 
@@ -98,19 +98,16 @@ def test_a_finding_is_accepted_and_taken_back_from_the_page(seen: Watched, addre
     page.goto(f"{address}/?page=diagnosis&run=v1-initial")
     semantic, standing = (page.locator(f"table[aria-label={name}]") for name in ("semantic", "accepted"))
     line = semantic.locator("tbody tr", has_text="raw logprobs").first
-    line.get_by_role("button", name="Accept").click()
-    assert "still vetoes a correction" in page.locator(".lp-form").inner_text()
-    page.locator("input[name=because]").fill("an ablation of <b>ours</b>")
-    page.locator("input[name=up_to]").fill("0.5")
-    page.locator("input[name=by]").fill("Ada")
-    page.locator(".lp-sure").click()
+    page.get_by_role("button", name="Accept").first.click()
+    expect(page.get_by_test_id("stForm")).to_contain_text("still vetoes a correction")
+    page.get_by_role("button", name="Cancel").click()
+    confirm(page, "Accept", {"because": "an ablation of <b>ours</b>", "up to a K3 of": "0.5", "your name": "Ada"})
     expect(standing).to_contain_text("an ablation of <b>ours</b>")
     expect(line).to_have_count(0)  # the next diagnosis goes by it
-    page.locator("summary", has_text="no action").click()
+    page.get_by_test_id("stExpander").get_by_text("no action").click()
     expect(page.locator("table[aria-label='needs no action']")).to_contain_text("accepted: an ablation of")
     seen.shot(artifacts, "diagnosis-accepted", whole=True)
-    standing.get_by_role("button", name="Withdraw").click()
-    page.locator(".lp-sure").click()
+    confirm(page, "Withdraw")
     expect(standing).to_have_count(0)
 
 
@@ -119,50 +116,40 @@ def test_an_alert_is_acknowledged_from_the_page_and_names_stay_text(
 ) -> None:
     page = seen.page
     page.goto(f"{address}/?page=alerts&run=late-growth")
-    firing = page.locator("table[aria-label=firing]")
-    expect(firing).to_contain_text("gap-critical")
+    firing = page.locator("table[aria-label=firing] tbody tr")
+    line = firing.filter(has_text="gap-critical").first  # others may begin to fire above it
+    expect(line).to_contain_text("gap-critical")
     seen.shot(artifacts, "alerts", whole=True)
-    line = firing.locator("tbody tr", has_text="gap-critical").first  # others may begin to fire above it
-    line.get_by_role("button", name="Acknowledge").click()
-    page.locator(".lp-form .lp-button", has_text="Cancel").click()  # nothing is done before it is confirmed
+    page.get_by_role("button", name="Acknowledge").first.click()
+    page.get_by_role("button", name="Cancel").click()  # nothing is done before it is confirmed
     expect(line).to_contain_text("nobody")
-    line.get_by_role("button", name="Acknowledge").click()
-    page.locator("input[name=by]").fill("<b onmouseover=alert(1)>Ada</b>")
-    page.locator("input[name=reason]").fill("looking at it")
-    page.locator(".lp-sure").click()
+    confirm(page, "Acknowledge", {"your name": "<b onmouseover=alert(1)>Ada</b>", "reason": "looking at it"})
     expect(line).to_contain_text("<b onmouseover=alert(1)>Ada</b>")
     assert page.locator("[onmouseover]").count() == 0
 
-    line.get_by_role("button", name="Silence").click()
-    page.locator("input[name=reason]").fill("known")
-    page.locator("input[name=for]").fill("a while")
-    page.locator(".lp-sure").click()
+    confirm(page, "Silence", {"reason": "known", "for (": "a while"})
     expect(page.locator(".lp-tone-critical[role=status]")).to_contain_text("a while")  # refused, and why
-    line.get_by_role("button", name="Silence").click()
-    page.locator("input[name=reason]").fill("known")
-    page.locator(".lp-sure").click()
+    confirm(page, "Silence", {"reason": "known"})
     expect(page.locator("table[aria-label=silences]")).to_contain_text("gap-critical")
 
 
 def test_the_kill_switch_is_asked_for_twice_and_audited(seen: Watched, address: str, artifacts: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=actions&run=late-growth")
-    report = page.locator("section[aria-label=actions]")
+    report = page.get_by_test_id("stMain")
     expect(report).to_contain_text("phase")
-    page.get_by_role("button", name="Preview").click()
-    page.locator(".lp-sure").click()
+    confirm(page, "Preview")
     expect(report).to_contain_text("tokens masked")
     page.get_by_role("button", name="Kill switch").click()
-    expect(page.locator(".lp-form")).to_contain_text("No correction from the next step on")
-    page.locator("input[name=by]").fill("Ada")
-    page.locator(".lp-sure").click()
+    expect(page.get_by_test_id("stForm")).to_contain_text("No correction from the next step on")
+    page.get_by_role("button", name="Cancel").click()
+    confirm(page, "Kill switch", {"your name": "Ada"})
     expect(report).to_contain_text("The kill switch is set")
     expect(page.get_by_role("button", name="Switch on")).to_be_disabled()
     audited = page.locator("table[aria-label=audit] tbody tr", has_text="kill switch set")
     expect(audited.first).to_contain_text("kill switch set: no correction is applied, by Ada")
     seen.shot(artifacts, "actions", whole=True)
-    page.get_by_role("button", name="Release the kill switch").click()
-    page.locator(".lp-sure").click()
+    confirm(page, "Release the kill switch")
     expect(page.get_by_role("button", name="Kill switch", exact=True)).to_be_visible()
 
 
@@ -174,9 +161,11 @@ def test_what_a_correction_did_over_the_steps_and_in_numbers(
 ) -> None:
     page = seen.page
     page.goto(f"{address}/?page=actions&run=late-growth-mis")
-    expect(page.locator(".lp-trend svg.lp-rule-chart")).to_have_count(4)
-    expect(page.locator(".lp-trend rect.lp-rule-on")).to_have_count(4)
-    expect(page.locator(".lp-trend-key")).to_contain_text("acknowledged, step 524")
+    expect(page.locator(".lp-heading")).to_have_count(4)
+    page.wait_for_selector(".lp-plot .trace", state="attached")
+    layout = page.evaluate("() => document.querySelector('.lp-plot').layout")
+    assert any(shape["type"] == "rect" for shape in layout["shapes"])
+    assert any(shape["type"] == "line" and shape["x0"] == 524 for shape in layout["shapes"])
     effect = page.locator("table[aria-label=effect]")
     expect(effect.locator("tr", has_text="share of the tokens masked")).to_contain_text("no correction")
     expect(effect.locator("tr", has_text="reward")).to_contain_text("no significant change")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from alert_notes import NOTE
 from dashboard_process import Watched, dashboard
+from dashboard_process import confirm as fill_in
 from fake_slack import CHANNEL, TOKEN, FakeSlack
 from playwright.sync_api import Locator, Page, expect
 from processes import eventually
@@ -199,15 +200,15 @@ def test_snooze_and_silence_from_the_page(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=alerts&run=late-growth")
     line = page.locator("table[aria-label=firing] tbody tr", has_text="gap-critical").first  # the worst comes first
-    confirm(page, line, "Snooze", "4 h")
+    fill_in(page, "Snooze", {"your name": "Ada"}, sure="4 h")
     expect(line).to_contain_text("Ada, until 20")
     link = line.get_by_role("link", name="step 5")
     assert "steps=" in (link.get_attribute("href") or "")
-    page.get_by_role("button", name="New silence").click()
-    page.locator("input[name=rule]").last.fill(f"gap-* {MARKUP}")
-    page.locator("input[name=labels]").fill("team=rl")
-    page.locator("input[name=reason]").fill("ablation")
-    page.locator(".lp-sure").click()
+    fill_in(
+        page,
+        "New silence",
+        {"rule;": f"gap-* {MARKUP}", "labels,": "team=rl", "reason": "ablation", "your name": "Ada"},
+    )
     silences = page.locator("table[aria-label=silences]")
     expect(silences).to_contain_text(f"run=late-growth, rule=gap-* {MARKUP}, team=rl")
     assert page.locator("img").count() == 0

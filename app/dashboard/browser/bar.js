@@ -1,7 +1,7 @@
 // The top bar: name of the product, run picker, what the run is doing. It also is the page's heart: it asks for news
 // while somebody looks, and for nothing while the page is hidden.
 import { asked, put } from "./address.js";
-import { code, follow, node } from "./dom.js";
+import { code, copyText, follow, node } from "./dom.js";
 import { compact, duration, integer } from "./format.js";
 import { explanation, introduction } from "./guide.js";
 import { help, offer, withdraw } from "./keys.js";
@@ -28,6 +28,20 @@ export function close(_root, view) {
   document.removeEventListener("visibilitychange", view.beat);
   removeEventListener("popstate", view.back);
   document.removeEventListener("pointerdown", view.dismiss);
+  document.removeEventListener("click", view.clicked);
+}
+
+// What the server draws as HTML (elements/markup.py): links stay within the session, buttons copy what they hold.
+function clicked(view, event) {
+  const { copy } = event.target.closest?.("[data-copy]")?.dataset ?? {};
+  if (copy) copyText(copy, event.target);
+  const link = event.target.closest?.('[data-testid=stMain] a[href^="./?"]');
+  if (!link || event.defaultPrevented || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  const query = new URLSearchParams(new URL(link.href).search);
+  const page = query.get("page") ?? "";
+  query.delete("page");
+  view.send("go", `/${page}?${query}`);
 }
 
 function start(root, view) {
@@ -41,6 +55,8 @@ function start(root, view) {
   view.back = () => view.send("tick", Date.now()); // the address is another
   addEventListener("popstate", view.back);
   document.addEventListener("pointerdown", view.dismiss);
+  view.clicked = (event) => clicked(view, event);
+  document.addEventListener("click", view.clicked);
   offer(view, "Everywhere", shortcuts(view));
 }
 

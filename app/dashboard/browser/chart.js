@@ -175,7 +175,7 @@ function show(view, stop) {
 function words(view, { run, name, step, place }, unit) {
   const happened = view.data.events.filter((event) => event.step === step).map((event) => event.words);
   const where = unit ? `${unit === "tokens" ? integer(place) : number(place)} ${unit}` : "";
-  return [`${view.data.stops.length > 1 && run >= 0 ? `${name} ` : ""}step ${integer(step)}`, where, ...happened.slice(0, 3)].filter(Boolean).join(" · ");
+  return [`${view.data.stops.length > 1 && run >= 0 ? `${name} ` : ""}${view.data.axis ?? "step"} ${integer(step)}`, where, ...happened.slice(0, 3)].filter(Boolean).join(" · ");
 }
 
 // A value as it was measured. Where a long run was thinned and this step left out: between what its neighbours reach.
@@ -229,7 +229,7 @@ function heading(view, row) {
   const kind = row.log ? "log" : "linear";
   return node("div", { class: "lp-heading", style: `top:${top.toFixed(1)}px` },
     node("h3", { title: row.help }, row.title, row.unit ? node("span", { class: "lp-unit", text: row.unit }) : null),
-    node("button", { class: "lp-scale", type: "button", "data-key": row.key, text: kind, title: "switch the y axis", "aria-label": `${row.title}, y axis: ${kind}, switch`, onclick: () => view.send("set", row.other) }),
+    row.other === null ? null : node("button", { class: "lp-scale", type: "button", "data-key": row.key, text: kind, title: "switch the y axis", "aria-label": `${row.title}, y axis: ${kind}, switch`, onclick: () => view.send("set", row.other) }),
     row.note ? node("span", { class: "lp-note", text: row.note }) : null,
     node("span", { class: "lp-values" }, ...row.lines.map((line) => readout(view, row, line))));
 }

@@ -58,12 +58,10 @@ export const harmless = (text) => (/^[\s\ufeff]*[=+@\uff1d\uff0b\uff0d\uff20-]|^
 // biome-ignore-end lint/suspicious/noControlCharactersInRegex: as above
 
 // Puts a text where the reader can paste it; over plain HTTP browsers have no clipboard to write to, only what is selected.
-export function copyButton(text) {
-  return node("button", { class: "lp-button lp-copy", type: "button", text: "Copy", "aria-label": `Copy ${text}`, onclick: async ({ target }) => {
-    await (navigator.clipboard?.writeText(text) ?? copySelected(text, target));
-    target.textContent = "Copied";
-    setTimeout(() => { target.textContent = "Copy"; }, 2_000);
-  } });
+export async function copyText(text, button) {
+  await (navigator.clipboard?.writeText(text) ?? copySelected(text, button));
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 2_000);
 }
 
 function copySelected(text, beside) {

@@ -2,7 +2,7 @@
 // A draft is the reader's: news from the service never takes it away, and a file that changed meanwhile is said, not overwritten.
 import { asked, listen, put } from "./address.js";
 import { code, node, table, title } from "./dom.js";
-import { buttons } from "./report.js";
+import { buttons } from "./buttons.js";
 import { BLANK, complain, formOf, textOf } from "./rule_form.js";
 
 const PAUSE = 450; // ms after the last key, before a draft is checked

@@ -45,7 +45,8 @@ class Axis:
         if self.kind in {"step", "onset"}:
             return at if not len(self.steps[run]) else at + (self.places[run][0] - self.steps[run][0])
         known = np.isfinite(self.places[run])
-        return np.interp(at, self.steps[run][known], self.places[run][known])
+        placed: Floats = np.interp(at, self.steps[run][known], self.places[run][known])
+        return placed
 
     def range(self, window: Window | None) -> tuple[float, float]:
         """The range that shows the steps of `window`, or all of them (None), with a little room around."""
@@ -62,7 +63,7 @@ def axis_of(runs: Sequence[RunSeries], onsets: Sequence[int | None] = (), wanted
     if wanted not in AXES or wanted == "step" or why_not(runs, onsets, wanted):
         return Axis("step", steps, tuple(run.steps.astype(np.float64) for run in runs))
     if wanted == "onset":
-        places = tuple(run.steps - float(onset or 0) for run, onset in zip(runs, onsets, strict=True))
+        places = tuple((run.steps - (onset or 0)).astype(np.float64) for run, onset in zip(runs, onsets, strict=True))
         return Axis("onset", steps, places, AXES["onset"], "+,d")
     if wanted == "tokens":
         return Axis("tokens", steps, tuple(run.trained for run in runs), "tokens trained on", "~s", "tokens")

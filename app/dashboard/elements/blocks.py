@@ -1,4 +1,4 @@
-"""Blocks of words and tables, as `browser/report.js` draws them. Pure; all values are text."""
+"""Blocks of words and tables, as `views/report.py` draws them. Pure; all values are text."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def row(cells: Sequence[str | Block], *, tone: str = "", actions: Sequence[Block
     return {"cells": list(cells), "tone": tone, "actions": list(actions)}
 
 
-def place(title: str, *, href: str, path: str, help: str = "") -> Block:  # noqa: A002 -- of a link
-    """Text that leads to another view of the dashboard: by `href` for a new window, by `path` within this one."""
-    return {"title": title, "href": href, "path": path, "help": help}
+def place(title: str, *, href: str, help: str = "") -> Block:  # noqa: A002 -- of a link
+    """Text that leads to another view of the dashboard. What the address has besides stays: a name with no value in
+    `href` takes it out."""
+    return {"title": title, "href": href, "help": help}
 
 
 def action(

@@ -35,7 +35,7 @@ _LATE: Final = 5  # steps; a diagnosis is always a little behind
 
 
 def banner(view: RunView) -> Block:
-    """The banner as a block of `browser/report.js`."""
+    """The banner as a block of `views/report.py`."""
     judgement, diagnosis = view.judgement, view.diagnosis
     shown = headline(judgement)
     if diagnosis is None and judgement.severity == "unknown" and view.awaited:
@@ -73,7 +73,6 @@ def links(view: RunView, run: Run | None, here: str = "") -> list[Block]:
     on = view.diagnosis is not None and view.diagnosis.standing.on
     return [
         {
-            "path": path,
             "title": "Effect of the correction" if on and path == "actions" else BY_PATH[path].title,
             "href": link(path, run),
         }

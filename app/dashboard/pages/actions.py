@@ -14,13 +14,16 @@ import streamlit as st
 from logprobe.alerts.controller.job import ACTION
 from logprobe.alerts.rules.notification_builder import steps_around
 from logprobe.app.commands.mis import MisDocument, describe, foresee
-from logprobe.app.dashboard.charts.downsample import thin
+from logprobe.app.dashboard.charts.curves import Curve, CurveRow, Happened, Span, curves_chart
+from logprobe.app.dashboard.charts.downsample import Window, thin
+from logprobe.app.dashboard.charts.look import Look
 from logprobe.app.dashboard.charts.scales import floor_of
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.blocks import Block, action, facts, heading, place, row, table, text
+from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import report, show
-from logprobe.app.dashboard.views.session import feed, guarded, home, kept, read_once, theme
+from logprobe.app.dashboard.views.report import report
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, read_once, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.correction import CorrectionConfig
@@ -39,35 +42,49 @@ _ROWS: Final = (
 _OVER: Final = frozenset({"switched_off", "rolled_back"})
 
 
-def trend_data(trend: pa.Table, document: Mapping[str, Any]) -> dict[str, object]:
-    """Data of `browser/correction_trend.js`.
+def trend_chart(
+    trend: pa.Table, document: Mapping[str, Any], theme: Theme, window: Window | None = None
+) -> dict[str, object] | None:
+    """Data of `browser/chart.js`; None: nothing was measured.
 
     Args:
         trend: rows of `controller_trend` of the whole run.
         document: as `logprobe mis` describes the correction.
+        theme: colours.
+        window: steps in view.
     """
-    steps = trend["step"].to_pylist()
-    if not steps:
-        return {"rows": [], "marks": [], "spans": [], "alt": ""}
-    spans = spans_of(document["actions"], document["from_step"], steps[-1])
-    rows = [_row(trend, row) for row in _ROWS]
-    return {
-        "rows": [row for row in rows if row is not None],
-        "first": steps[0],
-        "last": steps[-1],
-        "spans": spans,
-        "marks": [_mark(deed) for deed in document["actions"] if deed["step"] is not None],
-        "alt": _in_words(spans, document),
-    }
+    rows = [row for row in (_row(trend, row, theme) for row in _ROWS) if row is not None] if trend.num_rows else []
+    if not rows:
+        return None
+    spans = spans_of(document["actions"], document["from_step"], trend["step"][-1].as_py())
+    deeds = [deed for deed in document["actions"] if deed["step"] is not None]
+    colors = {"on": theme.accent, "announced": theme.neutral}
+    return curves_chart(
+        f"{document['run']}-correction",
+        rows,
+        theme,
+        alt=_in_words(spans, document),
+        marks=[Happened(deed["step"], _deed(deed), _tone(deed["severity"], theme)) for deed in deeds],
+        spans=[Span(span["first"], span["last"], colors[span["phase"]]) for span in spans],
+        window=window,
+    )
 
 
-def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int) -> list[dict[str, object]]:
+def _deed(deed: Mapping[str, Any]) -> str:
+    return f"{deed['name'].replace('_', ' ')}: {deed['words']}"
+
+
+def _tone(severity: str, theme: Theme) -> str:
+    return {"critical": theme.alarm, "warning": theme.update}.get(severity, theme.muted)
+
+
+def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int) -> list[dict[str, Any]]:
     """When a correction was announced and when it was on, by its audit: ``{"phase", "first", "last"}``.
 
     `since`: first step of the newest correction, for an audit that does not say it. It is on from the step that the
     directive names, until one that takes it back begins; announced from the decision up to then.
     """
-    spans: list[dict[str, object]] = []
+    spans: list[dict[str, Any]] = []
     begun: int | None = None
     for deed in actions:
         if deed["name"] == "switched_on":
@@ -83,28 +100,18 @@ def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int)
     return [span for span in spans if span["last"] is not None and span["first"] is not None]
 
 
-def _row(trend: pa.Table, row: tuple[str, str, str, bool]) -> dict[str, object] | None:
+def _row(trend: pa.Table, row: tuple[str, str, str, bool], theme: Theme) -> CurveRow | None:
     name, title, unit, log = row
     steps = trend["step"].to_numpy().astype(np.float64)
     values = floats(trend[name])
     values = np.where(values > 0, values, np.nan) if log else values
-    if not np.isfinite(values).any():
+    measured = values[np.isfinite(values)]
+    if not len(measured):
         return None
-    x, y = thin(steps, values, max_points=_POINTS)
-    points = [[int(step), None if np.isnan(value) else float(value)] for step, value in zip(x, y, strict=True)]
-    measured = [value for _, value in points if value is not None]
-    floor = floor_of(measured, []) if log else None
-    below = 0 if floor is None else sum(value < floor for value in measured)
-    return {"name": name, "title": title, "unit": unit, "log": log, "floor": floor, "below": below, "points": points}
-
-
-def _mark(action: Mapping[str, Any]) -> dict[str, object]:
-    return {
-        "step": action["step"],
-        "word": action["name"].replace("_", " "),
-        "words": action["words"],
-        "tone": action["severity"],
-    }
+    floor = floor_of(measured.tolist(), []) if log else None
+    below = 0 if floor is None else int(np.count_nonzero(measured < floor))
+    curve = Curve(title, *thin(steps, values, max_points=_POINTS), theme.accent)
+    return CurveRow(title, [curve], unit=unit, note=f"{below} below the axis" if below else "", log=log, floor=floor)
 
 
 def _in_words(spans: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -> str:
@@ -134,7 +141,7 @@ _SHARES: Final = {
 
 
 def actions_blocks(document: Mapping[str, Any], foreseen: Mapping[str, Any] | None, *, blocked: str) -> list[Block]:
-    """Blocks of `browser/report.js`.
+    """Blocks of `views/report.py`.
 
     Args:
         document: as `logprobe mis` describes the correction of a run.
@@ -194,7 +201,7 @@ def _effect(document: Mapping[str, Any]) -> Iterator[Block]:
 
 def _chart(run: str, steps: str) -> Block:
     query = urlencode({"run": run, "steps": steps}, safe=":")
-    return {"label": "Chart of these steps", "href": f"./?{query}", "path": f"?steps={steps}"}
+    return {"label": "Chart of these steps", "href": f"./?{query}"}
 
 
 def _changed(figure: Mapping[str, Any]) -> Block:
@@ -328,9 +335,7 @@ def _step(step: int | None, run: str) -> str | Block:
         return "–"
     steps = steps_around(step)
     query = urlencode({"run": run, "steps": steps}, safe=":")
-    return place(
-        f"{step:,}", href=f"./?{query}", path=f"?steps={steps}", help=f"the chart of steps {steps.replace(':', ' to ')}"
-    )
+    return place(f"{step:,}", href=f"./?{query}", help=f"the chart of steps {steps.replace(':', ' to ')}")
 
 
 _KEY: Final = "actions"
@@ -356,11 +361,15 @@ def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
     """Over steps; read again when the run has something new. Without a decision there is nothing to show."""
     if not document["actions"]:
         return
-    version = f"{view.version} {theme().mode}"
+    colors, window = theme(), Look.of(asked, view.series.steps).window
+    version = f"{view.version} {colors.mode} {window}"
     read = partial(queries.controller_trend, feed(), run=run.name, first=0, last=_LAST_STEP)
-    trend = read_once(f"trend {run.name}", version, lambda: trend_data(read(), document))
-    if trend is not None:
-        show("correction_trend", "trend", {"version": version, "run": run.name, **trend})
+    chart = read_once(f"trend {run.name}", version, lambda: trend_chart(read(), document, colors, window))
+    if chart is not None:
+        note = "over the steps of the run; shaded: a correction was announced (grey), or on (blue)"
+        report(
+            "trend", "trend of the correction", [{"type": "figure", "heading": heading("Trend", note), "chart": chart}]
+        )
 
 
 def _read(run: str) -> MisDocument:

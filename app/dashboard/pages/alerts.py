@@ -22,7 +22,7 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.elements.blocks import BY, Block, action, facts, heading, place, row, table, text
 from logprobe.app.dashboard.pages.rules import consult, rules, rules_of
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import report
+from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import asked, feed, guarded, kept
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
@@ -56,9 +56,9 @@ class Alerts:
 
 
 def runbook_blocks(rule: Row | None, name: str, run: str) -> list[Block]:
-    """Blocks of `browser/report.js`: what a rule means and what to do, where messages lead. `rule`: as the service
+    """Blocks of `views/report.py`: what a rule means and what to do, where messages lead. `rule`: as the service
     lists it; None: there is none."""
-    back = {"label": "Close", "href": _runbook("", run), "path": "alerts?runbook="}
+    back = {"label": "Close", "href": _runbook("", run)}
     if rule is None:
         words = f"No rule is called {name!r}: it was removed or renamed since. The rules of this home are below."
         return [text(words, "warning"), {"type": "actions", "actions": [back]}]
@@ -70,12 +70,8 @@ def runbook_blocks(rule: Row | None, name: str, run: str) -> list[Block]:
         *(("what to do" if at == 0 else "", step) for at, step in enumerate(steps)),
         ("fix", about["fix"] or ""),
     ]
-    query = urlencode({"page": "alerts", "run": run, "rule": name})
-    edit = {
-        "label": "Edit the rule",
-        "href": f"./?{query}",
-        "path": f"alerts?{urlencode({'rule': name, 'runbook': ''})}",
-    }
+    query = urlencode({"page": "alerts", "run": run, "rule": name, "runbook": ""})
+    edit = {"label": "Edit the rule", "href": f"./?{query}"}
     state = "" if rule["enabled"] else " · disabled"
     return [
         heading(f"Runbook: {name}", f"{rule['severity']} · {rule['where']}{state}"),
@@ -85,11 +81,11 @@ def runbook_blocks(rule: Row | None, name: str, run: str) -> list[Block]:
 
 
 def _runbook(rule: str, run: str) -> str:
-    return f"./?{urlencode({'page': 'alerts', 'run': run} | ({'runbook': rule} if rule else {}))}"
+    return f"./?{urlencode({'page': 'alerts', 'run': run, 'runbook': rule})}"
 
 
 def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
-    """Blocks of `browser/report.js`. `blocked`: why nothing can be done from this page; "": it can."""
+    """Blocks of `views/report.py`. `blocked`: why nothing can be done from this page; "": it can."""
     firing = [alert for alert in alerts.current if alert["phase"] in FIRING]
     pending = [alert for alert in alerts.current if alert["phase"] == "pending"]
     recent = [transition for transition in reversed(alerts.history) if _tells(transition)][:RECENT]
@@ -155,7 +151,7 @@ def _step(step: int | None, steps: str, run: str) -> str | Block:
         return "–"
     query = urlencode({"run": run, "steps": steps}, safe=":")
     words = f"the chart of steps {steps.replace(':', ' to ')}"
-    return place(f"step {step:,}", href=f"./?{query}", path=f"?steps={steps}", help=words)
+    return place(f"step {step:,}", href=f"./?{query}", help=words)
 
 
 def _alert(alert: Row, run: str, blocked: str) -> Block:
@@ -169,11 +165,7 @@ def _alert(alert: Row, run: str, blocked: str) -> Block:
         alert["words"] or "–",
         _who(alert),
     ]
-    runbook: Block = {
-        "label": "Runbook",
-        "href": _runbook(alert["rule"], run),
-        "path": f"alerts?{urlencode({'runbook': alert['rule']})}",
-    }
+    runbook: Block = {"label": "Runbook", "href": _runbook(alert["rule"], run)}
     return row(cells, tone=alert["severity"], actions=[_why(run), runbook, *_remedies(alert, run, blocked)])
 
 
@@ -186,7 +178,7 @@ def _who(alert: Row) -> str:
 
 def _why(run: str) -> Block:
     query = urlencode({"page": "diagnosis", "run": run})
-    return {"label": "Diagnosis", "href": f"./?{query}", "path": "diagnosis"}
+    return {"label": "Diagnosis", "href": f"./?{query}"}
 
 
 def _remedies(alert: Row, run: str, blocked: str) -> Iterable[Block]:
@@ -354,7 +346,7 @@ _NONE: Final = (
 
 
 def channels_blocks(document: Mapping[str, Any], lost: Sequence[Row], *, blocked: str) -> list[Block]:
-    """Blocks of `browser/report.js`.
+    """Blocks of `views/report.py`.
 
     Args:
         document: as the service describes its channels.

@@ -19,7 +19,8 @@ from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, t
 from logprobe.app.dashboard.pages import data_home as words
 from logprobe.app.dashboard.pages.sql_box import ROWS, RunningQuery, answer, examples, schema_of
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import feed, guarded, home, is_new, kept, made
 from logprobe.app.runs import Run
 from logprobe.app.text import nodes

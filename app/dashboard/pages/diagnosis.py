@@ -12,6 +12,9 @@ import streamlit as st
 
 from logprobe.alerts.controller.standing import Standing
 from logprobe.alerts.rules.acceptance import ACCEPT, WITHDRAW
+from logprobe.app.dashboard.charts.curves import Curve, CurveRow, Happened, columns_of, curves_chart, dash_of
+from logprobe.app.dashboard.charts.downsample import Window
+from logprobe.app.dashboard.charts.look import Look
 from logprobe.app.dashboard.charts.scales import floor_of
 from logprobe.app.dashboard.data.comparing import PACE, state_of
 from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
@@ -20,9 +23,11 @@ from logprobe.app.dashboard.data.stale_cache import StaleCache
 from logprobe.app.dashboard.elements.blocks import BY, Block, action, details, heading, row, table, text
 from logprobe.app.dashboard.elements.links import in_address
 from logprobe.app.dashboard.elements.verdict import banner, links
+from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import report, show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, read_once
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.report import report
+from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, read_once, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
@@ -42,30 +47,29 @@ from logprobe.monitor.diagnosis.result import MARGIN
 from logprobe.monitor.judging.signatures import SIGNATURES
 
 
-def picture(proof: Picture) -> Block:
+def picture(proof: Picture, theme: Theme, window: Window | None = None) -> Block:
     """K3 of the tokens concerned beside that of the others, on a logarithmic axis where all values allow one."""
     values = [value for points in proof.lines.values() for _, value in points if value is not None]
     log = bool(values) and min(values) > 0
-    steps = [step for points in proof.lines.values() for step, _ in points]
-    limits = [] if proof.limit is None else [{"word": proof.limit_name, "value": proof.limit, "quiet": True}]
+    curves = [
+        Curve(name, *columns_of(points), theme.accent if at == 0 else theme.neutral, dash_of(at))
+        for at, (name, points) in enumerate(proof.lines.items())
+    ]
+    row = CurveRow(
+        "K3",
+        curves,
+        unit="nats",
+        note="some steps are left out" if proof.sampled else "",
+        log=log,
+        floor=floor_of(values, [] if proof.limit is None else [proof.limit]) if log else None,
+        limits=[] if proof.limit is None else [(proof.limit_name, proof.limit)],
+        height=170,
+    )
     since = "" if proof.since is None else f" Since step {proof.since:,}."
-    return {
-        "type": "picture",
-        "name": f"{proof.cause}-k3",
-        "title": "K3 by step",
-        "hint": "some steps are left out" if proof.sampled else "",
-        "unit": "nats",
-        "lines": [{"slice": name, "points": list(points)} for name, points in proof.lines.items()],
-        "limits": limits,
-        "spans": [],
-        "marks": []
-        if proof.since is None
-        else [{"step": proof.since, "words": f"since step {proof.since:,}", "tone": "critical"}],
-        "log": log,
-        "floor": floor_of(values, [] if proof.limit is None else [proof.limit]) if log else None,
-        "whole": [min(steps), max(*steps, min(steps) + 1)],
-        "alt": f"{proof.words}{since} Newest: {_newest(proof)}.",
-    }
+    marks = [] if proof.since is None else [Happened(proof.since, f"since step {proof.since:,}", theme.alarm)]
+    alt = f"{proof.words}{since} Newest: {_newest(proof)}."
+    chart = curves_chart(f"{proof.cause}-k3", [row], theme, alt=alt, marks=marks, window=window)
+    return {"type": "figure", "heading": heading("K3 by step"), "chart": chart}
 
 
 def _newest(proof: Picture) -> str:
@@ -182,22 +186,22 @@ class Acceptances:
 
 
 def diagnosis_blocks(
-    view: RunView, acceptances: Acceptances | None = None, onward: Sequence[Block] = (), proof: Picture | None = None
+    view: RunView, acceptances: Acceptances | None = None, onward: Sequence[Block] = (), proof: Block | None = None
 ) -> list[Block]:
-    """Blocks of `browser/report.js` for a run; only the verdict while it has not been diagnosed.
+    """Blocks of `views/report.py` for a run; only the verdict while it has not been diagnosed.
 
     Args:
         view: of the run.
         acceptances: what people have accepted of it.
         onward: links of the verdict.
-        proof: the picture of the finding that leads; None: there is none.
+        proof: `picture` of the finding that leads; None: there is none.
     """
     if view.diagnosis is None:
         return [banner(view)]
     document, accepting = view.diagnosis.document, acceptances or Acceptances()
     return [
         banner(view) | {"links": list(onward)},
-        *([] if proof is None else [picture(proof)]),
+        *([] if proof is None else [proof]),
         *_trend(view),
         *_layers(view.diagnosis, accepting),
         *_accepted(document, accepting),
@@ -284,12 +288,12 @@ def _finding(
         _stated(name, value) for name, value in evidence.items() if not expected(name) and value is not None
     )
     cells = [finding["cause"].replace("_", " "), seen, "should be absent", sureness, remedy(finding, standing)]
-    yield row(cells, tone=_tone(finding), actions=offer)
-    for name, value in evidence.items():
-        should = expected(name)
-        if should is not None:
-            held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
-            yield row([evidence_name(name), _value(value), should.words, held, ""])
+    judged = [(name, value, should) for name, value in evidence.items() if (should := expected(name)) is not None]
+    yield row(cells, tone=_tone(finding), actions=[] if judged else offer)
+    for at, (name, value, should) in enumerate(judged, start=1):
+        held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
+        last = at == len(judged)
+        yield row([evidence_name(name), _value(value), should.words, held, ""], actions=offer if last else [])
 
 
 def _tone(finding: FindingDocument) -> str:
@@ -464,9 +468,11 @@ def draw(run: Run, view: RunView) -> None:
     """Draws the page."""
     with guarded(_KEY):
         place = f"{_KEY} {run.name}"
+        proof = _proof(run, view)
+        seen = None if proof is None else picture(proof, theme(), Look.of(asked, view.series.steps).window)
         blocks = [
             *said(place),
-            *diagnosis_blocks(view, _acceptances(run, view), links(view, run, "diagnosis"), _proof(run, view)),
+            *diagnosis_blocks(view, _acceptances(run, view), links(view, run, "diagnosis"), seen),
             *experiment_blocks(_experiment(run, view), run.name),
         ]
         wanted = report(_KEY, "diagnosis", blocks)

@@ -11,7 +11,8 @@ from logprobe.app.dashboard.elements.blocks import Block, heading, place, row, t
 from logprobe.app.dashboard.elements.links import link
 from logprobe.app.dashboard.elements.verdict import setting_lines
 from logprobe.app.dashboard.page_table import BY_PATH
-from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import asked, feed, guarded, read_once, theme
 from logprobe.app.report.gather import read
 from logprobe.app.report.html import joined, style
@@ -31,7 +32,7 @@ _NEXT: Final = ("", "diagnosis", "tokens", "alerts", "actions")
 
 
 def all_blocks(rows: Sequence[Row]) -> list[Block]:
-    """Blocks of `browser/report.js` for the list of all incidents. `rows`: of `incident_list`."""
+    """Blocks of `views/report.py` for the list of all incidents. `rows`: of `incident_list`."""
     going_on = sum(row["closed_at"] is None for row in rows)
     return [
         heading("Incidents", f"{going_on} open, {len(rows) - going_on} closed" if rows else ""),
@@ -42,7 +43,7 @@ def all_blocks(rows: Sequence[Row]) -> list[Block]:
 def _line(incident: Row) -> Block:
     opened = incident["closed_at"] is None
     cells = [
-        place(incident["id"], href=_link(incident), path=f"incidents?{_query(incident)}"),
+        place(incident["id"], href=_link(incident)),
         when(incident["opened_at"]),
         "–" if incident["since_step"] is None else f"{incident['since_step']:,}",
         (incident["cause"] or "–").replace("_", " "),
@@ -77,12 +78,8 @@ def verdict_block(incident: Incident, run: Run | None) -> Block:
         "facts": [],
         "do": lines,
         "links": [
-            {"path": "incidents?incident=", "title": "All incidents", "href": "./?page=incidents"},
-            *(
-                {"path": path, "title": BY_PATH[path].title, "href": link(path, run)}
-                for path in _NEXT
-                if run is not None
-            ),
+            {"title": "All incidents", "href": "./?page=incidents&incident="},
+            *({"title": BY_PATH[path].title, "href": link(path, run)} for path in _NEXT if run is not None),
         ],
     }
 

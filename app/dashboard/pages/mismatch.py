@@ -25,7 +25,8 @@ from logprobe.app.dashboard.elements.blocks import Block, heading, text
 from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import asked, catalog_of, feed, guarded, home, kept, made, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
@@ -153,7 +154,7 @@ def chosen(asked: str | None, catalog: Sequence[Declared]) -> Declared:
 
 
 def about(metric: Declared) -> list[Block]:
-    """What the chosen metric is, as blocks of `browser/report.js`."""
+    """What the chosen metric is, as blocks of `views/report.py`."""
     facts = [
         metric.unit,
         "" if metric.worse == "neither" else f"worse when {metric.worse}",
@@ -393,7 +394,7 @@ def _looking(run: Run, view: RunView) -> _Looking:
 
 
 def _sections(at: _Looking) -> None:
-    report("about", "chosen metric", about(at.metric), version=at.metric.key)
+    report("about", "chosen metric", about(at.metric))
     with guarded("chart"):
         steps_chart("metric", at.view, (panel_of(at.metric, height=190),))
     for kind, read in (("mismatch", _grid), ("heatmap", _density), ("profiles", _profiles), ("slices", _slices)):

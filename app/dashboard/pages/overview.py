@@ -12,7 +12,8 @@ from logprobe.app.dashboard.data.feed import RunView, usual
 from logprobe.app.dashboard.data.visible import visible
 from logprobe.app.dashboard.elements.verdict import banner, links
 from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import asked, catalog_of, guarded, theme
 from logprobe.app.runs import Run
 
@@ -22,7 +23,7 @@ def draw(run: Run, view: RunView) -> None:
     colors = theme()
     version = f"{view.version} {colors.mode}"
     with guarded("verdict"):
-        report("verdict", "verdict", [banner(view) | {"links": links(view, run)}], version=version)
+        report("verdict", "verdict", [banner(view) | {"links": links(view, run)}])
     panels = chosen(asked("charts"))
     with guarded("chosen metrics"):
         view = _with(view, panels)

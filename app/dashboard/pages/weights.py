@@ -20,7 +20,8 @@ from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
 from logprobe.app.dashboard.pages import weights_study as study
 from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import report, show
+from logprobe.app.dashboard.views.page import show
+from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import streamlit as st
@@ -54,6 +54,12 @@ def steps_chart(
     version = sha256(repr(state).encode()).hexdigest()[:16]
     make = partial(chart_of, view, panels, colors, beside=beside, legend=legend, look=look)
     show("chart", key, {"version": version, "steps": asked("steps") or "", **made(f"{key} drawn", version, make)})
+
+
+def figure(key: str, chart: Mapping[str, Any]) -> None:
+    """Draws a small chart; see `charts/curves.py`. `key`: unique on the page."""
+    version = sha256(repr(chart).encode()).hexdigest()[:16]
+    show("chart", key, {"version": version, "steps": asked("steps") or "", **chart})
 
 
 def _tools(key: str, views: Sequence[RunView], panels: Sequence[Panel], look: Look) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -15,8 +15,8 @@ from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.data.feed import RunView, Snapshot
 from logprobe.app.dashboard.elements.bar import bar_of
-from logprobe.app.dashboard.elements.blocks import Block
 from logprobe.app.dashboard.page_table import BY_PATH, PAGES
+from logprobe.app.dashboard.theme import colors_of
 from logprobe.app.dashboard.views.acting import token_form
 from logprobe.app.dashboard.views.empty_states import ABSENT_RUN, BEGINNING, no_service, recording_snippet
 from logprobe.app.dashboard.views.session import (
@@ -28,6 +28,7 @@ from logprobe.app.dashboard.views.session import (
     home,
     pace,
     put,
+    theme,
 )
 from logprobe.app.runs import Run
 from logprobe.app.text.runs import worst_first
@@ -66,12 +67,6 @@ def go(path: str) -> None:
     st.rerun()
 
 
-def report(key: str, label: str, blocks: Sequence[Block], version: str = "") -> Mapping[str, Any] | None:
-    """Draws blocks of `browser/report.js`, again where they, or `version`, are others; what someone confirmed on them,
-    or None."""
-    return show("report", key, {"label": label, "blocks": blocks} | ({"version": version} if version else {}))
-
-
 def show(kind: str, key: str, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Draws the panel of `browser/<kind>.js`; what someone confirmed on it, or None.
 
@@ -93,6 +88,7 @@ def _live(path: str, below: Callable[[Snapshot, Run | None], None]) -> None:
     snapshot, run = all_runs() if BY_PATH[path].of_all else current_snapshot()
     if run is not None and asked("run") is None:
         put({"run": run.name})  # a run that starts later must not take the place of the one being looked at
+    st.html(f"<style>{colors_of(theme())}</style>")
     now = datetime.now(UTC)
     bar = bar_of(snapshot, run, asked=asked("run"), now=now, interval=pace(snapshot, run), pages=PAGES, page=path)
     sent = panel("bar", "bar", bar, triggers=("tick", "pick", "go"))

@@ -12,6 +12,7 @@ from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks, parity_data, picture
+from logprobe.app.dashboard.theme import LIGHT
 from logprobe.monitor.diagnosis.accepted import Expectation
 from logprobe.monitor.diagnosis.culprit import Picture
 from logprobe.monitor.diagnosis.expected import expected
@@ -129,17 +130,19 @@ def test_what_alarms_nobody_is_folded_away(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_picture_is_logarithmic_where_all_values_allow_it() -> None:
     lines = {"requests with cached prompt tokens": [(0, 1e-2), (1, 2e-2)], "requests without": [(0, 1e-6), (1, None)]}
-    shown = picture(Picture("stale_prefix_cache", lines, 2e-3, "most that is normal", 1, sampled=False))
-    assert (shown["log"], shown["whole"], shown["limits"]) == (
-        True,
-        [0, 1],
-        [{"word": "most that is normal", "value": 2e-3, "quiet": True}],
-    )
+    proof = Picture("stale_prefix_cache", lines, 2e-3, "most that is normal", 1, sampled=False)
+    shown = picture(proof, LIGHT)["chart"]
+    layout = shown["figure"]["layout"]
+    assert (layout["yaxis"]["type"], layout["annotations"][0]["text"]) == ("log", "most that is normal 0.002")
+    assert layout["annotations"][0]["y"] == pytest.approx(np.log10(2e-3))
+    assert [shape["x0"] for shape in layout["shapes"] if shape["yref"] == "paper"] == [1]
     assert shown["alt"].endswith(
         "Since step 1. Newest: requests with cached prompt tokens 0.02, requests without 1.00e-6."
     )
-    flat = picture(Picture("late_growth", {"all tokens": [(5, 0.0)]}, None, "baseline", None, sampled=True))
-    assert (flat["log"], flat["floor"], flat["marks"], flat["limits"], flat["whole"]) == (False, None, [], [], [5, 6])
+    flat = Picture("late_growth", {"all tokens": [(5, 0.0)]}, None, "baseline", None, sampled=True)
+    layout = picture(flat, LIGHT)["chart"]["figure"]["layout"]
+    assert (layout["yaxis"]["type"], layout["shapes"], layout["annotations"]) == ("linear", [], [])
+    assert layout["xaxis"]["range"] == [4.5, 6.5]
 
 
 @pytest.mark.parametrize(
