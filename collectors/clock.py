@@ -9,11 +9,31 @@ from __future__ import annotations
 
 import functools
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 _LOOKS: Final = 5
 LARGEST_DRIFT: Final = 0.1  # seconds between two looks; a clock that is slewed moves a thousandth of that
+
+
+class Time:
+    """The two clocks of this machine, as an object that a test replaces."""
+
+    def wall(self) -> float:
+        """Return seconds since the epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def stamp(self) -> str:
+        """Return the wall clock as ISO 8601 in UTC."""
+        return datetime.fromtimestamp(self.wall(), UTC).isoformat(timespec="milliseconds")
+
+
+TIME: Final = Time()
 
 
 @functools.cache

@@ -1,17 +1,25 @@
 """Files that several processes or users share: read without following links, replaced as a whole, in folders that
-survive a crash."""
+survive a crash.
+
+`Disk` is the file layer below them. A test passes another one, which loses what is not durable or refuses.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import stat
+import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
 # O_NONBLOCK: opening a FIFO would otherwise wait for a writer. It means nothing for regular files.
 READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NOT_FOR_FOLDERS: Final = frozenset({errno.EINVAL, errno.ENOTSUP})  # this file system has nothing to fsync in a folder
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_END: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+UNFINISHED: Final = ".tmp"  # ends the hidden name of a file that is being written
 READABLE: Final = 0o644  # mode of what the service writes for trainers, which may run as other users
 
 
@@ -20,24 +28,132 @@ def open_no_follow(path: Path) -> BinaryIO:
     return open(path, "rb", opener=lambda name, _: os.open(name, READ_FLAGS))
 
 
-def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+class Disk:
+    """Operations on files, and what each leaves behind after a crash of the machine.
+
+    `write` and `append` return once the content is durable. Names in a folder (made, renamed, removed) are durable
+    after `sync` of the folder. A process that is killed loses nothing that an operation has done. All raise `OSError`.
+    """
+
+    def __init__(self) -> None:
+        self.durable_folders: set[Path] = set()  # that this process has seen to be
+
+    def read(self, path: Path, *, last: int | None = None) -> bytes:
+        """Return the content of a file, or its `last` bytes. Raise `FileNotFoundError` if there is none."""
+        with open_no_follow(path) as file:
+            if last is not None:
+                file.seek(max(os.fstat(file.fileno()).st_size - last, 0))
+            return file.read()
+
+    def size(self, path: Path) -> int | None:
+        """Return the size of a file, or None if there is none."""
+        try:
+            return path.lstat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, folder: Path) -> list[str]:
+        """List a folder in order. A folder that does not exist, or is none, holds nothing."""
+        try:
+            return sorted(path.name for path in folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def write(self, path: Path, content: bytes, *, mode: int = 0o600) -> None:
+        """Make a new file with this content. On an error a part of it may be there."""
+        descriptor = os.open(path, _NEW, mode)
+        try:
+            os.fchmod(descriptor, mode)
+            _write_all(descriptor, content, path)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def append(self, path: Path, content: bytes, *, mode: int = 0o600) -> None:
+        """Add to the end of a file, which is made if there is none. On an error a part of it may be there."""
+        descriptor = os.open(path, _END, mode)
+        try:
+            _write_all(descriptor, content, path)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Cut a file to its first `size` bytes, durably."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Give a file another name, in place of whatever has it."""
+        path.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file. One that is gone already is removed."""
+        path.unlink(missing_ok=True)
+
+    def mkdir(self, folder: Path) -> None:
+        """Make a folder below one that exists."""
+        folder.mkdir(exist_ok=True)
+
+    def rmdir(self, folder: Path) -> None:
+        """Remove an empty folder. One that is gone already is removed."""
+        with suppress(FileNotFoundError):
+            folder.rmdir()
+
+    def is_folder(self, path: Path, *, follow: bool = True) -> bool:
+        """Tell a folder from anything else. Without `follow` a link to a folder is none."""
+        try:
+            return stat.S_ISDIR(path.stat(follow_symlinks=follow).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def sync(self, path: Path) -> None:
+        """Make the names in a folder, or the content of a file, durable."""
+        _fsync(path, READ_FLAGS)
+
+
+DISK: Final = Disk()
+
+
+def _write_all(descriptor: int, content: bytes, path: Path) -> None:
+    view = memoryview(content)
+    while view:  # a full disk may take a part without an error
+        written = os.write(descriptor, view)
+        if written == 0:
+            raise OSError(errno.ENOSPC, "nothing more can be written", str(path))
+        view = view[written:]
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600, disk: Disk = DISK) -> None:
     """Writes the whole of a file, durably: readers see the old content or the new, also after a crash.
 
     Raises `OSError`; the old content is then untouched, unless it was the folder's entry that could not be synced.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp creates with mode 0600
+    make_durable(path.parent, disk)
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{UNFINISHED}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
+        disk.write(unfinished, content, mode=mode)
+        disk.rename(unfinished, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with suppress(OSError):  # the first error says why; a start removes what is left
+            disk.unlink(unfinished)
         raise
-    fsync_folder(path.parent)
+    disk.sync(path.parent)
+
+
+def remove_tree(path: Path, disk: Disk = DISK) -> int:
+    """Remove a file, or a folder with what is in it. Return how many files; follow no link. Raise `OSError`."""
+    if not disk.is_folder(path, follow=False):
+        there = disk.size(path) is not None
+        disk.unlink(path)
+        return int(there)
+    count = sum(remove_tree(path / name, disk) for name in disk.names(path))
+    disk.rmdir(path)
+    return count
 
 
 def stamp_of(path: Path) -> tuple[int, int, int] | None:
@@ -74,21 +190,28 @@ def is_gone(path: Path) -> bool:
     return False
 
 
-def make_durable(folder: Path) -> None:
+def make_durable(folder: Path, disk: Disk = DISK) -> None:
     """Creates a folder and what is missing above it, so that a crash of the machine cannot take it away again.
 
     Raises `OSError`.
     """
-    if folder.is_dir():
-        return
-    make_durable(folder.parent)
-    folder.mkdir(exist_ok=True)
-    fsync_folder(folder.parent)
+    if not disk.is_folder(folder):
+        make_durable(folder.parent, disk)
+        disk.mkdir(folder)
+        disk.sync(folder.parent)
+    elif folder not in disk.durable_folders:  # whoever made it may have been killed, or refused, before the sync
+        with suppress(PermissionError):
+            disk.sync(folder.parent)
+    disk.durable_folders.add(folder)
 
 
 def fsync_folder(folder: Path) -> None:
     """Makes the names in a folder durable. Raises `OSError`."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _fsync(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _fsync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     except OSError as error:

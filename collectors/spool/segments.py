@@ -132,7 +132,11 @@ def read_segment(where: SegmentPath) -> Segment:
         FileNotFoundError: it is gone.
         OSError, MemoryError: it cannot be read now; that says nothing about its content.
     """
-    data = read_regular(where.path)
+    return decoded_segment(where, read_regular(where.path))
+
+
+def decoded_segment(where: SegmentPath, data: bytes) -> Segment:
+    """Verify the bytes of a segment. Raises `SegmentError`, `MemoryError`."""
     if zlib.crc32(data) != where.crc:
         # A file cut short has also lost the IPC end marker; telling the two apart helps whoever looks for the cause.
         reason = "checksum" if data.endswith(b"ARROW1") else "truncated"
