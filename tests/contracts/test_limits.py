@@ -161,6 +161,7 @@ GUARDS = {
     "monitor/shipped/landing.py _NAME_BYTES": "refused",
     "monitor/shipped/nodes.py _MOST_NODES": "said",
     "monitor/shipped/pulling.py _TOGETHER": "batch",
+    "monitor/store/archive.py SMALL_FILES": "batch",
     "monitor/store/folding.py STEPS_PER_BATCH": "batch",
     "monitor/store/kept.py _MOST": "forgotten",  # and asked again
     "monitor/store/raw_damage.py _MOST_NAMED": "said",

@@ -1,0 +1,559 @@
+"""Merge segments into Parquet files, which are the truth: the store is an index of them.
+
+    <home>/archive/!home                                          id of the home, as in <home>/archive.id
+    <home>/archive/<quoted run>/<kind>/<checksum>.parquet
+
+The name of a file is the checksum of its bytes, and its footer names the segments that it holds. One rule keeps every
+record: a segment leaves the spool, and a file the archive, only if files that hold the same segments are durable and
+were verified. So any operation may be cut short, and the next start finds a copy too many, never one too few.
+
+Nothing is written or removed in a folder that belongs to another home or is not mounted. A file that is damaged or not
+the archive's stays where it is and is named.
+
+An `Archive` is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from logprobe.collectors.clock import TIME, Time
+from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
+from logprobe.collectors.files import DISK, UNFINISHED, Disk, replace_file
+from logprobe.collectors.spool.schema import SCHEMAS
+from logprobe.collectors.spool.segments import Segment, SegmentPath, run_dir, run_name, spool_dir
+from logprobe.monitor.store.archive_file import (
+    NAME,
+    TIERS,
+    Merged,
+    footer,
+    merged_of,
+    name_of,
+    packed,
+    parquet,
+    parts_of,
+    steps_of,
+    with_rows,
+)
+
+FOLDER: Final = "archive"
+MARK: Final = "!home"  # no run is called so: "!" is quoted in the folder of a run
+IDENTITY: Final = "archive.id"
+FILE_BYTES: Final = 64 << 20  # of segments in one file, and of files that are merged again
+SMALL_FILES: Final = 16  # of a run and kind, that are worth merging again
+_TAIL: Final = 1 << 16  # bytes read first for a footer
+_FOOTER_END: Final = 8  # the length of the footer and "PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What the index does not know yet.
+
+    `new`: whole files, those of the highest tier first: take in no segment twice. `gone`: paths of files that were
+    removed or damaged, or that others now stand for. `waiting`: run → reason, for those that cannot be read now.
+    """
+
+    new: list[Merged]
+    gone: list[str]
+    waiting: dict[str, str]
+
+
+@dataclass(slots=True)
+class MergeReport:
+    """Segments removed because a file holds them, or because their run was deleted, and what has to wait."""
+
+    removed: int = 0
+    late: dict[str, int] = field(default_factory=dict)  # run → segments
+    waiting: dict[str, str] = field(default_factory=dict)  # run and kind → reason; the segments stay in the spool
+
+    def add(self, other: MergeReport) -> None:
+        """Add the result of another merge."""
+        self.removed += other.removed
+        self.late = dict(Counter(self.late) + Counter(other.late))
+        self.waiting |= other.waiting
+
+
+@dataclass(slots=True)
+class _Files:
+    """Files of one run, and those that hold each segment."""
+
+    by_path: dict[str, Merged] = field(default_factory=dict)
+    holders: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def add(self, file: Merged) -> None:
+        self.by_path[file.path] = file
+        alone = (file.path,)  # one object for all its segments
+        for segment in file.segments:
+            self.holders[segment] = self.holders[segment] + alone if segment in self.holders else alone
+
+    def drop(self, path: str) -> None:
+        for segment in self.by_path.pop(path).segments:
+            self.holders[segment] = tuple(other for other in self.holders[segment] if other != path)
+
+    def shared(self, kind: str | None = None) -> list[Merged]:
+        """Return files with segments that others have too, the least first; with a `kind`, only files of it count."""
+        found = set[str]()
+        for paths in self.holders.values():
+            if len(paths) > 1:
+                some = [path for path in paths if kind in {None, self.by_path[path].kind}]
+                found.update(some if len(some) > 1 else ())
+        return sorted((self.by_path[path] for path in found), key=_least)
+
+
+class Archive:
+    """Files of one home. Only `open` reads or writes anything before the first merge."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        deleted: Callable[[str], bool] = lambda _: False,
+        disk: Disk = DISK,
+        time: Time = TIME,
+    ) -> None:
+        """`deleted`: tells whether a run was deleted; nothing of it is read or kept."""
+        self.folder = home / FOLDER
+        self._home = home
+        self._deleted = deleted
+        self._disk = disk
+        self._time = time
+        self._identity = ""
+        self.left: dict[str, str] = {}  # path → reason, for files that are damaged or foreign
+        self._listed: set[str] = set()  # paths that the index knows
+        self._gone: set[str] = set()  # of these, those that cannot be read
+        self._changed: set[str] = set()  # runs with other files than the index knows, or with copies
+        self._durable: set[str] = set()  # paths that the index lists, or that were made or looked at by this process
+        self._verified: set[str] = set()  # of these, those whose bytes this process has compared with their checksum
+        self._runs: dict[str, _Files] = {}
+
+    def open(self, listed: Collection[str] = ()) -> dict[str, str]:
+        """Compare the files with those that the index lists, and finish what an earlier process had begun.
+
+        Returns path → reason, for files and folders that cannot be read or put in order now. Raises `StoreError` if
+        the folder belongs to another home, is not mounted, or cannot be read. Nothing was touched then.
+        """
+        waiting = dict[str, str]()
+        there = set(self._paths(waiting))
+        expected = {path for path in listed if not self._deleted(_run_of(path))}
+        self._identify(there, expected, waiting)
+        self._listed, self._durable = set(listed), there.intersection(listed)
+        self._gone = {path for path in self._listed - there if not waiting.keys() & set(_above(path))}
+        for run in sorted({_run_of(path) for path in there - self._durable}):
+            try:
+                if not self._deleted(run):
+                    self._of(run)
+            except OSError as error:
+                waiting[run_dir(self._home, run).name] = str(error)
+        return waiting
+
+    def changes(self) -> Changes:
+        """Return what the index is to record, in one transaction; then call `noted`."""
+        new, gone, waiting = list[Merged](), set(self._gone), dict[str, str]()
+        for run in sorted(run for run in self._changed if not self._deleted(run)):
+            try:
+                files = self._of(run)
+                copies = self._copies(files)
+            except OSError as error:
+                waiting[run] = str(error)
+                continue
+            new += [file for path, file in files.by_path.items() if path not in self._listed and path not in copies]
+            gone |= copies
+        new.sort(key=lambda file: (-file.tier, file.path))
+        return Changes(new, sorted(gone & self._listed), waiting)
+
+    def noted(self, changes: Changes) -> None:
+        """Note that the index has recorded changes."""
+        self._listed = self._listed.union(file.path for file in changes.new).difference(changes.gone)
+        self._gone.difference_update(changes.gone)
+
+    def sweep(self) -> int:
+        """Remove files that the index does not list and that others stand for; return how many.
+
+        Call it when the readers that began before `noted` have ended. What cannot be removed now is left to the next.
+        """
+        count = 0
+        for run in sorted(self._changed):
+            with suppress(OSError):
+                if not self._deleted(run):
+                    files = self._of(run)
+                    for path in sorted(self._copies(files) - self._listed):
+                        self._disk.unlink(self.folder / path)
+                        files.drop(path)
+                        count += 1
+                    if files.shared() or any(path not in self._listed for path in files.by_path):
+                        continue
+                self._changed.discard(run)
+        return count
+
+    def files(self, run: str) -> list[Merged]:
+        """Return the usable files of a run that no other file stands for, by path. Raises `OSError`."""
+        found = self._of(run)
+        return [found.by_path[path] for path in sorted(found.by_path.keys() - self._copies(found))]
+
+    def holds(self, run: str, segment: str) -> bool:
+        """Tell whether a durable, verified file holds a segment. Raises `OSError`."""
+        files = self._of(run)
+        return any(self._is_whole(files, path) for path in files.holders.get(segment, ()))
+
+    def forget(self, run: str) -> None:
+        """Free the memory of a run that has ended."""
+        for path in self._runs.pop(run, _Files()).by_path:
+            self._verified.discard(path)
+
+    def merge(self, segments: Iterable[Segment]) -> MergeReport:
+        """Put segments into files, one per run, kind and `FILE_BYTES`; then remove them from the spool.
+
+        Segments of a deleted run are only removed. An error of one run or kind holds up no other.
+        """
+        report = MergeReport()
+        for (run, kind), group in groupby(sorted(segments, key=_place), key=_owner):
+            try:
+                if self._deleted(run):
+                    removed = self._unlink(group)
+                    report.late[run] = report.late.get(run, 0) + removed
+                else:
+                    self._merge(run, kind, list(group), report)
+            except OSError as error:
+                report.waiting[f"{run}/{kind}"] = str(error)
+        return report
+
+    def put(self, run: str, kind: str, table: pa.Table, segments: Collection[str]) -> Merged:
+        """Write rows that stand for `segments`, durably.
+
+        Raises `RunDeletedError`, or `OSError`; the file may be there all the same.
+        """
+        return self._put(run, kind, table, segments, self._of(run))
+
+    def compact(self, run: str) -> int:
+        """Merge small files of a run again; return how many. They go with the next `sweep`. Raises `OSError`."""
+        count = 0
+        for kind, some in groupby(sorted(self.files(run), key=_kind), key=_kind):
+            if kind not in TIERS:
+                small = [file for file in some if file.nbytes < FILE_BYTES // 2]
+                for part in _cut(small, lambda file: file.nbytes):
+                    if len(part) >= SMALL_FILES:
+                        self._rewrite(run, kind, part, self._of(run))
+                        count += len(part)
+        return count
+
+    def erase(self, run: str) -> int:
+        """Remove the files of a deleted run; return how many. Files of others in its folders stay. Raises `OSError`."""
+        count = 0
+        top = self.folder / run_dir(self._home, run).name
+        for kind in self._disk.names(top):
+            for name in self._disk.names(top / kind):
+                if self._is_ours(run, top / kind / name):
+                    self._disk.unlink(top / kind / name)
+                    count += 1
+            if not self._disk.names(top / kind):
+                self._disk.rmdir(top / kind)
+        if self._disk.is_folder(top) and not self._disk.names(top):
+            self._disk.rmdir(top)
+        self._runs.pop(run, None)
+        return count
+
+    def table(self, file: Merged) -> pa.Table:
+        """Return the rows of a file. Raises `SegmentError` if it is damaged, `OSError` if it cannot be read now."""
+        return pq.ParquetFile(pa.BufferReader(self._read(file.path)[0])).read()
+
+    def segments(self, file: Merged) -> list[Segment]:
+        """Return the segments of a file of tier 0 as `read_segment` returned them. Raises as `table`."""
+        table, schema = self.table(file), SCHEMAS[file.kind]
+        rows = table.select(schema.names).cast(schema)
+        parts = parts_of(table["segment_id"])
+        found = []
+        for segment in sorted(file.segments):
+            where = SegmentPath.parse(spool_dir(self._home) / segment)
+            some = rows.slice(*parts.get(segment, (0, 0)))
+            found.append(Segment(where, some, some.nbytes, segment, where.writer, where.sequence))
+        return found
+
+    # A start
+
+    def _identify(self, there: Collection[str], expected: Collection[str], waiting: dict[str, str]) -> None:
+        try:
+            mine, theirs = (self._line(self._home / IDENTITY), self._line(self.folder / MARK))
+        except OSError as error:
+            raise StoreError(f"{self.folder} cannot be read ({error}); nothing in it was touched") from error
+        if "" in waiting:
+            raise StoreError(f"{self.folder} cannot be listed ({waiting['']}); nothing in it was touched")
+        ours = any(NAME.fullmatch(path.rpartition("/")[2]) for path in there)
+        if ours if mine is None else mine != theirs:  # a first start, perhaps cut short, has neither an id nor files
+            raise StoreError(_OTHER.format(folder=self.folder, mark=self.folder / MARK, mine=self._home / IDENTITY))
+        if expected and not ours and not waiting:
+            text = (
+                f"{self.folder}: none of the {len(expected):,} known files is there; mount the folder and start again"
+            )
+            raise StoreError(f"{text}. If the files are lost for good, delete the store as well")
+        self._identity = mine or theirs or uuid.uuid4().hex
+        try:
+            for path in (self.folder / MARK, self._home / IDENTITY):  # an id without its mark means: not mounted
+                if self._line(path) is None:
+                    self._tidy(path)
+                    replace_file(path, self._identity.encode(), disk=self._disk)
+                self._disk.sync(path.parent)  # a killed process may not have come to it
+        except OSError as error:
+            raise StoreError(f"{self.folder} cannot be written ({error})") from error
+
+    def _tidy(self, path: Path) -> None:
+        """Remove what a killed start has left of a file."""
+        for name in self._disk.names(path.parent):
+            if name.startswith(f".{path.name}.") and name.endswith(UNFINISHED):
+                self._disk.unlink(path.with_name(name))
+
+    def _line(self, path: Path) -> str | None:
+        try:
+            return self._disk.read(path).decode(errors="replace").strip()
+        except FileNotFoundError:
+            return None
+
+    def _paths(self, waiting: dict[str, str]) -> list[str]:
+        """List the files of all runs. A folder that cannot be listed is noted."""
+        found = []
+        for run in self._names("", waiting):
+            if not run.startswith((".", "!")):
+                for kind in self._names(run, waiting):
+                    found += [f"{run}/{kind}/{name}" for name in self._names(f"{run}/{kind}", waiting)]
+        return found
+
+    def _names(self, folder: str, waiting: dict[str, str]) -> list[str]:
+        try:
+            return self._disk.names(self.folder / folder)
+        except OSError as error:
+            waiting[folder] = str(error)
+            return []
+
+    # Files
+
+    def _of(self, run: str) -> _Files:
+        """Return the files of a run. Raise `OSError` if one cannot be read: which segments it holds is unknown."""
+        if run not in self._runs:
+            waiting = dict[str, str]()
+            files = self._load(run, waiting)
+            for path, why in waiting.items():
+                raise OSError(f"{self.folder / path}: {why}")
+            for kind in sorted({file.kind for file in files.shared()} - set(TIERS)):
+                self._unite(run, kind, files)
+            self._runs[run] = files
+        return self._runs[run]
+
+    def _load(self, run: str, waiting: dict[str, str]) -> _Files:
+        """Examine the files of a run: those not known to be durable and whole are read as a whole, and synced."""
+        files = _Files()
+        top = run_dir(self._home, run).name
+        self._changed.add(run)
+        for kind in self._names(top, waiting):
+            names = self._names(f"{top}/{kind}", waiting)
+            some = [file for name in names if (file := self._examine(f"{top}/{kind}/{name}", waiting)) is not None]
+            if any(file.path not in self._durable for file in some):
+                self._disk.sync(self.folder / top / kind)  # a killed process may not have come to it
+            for file in some:
+                self._durable.add(file.path)
+                files.add(file)
+        return files
+
+    def _examine(self, path: str, waiting: dict[str, str]) -> Merged | None:
+        place = self.folder / path
+        self.left.pop(path, None)
+        try:
+            if _is_unfinished(place):
+                with suppress(OSError):  # the next start tries again
+                    self._disk.unlink(place)
+                return None
+            stated = self._checked(path, self._tail(place)) if path in self._durable else self._read(path)[1]
+            return merged_of(path, stated, self._disk.size(place) or 0)
+        except SegmentError as error:
+            self.left[path] = str(error)
+        except OSError as error:
+            waiting[path] = str(error)
+        return None
+
+    def _tail(self, place: Path) -> bytes:
+        """Return the end of a file with its footer."""
+        tail = self._disk.read(place, last=_TAIL)
+        size = int.from_bytes(tail[-_FOOTER_END:-4], "little") + _FOOTER_END
+        return (tail if size <= len(tail) else self._disk.read(place, last=size))[-size:]
+
+    def _checked(self, path: str, content: bytes) -> dict[str, Any]:
+        stated = footer(content)
+        if not stated:
+            raise SegmentError("foreign", "not a file of the archive: its footer does not say what it holds")
+        if stated["home"] != self._identity:
+            raise SegmentError("foreign", "a file of another home")
+        if f"{run_dir(self._home, stated['run']).name}/{stated['kind']}" != path.rpartition("/")[0]:
+            raise SegmentError("foreign", f"of run {stated['run']!r} and kind {stated['kind']!r}, but in another place")
+        return stated
+
+    def _read(self, path: str) -> tuple[bytes, dict[str, Any]]:
+        """Return a file whose checksum was verified, and what its footer says."""
+        content = self._disk.read(self.folder / path)
+        name = path.rpartition("/")[2]
+        if NAME.fullmatch(name) is None:
+            raise SegmentError("foreign", "not a file of the archive, by its name")
+        if name != name_of(content):
+            self._verified.discard(path)
+            raise SegmentError("checksum", "damaged: its bytes do not match the checksum in its name")
+        stated = self._checked(path, content)
+        self._verified.add(path)
+        return content, stated
+
+    def _is_whole(self, files: _Files, path: str) -> bool:
+        if path not in self._verified:
+            try:
+                self._read(path)
+            except (SegmentError, FileNotFoundError) as error:
+                self.left[path] = str(error)
+                files.drop(path)
+                self._gone.add(path)
+                return False
+        return True
+
+    def _is_ours(self, run: str, path: Path) -> bool:
+        """Tell files of a run from others in its folders. A damaged file has only its name to show."""
+        if not NAME.fullmatch(path.name):
+            return _is_unfinished(path)
+        stated = footer(self._tail(path))
+        return stated is None or (stated.get("home"), stated.get("run")) == (self._identity, run)
+
+    # Copies: what a process that was killed, or a larger file, has left
+
+    def _copies(self, files: _Files) -> set[str]:
+        """Return the files whose every segment is held by others of their tier or a higher one that are no copies."""
+        copies = set[str]()
+        for file in files.shared():
+            if all(self._is_held(files, segment, file, copies) for segment in file.segments):
+                copies.add(file.path)
+        return copies & files.by_path.keys()  # one that turned out to be damaged is none
+
+    def _is_held(self, files: _Files, segment: str, file: Merged, copies: Collection[str]) -> bool:
+        return any(
+            other not in copies
+            and other != file.path
+            and files.by_path[other].tier >= file.tier
+            and self._is_whole(files, other)
+            for other in files.holders[segment]
+        )
+
+    def _unite(self, run: str, kind: str, files: _Files) -> None:
+        """Merge files of a kind that share a part of their segments: what a reader would count twice."""
+        copies = self._copies(files)
+        some = [file for file in files.shared(kind) if file.path not in copies]
+        held = Counter(segment for file in some for segment in file.segments)
+        some = [file for file in some if any(held[segment] > 1 for segment in file.segments)]
+        if some:
+            self._rewrite(run, kind, some, files)
+
+    # Merging
+
+    def _merge(self, run: str, kind: str, group: Sequence[Segment], report: MergeReport) -> None:
+        new = {each.segment_id: each for each in group if not self.holds(run, each.segment_id)}
+        for some in _cut(list(new.values()), lambda segment: segment.nbytes):
+            table = pa.concat_tables([with_rows(segment) for segment in some])
+            self.put(run, kind, table, [segment.segment_id for segment in some])
+        report.removed += self._unlink(group)
+
+    def _put(self, run: str, kind: str, table: pa.Table, segments: Collection[str], files: _Files) -> Merged:
+        if self._deleted(run):
+            raise RunDeletedError(f"run {run!r} was deleted; nothing of it is kept")
+        folder = f"{run_dir(self._home, run).name}/{kind}"
+        stated = {
+            "home": self._identity,
+            "run": run,
+            "kind": kind,
+            "rows": table.num_rows,
+            "steps": steps_of(table),
+            "written": self._time.wall(),
+            "segments": packed(segments),
+        }
+        content = parquet(table, stated)
+        path = f"{folder}/{name_of(content)}"
+        try:
+            replace_file(self.folder / path, content, disk=self._disk)
+        except OSError:
+            self._runs.pop(run, None)  # what became of the file is found out before the next one
+            raise
+        merged = merged_of(path, stated, len(content))
+        self._durable.add(path)
+        self._verified.add(path)
+        self._changed.add(run)
+        files.add(merged)
+        return merged
+
+    def _unlink(self, group: Iterable[Segment]) -> int:
+        count = 0
+        for segment in group:
+            self._disk.unlink(segment.where.path)
+            count += 1
+        return count
+
+    def _rewrite(self, run: str, kind: str, some: Sequence[Merged], files: _Files) -> None:
+        """Write the rows of some files of one kind to one file, of each segment once."""
+        tables, seen = [], set[str]()
+        for file in some:
+            table = self.table(file)
+            if again := sorted(seen & file.segments):
+                table = table.filter(pc.invert(pc.is_in(table["segment_id"], pa.array(again, pa.string()))))
+            tables.append(table)
+            seen |= file.segments
+        self._put(run, kind, pa.concat_tables(tables), sorted(seen), files)
+
+
+_OTHER: Final = (
+    "{folder} belongs to another home, or is not mounted: {mark} and {mine} differ. Mount the folder of this home and "
+    "start again. If its files are lost for good, move {mine} away"
+)
+
+
+def _run_of(path: str) -> str:
+    return run_name(path.partition("/")[0])
+
+
+def _above(path: str) -> list[str]:
+    """Return a path and the folders that it lies in."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _is_unfinished(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(UNFINISHED)
+
+
+def _least(file: Merged) -> tuple[int, int, str]:
+    return file.tier, len(file.segments), file.path
+
+
+def _kind(file: Merged) -> str:
+    return file.kind
+
+
+def _owner(segment: Segment) -> tuple[str, str]:
+    return segment.where.run, segment.where.kind
+
+
+def _place(segment: Segment) -> tuple[Any, ...]:
+    return *_owner(segment), segment.writer, segment.sequence, segment.segment_id
+
+
+def _cut(items: Iterable[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
+    """Split items in order, so that each part has at most `FILE_BYTES`, or one item."""
+    part: list[Any] = []
+    total = 0
+    for item in items:
+        if part and total + size(item) > FILE_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += size(item)
+    if part:
+        yield part

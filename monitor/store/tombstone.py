@@ -1,0 +1,175 @@
+"""Delete runs: a tombstone first, then everything that a home has of the run.
+
+    <home>/deleted/<quoted run>.json
+
+A tombstone stays. Nothing of its run is taken in again, segments that come late are removed, and no other run can have
+the name. Five places are emptied in this order, each of which may be cut short and is finished by the next start:
+
+    1. the tombstone itself is durable          4. other files of the run
+    2. segments in the spool                    5. rows in the index
+    3. files of the archive
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.clock import TIME, Time
+from logprobe.collectors.errors import RunDeletedError, StoreError
+from logprobe.collectors.files import DISK, UNFINISHED, Disk, remove_tree, replace_file
+from logprobe.collectors.spool.segments import run_dir, run_name
+from logprobe.monitor.plain_text import file_name
+from logprobe.monitor.store.archive import Archive
+
+FOLDER: Final = "deleted"
+_SUFFIX: Final = ".json"
+_IN_USE: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})  # a collector is still at work in a folder
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A deleted run. `deleted_at`: ISO 8601; `author`: who deleted it, by their own account."""
+
+    run: str
+    deleted_at: str
+    author: str
+
+
+class Tombstones:
+    """Deleted runs of one home. Only the process that owns the home changes them."""
+
+    def __init__(self, home: Path, *, disk: Disk = DISK, time: Time = TIME) -> None:
+        """Touches nothing before `load`."""
+        self._home = home
+        self._folder = home / FOLDER
+        self._disk = disk
+        self._time = time
+        self._by_run: dict[str, Tombstone] = {}
+        self._loaded = False
+
+    def load(self) -> None:
+        """Read all tombstones. Raises `StoreError` if which runs are deleted is unknown: store nothing then."""
+        try:
+            names = self._disk.names(self._folder)
+            if names:
+                self._disk.sync(self._folder)  # a killed process may not have come to it
+            found = [self._read(name) for name in names if not name.startswith(".") and name.endswith(_SUFFIX)]
+            for name in names:
+                if name.startswith(".") and name.endswith(UNFINISHED):
+                    self._disk.unlink(self._folder / name)
+        except OSError as error:
+            raise StoreError(f"{self._folder} cannot be read ({error}); which runs are deleted is unknown") from error
+        self._by_run = {tombstone.run: tombstone for tombstone in found}
+        self._loaded = True
+
+    def __contains__(self, run: object) -> bool:
+        return run in self._known()
+
+    def all(self) -> list[Tombstone]:
+        """Return the tombstones by run."""
+        return [tombstone for _, tombstone in sorted(self._known().items())]
+
+    def add(self, run: str, author: str) -> Tombstone:
+        """Mark a run as deleted, durably; the first mark stays. Raises `StoreError` if that is not possible."""
+        if (found := self._known().get(run)) is not None:
+            return found
+        tombstone = Tombstone(run, self._time.stamp(), author)
+        path = self._folder / f"{file_name(run_dir(self._home, run).name)}{_SUFFIX}"
+        try:
+            replace_file(path, json.dumps(asdict(tombstone)).encode(), disk=self._disk)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written ({error}); the run was not deleted, try again") from error
+        self._by_run[run] = tombstone
+        return tombstone
+
+    def refuse(self, run: str) -> None:
+        """Raise `RunDeletedError` if a run was deleted."""
+        if (found := self._known().get(run)) is not None:
+            raise RunDeletedError(
+                f"run {run!r} was deleted at {found.deleted_at} by {found.author}; use another name for a new run"
+            )
+
+    def _known(self) -> dict[str, Tombstone]:
+        if not self._loaded:
+            self.load()
+        return self._by_run
+
+    def _read(self, name: str) -> Tombstone:
+        """Return a tombstone. One that is damaged still says, by its name, which run was deleted."""
+        content = self._disk.read(self._folder / name)
+        try:
+            stated = json.loads(content)
+            return Tombstone(str(stated["run"]), str(stated["deleted_at"]), str(stated["author"]))
+        except (ValueError, LookupError, TypeError):
+            return Tombstone(run_name(name.removesuffix(_SUFFIX)), "an unknown time", "an unknown user")
+
+
+class Deletion:
+    """Empties the places where a home keeps something of a run."""
+
+    def __init__(
+        self,
+        home: Path,
+        tombstones: Tombstones,
+        archive: Archive,
+        forget: Callable[[str], None],
+        *,
+        others: Callable[[str], Iterable[Path]] = lambda _: (),
+        disk: Disk = DISK,
+    ) -> None:
+        """`others`: returns further files and folders of a run; `forget`: removes its rows from the index."""
+        self._home = home
+        self._tombstones = tombstones
+        self._archive = archive
+        self._forget = forget
+        self._others = others
+        self._disk = disk
+        self._left: set[str] | None = None  # runs of which something may be left; None: all that were deleted
+
+    def delete(self, run: str, author: str) -> int:
+        """Delete a run; return how many files were removed. Asked again, it removes what is left.
+
+        Raises:
+            StoreError: nothing was deleted.
+            OSError: the run is deleted; files that cannot be removed now are removed by `finish`.
+        """
+        self._tombstones.add(run, author)
+        if self._left is not None:
+            self._left.add(run)
+        return self._empty(run)
+
+    def finish(self) -> dict[str, str]:
+        """Remove what is left of deleted runs: at first of all of them, then of those that could not be emptied.
+
+        Returns run → reason, for those of which something cannot be removed now.
+        """
+        runs = {tombstone.run for tombstone in self._tombstones.all()} if self._left is None else self._left
+        self._left, reasons = set(runs), {}
+        for run in sorted(runs):
+            try:
+                self._empty(run)
+            except OSError as error:
+                reasons[run] = str(error)
+        return reasons
+
+    def _empty(self, run: str) -> int:
+        count = self._remove(run_dir(self._home, run))
+        count += self._archive.erase(run)
+        count += sum(map(self._remove, self._others(run)))
+        self._forget(run)
+        if self._left is not None:
+            self._left.discard(run)
+        return count
+
+    def _remove(self, path: Path) -> int:
+        try:
+            return remove_tree(path, self._disk)
+        except OSError as error:
+            if error.errno not in _IN_USE:
+                raise
+            return 0

@@ -1,0 +1,200 @@
+"""Deleting a run: the tombstone first, then five places, each of which may be cut short."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+from segments import records, trained
+
+from logprobe.collectors.errors import RunDeletedError, StoreError
+from logprobe.collectors.files import Disk
+from logprobe.collectors.spool.segments import SpoolWriter, read_segment, run_dir, spool_dir
+from logprobe.monitor.store.archive import Archive
+from logprobe.monitor.store.tombstone import Deletion, Tombstones
+
+RUN, OTHER = "team/run", "other"
+
+
+class Cut(BaseException):
+    """The process is gone."""
+
+
+class CutDisk(Disk):
+    """A real disk; the process ends before operation number `left` that changes something."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Cut
+
+    def write(self, path: Path, content: bytes, *, mode: int = 0o600) -> None:
+        self._count()
+        super().write(path, content, mode=mode)
+
+    def rename(self, path: Path, target: Path) -> None:
+        self._count()
+        super().rename(path, target)
+
+    def unlink(self, path: Path) -> None:
+        self._count()
+        super().unlink(path)
+
+    def rmdir(self, folder: Path) -> None:
+        self._count()
+        super().rmdir(folder)
+
+    def sync(self, path: Path) -> None:
+        self._count()
+        super().sync(path)
+
+
+class Home:
+    """A home in which two runs have something in each of the places."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.index = {RUN, OTHER}
+        archive = Archive(path)
+        archive.open()
+        for run in (RUN, OTHER):
+            writer = SpoolWriter(path, run, "w")
+            for step in range(2):
+                segment = read_segment(writer.write("training", records("training", trained(f"s{step}", step=step))))
+                if step == 0:
+                    archive.merge([segment])
+            for other in self.others(run):
+                other.parent.mkdir(exist_ok=True)
+                other.write_text("{}")
+
+    def others(self, run: str) -> list[Path]:
+        return [self.path / folder / f"{run_dir(self.path, run).name}.json" for folder in ("directives", "readings")]
+
+    def forget(self, run: str) -> None:
+        self.index.discard(run)
+
+    def deletion(self, disk: Disk | None = None) -> Deletion:
+        disk = disk or Disk()
+        tombstones = Tombstones(self.path, disk=disk)
+        tombstones.load()
+        archive = Archive(self.path, deleted=tombstones.__contains__, disk=disk)
+        archive.open()
+        return Deletion(self.path, tombstones, archive, self.forget, others=self.others, disk=disk)
+
+    def of(self, run: str) -> list[Path]:
+        """What is there of a run, apart from its tombstone."""
+        name = run_dir(self.path, run).name
+        found = [path for path in self.path.rglob("*") if path.is_file() and name in str(path.relative_to(self.path))]
+        return [path for path in found if path.parent.name != "deleted"]
+
+
+def operations(path: Path) -> int:
+    """How many operations a whole deletion is."""
+    home = Home(path)
+    deletion = home.deletion()
+    disk = deletion._disk = deletion._archive._disk = deletion._tombstones._disk = CutDisk(1000)
+    deletion.delete(RUN, "a user")
+    return 1000 - disk.left
+
+
+def test_a_deletion_that_is_cut_short_anywhere_is_finished_or_never_was(tmp_path: Path) -> None:
+    count = operations(tmp_path / "whole")
+    assert count > 12
+    outcomes = set()
+    for left in range(count):
+        home = Home(tmp_path / str(left))
+        before = [len(home.of(run)) for run in (RUN, OTHER)]
+        deletion = home.deletion()
+        deletion._disk = deletion._archive._disk = deletion._tombstones._disk = CutDisk(left)
+        with pytest.raises(Cut):
+            deletion.delete(RUN, "a user")
+        again = home.deletion()  # the next start
+        assert again.finish() == {}
+        is_deleted = RUN in again._tombstones
+        outcomes.add(is_deleted)
+        assert len(home.of(RUN)) == (0 if is_deleted else before[0])
+        assert (RUN in home.index) is not is_deleted
+        assert (len(home.of(OTHER)), OTHER in home.index) == (before[1], True)
+        assert not list(home.path.rglob("*.tmp"))
+    assert outcomes == {False, True}
+
+
+def test_a_whole_deletion_and_what_comes_late(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    deletion = home.deletion()
+    assert deletion.delete(RUN, "a user") == 4
+    assert (home.of(RUN), home.index) == ([], {OTHER})
+    SpoolWriter(tmp_path, RUN, "w", after=7).write("training", records("training", trained("late")))
+    assert deletion.delete(RUN, "another user") == 1
+    assert home.of(RUN) == []
+    (tombstone,) = Tombstones(tmp_path).all()
+    assert (tombstone.run, tombstone.author) == (RUN, "a user")
+    with pytest.raises(RunDeletedError, match=r"'team/run' was deleted at .* by a user; use another name"):
+        Tombstones(tmp_path).refuse(RUN)
+    Tombstones(tmp_path).refuse(OTHER)
+
+
+def test_what_cannot_be_removed_is_tried_again_and_a_collector_at_work_is_no_error(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    class Busy(Disk):
+        refuse = True
+
+        def unlink(self, path: Path) -> None:
+            if self.refuse and "archive" in path.parts:
+                raise OSError(errno.EIO, "refused", str(path))
+            super().unlink(path)
+
+        def rmdir(self, folder: Path) -> None:
+            if spool_dir(tmp_path) in folder.parents:
+                raise OSError(errno.ENOTEMPTY, "a segment has come", str(folder))
+            super().rmdir(folder)
+
+    disk = Busy()
+    deletion = home.deletion(disk)
+    assert deletion.finish() == {}
+    with pytest.raises(OSError, match="refused"):
+        deletion.delete(RUN, "a user")
+    assert list(deletion.finish()) == [RUN]
+    disk.refuse = False
+    assert deletion.finish() == {}
+    assert (home.of(RUN), home.index) == ([], {OTHER})
+
+
+def test_no_deletion_without_a_durable_tombstone(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    class Full(Disk):
+        def write(self, path: Path, content: bytes, *, mode: int = 0o600) -> None:
+            raise OSError(errno.ENOSPC, "full", str(path))
+
+    before = home.of(RUN)
+    with pytest.raises(StoreError, match="the run was not deleted"):
+        home.deletion(Full()).delete(RUN, "a user")
+    assert home.of(RUN) == before
+    assert Tombstones(tmp_path).all() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"run": "team/run"}', b"\xff"])
+def test_a_damaged_tombstone_still_says_which_run(tmp_path: Path, content: bytes) -> None:
+    Tombstones(tmp_path).add(RUN, "a user")
+    (path,) = (tmp_path / "deleted").iterdir()
+    assert json.loads(path.read_bytes())["run"] == RUN
+    path.write_bytes(content)
+    assert RUN in Tombstones(tmp_path)
+    assert OTHER not in Tombstones(tmp_path)
+
+
+def test_which_runs_are_deleted_must_be_known(tmp_path: Path) -> None:
+    class Unreadable(Disk):
+        def names(self, folder: Path) -> list[str]:
+            raise OSError(errno.EIO, "refused", str(folder))
+
+    with pytest.raises(StoreError, match="which runs are deleted is unknown"):
+        Tombstones(tmp_path, disk=Unreadable()).load()
