@@ -15,7 +15,6 @@ An `Archive` is used by one thread at a time.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -46,10 +45,9 @@ from logprobe.monitor.store.archive_file import (
     steps_of,
     with_rows,
 )
+from logprobe.monitor.store.archive_identity import identify
 
 FOLDER: Final = "archive"
-MARK: Final = "!home"  # no run is called so: "!" is quoted in the folder of a run
-IDENTITY: Final = "archive.id"
 FILE_BYTES: Final = 64 << 20  # of segments in one file, and of files that are merged again
 SMALL_FILES: Final = 16  # of a run and kind, that are worth merging again
 _TAIL: Final = 1 << 16  # bytes read first for a footer
@@ -145,8 +143,13 @@ class Archive:
         """
         waiting = dict[str, str]()
         there = set(self._paths(waiting))
-        expected = {path for path in listed if not self._deleted(_run_of(path))}
-        self._identify(there, expected, waiting)
+        ours = any(NAME.fullmatch(path.rpartition("/")[2]) for path in there)
+        expected = sum(not self._deleted(_run_of(path)) for path in set(listed))
+        if "" in waiting:
+            raise StoreError(f"{self.folder} cannot be listed ({waiting['']}); nothing in it was touched")
+        self._identity = identify(
+            self._home, self.folder, ours=ours, expected=0 if waiting else expected, disk=self._disk
+        )
         self._listed, self._durable = set(listed), there.intersection(listed)
         self._gone = {path for path in self._listed - there if not waiting.keys() & set(_above(path))}
         for run in sorted({_run_of(path) for path in there - self._durable}):
@@ -280,43 +283,6 @@ class Archive:
         return found
 
     # A start
-
-    def _identify(self, there: Collection[str], expected: Collection[str], waiting: dict[str, str]) -> None:
-        try:
-            mine, theirs = (self._line(self._home / IDENTITY), self._line(self.folder / MARK))
-        except OSError as error:
-            raise StoreError(f"{self.folder} cannot be read ({error}); nothing in it was touched") from error
-        if "" in waiting:
-            raise StoreError(f"{self.folder} cannot be listed ({waiting['']}); nothing in it was touched")
-        ours = any(NAME.fullmatch(path.rpartition("/")[2]) for path in there)
-        if ours if mine is None else mine != theirs:  # a first start, perhaps cut short, has neither an id nor files
-            raise StoreError(_OTHER.format(folder=self.folder, mark=self.folder / MARK, mine=self._home / IDENTITY))
-        if expected and not ours and not waiting:
-            text = (
-                f"{self.folder}: none of the {len(expected):,} known files is there; mount the folder and start again"
-            )
-            raise StoreError(f"{text}. If the files are lost for good, delete the store as well")
-        self._identity = mine or theirs or uuid.uuid4().hex
-        try:
-            for path in (self.folder / MARK, self._home / IDENTITY):  # an id without its mark means: not mounted
-                if self._line(path) is None:
-                    self._tidy(path)
-                    replace_file(path, self._identity.encode(), disk=self._disk)
-                self._disk.sync(path.parent)  # a killed process may not have come to it
-        except OSError as error:
-            raise StoreError(f"{self.folder} cannot be written ({error})") from error
-
-    def _tidy(self, path: Path) -> None:
-        """Remove what a killed start has left of a file."""
-        for name in self._disk.names(path.parent):
-            if name.startswith(f".{path.name}.") and name.endswith(UNFINISHED):
-                self._disk.unlink(path.with_name(name))
-
-    def _line(self, path: Path) -> str | None:
-        try:
-            return self._disk.read(path).decode(errors="replace").strip()
-        except FileNotFoundError:
-            return None
 
     def _paths(self, waiting: dict[str, str]) -> list[str]:
         """List the files of all runs. A folder that cannot be listed is noted."""
@@ -507,12 +473,6 @@ class Archive:
             tables.append(table)
             seen |= file.segments
         self._put(run, kind, pa.concat_tables(tables), sorted(seen), files)
-
-
-_OTHER: Final = (
-    "{folder} belongs to another home, or is not mounted: {mark} and {mine} differ. Mount the folder of this home and "
-    "start again. If its files are lost for good, move {mine} away"
-)
 
 
 def _run_of(path: str) -> str:

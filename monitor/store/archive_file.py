@@ -136,7 +136,9 @@ def parquet(table: pa.Table, stated: Mapping[str, Any]) -> bytes:
         use_dictionary=[each.name for each in table.schema if each.type == pa.string()],
         store_schema=False,
     ) as writer:
-        writer.write_table(table, row_group_size=max(1, table.num_rows * _GROUP_BYTES // max(table.nbytes, 1)))
+        writer.write_table(
+            table.combine_chunks(), row_group_size=max(1, table.num_rows * _GROUP_BYTES // max(table.nbytes, 1))
+        )
         writer.add_key_value_metadata({_KEY: json.dumps(stated, separators=(",", ":")).encode()})
     content: bytes = sink.getvalue().to_pybytes()
     return content

@@ -1,0 +1,73 @@
+"""Whose an archive is: the folder and the home name the same id, or nothing is touched.
+
+    <home>/archive.id, <home>/archive/!home
+
+The mark in the folder is durable before the id in the home. So a home that has an id has had a mark, and a folder
+without one is another disk's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Final
+
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.files import DISK, UNFINISHED, Disk, replace_file
+
+MARK: Final = "!home"  # no run is called so: "!" is quoted in the folder of a run
+IDENTITY: Final = "archive.id"
+
+
+def identify(home: Path, folder: Path, *, ours: bool, expected: int, disk: Disk = DISK) -> str:
+    """Return the id of a home's archive, which is made if there is none yet.
+
+    Args:
+        home: of logprobe.
+        folder: of the archive.
+        ours: whether a file by the name of an archive's is there.
+        expected: number of files that the index knows.
+        disk: to work on.
+
+    Raises:
+        StoreError: the folder is another home's, is not mounted, or cannot be read. Nothing was touched.
+    """
+    mark, identity = folder / MARK, home / IDENTITY
+    try:
+        mine, theirs = _line(identity, disk), _line(mark, disk)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read ({error}); nothing in it was touched") from error
+    if ours if mine is None else mine != theirs:  # a first start, perhaps cut short, has neither an id nor files
+        raise StoreError(
+            f"{folder} belongs to another home, or is not mounted: {mark} and {identity} differ. Mount the folder of "
+            f"this home and start again. If its files are lost for good, move {identity} away"
+        )
+    if expected and not ours:
+        raise StoreError(
+            f"{folder}: none of the {expected:,} known files is there; mount the folder and start again. If the files "
+            "are lost for good, delete the store as well"
+        )
+    wanted = mine or theirs or uuid.uuid4().hex
+    try:
+        for path in (mark, identity):
+            if _line(path, disk) is None:
+                _tidy(path, disk)
+                replace_file(path, wanted.encode(), disk=disk)
+            disk.sync(path.parent)  # a killed process may not have come to it
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written ({error})") from error
+    return wanted
+
+
+def _line(path: Path, disk: Disk) -> str | None:
+    try:
+        return disk.read(path).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+
+
+def _tidy(path: Path, disk: Disk) -> None:
+    """Remove what a killed start has left of a file."""
+    for name in disk.names(path.parent):
+        if name.startswith(f".{path.name}.") and name.endswith(UNFINISHED):
+            disk.unlink(path.with_name(name))
