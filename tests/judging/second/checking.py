@@ -12,7 +12,13 @@ from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Confidence, Judgement
 
 KEYS = {"state", "layer", "advice", "cause", "confidence", "where", "since", "never", "true", "k3", "quiet"}
-QUIET = {"state": ["healthy", "calibrating"], "layer": ["none"], "advice": ["not_needed"], "cause": [None], "where": None}
+QUIET = {
+    "state": ["healthy", "calibrating"],
+    "layer": ["none"],
+    "advice": ["not_needed"],
+    "cause": [None],
+    "where": None,
+}
 LIKELY = 0.5  # share of the fault's tokens that a named place holds at least, and of its tokens that are the fault's
 
 
@@ -39,12 +45,13 @@ def differences(judged: Judgement, expect: dict[str, Any], drawn: Drawn) -> dict
     """Return what is not allowed, by key."""
     asking = [f for f in judged.findings if f.urgency != "informational"]
     first = asking[0] if asking else None
+    cause = None if first is None else first.cause if first.named else "unknown"  # possible: nothing is named
     wrong: dict[str, Any] = {}
     for key in ("state", "layer", "advice"):
         if key in expect and getattr(judged, key) not in expect[key]:
             wrong[key] = getattr(judged, key)
-    if (first.cause if first else None) not in expect["cause"]:
-        wrong["cause"] = first.cause if first else None
+    if cause not in expect["cause"]:
+        wrong["cause"] = cause
     if "confidence" in expect and (first is None or first.confidence < Confidence[expect["confidence"].upper()]):
         wrong["confidence"] = None if first is None else first.confidence.name
     allowed = {*expect["cause"], *expect.get("true", ()), "unknown"}
@@ -57,7 +64,9 @@ def differences(judged: Judgement, expect: dict[str, Any], drawn: Drawn) -> dict
     place = None if judged.where is None else {name: list(values) for name, values in judged.where.columns.items()}
     if "where" in expect and not _is_place(place, expect["where"], drawn):
         wrong["where"] = place
-    if "since" in expect and not (judged.since is not None and expect["since"][0] <= judged.since <= expect["since"][1]):
+    if "since" in expect and not (
+        judged.since is not None and expect["since"][0] <= judged.since <= expect["since"][1]
+    ):
         wrong["since"] = judged.since
     if "k3" in expect and judged.level.k3 != expect["k3"]:
         wrong["k3"] = judged.level.k3
@@ -69,17 +78,31 @@ def _is_place(place: dict[str, Any] | None, wanted: str | None, drawn: Drawn) ->
         return place is None and wanted in (None, "fault?")
     if wanted == "growth":
         assert drawn.run.growth is not None
-        hit = drawn.place(drawn.run.growth["at"])
+        hit = drawn.named(drawn.run.growth["at"])
     else:
         hit = drawn.where[0]
     since = drawn.step[hit.any(1)].min()
-    named = drawn.place(place) & (drawn.step >= since)[:, None]
+    named = drawn.named(place) & (drawn.step >= since)[:, None]
     both = float(np.sum(hit & named))
+    if wanted == "around":  # no recorded table has the columns of the fault together
+        return both >= LIKELY * hit.sum() and set(place) <= set(drawn.run.faults[0]["at"])
     return both >= LIKELY * hit.sum() and both >= LIKELY * named.sum()
 
 
 def described(judged: Judgement) -> str:
     """A judgement in a line."""
-    found = [(f.cause, f.confidence.name.lower(), f.urgency, None if f.share is None else round(float(np.ravel(f.share)[0]), 2) if not hasattr(f.share, "now") else f.share.now) for f in judged.findings]
+    found = [
+        (
+            f.cause,
+            f.confidence.name.lower(),
+            f.urgency,
+            None
+            if f.share is None
+            else round(float(np.ravel(f.share)[0]), 2)
+            if not hasattr(f.share, "now")
+            else f.share.now,
+        )
+        for f in judged.findings
+    ]
     place = None if judged.where is None else dict(judged.where.columns)
     return f"{judged.state} {judged.layer} {judged.advice} since {judged.since} where {place} {found} K3 {judged.level.k3} {judged.level.status}"

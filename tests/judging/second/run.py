@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -49,7 +50,9 @@ def write() -> None:
     for family, (variants, _) in FAMILIES.items():
         for variant in range(variants):
             case = plain(draw(family, variant, 46))
-            (HERE / "cases" / f"{family}_{variant}.yaml").write_text(yaml.safe_dump(case, sort_keys=False, allow_unicode=True, width=140), encoding="utf-8")
+            (HERE / "cases" / f"{family}_{variant}.yaml").write_text(
+                yaml.safe_dump(case, sort_keys=False, allow_unicode=True, width=140), encoding="utf-8"
+            )
 
 
 def main() -> None:
@@ -68,8 +71,10 @@ def main() -> None:
     names = [name for name in FAMILIES if not options.family or name in options.family]
     tally: dict[str, Counter[str]] = {name: Counter() for name in names}
     began = time.monotonic()
+    ended: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     for i in range(options.runs):
-        if time.monotonic() - began > options.seconds:
+        if ended or time.monotonic() - began > options.seconds:
             break
         name = names[i % len(names)]
         variant = options.variant if options.variant is not None else (i // len(names)) % FAMILIES[name][0]
@@ -90,7 +95,10 @@ def one(name: str, variant: int, seed: int, case: Case, count: Counter[str], *, 
             wrong_any = True
             count[f"wrong {at}"] += 1
         if wrong or show:
-            print(f"{'WRONG' if wrong else 'right'} {name}/{variant} seed {seed} {at}: {case['about']}\n    {wrong}\n    {described(judged)}", flush=True)
+            print(
+                f"{'WRONG' if wrong else 'right'} {name}/{variant} seed {seed} {at}: {case['about']}\n    {wrong}\n    {described(judged)}",
+                flush=True,
+            )
         if judged.advice == "enable" and sick and "enable" not in case["expect"]["advice"]:
             count["enabled under a fault"] += 1
         if judged.advice == "enable" and not sick:
@@ -121,13 +129,26 @@ def earlier(name: str, variant: int, seed: int, case: Case, count: Counter[str])
         count["sure and wrong"] += "sure" in wrong
         if wrong:
             any_wrong = True
-            print(f"WRONG {name}/{variant} seed {seed} at {step}: {case['about']}\n    {wrong}\n    {described(judged)}", flush=True)
+            print(
+                f"WRONG {name}/{variant} seed {seed} at {step}: {case['about']}\n    {wrong}\n    {described(judged)}",
+                flush=True,
+            )
     return any_wrong
 
 
 def report(tally: dict[str, Counter[str]]) -> None:
     """Print the table."""
-    columns = ("runs", "right", "wrong end", "wrong before", "enabled under a fault", "enabled in health", "sure and wrong", "healthy looks", "alarms")
+    columns = (
+        "runs",
+        "right",
+        "wrong end",
+        "wrong before",
+        "enabled under a fault",
+        "enabled in health",
+        "sure and wrong",
+        "healthy looks",
+        "alarms",
+    )
     print(f"{'family':26}" + "".join(f"{c:>23}" if len(c) > 12 else f"{c:>13}" for c in columns))
     total: Counter[str] = Counter()
     for name, count in tally.items():
@@ -135,7 +156,9 @@ def report(tally: dict[str, Counter[str]]) -> None:
         print(f"{name:26}" + "".join(f"{count[c]:>23}" if len(c) > 12 else f"{count[c]:>13}" for c in columns))
     print(f"{'all':26}" + "".join(f"{total[c]:>23}" if len(c) > 12 else f"{total[c]:>13}" for c in columns))
     looked = max(total["healthy looks"], 1)
-    print(f"alarms standing per 1,000 healthy steps looked at: {1000 * total['alarms'] / looked:.2f}; a wrong cause at known or more: {total['sure and wrong']} of {total['looks']} looks")
+    print(
+        f"alarms standing per 1,000 healthy steps looked at: {1000 * total['alarms'] / looked:.2f}; a wrong cause at known or more: {total['sure and wrong']} of {total['looks']} looks"
+    )
 
 
 if __name__ == "__main__":
