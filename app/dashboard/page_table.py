@@ -175,7 +175,7 @@ PAGES: Final = (
             "that was kept, larger before it to staleness.",
             "K3 by weight version": "Of sequences sampled by a single version.",
         },
-        panels=("weights", "chart", "points"),
+        panels=("chart",),
     ),
     Page(
         "tokens",

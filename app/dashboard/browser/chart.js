@@ -85,7 +85,7 @@ async function draw(Plotly, root, view) {
 
 function attend(Plotly, view) {
   view.plot.on("plotly_relayout", (change) => relayout(view, change));
-  view.plot.on("plotly_doubleclick", () => zoom(view, null));
+  view.plot.on("plotly_doubleclick", () => { if (view.data.rows.length) zoom(view, null); });
   view.sizes = new ResizeObserver(() => {
     const width = Math.round(view.frame.clientWidth);
     if (width && width !== view.plot._fullLayout.width) Plotly.relayout(view.plot, { width }).then(() => show(view, view.at ?? null));
@@ -93,11 +93,11 @@ function attend(Plotly, view) {
   view.sizes.observe(view.frame);
 }
 
-// Places that the reader can go to, of all runs: { run, name, step, place }, in their order on the axis.
+// Places that the reader can go to, of all runs: { run, name, step, place, words }, in their order on the axis.
 function stopsOf({ stops }) {
-  const all = stops.flatMap(({ name, steps, places }, run) => {
+  const all = stops.flatMap(({ name, steps, places, words: said }, run) => {
     const at = unpackArray(places ?? steps);
-    return Array.from(unpackArray(steps), (step, index) => ({ run, name, step, place: at[index] }));
+    return Array.from(unpackArray(steps), (step, index) => ({ run, name, step, place: at[index], words: said?.[index] }));
   });
   return all.filter(({ place }) => Number.isFinite(place)).sort((a, b) => a.place - b.place);
 }
@@ -140,7 +140,7 @@ function nearest(view, place) {
 
 function point(view, event) {
   const axis = view.plot._fullLayout?.xaxis;
-  if (axis && view.stops) show(view, nearest(view, axis.p2d(event.clientX - view.plot.getBoundingClientRect().left - axis._offset)));
+  if (axis && view.stops && view.data.rows.length) show(view, nearest(view, axis.p2d(event.clientX - view.plot.getBoundingClientRect().left - axis._offset)));
 }
 
 function key(view, event) {
@@ -148,14 +148,15 @@ function key(view, event) {
   const way = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
   const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
   if (way) {
-    const [low, high] = view.plot._fullLayout.xaxis.range.map(Number);
+    const axis = view.plot._fullLayout.xaxis;
+    const [low, high] = axis.range.map(axis.r2l);
     const own = view.stops.filter(({ run, place }) => run === (view.at?.run ?? 0) && place >= low && place <= high);
     if (!own.length) return;
-    const now = view.at ? own.findIndex(({ place }) => place >= view.at.place) : way > 0 ? -1 : own.length;
+    const now = view.at ? own.findIndex((stop) => stop === view.at || stop.place > view.at.place || (stop.place === view.at.place && !stop.words)) : way > 0 ? -1 : own.length;
     show(view, own[Math.max(0, Math.min(own.length - 1, now + way * (event.shiftKey ? 10 : 1)))]);
     speak(view);
-  } else if (factor) nearer(view, factor);
-  else if (event.key === "0") zoom(view, null);
+  } else if (factor && view.data.rows.length) nearer(view, factor);
+  else if (event.key === "0" && view.data.rows.length) zoom(view, null);
   else return;
   event.preventDefault();
 }
@@ -172,7 +173,8 @@ function show(view, stop) {
   view.cursor.textContent = stop ? words(view, stop, unit) : window ? `steps ${integer(window[0])} – ${integer(window[1])}` : "";
 }
 
-function words(view, { run, name, step, place }, unit) {
+function words(view, { run, name, step, place, words: said }, unit) {
+  if (said) return said;
   const happened = view.data.events.filter((event) => event.step === step).map((event) => event.words);
   const where = unit ? `${unit === "tokens" ? integer(place) : number(place)} ${unit}` : "";
   return [`${view.data.stops.length > 1 && run >= 0 ? `${name} ` : ""}${view.data.axis ?? "step"} ${integer(step)}`, where, ...happened.slice(0, 3)].filter(Boolean).join(" · ");
@@ -202,7 +204,7 @@ function between({ x, y }, place) {
 
 function speak(view) {
   const values = view.readouts.map(({ value, row, line }) => `${row.title} ${line.name} ${value.textContent}`);
-  view.spoken.textContent = `${view.cursor.textContent}. ${values.slice(0, 6).join(", ")}`;
+  view.spoken.textContent = [view.cursor.textContent, values.slice(0, 6).join(", ")].filter(Boolean).join(". ");
 }
 
 // --- What stands around the figure; what has the focus keeps it ---
@@ -216,7 +218,7 @@ function around(view) {
   view.note.textContent = data.note;
   view.note.title = data.note ? data.note_help : "";
   view.stage.setAttribute("aria-label", data.alt);
-  view.frame.setAttribute("aria-label", `Chart of ${data.run}. Arrow keys read values, plus and minus zoom, 0 shows all steps.`);
+  view.frame.setAttribute("aria-label", `Chart of ${data.run}. Arrow keys read values${data.rows.length ? ", plus and minus zoom, 0 shows all steps" : ""}.`);
   view.absent.hidden = !data.absent;
   view.absent.textContent = data.absent;
   view.readouts = [];

@@ -58,10 +58,10 @@ def steps_figure(
     for row in rows:
         log = look.is_log(row.panel.metric, usual=row.scale.log)
         traces = list(row_traces(drawing, row, log=log))
-        usual = look.window is None and log == row.scale.log and not {line.role for line in row.panel.lines} & look.hide
-        layout[row.layout_key] = _y_axis(row, height, theme, log=log) | (
-            _scaled(row) if usual else _around(traces, (low, high), log=log, zero=row.panel.from_zero)
-        )
+        hidden = look.hide & {line.role for line in row.panel.lines}
+        usual = row.scale.log and log and look.window is None and not hidden
+        kind = _scaled(row) if usual else _around(traces, (low, high), log=log, zero=row.panel.from_zero)
+        layout[row.layout_key] = _y_axis(row, height, theme, log=log) | kind
         lines += traces
     layout["shapes"] = [
         _placed(shape, axis) for shape in (*event_lines(events, theme), *trend_shapes(trend, rows, theme))
@@ -136,15 +136,13 @@ def _y_axis(row: Row, height: int, theme: Theme, *, log: bool) -> dict[str, obje
 
 
 def _scaled(row: Row) -> dict[str, object]:
-    """The kind of y axis over all of the run."""
-    if not row.scale.log:
-        return {"type": "linear"}
+    """The logarithmic y axis over all of the run."""
     axis: dict[str, object] = {"type": "log", "tickformat": ".2~e", "dtick": log_ticks(row.scale.decades)}
     return axis if row.scale.range is None else axis | {"range": list(row.scale.range)}
 
 
 def _around(traces: Iterable[Trace], shown: tuple[float, float], *, log: bool, zero: bool) -> dict[str, object]:
-    """The y axis around what is in view; `zero`: a linear one begins at 0."""
+    """The y axis around what is in view, with room for the labels of its ends; `zero`: a linear one begins at 0."""
     kind: dict[str, object] = {"type": "log", "tickformat": ".2~e"} if log else {"type": "linear"}
     parts = [_in_view(trace, shown, log=log) for trace in traces]
     values = np.concatenate([*parts, np.empty(0)])

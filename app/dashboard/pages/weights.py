@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from logprobe.app.dashboard.charts.panels import Line, Panel
+from logprobe.app.dashboard.charts.points import lanes_chart, points_chart
 from logprobe.app.dashboard.charts.steps_chart import Key
 from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import CatalogSeries, RunSeries
@@ -20,7 +21,6 @@ from logprobe.app.dashboard.data.visible import Visible, visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
 from logprobe.app.dashboard.pages import weights_study as study
 from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
 from logprobe.app.runs import Run
@@ -193,7 +193,7 @@ def _worst(lanes: Sequence[Lane]) -> str:
 
 
 def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, object]:
-    """Data of `browser/weights.js`: a lane per engine, the trainer first, then those that are worst off. `shown`: of
+    """What `charts/points.py` draws: a lane per engine, the trainer first, then those that are worst off. `shown`: of
     which arrivals."""
     drawn = sorted(lanes, key=_place)[:_LANES]
     times = [arrival.arrived_at.timestamp() for lane in drawn for arrival in lane.arrivals if arrival.arrived_at]
@@ -393,8 +393,14 @@ def _blocks(key: str, blocks: Sequence[Block]) -> None:
     report(f"weights {key}", key, blocks)
 
 
-def _draw_panel(kind: str, key: str, run: Run, data: Mapping[str, Any]) -> None:
-    show(kind, f"weights {key}", {"run": run.name, "mode": theme().mode, **data})
+def _points(key: str, run: Run, data: Mapping[str, Any]) -> None:
+    """Points with their errors, or why there are none."""
+    title_ = heading(data["title"], data["hint"])
+    if not data["points"]:
+        report(f"weights {key}", data["title"], [title_, text(data["empty"])])
+        return
+    chart = points_chart(data, run.name, theme())
+    report(f"weights {key}", data["title"], [{"type": "figure", "heading": title_, "chart": chart}])
 
 
 def _timeline(at: _Looking) -> None:
@@ -414,7 +420,10 @@ def _timeline(at: _Looking) -> None:
     age = None if series is None else age_of(series)
     _blocks("status", status_lines(replica_lanes, age))
     if replica_lanes:
-        _draw_panel("weights", "timeline", at.run, timeline(replica_lanes, shown))
+        drawn = timeline(replica_lanes, shown)
+        chart = lanes_chart(drawn, at.run.name, theme())
+        shown_lanes: Block = {"type": "figure", "heading": heading("Updates", str(drawn["hint"])), "chart": chart}
+        report("weights timeline", "timeline", [shown_lanes])
         _blocks("lanes", lanes_blocks(replica_lanes, age))
 
 
@@ -449,7 +458,7 @@ def _study(at: _Looking) -> None:
     cached = at.once("cached", many, lambda: by_cached_prefix(feed(), run, steps=(many.first, many.last)).to_pylist())
     if switches is None or cached is None:
         return
-    _draw_panel("points", "switches", at.run, study.switch_points(switches, few.words))
+    _points("switches", at.run, study.switch_points(switches, few.words))
     _blocks("patterns", [*study.contrasts_blocks(contrasts(switches, cached)), *study.cached_blocks(cached)])
 
 
@@ -461,5 +470,5 @@ def _by_version(at: _Looking) -> None:
         lambda: queries.app_weights_versions(feed(), run=at.run.name, first=steps.first, last=steps.last).to_pylist(),
     )
     if rows is not None:
-        _draw_panel("points", "versions", at.run, study.version_points(rows, steps.words))
+        _points("versions", at.run, study.version_points(rows, steps.words))
         _blocks("rest", versions_blocks(rows))

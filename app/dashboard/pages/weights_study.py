@@ -46,7 +46,7 @@ _UNKNOWN: Final[Mapping[Question, str]] = {
 
 
 def switch_points(rows: Sequence[Row], where: str) -> dict[str, object]:
-    """Data of `browser/points.js`: mean |d| by distance to a switch. `where`: of which steps."""
+    """What `charts/points.py` draws: mean |d| by distance to a switch. `where`: of which steps."""
     points = [
         _distance(group)
         for group in rows
