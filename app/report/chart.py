@@ -17,7 +17,7 @@ import numpy as np
 from logprobe.app.dashboard.charts.downsample import thin
 from logprobe.app.dashboard.charts.scales import wants_log
 from logprobe.app.dashboard.theme import RUN_DASHES
-from logprobe.app.report.html import Markup, element, joined
+from logprobe.app.text.html import Markup, element, joined
 from logprobe.app.text.numbers import number
 
 Points = Sequence[tuple[float, float]]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from logprobe.app.report.chart import COLOURS, Chart, Line, figure, legend
-from logprobe.app.report.html import Markup, badge, element, joined, listing, page, section, table
 from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, numbers, onset_rows, sentence
+from logprobe.app.text.html import Markup, badge, element, joined, listing, page, section, table
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.comparison import AXES
 from logprobe.monitor.compare.ratio import ratios

@@ -15,7 +15,6 @@ from logprobe.alerts.controller.standing import Standing
 from logprobe.alerts.incidents.lifecycle import HEALTHY_STEPS
 from logprobe.app.report import changes as changed
 from logprobe.app.report.chart import Chart, Line, figure, legend
-from logprobe.app.report.html import Markup, badge, element, listing, page, section, table
 from logprobe.app.text import tables
 from logprobe.app.text.correction import OFF, advised, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import (
@@ -29,6 +28,7 @@ from logprobe.app.text.diagnosis import (
     qualities,
     share,
 )
+from logprobe.app.text.html import Markup, badge, element, listing, page, section, table
 from logprobe.app.text.judgement import VERDICTS
 from logprobe.app.text.numbers import counted, duration, when
 from logprobe.collectors.plain_text import harmless

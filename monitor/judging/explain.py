@@ -143,7 +143,7 @@ def _told(clause: str, evidence: Mapping[str, object]) -> str:
 
 
 def _unknown(finding: judged.Finding) -> Iterator[str]:
-    """Say where and since when, and what was tried, of a mismatch whose cause no test names."""
+    """Say where and since which step, and what was tried, of a mismatch whose cause no test names."""
     evidence = finding.evidence
     if "identical" in evidence:
         yield "Both sides have identical log-probs, bit by bit, which two computations do not give in this setup."

@@ -19,8 +19,8 @@ from logprobe.alerts.rules.job import Evaluator
 from logprobe.app.cli import main
 from logprobe.app.dashboard.pages.incidents import verdict_block
 from logprobe.app.report.gather import read
-from logprobe.app.report.html import joined
 from logprobe.app.report.incident import Incident, facts, happened, last_good, story
+from logprobe.app.text.html import joined
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place

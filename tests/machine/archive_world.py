@@ -296,7 +296,7 @@ class World:
                 self.serve(self._anything())
         self.done[name] += self.disk.faults > before
         self.disk.fault = lambda operation, path: None
-        if self.service is not None and self.random.random() < 0.5:  # it goes on where it was
+        if self.service is not None and self.random.random() < 0.5:  # it continues
             self.serve("tick")
             self.serve("minute")
             self.check(restarted=False)

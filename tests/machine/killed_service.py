@@ -1,4 +1,4 @@
-"""The model service as a process on a real disk, until it is killed. What it confirms stands in its output, line by line:
+"""The model service as a process on a real disk, until it is killed. What it confirms is in its output, line by line:
 `said` and `sent` what it did, `deleting` and `deleted` a run, `may freeze` the value of a step."""
 
 from __future__ import annotations

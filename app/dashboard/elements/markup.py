@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from logprobe.app.report.html import Markup, element, joined
+from logprobe.app.text.html import Markup, element, joined
 
 Block = Mapping[str, Any]
 

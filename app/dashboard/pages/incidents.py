@@ -15,10 +15,10 @@ from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import asked, feed, guarded, read_once, theme
 from logprobe.app.report.gather import read
-from logprobe.app.report.html import joined, style
 from logprobe.app.report.incident import Incident, alert_remedies, annex, story
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import remedy
+from logprobe.app.text.html import joined, style
 from logprobe.app.text.judgement import SIGNS
 from logprobe.app.text.numbers import when
 from logprobe.monitor import queries

@@ -171,7 +171,7 @@ class Reduced:
         return Weights(tuple(rows))
 
     def _readings(self) -> Readings:
-        """`fingerprints`: of `replicas` and the trainer; `stuck`: the last version that arrives (in `which`); `partial`: since when some tensors stay."""
+        """`fingerprints`: of `replicas` and the trainer; `stuck`: the last version that arrives (in `which`); `partial`: the step since which some tensors stay."""
         of = self.run.recorded.get("fingerprints")
         if of is None:
             return Readings()

@@ -2,7 +2,7 @@
 
     python tests/judging/second/run.py --runs 5000 --seed 7 [--family f_place] [--show] [--seconds 600] [--write]
 
-`--write` makes the YAML files under `cases` anew: one of each variant of each family, seeds fixed.
+`--write` writes the YAML files under `cases` again: one of each variant of each family, seeds fixed.
 """
 
 from __future__ import annotations
