@@ -56,6 +56,7 @@ class Puller:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="logprobe-pull")
         self._owner = Owner(bucket, self.state, home)
         self._landed: set[str] = set()  # whose objects are still there
+        self._packed: list[str] = []  # of these, those that a pack holds
         self._bad: dict[str, _Bad] = {}
         self._pulled = 0
         self._spool_at, self._spooled = 0.0, 0
@@ -162,9 +163,11 @@ class Puller:
         self._bad[name] = _Bad(words, pause, time.monotonic() + pause)
 
     def _clear(self, packed: list[str]) -> None:
-        """Remove objects whose segments a pack holds."""
-        if packed:
-            self._bucket.remove(f"{SPOOL}{name}" for name in packed)
+        """Remove objects whose segments a pack holds; those that cannot be removed now, next time."""
+        self._packed += [f"{SPOOL}{name}" for name in packed]
+        if self._packed:
+            self._bucket.remove(self._packed)
+            self._packed = []
 
     # --- packs of a home before this one ---
 

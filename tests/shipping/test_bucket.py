@@ -156,6 +156,26 @@ def test_a_pull_that_is_cut_short_anywhere_loses_and_doubles_nothing(
     assert rows(other) == rows(home)
 
 
+def test_objects_that_cannot_be_removed_now_are_removed_later(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "PACK_SECONDS", 0.0)
+    write(folder_of(address), "toy")
+    logprobe("ship", "--home", address)
+    one = puller(address, tmp_path / "home")
+    with monkeypatch.context() as patched:
+
+        def refuses(*_: object) -> None:
+            raise OSError("no right to delete")
+
+        patched.setattr(Bucket, "remove", refuses)
+        with pytest.raises(OSError, match="no right to delete"):
+            one.once()
+        assert len(names(address, SPOOL)) == 3
+    assert one.once()["pulled"] == 3
+    assert not names(address, SPOOL)
+
+
 def test_a_segment_that_comes_three_times_and_under_another_writers_name_counts_once(
     address: str, tmp_path: Path
 ) -> None:
