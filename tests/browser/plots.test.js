@@ -6,7 +6,6 @@ import { edgesOf, wrapped } from "../../app/dashboard/browser/heatmap.js";
 import { bandPath, linePath, nearestIndex, scaleOf, upright } from "../../app/dashboard/browser/plot.js";
 import { following, rowsOf, valueAt } from "../../app/dashboard/browser/plots.js";
 import { logTicks } from "../../app/dashboard/browser/ticks.js";
-import { times } from "../../app/dashboard/browser/weights.js";
 
 const plain = (value) => value;
 const y = Object.assign(plain, { log: false });
@@ -86,9 +85,4 @@ test("columns of the density are where their steps are on any axis", () => {
 
 test("reasons are wrapped between words", () => {
   assert.deepEqual(wrapped("raw tokens were not kept", 12), ["raw tokens", "were not", "kept"]);
-});
-
-test("times of the day are round", () => {
-  const noon = Date.UTC(2026, 0, 1, 12) / 1000;
-  assert.deepEqual(times(noon + 1, noon + 31, 6).map(([, text]) => text), ["12:00:10", "12:00:20", "12:00:30"]);
 });
