@@ -148,7 +148,7 @@ def test_of_backups_to_one_folder_at_once_one_is_made(home: Path, tmp_path: Path
     with service(home), ThreadPoolExecutor(4) as pool:
         said = sorted(pool.map(made, range(4)))
     assert said[0] == str(tmp_path / "backup")
-    assert {words.partition(" ")[2] for words in said[1:]} == {"exists; choose a folder that does not"}
+    assert set(said[1:]) == {f"{tmp_path / 'backup'} exists; choose a folder that does not"}
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import system_tools
 
-_AROUND = """daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
+_AROUND = """daemon off; worker_processes 1; pid "{folder}/pid"; error_log "{folder}/error.log";
 events {{ worker_connections 64; }}
 http {{
   access_log off;
@@ -32,7 +32,7 @@ def documented(page: Path) -> str:
 def nginx(folder: Path, server: str, port: int) -> Iterator[None]:
     """Runs nginx with `server`, listening on `port`, until the block ends."""
     program = system_tools.path("nginx")
-    temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in _KINDS)
+    temporary = " ".join(f'{kind}_temp_path "{folder}/{kind}";' for kind in _KINDS)
     file = folder / "nginx.conf"
     file.write_text(_AROUND.format(folder=folder, temporary=temporary, server=server))
     process = subprocess.Popen([program, "-c", str(file), "-e", str(folder / "error.log")], stderr=subprocess.PIPE)

@@ -51,14 +51,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Fli
 @pytest.mark.parametrize("target", ["toy", "toy/training", "forged"])
 def test_a_nested_comment_does_not_hide_a_copy(served, target: str) -> None:
     home, reader, _ = served
-    before = contents(home, without_service=True)
+    before, tokens = contents(home, without_service=True), reader.query("SELECT count(*) FROM tokens")
     assert any(name.endswith(".parquet") and "toy" in name for name in before)
     with pytest.raises(QueryError, match="COPY is refused"):
         reader.query(NESTED.format(home=home, target=target))
     done = logprobe("sql", NESTED.format(home=home, target=target), "--home", home, code=1)
     assert "COPY is refused" in done.stderr
     assert contents(home, without_service=True) == before
-    assert reader.query("SELECT count(*) AS n FROM tokens")["n"].to_pylist() == [3 * 4 * 16]
+    assert reader.query("SELECT count(*) FROM tokens") == tokens
 
 
 def test_nor_does_it_without_a_service(tmp_path: Path) -> None:
