@@ -31,7 +31,7 @@ from typing import Any, Final, Self
 
 from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
-from logprobe.collectors.files import fsync_folder, make_durable, open_no_follow, replace_file
+from logprobe.collectors.files import DISK, fsync_folder, make_durable, open_no_follow, replace_file
 from logprobe.collectors.locks import SERVICE, FileLock
 from logprobe.monitor.plain_text import printable
 
@@ -286,6 +286,7 @@ def make_home(path: Path) -> None:
     make_durable(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
     fsync_folder(path.parent)
+    DISK.durable_folders.add(path)
     if mask is not None:
         mode = 0o777 & ~mask
         path.chmod(mode | (stat.S_ISGID if mode & _GROUP else 0))  # what is made below belongs to the same group
