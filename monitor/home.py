@@ -4,6 +4,7 @@
     <home>/raw/<run>/<kind>/…parquet        raw tokens
     <home>/quarantine/                      files moved aside, with the reason in the store
     <home>/logprobe.duckdb                  the store
+    <home>/journal.jsonl                    what the store alone would know, see `store.said`
     <home>/service.lock, service.json       owner of the home (flock), its address and token (mode 0600)
 
 The process that holds the flock on ``service.lock`` owns the home; a killed owner holds nothing, so nothing needs
@@ -45,6 +46,7 @@ _OWN: Final = (
     "quarantine",
     "deleted",
     "directives",
+    "journal.jsonl",
     "nodes",
     "bucket.json",
     "landing.id",

@@ -314,6 +314,8 @@ def delete_rows(store: Store, cursor: Any, run: str) -> dict[str, int]:
         counts[table] = int(cursor.fetchone()[0])
     for table in _tables(queries.deletion_tables(store)):
         counts[table] = int(cursor.execute(_DELETE.format(table=table), {"run": run}).fetchone()[0])
+    if any(counts.values()):
+        store.said.forget(run)
     return {table: count for table, count in sorted(counts.items()) if count}
 
 

@@ -9,6 +9,7 @@ import duckdb
 
 from logprobe.collectors.errors import StoreError
 from logprobe.monitor.home import Home
+from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.sql_files import schema
 
 VERSION: Final = 30
@@ -22,20 +23,25 @@ CREATE TABLE schema_versions (
 """
 
 
-def create(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """Create the tables in one transaction if the store is empty.
+def create(connection: duckdb.DuckDBPyConnection, home: Home, said: Said) -> None:
+    """Create the tables in one transaction if the store is empty, and put into them what is only in the journal.
 
     Raises:
-        StoreError: the store has another schema, or the tables cannot be created.
+        StoreError: the store has another schema, the tables cannot be created, or the journal cannot be read.
     """
     if _has_schema(connection, home):
+        said.open(connection, empty=False)
         return
     connection.execute("BEGIN TRANSACTION")
     try:
         connection.execute(_TABLE)
         connection.execute(schema())
         connection.execute("INSERT INTO schema_versions (version) VALUES (?)", [VERSION])
+        said.open(connection, empty=True)
         connection.execute("COMMIT")
+    except StoreError:
+        rollback(connection)
+        raise
     except duckdb.Error as error:
         rollback(connection)
         raise StoreError(f"{home.database}: its tables cannot be created ({error})") from error

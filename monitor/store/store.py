@@ -45,6 +45,7 @@ from logprobe.monitor.store.raw_files import (
 )
 from logprobe.monitor.store.raw_ownership import RawOwnership
 from logprobe.monitor.store.retired_files import RetiredFiles
+from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.schema import rollback
 from logprobe.monitor.store.sql_files import statement
 
@@ -96,6 +97,7 @@ class Store:
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
         self.raw = RawOwnership(home, self.identity, self._raw_on_disk)
+        self.said = Said(home, schema.VERSION)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None  # of a copy
@@ -159,6 +161,7 @@ class Store:
             try:
                 cursor.execute("BEGIN TRANSACTION")
                 yield cursor
+                self.said.keep()
                 cursor.execute("COMMIT")
             except duckdb.Error as error:
                 self._abandon(cursor)
@@ -169,6 +172,7 @@ class Store:
                 self._abandon(cursor)
                 raise
             finally:
+                self.said.drop()
                 self._local.writing = False
                 self.written += news  # last: what is asked for before is asked for again
         self.courtesy.rest()
@@ -272,6 +276,7 @@ class Store:
         its ``{table}``."""
         with _registered(cursor, incoming):
             cursor.execute(self._statement(cursor, name, table), params or None)
+        self.said.note(name, params, incoming)
 
     def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str, table: str = "") -> duckdb.Statement:
         """A stored statement, parsed once."""
@@ -515,7 +520,7 @@ class Store:
             if self.read_only:
                 schema.check(connection, self.home)
             elif first:  # later, on a full disk, nothing needs to be written
-                schema.create(connection, self.home)
+                schema.create(connection, self.home, self.said)
                 views.create(connection, self.home)
             _confine(connection, self.home)
         except duckdb.Error as error:

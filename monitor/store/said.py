@@ -1,0 +1,129 @@
+"""What the store knows of itself alone: what users and the controller did, and which messages were sent.
+
+Records are in files, and bring their rows again. The statements named here follow from no record: each transaction that
+runs some is an entry of the journal, durable before it is committed. A new store begins with them, in their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from logprobe.collectors.errors import StoreError
+from logprobe.monitor.home import Home
+from logprobe.monitor.journal import Entry, Journal
+from logprobe.monitor.store.sql_files import statement
+
+STATEMENTS: Final = frozenset(
+    {
+        "acceptances_withdraw",
+        "acceptances_write",
+        "alert_acknowledge",
+        "alert_audit_write",
+        "alert_silence",
+        "alert_unsilence",
+        "controller_act",
+        "controller_save",
+        "incident_adopt",
+        "incident_close",
+        "incident_open",
+        "outbox_again",
+        "outbox_begin",
+        "outbox_drop",
+        "outbox_enqueue",
+        "outbox_failed",
+        "outbox_finish",
+        "outbox_route",
+        "outbox_routed",
+    }
+)
+KIND: Final = "statements"
+_FORGET: Final = "forget"
+# With a column `run`. Acknowledgements name an episode of it, and say nothing without that.
+_OF_A_RUN: Final = ("acceptances", "controller_actions", "controllers", "incidents", "notifications")
+_TIME, _FLOAT = "time", "float"  # keys of objects that stand for what JSON has no word for
+Statement = tuple[str, Mapping[str, Any], list[dict[str, Any]] | None]  # name, parameters, rows of `incoming`
+
+
+class Said:
+    """Statements of the open transaction, and the journal. One thread at a time: the one that writes."""
+
+    def __init__(self, home: Home, version: int) -> None:
+        """`version`: of the schema that the statements are for."""
+        self._journal = Journal(home.path)
+        self._version = version
+        self._pending: list[Statement] = []
+
+    def open(self, connection: duckdb.DuckDBPyConnection, *, empty: bool) -> None:
+        """Read the journal and, in a transaction, run what it says in an `empty` store. Raises `StoreError`."""
+        entries = self._journal.open()
+        for entry in entries if empty else ():
+            self._run(connection, entry)
+
+    def note(self, name: str, params: Mapping[str, Any], incoming: pa.Table | None) -> None:
+        """Note a statement of the open transaction, if it is one of `STATEMENTS`."""
+        if name in STATEMENTS:
+            self._pending.append((name, dict(params), None if incoming is None else incoming.to_pylist()))
+
+    def forget(self, run: str) -> None:
+        """Note that the open transaction removes everything of a run."""
+        self._pending.append((_FORGET, {"run": run}, None))
+
+    def keep(self) -> None:
+        """Make what was noted durable, before it is committed. Raises `StoreError`."""
+        if self._pending:
+            of = [[name, _plain(params), rows] for name, params, rows in self._pending]
+            self._journal.append(KIND, {"schema": self._version, "of": of})
+
+    def drop(self) -> None:
+        """Forget what was noted: the transaction has ended."""
+        self._pending = []
+
+    def _run(self, connection: duckdb.DuckDBPyConnection, entry: Entry) -> None:
+        if entry.kind != KIND or entry.what.get("schema") != self._version:
+            raise StoreError(
+                f"{self._journal.path}, line {entry.number}: written by another version of logprobe. Move the file "
+                "away to begin without what users did"
+            )
+        for name, params, rows in entry.what["of"]:
+            if name == _FORGET:
+                _forget(connection, params["run"], _OF_A_RUN)
+            elif rows != []:
+                _execute(connection, name, {key: _value(value) for key, value in params.items()}, rows)
+
+
+def _execute(connection: duckdb.DuckDBPyConnection, name: str, params: Any, rows: list[dict[str, Any]] | None) -> None:
+    if rows is not None:
+        connection.register("incoming", pa.Table.from_pylist(rows))
+    connection.execute(statement(name), params or None)
+    if rows is not None:
+        connection.unregister("incoming")
+
+
+def _forget(connection: duckdb.DuckDBPyConnection, run: str, tables: Iterable[str]) -> None:
+    connection.execute(
+        "DELETE FROM deliveries WHERE key IN (SELECT key FROM notifications WHERE run = $run)", {"run": run}
+    )
+    for table in tables:
+        connection.execute(f"DELETE FROM {table} WHERE run = $run", {"run": run})  # noqa: S608 - our own names
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _said(value) for key, value in params.items()}
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return {_TIME: value.isoformat()}
+    return {_FLOAT: repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _value(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return datetime.fromisoformat(value[_TIME]) if _TIME in value else float(value[_FLOAT])

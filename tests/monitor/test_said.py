@@ -1,0 +1,193 @@
+"""What is only in the store is in the journal too: a store that was deleted has it again."""
+
+from __future__ import annotations
+
+import errno
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from store_contents import rows
+
+from logprobe.alerts import audit
+from logprobe.collectors.errors import StoreError
+from logprobe.monitor.deletion.part import delete_rows
+from logprobe.monitor.store.said import STATEMENTS
+from logprobe.monitor.store.store import Store
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, 123456, UTC)
+TABLES = (
+    "acceptances", "alert_acknowledgements", "alert_audit", "alert_silences", "controller_actions", "controllers",
+    "deliveries", "incidents", "notifications",
+)  # fmt: skip
+
+
+def contents(store: Store) -> dict[str, list[str]]:
+    """All rows of the tables, but for when a message was put into the outbox: its age starts again."""
+    columns = {"notifications": "* EXCLUDE enqueued_at"}
+    return {table: sorted(map(str, rows(store, f"SELECT {columns.get(table, '*')} FROM {table}"))) for table in TABLES}
+
+
+def act(store: Store, run: str) -> None:
+    """Have users, the controller and the senders of messages do everything that they can."""
+
+    def do(*statements: tuple[str, dict[str, Any]], incoming: pa.Table | None = None) -> None:
+        with store.transaction() as cursor:
+            for name, params in statements:
+                store.execute(cursor, name, incoming if name == "outbox_route" else None, **params)
+            audit.note(store, cursor, NOW, author="a user", action=f"{statements[0][0]}", subject=run, words=run)
+
+    episode, keys = f"{run}/rule/1", [f"{run}-{number}" for number in range(4)]
+    until = NOW + timedelta(hours=1)
+    do(("alert_acknowledge", {"episode": episode, "author": "a", "reason": "ü\n", "time": NOW, "until": until}))
+    do(("alert_acknowledge", {"episode": episode, "author": "b", "reason": "r", "time": NOW, "until": None}))
+    for silence in ("one", "two"):
+        do(("alert_silence", {"id": f"{run}-{silence}", "matchers": '{"rule": "*"}', "author": "a", "reason": "r", "created_at": NOW, "expires_at": until}))  # fmt: skip
+    do(("alert_unsilence", {"id": f"{run}-one", "now": NOW.isoformat()}))
+    facts = {"cause": "c", "because": "b", "up_to": 3e-3, "was": math.nan, "author": "a", "source": "command"}
+    do(("acceptances_write", {"run": run, "now": NOW} | facts))
+    do(("acceptances_withdraw", {"run": run, "cause": "c", "author": "b", "policy": False, "now": NOW}), ("acceptances_write", {"run": run, "now": NOW} | facts | {"up_to": None}))  # fmt: skip
+    do(("incident_open", {"id": f"{run}#1", "run": run, "number": 1, "now": NOW, "step": 7, "since": None}))  # fmt: skip
+    for key in keys:
+        do(("outbox_enqueue", {"key": key, "run": run, "rule": "rule", "episode": episode, "state": "firing", "severity": "critical", "step": 7, "time": NOW, "document": "{}", "incident": None}))  # fmt: skip
+    do(("incident_adopt", {"id": f"{run}#1", "run": run, "episodes": [episode]}))
+    routed = pa.table({"key": keys[:3], "channel": ["slack"] * 3})
+    do(("outbox_route", {"now": NOW}), ("outbox_routed", {"keys": keys[:3], "now": NOW}), incoming=routed)
+    for key in keys[:3]:
+        do(("outbox_begin", {"key": key, "channel": "slack", "now": NOW, "next_at": until}))
+    finish = {"channel": "slack", "now": NOW, "receipt": '{"ts": "1"}', "error": None, "uncertain_since": None}
+    do(("outbox_finish", {"key": keys[0], "status": "sent"} | finish))
+    do(("outbox_finish", {"key": keys[1], "status": "dead"} | finish | {"error": "gone", "uncertain_since": NOW}))
+    do(("outbox_again", {"key": keys[1], "channel": "slack", "now": until}))
+    do(("outbox_failed", {"key": keys[2], "channel": "slack", "error": "e", "uncertain": False, "next_at": until}))
+    do(("outbox_finish", {"key": keys[2], "status": "dead"} | finish))
+    do(("outbox_drop", {"key": keys[2], "channel": "slack", "now": NOW}))
+    do(("controller_save", {"run": run, "control": '{"on": true}', "directives": "{}", "now": NOW}))
+    do(("controller_act", {"run": run, "number": 1, "step": 7, "now": NOW, "name": "switched_on", "reason": "r", "words": "w", "severity": "info", "details": "{}"}))  # fmt: skip
+    do(("incident_close", {"id": f"{run}#1", "now": NOW, "step": 9}))
+
+
+def deleted(store: Store) -> Store:
+    """The store of the home after its file was deleted."""
+    store.close()
+    for path in store.home.path.glob("logprobe.duckdb*"):
+        path.unlink()
+    return Store.open(store.home)
+
+
+def test_a_deleted_store_has_again_what_is_only_in_it(store: Store) -> None:
+    act(store, "run")
+    act(store, "another")
+    before = contents(store)
+    assert all(before.values())
+    with deleted(store) as again:
+        assert contents(again) == before
+        act(again, "third")
+        before = contents(again)
+        with deleted(again) as third:
+            assert contents(third) == before
+
+
+def test_every_statement_was_part_of_it(store: Store) -> None:
+    """A statement of the list that the test leaves out would be known to nobody."""
+    ran = set()
+    execute = store.execute
+
+    def noted(cursor: Any, name: str, /, *args: Any, **params: Any) -> None:
+        ran.add(name)
+        execute(cursor, name, *args, **params)
+
+    store.execute = noted  # type: ignore[method-assign]
+    act(store, "run")
+    assert ran == STATEMENTS
+
+
+def test_every_statement_that_changes_these_tables_is_kept_or_follows_from_records() -> None:
+    folder = Path(__file__).parents[2] / "monitor" / "sql"
+    verbs = ("INSERT INTO", "INSERT OR REPLACE INTO", "INSERT OR IGNORE INTO", "UPDATE", "DELETE FROM")
+    changing = set()
+    for path in folder.glob("*.sql"):
+        for part in re.split(r"^(?=-- \w+: )", path.read_text(), flags=re.MULTILINE):
+            if any(re.search(rf"{verb} {table}\b", part) for verb in verbs for table in TABLES):
+                name = re.match(r"-- (\w+): ", part)
+                changing.add(name[1] if name and name[1].startswith(path.stem) else path.stem)
+    # Of incidents, what the next look finds again; of a deleted run, what `Said.forget` keeps.
+    found_again = {"incident_keep", "incident_diagnosed", "deletion_acknowledgements", "deletion_deliveries"}
+    assert changing - STATEMENTS == found_again
+
+
+def test_what_was_deleted_stays_away(store: Store) -> None:
+    act(store, "run")
+    act(store, "another")
+    with store.transaction() as cursor:
+        delete_rows(store, cursor, "run")
+    before = contents(store)
+    with deleted(store) as again:
+        after = contents(again)
+    for table in set(TABLES) - {"alert_acknowledgements"}:
+        assert after[table] == before[table], table
+
+
+@pytest.mark.parametrize("how", ["raised", "refused"])
+def test_what_was_not_done_is_not_kept(store: Store, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    if how == "refused":
+        monkeypatch.setattr("logprobe.collectors.files.Disk.append", refuse)
+
+    def act_in_vain() -> None:
+        with store.transaction() as cursor:
+            audit.note(store, cursor, NOW, author="a", action="done", subject="s", words="w")
+            if how == "raised":
+                raise KeyError
+
+    with pytest.raises(StoreError if how == "refused" else KeyError):
+        act_in_vain()
+    assert rows(store, "FROM alert_audit") == []
+    monkeypatch.undo()
+    with store.transaction() as cursor:
+        audit.note(store, cursor, NOW, author="a", action="next", subject="s", words="w")
+    with deleted(store) as again:
+        assert [row["action"] for row in rows(again, "FROM alert_audit")] == ["next"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "actions"),
+    [
+        (lambda text: text[:-3], ["one"]),  # cut short: it was never confirmed
+        (lambda text: text[:50] + b"?" + text[51:], ["two"]),
+        (lambda _: b"", []),
+    ],
+)
+def test_of_a_damaged_journal_the_rest_counts(
+    store: Store, spoil: Callable[[bytes], bytes], actions: list[str]
+) -> None:
+    two_actions(store)
+    path = store.home.path / "journal.jsonl"
+    path.write_bytes(spoil(path.read_bytes()))
+    with deleted(store) as again:
+        assert [row["action"] for row in rows(again, "FROM alert_audit ORDER BY number")] == actions
+
+
+def test_a_journal_of_another_schema_is_refused_and_nothing_is_made(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_actions(store)
+    monkeypatch.setattr("logprobe.monitor.store.schema.VERSION", 1000)
+    with pytest.raises(StoreError, match="line 1: written by another version of logprobe"):
+        deleted(store)
+    monkeypatch.undo()
+    with Store.open(store.home) as again:
+        assert len(rows(again, "FROM alert_audit")) == 2
+
+
+def two_actions(store: Store) -> None:
+    for action in ("one", "two"):
+        with store.transaction() as cursor:
+            audit.note(store, cursor, NOW, author="a", action=action, subject="s", words="w")
