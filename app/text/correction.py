@@ -14,7 +14,7 @@ from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
 from logprobe.monitor.diagnosis.document import CorrectionDocument, DiagnosisDocument, FindingDocument, SettingDocument
 from logprobe.monitor.diagnosis.leading import alarms
-from logprobe.monitor.judging.signatures import SIGNATURES
+from logprobe.monitor.judging.signatures import SIGNATURES, UNKNOWN
 
 OFF: Final = Standing()
 
@@ -87,7 +87,8 @@ def settings(finding: FindingDocument, standing: Standing = OFF) -> list[Setting
 def unnamed(finding: FindingDocument, document: DiagnosisDocument) -> str:
     """Why an alarming finding of `document` names no setting; "": it names one, or a diagnosis of an earlier version
     could not."""
-    if finding.get("settings", True) or not alarms(finding) or "framework" not in document:
+    nameless = finding["cause"] == UNKNOWN or finding.get("settings", True) or not alarms(finding)
+    if nameless or "framework" not in document:
         return ""
     if document["framework"] is None:
         return "no setting named: no training framework was recorded"

@@ -47,11 +47,14 @@ def _certain(cause: str, frame: Frame, **evidence: float) -> Finding:
 
 def _conflict(frame: Frame, facts: Facts) -> Finding:
     conflicts = frame.joins.conflicts
-    evidence = {
-        "newer_than_trainer": facts.newer,
-        "unpublished": facts.unpublished,
-        "differing": 0 if conflicts is None else conflicts.differing,
-    }
+    evidence: dict[str, object] = {}
+    if facts.newer > number("version_conflict"):
+        evidence["newer_than_trainer"] = facts.newer
+    if facts.unpublished > number("version_conflict"):
+        evidence["unpublished"] = facts.unpublished
+    if conflicts is not None and conflicts.differing:
+        evidence |= {"tokens_compared": conflicts.compared, "tokens_differing": conflicts.differing}
+        evidence |= {"engine_older": conflicts.engine_older, "engine_newer": conflicts.engine_newer}
     since = None if conflicts is None else conflicts.first_step
     return Finding("version_conflict", Confidence.CERTAIN, since=since, evidence=evidence)
 

