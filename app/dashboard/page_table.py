@@ -152,7 +152,7 @@ PAGES: Final = (
             "lag.",
             "Slices": "Groups of sequences by length, replica, tag, weight lag and so on, each with its share of K3.",
         },
-        panels=("chart", "mismatch", "heatmap", "profiles", "slices"),
+        panels=("chart", "mismatch", "slices"),
     ),
     Page(
         "weights",

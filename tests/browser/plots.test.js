@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { hear, leave, point } from "../../app/dashboard/browser/cursor.js";
-import { edgesOf, wrapped } from "../../app/dashboard/browser/heatmap.js";
 import { bandPath, linePath, nearestIndex, scaleOf, upright } from "../../app/dashboard/browser/plot.js";
 import { following, rowsOf, valueAt } from "../../app/dashboard/browser/plots.js";
 import { logTicks } from "../../app/dashboard/browser/ticks.js";
@@ -75,14 +74,3 @@ test("the step under the pointer reaches every other chart of the page", () => {
   leave(a);
 });
 
-test("columns of the density are where their steps are on any axis", () => {
-  const data = { first: 0, last: 4, width: 2 };
-  const even = { trends: [{ steps: [0, 1, 2, 3, 4], places: [0, 1, 2, 3, 4], offset: 0 }] };
-  assert.deepEqual(edgesOf({ data, axis: even, columns: 3 }), [-0.5, 1.5, 3.5, 4.5]);
-  const tokens = { trends: [{ steps: [0, 1, 2, 3, 4], places: [10, 20, 120, 130, 1000], offset: null }] };
-  assert.deepEqual(edgesOf({ data, axis: tokens, columns: 3 }), [10, 70, 565, 1000]);
-});
-
-test("reasons are wrapped between words", () => {
-  assert.deepEqual(wrapped("raw tokens were not kept", 12), ["raw tokens", "were not", "kept"]);
-});

@@ -61,10 +61,10 @@ def test_everything_is_there_and_fits(
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.profile=ends&mismatch.by=environment")
     expect(page.locator(".lp-slices-table tbody tr")).to_have_count(3)
-    expect(page.locator(".lp-heat-gap")).to_have_count(0)  # all steps are profiled
+    expect(density(page)).to_be_visible()
     page.wait_for_selector(".lp-plot .trace", state="attached")
     expect(metric_row(page, "k3_kl").locator("b")).to_have_count(3)
-    expect(page.locator("[data-profile=position] .lp-bar-value")).to_have_count(40)
+    expect(page.locator(".lp-chart").nth(2).locator(".bars .point")).to_have_count(40)
     expect(page.locator(".lp-mark-worse")).to_have_text("worse than the rest")
     assert not page.evaluate(OVERFLOW)
     seen.shot(artifacts, f"mismatch-{request.node.callspec.id}", whole=True)
@@ -73,15 +73,15 @@ def test_everything_is_there_and_fits(
 def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&mismatch.by=environment")
-    expect(page.locator(".lp-heading h3")).to_contain_text("K3")
+    expect(page.locator(".lp-heading h3").first).to_contain_text("K3")
     page.get_by_role("searchbox", name="filter metrics").fill("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
     page.get_by_role("button", name="Effective sample size (sequence)").click()
-    expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)")
-    expect(page.locator(".lp-readout")).to_have_count(3)
+    expect(page.locator(".lp-heading h3").first).to_contain_text("Effective sample size (sequence)")
+    expect(page.locator(".lp-chart").first.locator(".lp-readout")).to_have_count(3)
     page.wait_for_url(re.compile(r"metric=ess_seq"))
     page.reload()  # the link opens the same view
-    expect(page.locator(".lp-heading h3")).to_contain_text("Effective sample size (sequence)")
+    expect(page.locator(".lp-heading h3").first).to_contain_text("Effective sample size (sequence)")
     expect(page.get_by_role("searchbox", name="filter metrics")).to_have_value("effective sample")
     expect(page.locator(".lp-metrics-table tr[data-words]:visible")).to_have_count(2)
 
@@ -99,18 +99,24 @@ def test_a_metric_is_found_and_opens_its_chart_and_slices_sort(seen: Watched, ad
     page.wait_for_url(re.compile(r"mismatch\.by=length"))
 
 
+def density(page: Page) -> Locator:
+    """The chart of the density of log-ratios."""
+    return page.locator(".lp-chart").filter(has=page.get_by_role("img", name="Density of the log-ratio"))
+
+
 def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: str) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth&pair=total")
     expect(page.locator(".lp-slices-table")).to_be_visible()
     page.wait_for_selector(".lp-plot .trace", state="attached")  # nothing moves from here on
-    plot = page.locator(".lp-heat-plot")
-    expect(page.locator(".lp-heat-gap")).to_have_count(0)
+    heat = density(page)
+    expect(heat.locator("image")).to_have_count(1)
+    plot = heat.locator(".lp-plot")
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * 0.75, middle)
-    expect(page.locator(".lp-heat .lp-cursor")).to_contain_text(re.compile(r"steps? .* tokens"))
+    expect(heat.locator(".lp-cursor")).to_contain_text(re.compile(r"steps? .* tokens · d: p1"))
     page.mouse.move(box["x"] + box["width"] * 0.25, middle)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
@@ -118,39 +124,43 @@ def test_a_drag_over_the_density_zooms_the_whole_page(seen: Watched, address: st
     page.wait_for_url(re.compile(r"steps=\d+%3A\d+|steps=\d+:\d+"))
     first, last = (int(each) for each in re.search(r"steps=(\d+)(?:%3A|:)(\d+)", page.url).groups())
     assert 25 <= first < last <= 75
-    for panel in (".lp-metrics", ".lp-profiles", ".lp-slices"):
+    for panel in (".lp-metrics", "section[aria-label=profiles]", ".lp-slices"):
         expect(page.locator(panel)).to_contain_text(f"steps {first}–{last}")
-    expect(page.locator(".lp-chart .lp-cursor")).to_contain_text("steps ")  # the chart above zoomed as well
-    plot.focus()
-    page.keyboard.press("ArrowLeft")
-    expect(page.locator(".lp-heat .lp-cursor")).to_contain_text(f"step {last} ")
+    expect(page.locator(".lp-chart .lp-cursor").first).to_contain_text("steps ")  # the chart above zoomed as well
+    heat.locator(".lp-frame").focus()
+    page.keyboard.press("End")
+    expect(heat.locator(".lp-spoken")).to_contain_text(f"step {last} ")
     page.keyboard.press("0")
-    expect(page.locator(".lp-profiles")).to_contain_text("steps 0–139")
-    expect(page.locator(".lp-heat .lp-reset")).to_be_hidden()
-    page.get_by_label("x axis").select_option("tokens")
-    expect(plot).to_contain_text("tokens trained on")
+    expect(page.locator("section[aria-label=profiles]")).to_contain_text("steps 0–139")
+    page.get_by_label("x axis").click()
+    page.get_by_role("option", name="over tokens", exact=True).click()
+    expect(heat).to_contain_text("tokens trained on")
 
 
 def test_small_charts_are_downloads(seen: Watched, address: str, tmp_path: Path) -> None:
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=raw-growth")
-    page.wait_for_selector(".lp-bar-value", state="attached")
-    expect(page.locator(".lp-heat-gap")).to_have_count(0)
-    tables, pictures = {}, {}
-    for panel in ("heat", "profiles"):
-        for name, found in (("CSV", tables), ("PNG", pictures)):
-            with page.expect_download() as waiting:
-                page.locator(f".lp-{panel}").get_by_role("button", name=name).click()
-            waiting.value.save_as(tmp_path / waiting.value.suggested_filename)
-            found[panel] = tmp_path / waiting.value.suggested_filename
-    with tables["heat"].open(newline="") as file:
+    page.wait_for_selector(".lp-plot .bars .point", state="attached")
+    expect(density(page)).to_be_visible()
+    tables, pictures = {}, []
+    for panel in ("heatmap", "profiles"):
+        with page.expect_download() as waiting:
+            page.locator(f".st-key-{panel}-csv").get_by_role("button", name="CSV").click()
+        tables[panel] = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(tables[panel])
+    for chart in (density(page), page.locator(".lp-chart").last):
+        with page.expect_download() as waiting:
+            chart.get_by_role("button", name="PNG").click()
+        pictures.append(tmp_path / f"{len(pictures)}.png")
+        waiting.value.save_as(pictures[-1])
+    with tables["heatmap"].open(newline="") as file:
         bins = list(csv.DictReader(file))
     by_steps = {row["first step"]: int(row["tokens of these steps"]) for row in bins}
     assert sum(int(row["tokens"]) for row in bins) == sum(by_steps.values()) > 0
     with tables["profiles"].open(newline="") as file:
         shares = [float(row["share of tokens"]) for row in csv.DictReader(file) if row["profile"] == "Probability"]
     assert sum(shares) == pytest.approx(1)
-    for picture in pictures.values():
+    for picture in pictures:
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert picture.stat().st_size > 5_000
 
@@ -159,8 +169,8 @@ def test_the_reference_policy_where_one_was_recorded(seen: Watched, address: str
     page = seen.page
     page.goto(f"{address}/?page=mismatch&run=pulled&pair=reference")
     expect(metric_row(page, "kl").locator("td[data-label=reference] b")).to_have_text("−0.1")
-    expect(page.locator("[data-profile=position] .lp-bar-value").first).to_be_visible()
-    expect(page.locator(".lp-heat-gap")).to_have_count(0)
+    expect(page.locator(".lp-plot .bars .point").first).to_be_visible()
+    expect(density(page)).to_be_visible()
     expect(page.locator(".lp-slices-table tbody tr")).to_have_count(1)
     seen.shot(artifacts, "mismatch-reference", whole=True)
     page.goto(f"{address}/?page=tokens&run=pulled&pair=reference")
@@ -182,8 +192,8 @@ def test_foreign_names_stay_text_what_is_missing_says_so_and_new_steps_take_noth
     expect(page.locator(".lp-slices-table tbody")).to_contain_text(HOSTILE)
     expect(page.locator(".lp-metrics-broken")).to_contain_text("update, total: not measured: record current_logprobs")
     expect(metric_row(page, "ratio_mean").locator("td[data-label=update] b")).to_have_text("–")
-    expect(page.locator(".lp-heat-gap")).to_contain_text("record current_logprobs")
-    expect(page.locator("[data-profile=position]")).to_contain_text("record current_logprobs")
+    expect(density(page).locator(".annotation")).to_contain_text("record current_logprobs")
+    expect(page.locator("section[aria-label='Position in the sequence']")).to_contain_text("record current_logprobs")
     assert page.locator("img[src=x]").count() == 0
     seen.shot(artifacts, "mismatch-missing", whole=True)
 
@@ -195,6 +205,6 @@ def test_foreign_names_stay_text_what_is_missing_says_so_and_new_steps_take_noth
         rows = [trained(f"{step}-{at}", step, 6, **now) for at in range(8)]
         SpoolWriter(home, "tagged", f"later-{step}").write("training", records("training", *rows))
         expect(page.locator(".lp-bar")).to_contain_text(f"step {step}")
-        expect(page.locator(".lp-profiles")).to_contain_text(f"steps 0–{step}")
+        expect(page.locator("section[aria-label=profiles]")).to_contain_text(f"steps 0–{step}")
     assert page.evaluate("document.querySelector('.lp-metrics-box').scrollTop") == 120
     expect(page.get_by_role("searchbox", name="filter metrics")).to_have_value("mean")

@@ -85,7 +85,7 @@ async function draw(Plotly, root, view) {
 
 function attend(Plotly, view) {
   view.plot.on("plotly_relayout", (change) => relayout(view, change));
-  view.plot.on("plotly_doubleclick", () => { if (view.data.rows.length) zoom(view, null); });
+  view.plot.on("plotly_doubleclick", () => { if (view.data.zooms) zoom(view, null); });
   view.sizes = new ResizeObserver(() => {
     const width = Math.round(view.frame.clientWidth);
     if (width && width !== view.plot._fullLayout.width) Plotly.relayout(view.plot, { width }).then(() => show(view, view.at ?? null));
@@ -140,7 +140,7 @@ function nearest(view, place) {
 
 function point(view, event) {
   const axis = view.plot._fullLayout?.xaxis;
-  if (axis && view.stops && view.data.rows.length) show(view, nearest(view, axis.p2d(event.clientX - view.plot.getBoundingClientRect().left - axis._offset)));
+  if (axis && view.stops && (view.data.zooms || view.data.rows.length)) show(view, nearest(view, axis.p2d(event.clientX - view.plot.getBoundingClientRect().left - axis._offset)));
 }
 
 function key(view, event) {
@@ -155,8 +155,8 @@ function key(view, event) {
     const now = view.at ? own.findIndex((stop) => stop === view.at || stop.place > view.at.place || (stop.place === view.at.place && !stop.words)) : way > 0 ? -1 : own.length;
     show(view, own[Math.max(0, Math.min(own.length - 1, now + way * (event.shiftKey ? 10 : 1)))]);
     speak(view);
-  } else if (factor && view.data.rows.length) nearer(view, factor);
-  else if (event.key === "0" && view.data.rows.length) zoom(view, null);
+  } else if (factor && view.data.zooms) nearer(view, factor);
+  else if (event.key === "0" && view.data.zooms) zoom(view, null);
   else return;
   event.preventDefault();
 }
@@ -218,7 +218,7 @@ function around(view) {
   view.note.textContent = data.note;
   view.note.title = data.note ? data.note_help : "";
   view.stage.setAttribute("aria-label", data.alt);
-  view.frame.setAttribute("aria-label", `Chart of ${data.run}. Arrow keys read values${data.rows.length ? ", plus and minus zoom, 0 shows all steps" : ""}.`);
+  view.frame.setAttribute("aria-label", `Chart of ${data.run}. Arrow keys read values${data.zooms ? ", plus and minus zoom, 0 shows all steps" : ""}.`);
   view.absent.hidden = !data.absent;
   view.absent.textContent = data.absent;
   view.readouts = [];

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from logprobe.app.dashboard.charts.downsample import MAX_POINTS, Indices, Window
-from logprobe.app.dashboard.charts.packing import packed, packed_steps
+from logprobe.app.dashboard.charts.downsample import Window
 from logprobe.app.dashboard.data.series import Floats, RunSeries, Steps
 
 AXES: Final = {"step": "steps", "tokens": "tokens", "time": "time", "onset": "steps since the onset"}
@@ -85,40 +84,6 @@ def why_not(runs: Sequence[RunSeries], onsets: Sequence[int | None], wanted: str
 def _ends(places: Floats) -> list[float]:
     finite = places[np.isfinite(places)]
     return [float(finite.min()), float(finite.max())] if len(finite) else []
-
-
-def places_of(
-    run: RunSeries, since: int | None, drawn: Iterable[Floats], window: Window | None = None
-) -> dict[str, object]:
-    """For `browser/heatmap.js`: places of the steps of a run.
-
-    Of a long run only those that are `drawn` (x values of traces), and all in `window` if they are few.
-
-    Each of `tokens` (trained on, cumulative), `time` (seconds since the first step) and `onset` (the step the diagnosis
-    names) is null where it is unknown; `why` says for what reason.
-    """
-    at = _drawn(run, drawn, window) if len(run.steps) > MAX_POINTS else np.arange(len(run.steps))
-    why = {"tokens": _no_tokens(run), "time": _no_times(run), "onset": "" if since is not None else _NO_ONSET}
-    return {
-        "name": run.run,
-        "steps": packed_steps(run.steps[at].astype(np.float64)),
-        "tokens": None if why["tokens"] else packed(run.trained[at]),
-        "time": None if why["time"] else packed(run.elapsed[at]),
-        "onset": since,
-        "why": {axis: reason for axis, reason in why.items() if reason},
-    }
-
-
-def _drawn(run: RunSeries, drawn: Iterable[Floats], window: Window | None) -> Indices:
-    """Positions in `run.steps` of everything that is drawn, of the run's ends, and of what is in view when all of it
-    can be drawn."""
-    steps = np.unique(np.concatenate([run.steps[[0, -1]].astype(np.float64), *drawn]))
-    wanted = np.isin(run.steps, steps)
-    if window is not None:
-        first, last = np.searchsorted(run.steps, window[0]), np.searchsorted(run.steps, window[1], side="right")
-        if last - first <= MAX_POINTS:
-            wanted[first:last] = True
-    return np.flatnonzero(wanted)
 
 
 def _no_tokens(run: RunSeries) -> str:

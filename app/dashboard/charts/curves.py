@@ -114,6 +114,7 @@ def curves_chart(
         "columns": [],
         "stops": [{"name": name, "steps": packed_places(places), "places": None}],
         "unit": "",
+        "zooms": True,
         "axis": axis,
         "window": None if window is None else [int(step) for step in window],
         "rows": [_row(row, "" if at == 1 else str(at)) for at, row in enumerate(rows, start=1)],

@@ -64,7 +64,7 @@ _PLAIN: Final = 3  # decades around 1 that are written out
 
 
 def density_of(density: Density, pair: str, theme: Theme, why_absent: str) -> dict[str, object]:
-    """Data of `browser/heatmap.js`. `why_absent`: what to record for the pair, where it has no log-probs at all; else
+    """What `charts/heat.py` draws. `why_absent`: what to record for the pair, where it has no log-probs at all; else
     ""."""
     columns = density.columns
     lines = density.quantiles(QUANTILES)
@@ -87,7 +87,7 @@ def density_of(density: Density, pair: str, theme: Theme, why_absent: str) -> di
 
 
 def _packed(counts: npt.NDArray[np.int64]) -> dict[str, str]:
-    """[C, B], columns one after another, as `browser/traces.js` unpacks them; a step has fewer than 2³¹ tokens in one
+    """[C, B], columns one after another; a step has fewer than 2³¹ tokens in one
     bin."""
     data = np.minimum(counts, 2**31 - 1).astype("<i4").tobytes()
     return {"dtype": "i4", "bdata": b64encode(data).decode("ascii")}

@@ -178,6 +178,6 @@ def _chart(
     places, words = [place for place, _ in stops], [said for _, said in stops]
     return {
         "run": run, "figure": {"data": list(traces), "layout": layout}, "columns": [],
-        "stops": [{"name": run, "steps": places, "places": None, "words": words}], "unit": "", "window": None, "rows": [],
+        "stops": [{"name": run, "steps": places, "places": None, "words": words}], "unit": "", "zooms": False, "window": None, "rows": [],
         "legend": [], "note": "", "note_help": "", "absent": "", "kinds": [], "events": [], "alt": alt,
     }  # fmt: skip

@@ -76,6 +76,7 @@ def chart_of(
         "columns": columns,
         "stops": [_stops(drawn.series, at, figure, axis) for at, drawn in enumerate(views)],
         "unit": axis.unit,
+        "zooms": True,
         "window": None if look.window is None else [int(step) for step in look.window],
         "rows": [
             {"axis": f"y{number}", **_row(view, runs, panel, theme, look)}

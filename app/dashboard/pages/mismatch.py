@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import streamlit as st
 
-from logprobe.app.dashboard.charts.axes import places_of
+from logprobe.app.dashboard.charts.axes import axis_of
+from logprobe.app.dashboard.charts.bars import bars_chart
 from logprobe.app.dashboard.charts.density import density_of
+from logprobe.app.dashboard.charts.heat import darkest, heat_chart, tokens_of
+from logprobe.app.dashboard.charts.look import Look
 from logprobe.app.dashboard.charts.panels import PAIR_WORDS, pairs_of, panel_of
 from logprobe.app.dashboard.charts.tiles import change, spark, thinned
 from logprobe.app.dashboard.data.feed import RunView
@@ -24,16 +31,17 @@ from logprobe.app.dashboard.data.visible import Visible, ends, visible
 from logprobe.app.dashboard.elements.blocks import Block, heading, text
 from logprobe.app.dashboard.pages.mismatch_slices import columns_of, slices_of
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.dashboard.views.chart import steps_chart
+from logprobe.app.dashboard.views.chart import figure, steps_chart
 from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.report import report
-from logprobe.app.dashboard.views.session import asked, catalog_of, feed, guarded, home, kept, made, theme
+from logprobe.app.dashboard.views.session import asked, catalog_of, feed, guarded, home, kept, made, put, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.monitor.analysis.slices import rank
 from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import Metric, PairMetric, StepMetric
+from logprobe.monitor.plain_text import csv_cell
 
 ENDS: Final = "ends"
 DIMENSIONS: Final = {
@@ -64,7 +72,7 @@ def compared(asked: str | None, seen: Visible, steps: Steps) -> list[tuple[str, 
 def profiles_of(
     sides: Sequence[Side], pair: str, asked: str | None, theme: Theme, why_absent: str
 ) -> dict[str, object]:
-    """Data of `browser/profiles.js`. `why_absent`: what to record for the pair, where it has no log-probs at all; else
+    """What `charts/bars.py` draws. `why_absent`: what to record for the pair, where it has no log-probs at all; else
     ""."""
     return {
         "pair": pair,
@@ -397,17 +405,125 @@ def _sections(at: _Looking) -> None:
     report("about", "chosen metric", about(at.metric))
     with guarded("chart"):
         steps_chart("metric", at.view, (panel_of(at.metric, height=190),))
-    for kind, read in (("mismatch", _grid), ("heatmap", _density), ("profiles", _profiles), ("slices", _slices)):
+    for kind, read, draw in (
+        ("mismatch", _grid, _panel),
+        ("heatmap", _density, _heat),
+        ("profiles", _profiles, _multiples),
+        ("slices", _slices, _panel),
+    ):
         with guarded(kind):
-            _section(kind, at, read)
+            _section(kind, at, read, draw)
 
 
-def _section(kind: str, at: _Looking, read: Callable[[_Looking], _Panel]) -> None:
-    """Draws a panel of what `read` found, or found last while the service is away; rebuilt only when it is another."""
+def _section(
+    kind: str, at: _Looking, read: Callable[[_Looking], _Panel], draw: Callable[[str, _Looking, dict[str, Any]], None]
+) -> None:
+    """Draws what `read` found, or found last while the service is away; made again only when it is another."""
     panel = kept(f"{kind} {at.run.name}", lambda: read(at))
     if panel is not None:
-        drawn = made(f"{kind} drawn", panel.version, panel.draw)
-        show(kind, kind, {"version": panel.version, "run": at.run.name, "pairs": at.pairs, **drawn})
+        draw(kind, at, {"version": panel.version, **made(f"{kind} drawn", panel.version, panel.draw)})
+
+
+def _panel(kind: str, at: _Looking, drawn: dict[str, Any]) -> None:
+    show(kind, kind, {"run": at.run.name, "pairs": at.pairs, **drawn})
+
+
+def _heat(kind: str, at: _Looking, drawn: dict[str, Any]) -> None:
+    density = drawn["density"]
+    shade = f"; darkest: {number(100 * drawn['darkest'])} % of a step's tokens per bin" if drawn["darkest"] else ""
+    report(kind, kind, [heading("Log-ratio density", f"{density['axis']}{shade}"), *_older(drawn)])
+    with st.container(horizontal=True, vertical_alignment="center"):
+        pairs = {each["name"]: each["name"] for each in at.pairs}
+        _choose(f"{kind} pair", "pair", pairs, at.pair, lambda pair: {"pair": pair})
+        _csv_button(kind, at, partial(density_csv, density))
+    figure(kind, drawn["chart"])
+
+
+def _multiples(kind: str, at: _Looking, drawn: dict[str, Any]) -> None:
+    profiles = drawn["profiles"]
+    sides = "; ".join(f"{side['name']}: {side['steps']}" for side in profiles["sides"])
+    where = "where in a sequence, at which probability, and from which weights the mismatch comes"
+    report(kind, kind, [heading("Profiles", f"{where} · {sides}"), *_older(drawn)])
+    with st.container(horizontal=True, vertical_alignment="center"):
+        ranges = {"view": "in view", ENDS: "last 10 % against first 10 %"}
+        chosen_range = profiles["choice"] if profiles["choice"] in ranges else "view"
+        _choose(
+            f"{kind} ranges", "ranges of steps", ranges, chosen_range,
+            lambda choice: {"mismatch.profile": None if choice == "view" else choice},
+        )  # fmt: skip
+        against = "" if profiles["choice"] in ranges else profiles["choice"]
+        st.session_state[f"{kind} against"] = against
+        st.text_input(
+            "against steps", key=f"{kind} against", placeholder="against steps, 0:49", max_chars=40, width=190,
+            label_visibility="collapsed",
+            on_change=lambda: put({"mismatch.profile": st.session_state[f"{kind} against"].strip() or None}),
+        )  # fmt: skip
+        _csv_button(kind, at, partial(profiles_csv, profiles))
+    for place, column in zip(st.columns(len(profiles["columns"])), profiles["columns"], strict=True):
+        with place:
+            title: list[Block] = [heading(column["title"], column["note"] or column["help"])]
+            missing = [text(column["missing"])] if "missing" in column else []
+            report(f"{kind} {column['key']}", column["title"], [*title, *missing])
+            if not missing:
+                chart = bars_chart(column, profiles, at.run.name, at.colors)
+                figure(f"{kind} {column['key']}", chart)
+
+
+def _older(drawn: Mapping[str, Any]) -> list[Block]:
+    return [text(drawn["old"], "unknown")] if drawn["old"] else []
+
+
+def _choose(
+    key: str, label: str, options: Mapping[str, str], chosen: str, state: Callable[[str], dict[str, str | None]]
+) -> None:
+    """One of a few; the address says which one it is."""
+    st.session_state[key] = chosen
+    st.segmented_control(
+        label, list(options), format_func=options.__getitem__, key=key, label_visibility="collapsed", required=True,
+        on_change=lambda: put(state(st.session_state[key])),
+    )  # fmt: skip
+
+
+def _csv_button(kind: str, at: _Looking, content: Callable[[], str]) -> None:
+    name = re.sub(r"[^\w.-]+", "_", f"{at.run.name}-{kind}-{at.pair}.csv")
+    st.download_button("CSV", content, name, "text/csv", key=f"{kind} csv", on_click="ignore", type="tertiary")
+
+
+def density_csv(density: Mapping[str, Any]) -> str:
+    """A row per bin in which a column has tokens."""
+    tokens, ends = tokens_of(density), density["edges"]
+    rows = []
+    for column, bin_ in np.argwhere(tokens > 0).tolist():
+        first = density["first"] + column * density["width"]
+        last = min(density["last"], first + density["width"] - 1)
+        rows.append([first, last, ends[bin_], ends[bin_ + 1], tokens[column, bin_], tokens[column].sum()])
+    return _csv(["first step", "last step", "d from", "d to", "tokens", "tokens of these steps"], rows)
+
+
+def profiles_csv(profiles: Mapping[str, Any]) -> str:
+    """A row per bucket and range of steps."""
+    rows = [
+        [
+            column["title"],
+            label,
+            side["steps"],
+            *((values[at][place] or {}).get("value") for values in column["values"]),
+            (column["values"][0][at][place] or {}).get("tokens"),
+        ]
+        for column in profiles["columns"]
+        if "missing" not in column
+        for place, label in enumerate(column["labels"])
+        for at, side in enumerate(profiles["sides"])
+    ]
+    return _csv(["profile", "bucket", "steps", *(each["title"] for each in profiles["measures"]), "tokens"], rows)
+
+
+def _csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\r\n")
+    lines.writerow(head)
+    lines.writerows([csv_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return out.getvalue()
 
 
 def _grid(at: _Looking) -> _Panel:
@@ -422,14 +538,15 @@ def _density(at: _Looking) -> _Panel:
     judged = at.view.diagnosis
     since = None if judged is None else judged.document["since_step"]
 
-    def draw() -> dict[str, object]:
-        columns = cached.value.columns
-        begins = np.arange(columns.first, columns.last + 2, columns.width, dtype=np.float64)
-        places = places_of(at.view.series, since, [begins, begins - 1])
-        drawn = density_of(cached.value, at.pair, at.colors, at.absent)
-        return {"old": age, "whole": at.seen.whole, "places": places, **drawn}
+    x = Look.of(asked, at.view.series.steps).x
 
-    return _Panel(f"{at.about} {cached.state} {age} {since}", draw)
+    def draw() -> dict[str, object]:
+        drawn = density_of(cached.value, at.pair, at.colors, at.absent)
+        tokens = tokens_of(drawn)
+        chart = heat_chart(drawn, at.run.name, axis_of([at.view.series], [since], x), at.colors)
+        return {"old": age, "density": drawn, "darkest": darkest(tokens) if tokens.any() else 0.0, "chart": chart}
+
+    return _Panel(f"{at.about} {cached.state} {age} {since} {x}", draw)
 
 
 def _profiles(at: _Looking) -> _Panel:
@@ -439,7 +556,8 @@ def _profiles(at: _Looking) -> _Panel:
     age = as_of(max(side.value.lag_steps.last for side in sides)) if any(side.old for side in sides) else ""
 
     def draw() -> dict[str, object]:
-        return {"old": age, **profiles_of([side.value for side in sides], at.pair, choice, at.colors, at.absent)}
+        profiles = profiles_of([side.value for side in sides], at.pair, choice, at.colors, at.absent)
+        return {"old": age, "profiles": profiles}
 
     return _Panel(f"{at.about} {choice} {[side.state for side in sides]} {age}", draw)
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
+from base64 import b64decode
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 
+from logprobe.app.dashboard.charts.axes import axis_of
+from logprobe.app.dashboard.charts.bars import bars_chart
 from logprobe.app.dashboard.charts.density import density_of, oklab, ramp
+from logprobe.app.dashboard.charts.heat import darkest, heat_chart, tokens_of
 from logprobe.app.dashboard.data.mismatch import LAG, MOST_TAGS, Side, Sliced
+from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.data.visible import Visible, visible
-from logprobe.app.dashboard.pages.mismatch import compared, profiles_of
+from logprobe.app.dashboard.pages.mismatch import compared, density_csv, profiles_csv, profiles_of
 from logprobe.app.dashboard.pages.mismatch_slices import MOST_SLICES, columns_of, slices_of
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
 from logprobe.monitor.analysis.log_ratio_density import Columns, Density
@@ -193,3 +200,51 @@ def test_the_metric_of_the_open_chart_is_always_a_column() -> None:
     ess = next(metric for metric in CATALOG if metric.key == "ess")
     assert [metric.key for metric in columns_of("k3_kl,nonsense", ess, CATALOG)] == ["k3_kl", "ess"]
     assert columns_of(None, ess, CATALOG)[0].key == "k3_kl"
+
+
+# --- Charts ---
+
+
+def test_the_picture_has_a_pixel_per_column_and_bin_and_is_as_wide_as_its_steps() -> None:
+    series = RunSeries("r", steps=np.arange(10, 15), tokens=np.full(5, 100.0))
+    drawn = density_of(density(), "backend", LIGHT, "")
+    chart = heat_chart(drawn, "r", axis_of([series]), LIGHT)
+    layout = chart["figure"]["layout"]
+    (image,) = layout["images"]
+    assert (image["x"], image["sizex"], image["y"], image["sizey"]) == (9.5, 5.0, 9, 9)
+    pixels = np.asarray(Image.open(io.BytesIO(b64decode(image["source"].partition(",")[2]))))
+    assert pixels.shape == (9, 5, 4)
+    assert pixels[:, 0, 3].tolist() == [0, 0, 255, 255, 255, 255, 255, 0, 0]  # bins without a token are the page
+    assert pixels[:, 1:, 3].max() == 0
+    assert darkest(tokens_of(drawn)) == 0.2  # the middle bin, where all smaller |d| are, does not count
+    over = heat_chart(drawn, "r", axis_of([series], wanted="tokens"), LIGHT)
+    assert over["figure"]["layout"]["xaxis"]["title"]["text"] == "tokens trained on"
+    (image,) = over["figure"]["layout"]["images"]
+    assert np.asarray(Image.open(io.BytesIO(b64decode(image["source"].partition(",")[2])))).shape == (9, 20, 4)
+
+
+def test_pointer_and_keys_read_columns_and_why_there_is_nothing() -> None:
+    series = RunSeries("r", steps=np.arange(10, 15), tokens=np.full(5, 100.0))
+    drawn = density_of(density(), "update", LIGHT, f"record it {HOSTILE}")
+    (stops,) = heat_chart(drawn, "r", axis_of([series]), LIGHT)["stops"]
+    assert stops["words"][0].startswith("step 10 · 100 tokens · d: p1 ")
+    assert stops["words"][1] == f"step 11 · record it {HOSTILE}"  # the browser puts it in as text
+    (reason,) = [
+        words["text"]
+        for words in heat_chart(drawn, "r", axis_of([series]), LIGHT)["figure"]["layout"]["annotations"]
+        if "record" in words["text"]
+    ]
+    assert "<img" not in reason
+    assert density_csv(drawn).splitlines()[1].startswith("10,10,")
+
+
+def test_bars_have_a_row_per_measure_and_marks_of_the_other_range() -> None:
+    sides = [side("now"), side("then")]
+    drawn = profiles_of(sides, "backend", "ends", LIGHT, "")
+    column = next(each for each in drawn["columns"] if "missing" not in each)
+    chart = bars_chart(column, drawn, "r", LIGHT)
+    traces = chart["figure"]["data"]
+    assert [trace["type"] for trace in traces] == ["bar", "scatter"] * len(drawn["measures"])
+    assert {trace["yaxis"] for trace in traces} == {row["axis"] for row in chart["rows"]}
+    assert chart["stops"][0]["words"] == column["labels"]
+    assert len(profiles_csv(drawn).splitlines()) > 2 * len(column["labels"])
