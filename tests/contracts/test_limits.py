@@ -77,6 +77,7 @@ OTHERS = {
     "alerts/sending/outbox.py _LONGEST_ERROR": "text",
     "app/commands/tokens.py _WORST": "sample",  # the table of the worst tokens, below the strip of all
     "app/dashboard/charts/marks.py _MOST_LINES": "window",  # hairlines; each event has its symbol
+    "app/dashboard/charts/marks.py _MOST_SYMBOLS": "window",
     "app/dashboard/charts/steps_chart.py _MARKED_EVENTS": "window",  # that keys walk through; each event has its symbol
     "app/dashboard/data/other_places.py MOST": "sample",  # the worst are looked at more closely, all are listed
     "app/dashboard/data/tokens.py _RECENT": "window",
@@ -85,6 +86,7 @@ OTHERS = {
     "app/dashboard/pages/weights.py _NEWEST": "window",
     "app/dashboard/pages/weights.py _STEPS": "window",  # named in the heading
     "app/processes/supervisor.py 2": "window",
+    "app/dashboard/views/report.py _UNFOLDED": "page",  # the others follow, folded
     "collectors/directives.py _LONGEST_REASON": "text",
     "collectors/recorder/sampling.py _HASH_BYTES": "text",
     "collectors/shipping/autostart.py _TAIL": "text",
