@@ -15,7 +15,7 @@ from PIL import Image
 from logprobe.app.dashboard.charts.axes import axis_of
 from logprobe.app.dashboard.charts.bars import bars_chart
 from logprobe.app.dashboard.charts.density import density_of, oklab, ramp
-from logprobe.app.dashboard.charts.heat import darkest, heat_chart, tokens_of
+from logprobe.app.dashboard.charts.heat import darkest, edges_of, heat_chart, tokens_of
 from logprobe.app.dashboard.data.mismatch import LAG, MOST_TAGS, Side, Sliced
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.data.visible import Visible, visible
@@ -221,6 +221,13 @@ def test_the_picture_has_a_pixel_per_column_and_bin_and_is_as_wide_as_its_steps(
     assert over["figure"]["layout"]["xaxis"]["title"]["text"] == "tokens trained on"
     (image,) = over["figure"]["layout"]["images"]
     assert np.asarray(Image.open(io.BytesIO(b64decode(image["source"].partition(",")[2])))).shape == (9, 20, 4)
+
+
+def test_columns_are_where_their_steps_are_on_any_axis() -> None:
+    series = RunSeries("r", steps=np.arange(5), tokens=np.array([10.0, 10.0, 100.0, 10.0, 870.0]))
+    columns = {"first": 0, "last": 4, "width": 2}
+    assert edges_of(columns, axis_of([series])).tolist() == [-0.5, 1.5, 3.5, 4.5]
+    assert edges_of(columns, axis_of([series], wanted="tokens")).tolist() == [10, 70, 565, 1000]
 
 
 def test_pointer_and_keys_read_columns_and_why_there_is_nothing() -> None:
