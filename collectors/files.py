@@ -112,8 +112,8 @@ class Disk:
             return False
 
     def sync(self, path: Path) -> None:
-        """Make the names in a folder, or the content of a file, durable."""
-        _fsync(path, READ_FLAGS)
+        """Make the names in a folder, or the content of a file, durable. Follows a link: ``raw/`` may be one."""
+        _fsync(path, READ_FLAGS & ~os.O_NOFOLLOW)
 
 
 DISK: Final = Disk()

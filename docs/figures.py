@@ -21,7 +21,7 @@ import numpy as np
 
 from logprobe.app.dashboard.theme import RUN_DASHES
 from logprobe.app.report.chart import HEIGHT, WIDTH, Chart, Line, drawing
-from logprobe.app.report.html import Markup, element, joined
+from logprobe.app.text.html import Markup, element, joined
 from logprobe.monitor.compare import Comparison, Place, Places, compare
 from logprobe.monitor.metrics.catalog import metric
 

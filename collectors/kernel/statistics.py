@@ -111,6 +111,7 @@ BROKEN: Final = (
 # nothing else before or after them, are an array that nobody filled: as a measurement they would look like perfect
 # agreement.
 BLANK_TOKENS: Final = 32
+UNFILLED_TOKENS: Final = 4  # of a sequence, all exactly 0 on the trainer's side: fewer may be certain by chance
 
 COLUMN_SPECS: Final[tuple[Column, ...]] = (
     *_counts(
@@ -156,7 +157,7 @@ COLUMN_SPECS: Final[tuple[Column, ...]] = (
         n_nonfinite_policy="policy is NaN or infinite",
         n_sentinel_behaviour="behaviour is ≤ −9984 (−9999 in bfloat16) or exactly +1.0: a placeholder",
         n_sentinel_policy="policy is ≤ −9984 (−9999 in bfloat16) or exactly +1.0: a placeholder; or all of a "
-        "sequence's are exactly 0 and behaviour < −1 for most",
+        f"sequence's {UNFILLED_TOKENS} tokens or more are exactly 0 and behaviour < −1 for most",
         n_positive_behaviour="behaviour > 1e-6: a probability above 1",
         n_positive_policy="policy > 1e-6: a probability above 1",
         n_zero_behaviour="behaviour is exactly 0 where policy < −1, or in all of a sequence where policy < −1 for most, "
@@ -227,7 +228,7 @@ def _without_blanks(table: Statistics) -> Statistics:
     """
     n, zero_r, zero_t = table["n"], table["sum_behaviour2"] == 0, table["sum_policy2"] == 0
     rollout_S = zero_r & ((zero_t & (n >= BLANK_TOKENS)) | (table["n_zero_behaviour"] > n))
-    trainer_S = zero_t & ~rollout_S & (2 * table["n_zero_policy"] > n)
+    trainer_S = zero_t & ~rollout_S & (2 * table["n_zero_policy"] > n) & (n >= UNFILLED_TOKENS)
     kept = ("n_expected", *BROKEN)
     for unfilled_S, kind in ((rollout_S, "n_zero_behaviour"), (trainer_S, "n_sentinel_policy")):
         if unfilled_S.any():

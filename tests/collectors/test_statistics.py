@@ -139,6 +139,12 @@ def test_what_a_log_probability_can_be_is_no_broken_token(behaviour: float, poli
     assert one([behaviour], [policy])["n"] == 1
 
 
+@pytest.mark.parametrize(("n", "measured"), [(3, 3), (4, 0)])
+def test_a_trainer_that_was_never_filled_in_is_known_by_as_many_zeros(n: int, measured: int) -> None:
+    found = one([-3.0] * n, [0.0] * n)
+    assert (found["n"], found["n_sentinel_policy"]) == (measured, n - measured)
+
+
 @pytest.mark.parametrize("junk", [NAN, INF, -INF, 5.0, -9999.0, 0.0])
 def test_what_stands_under_the_mask_changes_nothing(junk: float) -> None:
     clean = one([-1.0, -2.0], [-1.1, -1.8])
