@@ -13,12 +13,13 @@ from diagnosis_simulation import series_of
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor.diagnosis.evidence.evidence import Joins, VersionConflicts, WeightRecord, Weights
+from logprobe.monitor.diagnosis.evidence.replay import Replay, Turn
 from logprobe.monitor.diagnosis.evidence.setup import Setup
 from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
 from logprobe.monitor.diagnosis.growth.onset import judge as growth_of
-from logprobe.monitor.diagnosis.levels import band_of
-from logprobe.monitor.judging.frame import Frame, Pair, strata_of
+from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, strata_of
+from logprobe.monitor.judging.level import band_of
 
 ENGINE = {
     "dtype": "bfloat16",
@@ -29,6 +30,11 @@ ENGINE = {
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 TRAINER = {"dtype": "bfloat16", "temperature": 1.0}
 TABLES = (("from_start",), ("from_end", "finish"), ("turn", "turn_start"), ("rank",), ("tag", "prompt_length"))
+
+
+def _replay(agreement: float | None) -> Replay:
+    """Routes of 10,000 pairs of a token and a layer, of which this share is equal."""
+    return Replay() if agreement is None else Replay((Turn(None, 0, 10_000, round(10_000 * agreement)),))
 
 
 class Reduced:
@@ -59,7 +65,7 @@ class Reduced:
             recorded=keep,
             pairs={name: self._pair(of) for name, of in recorded.get("pairs", {}).items()},
             independent=recorded.get("independent"),
-            routing_agreement=recorded.get("routing_agreement"),
+            replay=_replay(recorded.get("routing_agreement")),
         )
 
     def _each(self, values: np.ndarray) -> np.ndarray:
@@ -127,7 +133,7 @@ class Reduced:
     def _table(self, tokens: Tokens, usable: np.ndarray, names: tuple[str, ...]) -> Any:
         recorded = self.run.recorded
         whole = "cached" in names
-        columns = recorded.get("columns")
+        chosen = recorded.get("columns")
         lag, groups = self.token_lag, {}
         version, stated_lag, _ = self._labels()
         if whole and recorded.get("versions", True):
@@ -135,10 +141,12 @@ class Reduced:
             lag = self._each(mean(stated_lag))
             groups["version"] = np.array(self._each(mean(version))[usable].tolist(), object)
         for name in names:
-            if name == "version" or (columns is not None and name not in columns):
+            if name == "version" or (chosen is not None and name not in chosen):
                 continue
             groups[name] = np.asarray(self._values(name)[self.inside], object)[usable]
-        return strata_of(tokens.step[usable], lag[usable], tokens.sequence[usable], tokens.d[usable], groups)
+        columns = {name: Column.of(values) for name, values in groups.items()}
+        rows = (tokens.step[usable], lag[usable], tokens.sequence[usable], tokens.d[usable], columns)
+        return strata_of(*rows) if whole else Placed(*rows)
 
     def _setup(self) -> Setup:
         run, missing = self.run, self.run.recorded.get("unrecorded", ())
