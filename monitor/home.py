@@ -220,8 +220,11 @@ def utc_now() -> str:
 def _acquire(home: Home) -> FileLock:
     lock = FileLock(home.lock_file, mode=0o644)
     for _ in range(_ATTEMPTS):
-        if lock.take():
-            return lock
+        try:
+            if lock.take():
+                return lock
+        except PermissionError as error:
+            raise HomeBusyError(f"{home.path} belongs to another user ({error}); run this as that user") from error
         time.sleep(_PAUSE)
     owner = _read_owner(home.lock_file)
     who = str(owner) if owner else "another process"

@@ -10,6 +10,7 @@ the only way in. Both ways offer the same read-only `Reader`.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -203,10 +204,17 @@ class FlightReader(Reader):
             if self._connection is None or self._connection is instead_of:
                 info = self._home.service_info()
                 if info is None:
-                    raise ServiceUnavailableError(f"no service is running for {self._home.path}; {self._remedy}")
+                    raise ServiceUnavailableError(self._absent())
                 client = flight.FlightClient((info.host, info.port), generic_options=_DIRECTLY)
                 self._connection = _Connection(client, info.token)
             return self._connection
+
+    def _absent(self) -> str:
+        """Say why no service can be asked."""
+        where = self._home.path
+        if self._home.owner() is not None and not os.access(self._home.service_file, os.R_OK):
+            return f"a service of another user is running for {where}; run this as that user"
+        return f"no service is running for {where}; {self._remedy}"
 
     @property
     def _remedy(self) -> str:

@@ -8,13 +8,12 @@ it explains now.
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 import sys
 from typing import TypedDict
 
 from logprobe.alerts.rules.acceptance import ACCEPT, ACTIONS, WITHDRAW
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.parsers.arguments import home_path, login, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
@@ -45,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _do(home: Home, arguments: argparse.Namespace) -> str:
     """Does what is asked and says what was done. Raises `ConfigurationError`."""
-    request = {"run": arguments.name, "cause": arguments.cause, "author": arguments.by or getpass.getuser()}
+    request = {"run": arguments.name, "cause": arguments.cause, "author": arguments.by or login()}
     if arguments.withdraw:
         perform(ACTIONS, home, WITHDRAW, request)
         return f"{arguments.cause} is no longer accepted: it alerts and vetoes again"

@@ -9,7 +9,6 @@ The JSON form: ``{"run", "judgement", "mode", "phase", "waiting", "stopped", "fr
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from logprobe.alerts.controller.job import POLICY, InForce, perform, stated
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import judgement
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.parsers.arguments import home_path, login, require_run
 from logprobe.app.runs import run_of
 from logprobe.app.text import tables
 from logprobe.app.text.diagnosis import evidence_name
@@ -53,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("--preset goes with preview; what is switched on is the policy's correction")
     refused = False
     if arguments.do is not None:
-        request = {"run": arguments.name, "command": arguments.do, "by": arguments.by or getpass.getuser()}
+        request = {"run": arguments.name, "command": arguments.do, "by": arguments.by or login()}
         done = perform(home, {**request, "force": arguments.force})
         refused = any(action["name"] == "refused" for action in done["actions"])
         for action in done["actions"]:

@@ -8,13 +8,16 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from faultfs.faultfs import FaultyDisk
 
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.monitor.home import Home, ServiceInfo
+from logprobe.monitor.reader import FlightReader
 
 INFO = ServiceInfo(host="127.0.0.1", port=4711, token="secret", pid=1, started="2026-01-01T00:00:00+00:00")
 
@@ -110,3 +113,55 @@ def test_a_new_home_survives_a_power_cut(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(home)], env=disk.environment(), check=True, timeout=120)
     # spool, raw and quarantine in the home; the home, by the folder above it.
     assert [rule.injected for rule in rules] == [3, 1]
+
+
+@pytest.fixture
+def shown_home(tmp_path: Path) -> Iterator[Path]:
+    """A home that everybody can list, whatever the temporary folder allows."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+    with TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        Home(home).create()
+        for path in (Path(folder), home):
+            path.chmod(0o755)
+        yield home
+
+
+def as_another_user(work: Callable[[], object]) -> str:
+    """What `work` says as an error when another user does it."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        said = "nothing"
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            work()
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def test_another_users_home_is_refused_in_a_sentence(shown_home: Path):
+    Home(shown_home).lock().release()
+    assert as_another_user(lambda: Home(shown_home).lock()).startswith(
+        f"HomeBusyError: {shown_home} belongs to another user ("
+    )
+
+
+def test_another_users_service_is_not_said_to_be_absent(shown_home: Path):
+    home = Home(shown_home)
+    with home.lock() as lock:
+        lock.announce("127.0.0.1:4711")
+        home.write_service_info(INFO)
+        said = as_another_user(lambda: FlightReader(Home(shown_home)).status())
+    assert said == (
+        f"ServiceUnavailableError: a service of another user is running for {shown_home}; run this as that user"
+    )
