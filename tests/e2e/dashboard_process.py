@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 PATIENCE = 180_000  # milliseconds; the service may have to diagnose first, and a busy machine stands still for a while
@@ -82,6 +82,13 @@ def confirm(page: Page, button: str, fields: Mapping[str, str] | None = None, *,
     for label, words in (fields or {}).items():
         form.get_by_label(label).fill(words)
     form.get_by_role("button", name=sure or button, exact=True).click()
+
+
+def says_why_not(button: Locator, words: str | re.Pattern[str]) -> None:
+    """Whoever points at a button that is disabled reads why it is."""
+    expect(button).to_be_disabled()
+    button.hover(force=True)
+    expect(button.page.get_by_test_id("stTooltipContent")).to_contain_text(words)
 
 
 def chromium() -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from logprobe.app.text.html import Markup, element, joined
@@ -17,7 +17,14 @@ Block = Mapping[str, Any]
 
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:<&])")
 _NARROWEST, _WIDEST = 8, 44  # characters of a column, for its width
-READ: Final = frozenset({"heading", "text", "facts", "verdict"})
+_READ: Final = frozenset({"heading", "text", "facts", "verdict"})
+
+
+def is_read(data: Block) -> bool:
+    """Whether a block is only read and followed, a table aside: nothing is to be done in it."""
+    if data["type"] == "actions":
+        return all("href" in action for action in data["actions"])
+    return data["type"] in _READ
 
 
 def section(label: str, blocks: Sequence[Block]) -> Markup:
@@ -28,7 +35,7 @@ def section(label: str, blocks: Sequence[Block]) -> Markup:
 
 
 def block(data: Block) -> Markup:
-    """One block, of a type in `READ`, or a table without actions."""
+    """One block that `is_read`, or a table without actions."""
     kind: Markup = _KINDS[data["type"]](data)
     return kind
 
@@ -81,6 +88,15 @@ def anchor(link: Block, kind: str = "") -> Markup:
     more = {"title": str(link["help"])} if link.get("help") else {}
     more |= {"class_": kind} if kind else {}
     return element("a", _plain(link.get("title") or link["label"]), href=str(link["href"]), **more)
+
+
+def links(actions: Iterable[Block]) -> Markup:
+    """Links that look like the buttons beside them."""
+    return element("div", *(anchor(action, "lp-button") for action in actions), class_="lp-actions")
+
+
+def _links(data: Block) -> Markup:
+    return links(data["actions"])
 
 
 def _table(data: Block) -> Markup:
@@ -154,4 +170,6 @@ def _plain(words: object) -> Markup:
     return Markup(html.escape(str(words)))
 
 
-_KINDS: Final = {"heading": _heading, "text": _text, "facts": _facts, "verdict": _verdict, "table": _table}
+_KINDS: Final = {
+    "heading": _heading, "text": _text, "facts": _facts, "verdict": _verdict, "table": _table, "actions": _links,
+}  # fmt: skip

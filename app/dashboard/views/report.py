@@ -92,7 +92,7 @@ class _Part:
         """Links, and buttons that open a form."""
         if not actions:
             return
-        links = [markup.anchor(action, "lp-button") for action in actions if "href" in action]
+        links = [action for action in actions if "href" in action]
         doing = {
             self._name(f"{of} {action['id']} {action.get('args') or ''}"): action
             for action in actions
@@ -100,9 +100,9 @@ class _Part:
         }
         with st.container(horizontal=True, gap="xsmall", vertical_alignment="center"):
             if links:
-                st.html(f'<div class="lp lp-actions">{"".join(links)}</div>', width="content")
+                st.html(f'<div class="lp">{markup.links(links)}</div>', width="content")
             for name, action in doing.items():
-                why = markup.unmarked(action["disabled"])
+                why = markup.unmarked(action["disabled"].replace("`", ""))
                 st.button(action["label"], key=name, disabled=bool(why), help=why or None, on_click=_open, args=(name,))
         name = st.session_state.get(_OPENED, "")
         if name in doing and not doing[name]["disabled"]:
@@ -112,7 +112,7 @@ class _Part:
 def _is_read(block: Mapping[str, Any]) -> bool:
     if block["type"] == "table":
         return not _folds(block) and not any(row["actions"] for row in block["rows"])
-    return block["type"] in markup.READ
+    return markup.is_read(block)
 
 
 def _folds(table: Mapping[str, Any]) -> bool:

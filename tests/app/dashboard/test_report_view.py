@@ -54,6 +54,7 @@ SAY = action("say", "Say", f"Says it to `{HOSTILE}`.", "", args={"to": HOSTILE})
         heading(HOSTILE, HOSTILE), text(HOSTILE, "critical"), text(f"`{HOSTILE}`"), facts([(HOSTILE, HOSTILE)]),
         table(HOSTILE, (HOSTILE,), [row([HOSTILE]), row([place(HOSTILE, href="./?run=%3Cb%3E", help=HOSTILE)])], empty=HOSTILE),
         table("t", (HOSTILE,), [], empty=HOSTILE),
+        {"type": "actions", "actions": [{"label": HOSTILE, "href": "./?run=%3Cb%3E"}]},
         {"type": "verdict", "tone": "ok", "icon": "✓", "word": HOSTILE, "words": HOSTILE, "note": HOSTILE,
          "facts": [[HOSTILE, HOSTILE]], "do": [[HOSTILE, HOSTILE, HOSTILE]], "links": [{"title": HOSTILE, "href": "./?x"}]},
     ],
@@ -77,6 +78,12 @@ def test_what_is_read_is_one_part_and_what_is_done_stands_below_its_row() -> Non
     assert "lp-heard" not in bodies[1]
     assert "lp-heard" in bodies[2]  # heads are heard with each part, and seen once
     assert [each.label for each in app.button] == ["Say"]
+
+
+def test_links_belong_to_the_part_that_they_end() -> None:
+    app = drawn(heading("Title"), {"type": "actions", "actions": [{"label": "Close", "href": "./?runbook="}]})
+    (body,) = (element.proto.body for element in app.get("html"))
+    assert body.endswith('<a href="./?runbook=" class="lp-button">Close</a></div></section>')
 
 
 def test_what_is_to_be_done_is_asked_twice() -> None:
@@ -132,9 +139,9 @@ def test_a_form_whose_action_is_blocked_is_closed_whatever_the_browser_asked_for
     app = drawn({"type": "actions", "actions": [SAY]})
     button(app, "Say").click().run()
     assert len(app.text_input) == 1
-    app.session_state["blocks"] = [{"type": "actions", "actions": [{**SAY, "disabled": "away"}]}]
+    app.session_state["blocks"] = [{"type": "actions", "actions": [{**SAY, "disabled": "it is `away`"}]}]
     app.run()
-    assert (len(app.text_input), app.button[0].disabled, app.button[0].help) == (0, True, "away")
+    assert (len(app.text_input), app.button[0].disabled, app.button[0].help) == (0, True, "it is away")
     assert app.session_state["wanted"] is None
 
 
