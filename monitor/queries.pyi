@@ -1584,6 +1584,7 @@ class KnownSegments(TypedDict):
     segment_id: Any  # VARCHAR
 
 def known_segments(source: Source, /, *, segment_ids: Any) -> Rows[KnownSegments]: ...
+def live_parts(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class MetricsNewest(TypedDict):
     run: Any  # VARCHAR

@@ -237,6 +237,12 @@ def _logprobs(sequence: Trajectory, count: int) -> NDArray[np.float32]:
     return sequence.logprobs_K() if sequence.placed else np.full(count, np.nan, np.float32)
 
 
+def rollout_record(ours: Mapping[str, Any], sequence: Trajectory) -> pa.Table:
+    """Return the row of rollout_sequences that the parts of a sequence are; `ours`: its key, name and source."""
+    row = _rollout(ours, sequence) | {"sample_id": ours["sample_id"]}
+    return pa.Table.from_pylist([row], schema=_ROLLOUT)
+
+
 def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]:
     """The parts as one row of rollout_sequences: of what can differ between them the last one's, or null where that
     would mislead."""

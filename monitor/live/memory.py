@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.spool.schema import LARGEST
-from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.live.attempts import EVENTS, Older, Sign, beginnings, rank_of
 from logprobe.monitor.live.records import (
     ROLLOUT_LISTS,
     TRAINING_LISTS,
+    Arrived,
     Columns,
     decided_of,
     full_hash,
@@ -63,6 +63,9 @@ class Step:
     labels: frozenset[str] = frozenset()  # versions of the trainer and of tokens
     met: bool = False  # a sample's name, or those of its parts, are those of rollout records
     by_tokens: bool = False  # records may belong to rollout records by their tokens alone
+    written: int = 0  # training records that the store has, from the first on
+    touched: set[int] = field(default_factory=set)  # training records that belong to another rollout record since
+    aside: dict[int, tuple[str, int]] = field(default_factory=dict)  # those that the store has as an older attempt's
 
     @property
     def counted_S(self) -> NDArray[np.bool_]:
@@ -95,6 +98,8 @@ class Run:
     signs: list[Sign] = field(default_factory=list)
     begun: Sequence[Sign] = ()
     last: dict[str, int] = field(default_factory=dict)  # writer → when it recorded training last
+    written: int = 0  # rollout records that the store has, from the first on
+    respanned: set[int] = field(default_factory=set)  # rollout records whose versions are other ones since
     _by_tokens: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     _indexed: int = 0  # rollout records that are in `_by_tokens`
 
@@ -128,8 +133,8 @@ class Memory:
             self.runs[name] = Run(name)
         return self.runs[name]
 
-    def add(self, tables: Mapping[str, pa.Table]) -> set[StepKey]:
-        """Take in usable rows by record kind (see `read.Reading.tables`); return the steps with news."""
+    def add(self, arrived: Mapping[str, Arrived]) -> set[StepKey]:
+        """Take in usable rows by record kind; return the steps with news."""
         dirty: set[StepKey] = set()
         for kind, take_in in (
             ("weights", self._weights),
@@ -139,30 +144,26 @@ class Memory:
             ("step", self._told),
             ("health", self._signs),
         ):
-            if kind in tables and tables[kind].num_rows:
-                dirty |= take_in(tables[kind])
+            if kind in arrived and arrived[kind].raw.num_rows:
+                dirty |= take_in(arrived[kind])
         return dirty
 
-    def _training(self, table: pa.Table) -> set[StepKey]:
-        columns = trained_columns(reduce_training(table), table["writer"])
-        columns["full_hash"] = full_hash(table, columns)
-        columns["lists"] = self.training_lists.add(table.select(TRAINING_LISTS))
-        return self._into_steps(table, columns)
+    def _training(self, arrived: Arrived) -> set[StepKey]:
+        columns = trained_columns(arrived.stored)
+        columns["full_hash"] = full_hash(arrived.raw, columns)
+        columns["lists"] = self.training_lists.add(arrived.raw.select(TRAINING_LISTS))
+        return self._into_steps(arrived.stored, columns)
 
-    def _statistics(self, table: pa.Table) -> set[StepKey]:
-        """Records that a collector has reduced come from calls that carried both log-probs, or neither."""
-        source = pc.if_else(table["backend"].is_valid(), "received", "missing")
-        layers = pa.nulls(table.num_rows, pa.int32())
-        reduced = table.append_column("rollout_source", source).append_column("route_layers", layers)
-        columns = trained_columns(reduced, table["writer"])
+    def _statistics(self, arrived: Arrived) -> set[StepKey]:
+        columns = trained_columns(arrived.stored)
         columns["full_hash"] = columns["token_hash"]
-        columns["lists"] = np.full(table.num_rows, -1, np.int64)
-        return self._into_steps(table, columns)
+        columns["lists"] = np.full(arrived.stored.num_rows, -1, np.int64)
+        return self._into_steps(arrived.stored, columns)
 
     def _into_steps(self, table: pa.Table, columns: Columns) -> set[StepKey]:
         dirty = set()
         steps_S = table["step"].to_numpy()
-        for name, number, rows in _groups(table["run"], steps_S):
+        for name, number, rows in groups(table["run"], steps_S):
             run = self.run(name)
             run.step(number).trained.append({key: column[rows] for key, column in columns.items()})
             _want(run, number, columns, rows)
@@ -170,15 +171,16 @@ class Memory:
             dirty.add((name, number))
         return dirty
 
-    def _rollout(self, table: pa.Table) -> set[StepKey]:
-        columns = sampled_columns(reduce_rollout(table))
-        columns["lists"] = self.rollout_lists.add(table.select(ROLLOUT_LISTS))
+    def _rollout(self, arrived: Arrived) -> set[StepKey]:
+        table = arrived.stored
+        columns = sampled_columns(table)
+        columns["lists"] = self.rollout_lists.add(arrived.raw.select(ROLLOUT_LISTS))
         spans, decided = spans_of(table), decided_of(table, columns)
         of_one = [one_version(some) for some in spans]
         columns["covered"] = np.array([covered for covered, _ in of_one], np.int64)
         columns["version"] = listed(table["spans"], (version for _, version in of_one))
         dirty = set()
-        for name, _, rows in _groups(table["run"], np.zeros(table.num_rows, np.int64)):
+        for name, _, rows in groups(table["run"], np.zeros(table.num_rows, np.int64)):
             run, first = self.run(name), len(self.run(name).sampled)
             run.sampled.append({key: column[rows] for key, column in columns.items()})
             run.spans += spans[rows]
@@ -206,12 +208,13 @@ class Memory:
                 run.spans[number] = spans
                 run.sampled["covered"][number], run.sampled["version"][number] = one_version(spans)
                 changed.add(number)
+        run.respanned |= changed
         return changed
 
-    def _weights(self, table: pa.Table) -> set[StepKey]:
+    def _weights(self, arrived: Arrived) -> set[StepKey]:
         dirty: set[StepKey] = set()
         by_run: dict[str, list[dict[str, Any]]] = {}
-        for record in weight_records(table):
+        for record in weight_records(arrived.stored):
             by_run.setdefault(record["run"], []).append(record)
         for name, records in by_run.items():
             run = self.run(name)
@@ -221,8 +224,8 @@ class Memory:
                 dirty |= {(name, number) for number in _steps_of(run, changed)}
         return dirty
 
-    def _told(self, table: pa.Table) -> set[StepKey]:
-        dirty = set()
+    def _told(self, arrived: Arrived) -> set[StepKey]:
+        table, dirty = arrived.stored, set()
         values = needed_scalars(table["scalars"])
         rows = zip(
             table["run"].to_pylist(),
@@ -238,9 +241,9 @@ class Memory:
             dirty.add((name, number))
         return dirty
 
-    def _signs(self, table: pa.Table) -> set[StepKey]:
+    def _signs(self, arrived: Arrived) -> set[StepKey]:
         """A beginning may replace records of any step from there on, and be the first sign of a second attempt."""
-        table = table.filter(pc.is_in(table["event"], pa.array(EVENTS)))
+        table = arrived.stored.filter(pc.is_in(arrived.stored["event"], pa.array(EVENTS)))
         dirty: set[StepKey] = set()
         times = whole_numbers(table["time"]).tolist()
         for time, row in zip(
@@ -254,8 +257,8 @@ class Memory:
         return dirty
 
 
-def _groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple[str, int, slice]]:
-    """Consecutive rows of one run and step."""
+def groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple[str, int, slice]]:
+    """Return consecutive rows of one run and step."""
     codes = runs.combine_chunks().dictionary_encode()
     names, codes_S = codes.dictionary.to_pylist(), codes.indices.to_numpy()
     changes = (np.diff(codes_S) != 0) | (np.diff(steps_S) != 0)

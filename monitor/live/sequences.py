@@ -68,20 +68,22 @@ _NAMES: Final[Mapping[str | None, int]] = {None: -1, **{name: code for code, nam
 
 @dataclass(slots=True)
 class _Choices:
-    """For the records of a step [S]: how each belongs to a rollout record, and its number, or −1.
+    """For the records of a step [S]: how each belongs to a rollout record, and its number, or −1. `counted_S`: those
+    that no later attempt has replaced.
 
     `several`: row → records of which one may be it. `parts`: row → records that it was sampled in.
     """
 
     how_S: NDArray[np.int8]
     link_S: NDArray[np.int64]
+    counted_S: NDArray[np.bool_]
     several: dict[int, Sequence[int]] = field(default_factory=dict)
     parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def met(self) -> bool:
         """Whether a name has met."""
-        return bool(((self.how_S == BY_ID) | (self.how_S == BY_PARTS)).any())
+        return bool((((self.how_S == BY_ID) | (self.how_S == BY_PARTS)) & self.counted_S).any())
 
     def choose(self, row: int, how: int, link: int = -1) -> None:
         """Note the choice of a row."""
@@ -148,14 +150,14 @@ def link(memory: Memory, steps: Sequence[Step], runs: Iterable[Run]) -> list[Ste
 
 
 def _choices(step: Step) -> _Choices:
-    """By name, or by parts, of the records that count."""
+    """By name, or by parts."""
     run, rows = step.run, step.trained
     size = len(rows)
-    choices = _Choices(np.full(size, UNLINKED, np.int8), np.full(size, -1, np.int64))
+    choices = _Choices(np.full(size, UNLINKED, np.int8), np.full(size, -1, np.int64), step.counted_S)
     if not size or not len(run.sampled):
         return choices
     samples, parts = rows["sample"].tolist(), rows["part_ids"].tolist()
-    for row in np.flatnonzero(step.counted_S).tolist():
+    for row in range(size):
         if parts[row] is not None:
             _choose_parts(step, row, choices)
             continue
@@ -332,8 +334,10 @@ def _apply(memory: Memory, wanted: Wanted) -> None:
         if not len(rows):
             continue
         links_S = choices.link_S
+        step.touched.update(np.flatnonzero((choices.how_S != rows["how"]) | (links_S != rows["link"])).tolist())
         other = np.flatnonzero((links_S != rows["link"]) & (links_S >= 0))
         made = _made_of_parts(memory, step, choices)
+        step.touched.update(made.rows_P.tolist())
         for row in np.flatnonzero((links_S < 0) & (rows["how"] != UNLINKED)).tolist():
             if row not in choices.parts:
                 _forget(step, row)

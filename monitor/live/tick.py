@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.monitor.live.attempts import Older, older
 from logprobe.monitor.live.memory import Memory, Run, Step, StepKey
 from logprobe.monitor.live.read import Read, Reading
+from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.sequences import link
 from logprobe.monitor.live.steps import newest, settle, step_sums
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
@@ -31,6 +31,26 @@ class Computed:
     times: Sequence[int]  # of the newest record, in microseconds, or `NONE`
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a tick took in, the steps that it changed, the runs with news, and the metrics of the steps."""
+
+    arrived: Mapping[str, Arrived]
+    steps: Sequence[Step]
+    runs: Sequence[Run]
+    computed: Sequence[Computed]
+
+    def written(self) -> None:
+        """Note that the store has it all."""
+        for step in self.steps:
+            step.written = len(step.trained)
+            step.aside = {} if step.older is None else dict(step.older.by)
+            step.touched.clear()
+        for run in self.runs:
+            run.written = len(run.sampled)
+            run.respanned.clear()
+
+
 @dataclass
 class Live:
     """Live runs and the segments that are part of them."""
@@ -38,28 +58,29 @@ class Live:
     memory: Memory = field(default_factory=Memory)
     segments: set[str] = field(default_factory=set)
 
-    def tick(self, arrived: Iterable[Read]) -> list[Computed]:
+    def tick(self, read: Iterable[Read]) -> Outcome:
         """Take in segments, each once whatever its file is called, and compute the steps that they change."""
         new = []
-        for read in arrived:
-            if read.segment.segment_id not in self.segments:
-                self.segments.add(read.segment.segment_id)
-                new.append(read)
-        return self.add(Reading(segments=new).tables()) if new else []
+        for each in read:
+            if each.segment.segment_id not in self.segments:
+                self.segments.add(each.segment.segment_id)
+                new.append(each)
+        tables = Reading(segments=new).tables() if new else {}
+        return self.add({kind: Arrived.of(kind, table) for kind, table in tables.items()})
 
-    def add(self, tables: Mapping[str, pa.Table]) -> list[Computed]:
+    def add(self, arrived: Mapping[str, Arrived]) -> Outcome:
         """Take in usable rows by record kind, and compute the steps that they change."""
-        dirty = self.memory.add(tables)
+        dirty = self.memory.add(arrived)
         steps = {step for name, number in dirty if (step := self.memory.runs[name].steps.get(number)) is not None}
-        names = sorted({name for table in tables.values() for name in table["run"].unique().to_pylist()})
+        names = sorted({name for some in arrived.values() for name in some.stored["run"].unique().to_pylist()})
         runs = [run for name in names if (run := self.memory.runs.get(name)) is not None]
         steps = steps.union(*map(_attempts_changed, runs))
         settle(steps)
-        changed = link(self.memory, sorted(steps, key=_key), runs)
-        return [
-            _computed(sorted(changed, key=_key)[first : first + STEPS_PER_BATCH])
-            for first in range(0, len(changed), STEPS_PER_BATCH)
+        changed = sorted(link(self.memory, sorted(steps, key=_key), runs), key=_key)
+        computed = [
+            _computed(changed[first : first + STEPS_PER_BATCH]) for first in range(0, len(changed), STEPS_PER_BATCH)
         ]
+        return Outcome(arrived, changed, runs, computed)
 
 
 def _attempts_changed(run: Run) -> set[Step]:

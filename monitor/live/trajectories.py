@@ -8,16 +8,17 @@ Dimensions: ``_K`` tokens under the trainer's mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.monitor import ragged
-from logprobe.monitor.ingest.trajectories import Part, Trajectory, trajectory
+from logprobe.monitor.ingest.trajectories import Part, Trajectory, rollout_record, trajectory
 from logprobe.monitor.live.memory import Memory, Run, Step
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.versions import Spans
@@ -50,13 +51,38 @@ class Parts:
 
     def spans(self, run: Run) -> Spans:
         """Return the versions of the tokens under the mask, as the run's marks decide them now."""
-        parts = {
-            id(part): replace(part, row={**part.row, "spans": _as_dicts(run.spans[number])})
-            for number, part in zip(self.numbers, self.sequence.parts, strict=True)
-        }
-        placed = [replace(place, part=parts[id(place.part)]) for place in self.sequence.placed or ()]
-        spans: list[Any] = replace(self.sequence, placed=placed).spans()
+        spans: list[Any] = self.now(run).spans()
         return tuple((span["start"], span["end"], span["version"]) for span in spans)
+
+    def now(self, run: Run, facts: Sequence[Mapping[str, Any]] = ()) -> Trajectory:
+        """Return the sequence with the versions as the run's marks decide them now, and other facts of its parts."""
+        rows = facts or [part.row for part in self.sequence.parts]
+        parts = [
+            replace(part, row={**row, "spans": as_dicts(run.spans[number])})
+            for number, part, row in zip(self.numbers, self.sequence.parts, rows, strict=True)
+        ]
+        if self.sequence.placed is None:
+            return replace(self.sequence, parts=parts)
+        by_part = {id(old): new for old, new in zip(self.sequence.parts, parts, strict=True)}
+        placed = [replace(place, part=by_part[id(place.part)]) for place in self.sequence.placed]
+        return replace(self.sequence, parts=parts, placed=placed)
+
+
+def made_of_parts(step: Step, row: int, facts: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return the record of a sequence as the store has it; `facts`: rows of ``sql/live_parts`` of its parts."""
+    rows = [
+        {**fact, "part_id": fact["sample_id"], "rollout_segment": fact["segment_id"], "rollout_row": fact["row"]}
+        for fact in facts
+    ]
+    trained = step.trained
+    ours = {
+        "run": step.run.name,
+        "sample_id": trained["sample"][row],
+        "segment_id": trained["segment"][row],
+        "row": int(trained["row"][row]),
+        "rollout_source": "received" if trained["received"][row] else None,
+    }
+    return rollout_record(ours, step.parts[row].now(step.run, rows))
 
 
 def choose_parts(step: Step, row: int) -> list[int] | None:
@@ -154,9 +180,10 @@ def place_parts(memory: Memory, step: Step, row: int, numbers: tuple[int, ...]) 
 
 def _part(run: Run, number: int, ids: NDArray[np.int32], logprobs: NDArray[np.float32]) -> Part:
     length = int(run.sampled["prompt_length"][number])
-    row = {"prompt_length": None if length == NONE else length, "spans": _as_dicts(run.spans[number])}
+    row = {"prompt_length": None if length == NONE else length, "spans": as_dicts(run.spans[number])}
     return Part(row, ids, logprobs)
 
 
-def _as_dicts(spans: Spans | None) -> list[dict[str, Any]]:
+def as_dicts(spans: Spans | None) -> list[dict[str, Any]]:
+    """Return spans as the store has them."""
     return [{"start": start, "end": end, "version": version} for start, end, version in spans or ()]

@@ -11,9 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from logprobe.collectors.errors import QueryError, StoreError
@@ -31,7 +34,9 @@ from logprobe.monitor.live.read import Read
 from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS, UNLINKED
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.tick import Live
+from logprobe.monitor.live.writing import write
 from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.store.sql_files import schema, statement
 from logprobe.monitor.store.store import Store
 
 BATCHES = 6  # in which segments are brought a second time, the last first
@@ -52,6 +57,50 @@ SELECT segment_id, "row", step, rollout_source, rollout_segment, rollout_row, al
 FROM training_sequences WHERE run = $run
 """
 Values = dict[tuple[Any, ...], Any]
+_LINKS = (
+    "rollout_source, rollout_segment, rollout_row, alignment, joined_by, token_match, length_match, received_max_abs_diff, "
+    "routes_match, routes_expected, routes_compared, routes_equal"
+)
+# Tables that a tick writes. What the jobs of the store say of an older attempt depends on when it was set aside: they note its links then,
+# and the attempt that was the newest then. Marks decide of `spans`, and the jobs change `decisions` as well.
+TABLES = {
+    "training_sequences": "SELECT * FROM training_sequences WHERE run = $run",
+    "older_sequences": f"SELECT * EXCLUDE ({_LINKS}, repeated_by, began) FROM older_sequences WHERE run = $run",
+    "statistics": "SELECT * FROM statistics WHERE run = $run",
+    "older_statistics": "SELECT * FROM older_statistics WHERE run = $run AND pair NOT IN ('backend', 'total')",
+    "rollout_sequences": "SELECT * EXCLUDE (decisions) FROM rollout_sequences WHERE run = $run",
+    "training_parts": "SELECT * FROM training_parts WHERE run = $run",
+    "step_records": "SELECT * FROM step_records WHERE run = $run",
+    "older_step_records": "SELECT * FROM older_step_records WHERE run = $run",
+    "weight_records": "SELECT * FROM weight_records WHERE run = $run",
+    "weight_readings": "SELECT * FROM weight_readings WHERE run = $run",
+    "config_records": "SELECT * FROM config_records WHERE run = $run",
+    "health_records": "SELECT * FROM health_records WHERE run = $run AND component IS DISTINCT FROM 'ingest'",
+    "step_metrics": "SELECT * FROM step_metrics WHERE run = $run",
+    "step_summaries": "SELECT * EXCLUDE (computed_at, revision) FROM step_summaries WHERE run = $run",
+    "doubled": "SELECT kind = 'rollout' AS sampled, sum(sequences) AS sequences FROM doubled WHERE run = $run GROUP BY ALL",
+}  # fmt: skip
+
+
+class Mirror:
+    """The tables of a store, in memory, for what a tick writes."""
+
+    def __init__(self) -> None:
+        self.connection = duckdb.connect(config={"threads": 1})
+        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection.execute(schema())
+
+    def execute(self, name: str, incoming: pa.Table | None = None, /, *, table: str = "", **params: Any) -> None:
+        self.connection.register("incoming", incoming)
+        self.connection.execute(statement(name).replace("{table}", table), params or None)
+        self.connection.unregister("incoming")
+
+    def read(self, name: str, incoming: pa.Table, /) -> pa.Table:
+        self.connection.register("incoming", incoming)
+        return self.connection.execute(statement(name)).to_arrow_table()
+
+    def needs(self, name: str, arriving: pa.Table) -> bool:
+        return True
 
 
 @dataclass
@@ -69,6 +118,19 @@ class Comparison:
             ours, theirs = stored.get(key, "absent"), live.get(key, "absent")
             if _bits(ours) != _bits(theirs):
                 self.different.append((what, key, ours, theirs))
+
+    def add_rows(self, table: str, stored: Sequence[dict[str, Any]], live: Sequence[dict[str, Any]]) -> None:
+        """Compares two tables whose rows have no order; what only one of them has differs."""
+        self.values += sum(map(len, stored))
+        ours, theirs = ([tuple((n, _bits(v)) for n, v in sorted(r.items())) for r in rows] for rows in (stored, live))
+        counts = Counter(ours)
+        counts.subtract(Counter(theirs))
+        only: dict[int, list[Any]] = {1: [], -1: []}
+        for row, count in counts.items():
+            only[1 if count > 0 else -1] += [row] * abs(count)
+        for mine, other in zip_longest(sorted(only[1]), sorted(only[-1])):
+            unlike = set(mine or ()) ^ set(other or ())
+            self.different.append((f"rows of {table}", (mine or other)[:4], sorted(unlike)[:8], len(only[1])))
 
 
 def compare(store: Store, segments: dict[str, Segment]) -> Comparison:
@@ -105,9 +167,12 @@ def _unfit(store: Store, run: str, rows: Sequence[dict[str, Any]], segments: dic
 
 
 def _compare_run(store: Store, run: str, batches: Sequence[Sequence[Segment]], result: Comparison) -> None:
-    live, metrics, summaries = Live(), {}, {}
+    live, metrics, summaries, mirror = Live(), {}, {}, Mirror()
     for batch in batches:
-        for computed in live.tick([Read(segment, sound_rows(segment)) for segment in batch]):
+        outcome = live.tick([Read(segment, sound_rows(segment)) for segment in batch])
+        write(mirror, outcome, mirror)
+        outcome.written()
+        for computed in outcome.computed:
             for place, (_, step) in enumerate(computed.steps):
                 for key in KEYS:
                     value = float(computed.values[key][place])
@@ -138,6 +203,9 @@ def _compare_run(store: Store, run: str, batches: Sequence[Sequence[Segment]], r
         for row in _rows(store, 'SELECT segment_id, "row" FROM older_sequences WHERE run = $run', run)
     }
     result.add("older", older, dict(_live_older(of_run)))
+    for table, sql in TABLES.items():
+        rows = store.query(sql, {"run": run}).to_pylist()
+        result.add_rows(table, rows, mirror.connection.execute(sql, {"run": run}).to_arrow_table().to_pylist())
 
 
 def _rows(store: Store, sql: str, run: str) -> list[dict[str, Any]]:
