@@ -1,6 +1,6 @@
 """The outcome of a tick as rows of the store, within one transaction.
 
-Records are inserted with what was found out about them. What is found out anew about records that the store has is
+Records are inserted with what was found out about them. What is found out later about records that the store has is
 written over: links to other rollout records, versions that late marks decide, records that a later attempt has
 replaced.
 
@@ -329,7 +329,12 @@ def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
     runs, steps = [name for name, _ in computed.steps], np.array([number for _, number in computed.steps], np.int64)
     values = np.concatenate([computed.values[key] for key in KEYS])
     keys = pa.table({"run": pa.array(runs, pa.string()), "step": steps})
-    span = {"first_run": min(runs), "last_run": max(runs), "first": int(steps.min()), "last": int(steps.max())}
+    span: dict[str, Any] = {
+        "first_run": min(runs),
+        "last_run": max(runs),
+        "first": int(steps.min()),
+        "last": int(steps.max()),
+    }
     metrics = {
         "run": pa.array(runs * len(KEYS), pa.string()),
         "step": np.tile(steps, len(KEYS)),
