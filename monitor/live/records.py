@@ -94,6 +94,7 @@ def trained_columns(reduced: pa.Table) -> Columns:
         "token_hash": np.asarray(reduced["token_hash"].fill_null(0)),
         "layers": whole_numbers(reduced["route_layers"].fill_null(0)),
         "received": received_S,
+        "reduced": np.zeros(size, np.bool_),
         "trainer_version": objects(reduced["weight_version"]),
         "part_ids": _tuples(reduced["part_ids"]),
         "stated": _stated(reduced["rollout_versions"]),

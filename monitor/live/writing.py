@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from logprobe.collectors.kernel.pairs import ENGINE_PAIRS, PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.collectors.spool.schema import SPAN
-from logprobe.monitor.live.memory import Run, Step, groups
-from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS, Arrived
+from logprobe.monitor.analysis import step_tables
+from logprobe.monitor.live.memory import Step
+from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
 from logprobe.monitor.live.rows import NONE
-from logprobe.monitor.live.tick import Computed, Outcome
+from logprobe.monitor.live.tick import STEPS_PER_BATCH, Computed, Outcome
 from logprobe.monitor.live.trajectories import as_dicts, made_of_parts
 from logprobe.monitor.metrics.catalog import KEYS
 
@@ -48,6 +49,7 @@ _VERSIONS: Final = pa.schema(
 )
 _BRING_BACK: Final = ("attempts_bring_back", "attempts_bring_back_statistics", "attempts_bring_back_records")
 _SET_ASIDE: Final = ("attempts_statistics", "attempts_forget_statistics", "attempts_records", "attempts_forget_records")
+_FOLDED: Final = ("folded_steps", "folded_pairs", "folded_spans", "folded_joins", "sampled_sequences")
 _ASIDE: Final = pa.schema(
     [(name, pa.string()) for name in ("run", "segment_id", "writer", "repeated_by")]
     + [("step", pa.int64()), ("row", pa.int64()), ("began", pa.timestamp("us", "UTC"))]
@@ -60,7 +62,7 @@ class Transaction(Protocol):
     def execute(self, name: str, incoming: pa.Table | None = None, /, *, table: str = "", **params: Any) -> None:
         """Run one that writes."""
 
-    def read(self, name: str, incoming: pa.Table, /) -> pa.Table:
+    def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """Return the rows of one, with what was written before."""
 
 
@@ -94,8 +96,10 @@ def write(to: Transaction, outcome: Outcome, doubles: Doubles, *, now: datetime 
     _links(to, outcome.steps)
     _parts(to, outcome)
     _attempts(to, outcome.steps)
+    at = now or datetime.now(UTC)
     for computed in outcome.computed:
-        write_computed(to, computed, now or datetime.now(UTC))
+        write_computed(to, computed, at)
+    write_stored(to, [(step.run.name, step.number) for step in outcome.steps if step.folded], at)
 
 
 def _insert(to: Transaction, names: Iterable[str], table: pa.Table) -> None:
@@ -107,12 +111,12 @@ def _insert(to: Transaction, names: Iterable[str], table: pa.Table) -> None:
 
 def _trained(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
     """Insert training records, those of one kind after the other, as `Memory.add` has taken them in."""
-    taken: dict[Step, int] = {}
     for kind in _TRAINED:
         if (arrived := outcome.arrived.get(kind)) is None or not arrived.stored.num_rows:
             continue
-        some = list(_rows_of(outcome.runs, arrived, taken))
+        some = [_Rows(step, np.arange(rows.start, rows.stop)) for step, rows in outcome.placed[kind]]
         table = arrived.stored.drop_columns([*SIDES, "rollout_source"])
+        table = table.append_column("full_hash", pa.array(_joined(some, "full_hash"), pa.uint64()))
         for name, column in _found(some).items():
             table = table.append_column(name, column)
         table = table.combine_chunks()
@@ -121,15 +125,6 @@ def _trained(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
             to.execute("find_doubled_training", table)
         if (statistics := _statistics(some, PAIRS)).num_rows:
             to.execute("live_statistics", statistics, table="statistics")
-
-
-def _rows_of(runs: Iterable[Run], arrived: Arrived, taken: dict[Step, int]) -> Iterable[_Rows]:
-    by_name = {run.name: run for run in runs}
-    for name, number, rows in groups(arrived.stored["run"], arrived.stored["step"].to_numpy()):
-        step = by_name[name].steps[number]
-        first = taken.get(step, step.written)
-        taken[step] = first + rows.stop - rows.start
-        yield _Rows(step, np.arange(first, taken[step]))
 
 
 def _joined(some: Sequence[_Rows], name: str) -> NDArray[Any]:
@@ -232,7 +227,7 @@ def _links(to: Transaction, steps: Sequence[Step]) -> None:
 
 
 def _again(step: Step) -> Iterable[tuple[str, set[int]]]:
-    rows = {row for row in step.touched if row < step.written}
+    rows = step.touched - step.fresh
     yield "", rows - step.aside.keys()
     yield "older_", rows & step.aside.keys()
 
@@ -260,9 +255,9 @@ def _rollouts(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
 def _parts(to: Transaction, outcome: Outcome) -> None:
     """Write records that are made of several: the store has them among the rollout records."""
     again = [(step, row) for step in outcome.steps for row in sorted(_of_parts_again(step))]
-    if gone := [(step, row) for step, row in again if row < step.written]:
+    if gone := [(step, row) for step, row in again if row not in step.fresh]:
         to.execute("forget_trajectories", pa.table(_keys([_Rows(step, np.array([row])) for step, row in gone])))
-    made = [(step, row) for step, row in again if row in step.parts]
+    made = [(step, row) for step, row in again if row in step.parts and step.parts[row].sequence is not None]
     if not made:
         return
     numbers = [(step.run, number) for step, row in made for number in step.parts[row].numbers]
@@ -279,12 +274,16 @@ def _parts(to: Transaction, outcome: Outcome) -> None:
 
 def _of_parts_again(step: Step) -> set[int]:
     """Records made of other parts than before, or of parts whose versions are other ones."""
-    changed = step.run.respanned
     return {
         row
         for row in step.touched | step.parts.keys()
-        if row >= step.written or row in step.touched or not changed.isdisjoint(step.parts[row].numbers)
+        if row in step.fresh or row in step.touched or _is_respanned(step, row)
     }
+
+
+def _is_respanned(step: Step, row: int) -> bool:
+    parts = step.parts[row]
+    return parts.sequence is not None and not step.run.respanned.isdisjoint(parts.numbers)
 
 
 def _attempts(to: Transaction, steps: Sequence[Step]) -> None:
@@ -322,6 +321,34 @@ def _moved(step: Step, row: int, writer: str, began: int) -> dict[str, Any]:
         "repeated_by": writer,
         "began": began,
     }
+
+
+def write_stored(to: Transaction, steps: Sequence[tuple[str, int]], now: datetime) -> None:
+    """Compute some steps, ascending, from the tables, which have sums of their earlier records, and write them."""
+    if not steps:
+        return
+    keys = step_tables.chosen(steps)
+    if (again := to.read("attempts_folded", keys)).num_rows:
+        to.execute("attempts_set_aside_sample", again)
+        for table in _FOLDED:
+            to.execute("forget_steps", again, table=table)
+        for name in _SET_ASIDE:
+            to.execute(name, again)
+    for first in range(0, len(steps), STEPS_PER_BATCH):
+        some = steps[first : first + STEPS_PER_BATCH]
+        write_computed(to, step_tables.computed(_About(to, step_tables.chosen(some)), some), now)
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """Stored statements about some steps, which they know as ``incoming``."""
+
+    to: Transaction
+    steps: pa.Table
+
+    def read(self, name: str, /, **params: Any) -> pa.Table:
+        """Return the rows of one."""
+        return self.to.read(name, self.steps, **params)
 
 
 def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:

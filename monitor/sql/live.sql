@@ -2,7 +2,7 @@
 INSERT INTO training_sequences BY NAME
 SELECT
     run, step, rank, sample_id, segment_id, row, group_id, time, n_total, n_expected, reward, advantage_abs_sum, entropy_sum,
-    entropy_n, weight_version, token_hash, tags, route_layers, part_ids, rollout_versions, raw_kept,
+    entropy_n, weight_version, token_hash, full_hash, tags, route_layers, part_ids, rollout_versions, raw_kept,
     rollout_source, rollout_segment, rollout_row, alignment, joined_by, token_match, length_match, received_max_abs_diff,
     routes_match, routes_expected, routes_compared, routes_equal
 FROM incoming

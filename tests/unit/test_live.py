@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from live_records import live_sequences
 from segments import RUN, at, records, sampled, trained
-from shadow import live_sequences
 
 from logprobe.monitor.live.doubled import of_rollouts, of_step
 from logprobe.monitor.live.memory import Run
