@@ -57,7 +57,7 @@ def test_free_space_goes_back_and_everything_else_stays(home: Home) -> None:
     assert '"tables": ' in done.stdout
     with Store.open(home) as store:
         assert store.query("SELECT count(*) AS n FROM step_metrics")["n"].to_pylist() == [1000]
-        assert store.query("SELECT count(*) AS n FROM steps")["n"].to_pylist() == [0]  # the view is there
+        assert store.query("SELECT count(*) AS n FROM steps")["n"].to_pylist() == [10]  # the view is there
         with store.transaction() as cursor:
             cursor.execute("INSERT INTO step_summaries VALUES ('r', -1, 0, 0, NULL, now(), nextval('revision'))")
         revisions = store.query("SELECT revision FROM step_summaries ORDER BY step")["revision"].to_pylist()
