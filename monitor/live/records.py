@@ -115,11 +115,16 @@ def trained_columns(reduced: pa.Table) -> Columns:
 
 
 def statistics_of(structs: pa.ChunkedArray | pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return sufficient statistics as [S, columns], 0 where there are none, and which records have any [S]."""
+    """Return sufficient statistics as [S, columns], 0 where there are none, and which records have any [S].
+
+    Raises `ValueError` if a record has only some: as a number, what is missing would look like a measurement.
+    """
     array = ragged.one_array(structs)
     values, has = np.zeros((len(array), len(COLUMNS))), np.asarray(array.is_valid())
     if has.any():
         fields = array.drop_null().flatten()
+        if any(column.null_count for column in fields):
+            raise ValueError("sufficient statistics lack a value")
         values[has] = np.stack([ragged.floats(column) for column in fields], axis=1)
     return values, has
 
