@@ -212,7 +212,8 @@ class FlightReader(Reader):
     def _absent(self) -> str:
         """Say why no service can be asked."""
         where = self._home.path
-        if self._home.owner() is not None and not os.access(self._home.service_file, os.R_OK):
+        file = self._home.service_file
+        if self._home.owner() is not None and file.exists() and not os.access(file, os.R_OK):
             return f"a service of another user is running for {where}; run this as that user"
         return f"no service is running for {where}; {self._remedy}"
 

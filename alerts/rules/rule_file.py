@@ -77,7 +77,8 @@ def for_home(home: Home) -> RuleBook:
 
 def files(home: Path) -> list[Path]:
     """The rule files of a home, in the order in which they apply. Raises `RuleFileError` when they cannot be listed."""
-    return [*(file for file in [home / settings_file.FILE] if file.exists()), *more_files(home)]
+    settings = home / settings_file.FILE
+    return [*([settings] if settings.exists() else []), *more_files(home)]
 
 
 def more_files(home: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from faultfs.faultfs import FaultyDisk
 
-from logprobe.collectors.errors import ConfigurationError, HomeBusyError
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError, ServiceUnavailableError
 from logprobe.monitor.home import Home, ServiceInfo
 from logprobe.monitor.reader import FlightReader
 
@@ -154,6 +154,11 @@ def test_another_users_home_is_refused_in_a_sentence(shown_home: Path):
     assert as_another_user(lambda: Home(shown_home).lock()).startswith(
         f"HomeBusyError: {shown_home} belongs to another user ("
     )
+
+
+def test_a_service_that_begins_is_no_other_users(home: Path):
+    with Home(home).lock(), pytest.raises(ServiceUnavailableError, match="no service is running"):
+        FlightReader(Home(home)).status()
 
 
 def test_another_users_service_is_not_said_to_be_absent(shown_home: Path):
