@@ -10,6 +10,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -28,7 +29,9 @@ from logprobe.monitor.proof.scorers.running import Outcome
 from logprobe.monitor.store.store import Store
 
 
-def preflight(home: Path, model: Path, *more: str, engine: str = "") -> subprocess.CompletedProcess[str]:
+def preflight(
+    home: Path, model: Path, *more: str, engine: str = "", stdout: int | IO[str] = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
@@ -44,7 +47,8 @@ def preflight(home: Path, model: Path, *more: str, engine: str = "") -> subproce
     return subprocess.run(
         [*command, "--engine-args", arguments, *more],
         env={**os.environ, **ENGINE_ENVIRONMENT},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
@@ -115,19 +119,8 @@ def test_errors_are_unknown_and_not_wrong(
 
 
 def test_a_full_disk_under_the_result_is_unknown_and_not_wrong(home: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "logprobe.app.cli",
-        "preflight",
-        "--model",
-        "nowhere",
-        "--json",
-        "--home",
-        str(home),
-    ]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = preflight(home, Path("nowhere"), stdout=full)
     assert done.returncode == 2, done.stderr
     assert "nowhere" in done.stderr
 
