@@ -4,7 +4,7 @@
     python docs/figures.py --rescue FILE…    # rescue.svg of these results of `make campaign NAME=rescue ARGS='--json FILE'`
 
 The runs are those of `sample_data/`: a reference, a first attempt with two faults in the engine, and one with both repaired. They go
-through ingest, join and the step job, and are compared as `logprobe compare` does; nothing is drawn that it would not say.
+through ingest, and are compared as `logprobe compare` does; nothing is drawn that it would not say.
 """
 
 from __future__ import annotations

@@ -270,7 +270,6 @@ class AppDataRuns(TypedDict):
     lost_sequences: Any  # BIGINT
     lost_tokens: Any  # BIGINT
     quarantined: Any  # BIGINT
-    dirty_steps: Any  # BIGINT
 
 def app_data_runs(source: Source, /) -> Rows[AppDataRuns]: ...
 
@@ -538,10 +537,7 @@ class AppWeightsVersions(TypedDict):
     last_step: Any  # BIGINT
 
 def app_weights_versions(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[AppWeightsVersions]: ...
-def attempts_disproved(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 def attempts_folded(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
-def attempts_older(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
-def attempts_runs(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class CliAttempts(TypedDict):
     run: Any  # VARCHAR
@@ -557,7 +553,6 @@ class CliAttempts(TypedDict):
 def cli_attempts(source: Source, /, *, run: Any) -> Rows[CliAttempts]: ...
 
 class CliBehind(TypedDict):
-    dirty_steps: Any  # BIGINT
     quarantined: Any  # BIGINT
     quarantine_reasons: Any  # VARCHAR[]
 
@@ -996,13 +991,6 @@ class DiagnosisWeights(TypedDict):
 
 def diagnosis_weights(source: Source, /, *, run: Any) -> Rows[DiagnosisWeights]: ...
 
-class DirtySteps(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    mark: Any  # BIGINT
-
-def dirty_steps(source: Source, /) -> Rows[DirtySteps]: ...
-
 class EventStudyCached(TypedDict):
     cached: Any  # BOOLEAN
     in_flight: Any  # BOOLEAN
@@ -1254,7 +1242,6 @@ def fold_profiles(source: Any, incoming: Any = ..., /, *, width: Any) -> Rows[di
 class FoldRevisions(TypedDict):
     step: Any  # BIGINT
     revision: Any  # BIGINT
-    dirty: Any  # BOOLEAN
 
 def fold_revisions(source: Source, /, *, run: Any, steps: Any) -> Rows[FoldRevisions]: ...
 
@@ -1436,105 +1423,6 @@ class JobRuns(TypedDict):
 
 def job_runs(source: Source, /) -> Rows[JobRuns]: ...
 
-class JoinByTokens(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-    n_total: Any  # INTEGER
-    n_expected: Any  # INTEGER
-    rollout_source: Any  # VARCHAR
-    same_hash: Any  # BOOLEAN
-    rollout_segment: Any  # VARCHAR
-    rollout_row: Any  # INTEGER
-    n_tokens: Any  # INTEGER
-    route_layers: Any  # INTEGER
-    alone: Any  # BOOLEAN
-    training_file: Any  # VARCHAR
-    rollout_file: Any  # VARCHAR
-
-def join_by_tokens(
-    source: Source, /, *, clock: Any, fewest: Any, high: Any, resting: Any, steps: Any
-) -> Rows[JoinByTokens]: ...
-
-class JoinCandidates(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-    n_total: Any  # INTEGER
-    n_expected: Any  # INTEGER
-    rollout_source: Any  # VARCHAR
-    same_hash: Any  # BOOLEAN
-    rollout_segment: Any  # VARCHAR
-    rollout_row: Any  # INTEGER
-    n_tokens: Any  # INTEGER
-    route_layers: Any  # INTEGER
-    several: Any  # BOOLEAN
-    training_file: Any  # VARCHAR
-    rollout_file: Any  # VARCHAR
-
-def join_candidates(source: Source, /, *, clock: Any, high: Any, resting: Any) -> Rows[JoinCandidates]: ...
-def join_lists(
-    source: Any, incoming: Any = ..., /, *, rollout_files: Any = ..., training_files: Any = ...
-) -> Rows[dict[str, Any]]: ...
-
-class JoinMarks(TypedDict):
-    high: Any  # BIGINT
-    taken: Any  # BIGINT
-    waiting: Any  # BIGINT
-
-def join_marks(source: Source, /, *, resting: Any, samples: Any) -> Rows[JoinMarks]: ...
-def join_rollout_lists(source: Any, incoming: Any = ..., /, *, rollout_files: Any = ...) -> Rows[dict[str, Any]]: ...
-def join_training_lists(source: Any, incoming: Any = ..., /, *, training_files: Any = ...) -> Rows[dict[str, Any]]: ...
-
-class JoinTrajectories(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-    sample_id: Any  # VARCHAR
-    n_total: Any  # INTEGER
-    n_expected: Any  # INTEGER
-    rollout_source: Any  # VARCHAR
-    place: Any  # INTEGER
-    rollout_segment: Any  # VARCHAR
-    rollout_row: Any  # INTEGER
-    part_id: Any  # VARCHAR
-    request_id: Any  # VARCHAR
-    group_id: Any  # VARCHAR
-    replica: Any  # VARCHAR
-    time: Any  # TIMESTAMP WITH TIME ZONE
-    n_tokens: Any  # INTEGER
-    n_logprobs: Any  # INTEGER
-    logprob_sum: Any  # DOUBLE
-    token_hash: Any  # UBIGINT
-    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
-    prompt_length: Any  # INTEGER
-    prompt_hash: Any  # VARCHAR
-    cached_prefix_tokens: Any  # INTEGER
-    finish_reason: Any  # VARCHAR
-    sampling_id: Any  # VARCHAR
-    engine_config_id: Any  # VARCHAR
-    trajectory: Any  # VARCHAR
-    adapter: Any  # VARCHAR
-    adapter_id: Any  # BIGINT
-    machine: Any  # VARCHAR
-    clock_offset: Any  # BIGINT
-    engine_started: Any  # BIGINT
-    route_layers: Any  # INTEGER
-    training_file: Any  # VARCHAR
-    rollout_file: Any  # VARCHAR
-    several: Any  # BOOLEAN
-
-def join_trajectories(source: Source, /, *, clock: Any, high: Any) -> Rows[JoinTrajectories]: ...
-
-class JoinWays(TypedDict):
-    parts: Any  # BOOLEAN
-    unmet: Any  # BOOLEAN
-
-def join_ways(source: Source, /, *, high: Any, resting: Any) -> Rows[JoinWays]: ...
-
 class JudgedAsOf(TypedDict):
     run: Any  # VARCHAR
     newest_step: Any  # BIGINT
@@ -1584,6 +1472,7 @@ class KnownSegments(TypedDict):
     segment_id: Any  # VARCHAR
 
 def known_segments(source: Source, /, *, segment_ids: Any) -> Rows[KnownSegments]: ...
+def live_parts(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class MetricsNewest(TypedDict):
     run: Any  # VARCHAR
@@ -1693,6 +1582,121 @@ class OutboxUnrouted(TypedDict):
     document: Any  # VARCHAR
 
 def outbox_unrouted(source: Source, /, *, limit: Any) -> Rows[OutboxUnrouted]: ...
+def past_alike(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
+def past_alike_steps(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
+
+class PastEnds(TypedDict):
+    last: Any  # BIGINT
+    wall: Any  # BIGINT
+
+def past_ends(source: Source, /, *, run: Any) -> Rows[PastEnds]: ...
+def past_files(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+def past_keyed(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
+
+class PastLabels(TypedDict):
+    step: Any  # BIGINT
+    version: Any  # VARCHAR
+
+def past_labels(source: Source, /, *, run: Any) -> Rows[PastLabels]: ...
+
+class PastLast(TypedDict):
+    writer: Any  # VARCHAR
+    last: Any  # BIGINT
+
+def past_last(source: Source, /, *, run: Any) -> Rows[PastLast]: ...
+def past_named(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
+
+class PastNames(TypedDict):
+    name: Any  # VARCHAR
+    step: Any  # BIGINT
+
+def past_names(source: Source, /, *, run: Any) -> Rows[PastNames]: ...
+def past_parts(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
+
+class PastReached(TypedDict):
+    run: Any  # VARCHAR
+    sample_id: Any  # VARCHAR
+    segment_id: Any  # VARCHAR
+    row: Any  # INTEGER
+    request_id: Any  # VARCHAR
+    group_id: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    n_tokens: Any  # INTEGER
+    n_logprobs: Any  # INTEGER
+    logprob_sum: Any  # DOUBLE
+    token_hash: Any  # UBIGINT
+    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
+    prompt_length: Any  # INTEGER
+    prompt_hash: Any  # VARCHAR
+    cached_prefix_tokens: Any  # INTEGER
+    finish_reason: Any  # VARCHAR
+    sampling_id: Any  # VARCHAR
+    engine_config_id: Any  # VARCHAR
+    route_layers: Any  # INTEGER
+    trajectory: Any  # VARCHAR
+    logprobs: Any  # FLOAT[]
+    parts: Any  # STRUCT(sample_id VARCHAR, segment_id VARCHAR, "row" INTEGER, "start" INTEGER, "end" INTEGER, prompt_length INTEGER, cached_prefix_tokens INTEGER, "replica" VARCHAR, finish_reason VARCHAR)[]
+    adapter: Any  # VARCHAR
+    adapter_id: Any  # BIGINT
+    decisions: Any  # STRUCT("end" INTEGER, "at" BIGINT, "last" BIGINT)[]
+    machine: Any  # VARCHAR
+    clock_offset: Any  # BIGINT
+    engine_started: Any  # BIGINT
+    kept: Any  # BOOLEAN
+
+def past_reached(source: Source, /, *, moment: Any, run: Any, wall: Any) -> Rows[PastReached]: ...
+def past_rollout_lists(source: Any, incoming: Any = ..., /, *, rollout_files: Any = ...) -> Rows[dict[str, Any]]: ...
+
+class PastRuns(TypedDict):
+    run: Any  # VARCHAR
+
+def past_runs(source: Source, /, *, runs: Any) -> Rows[PastRuns]: ...
+
+class PastSampled(TypedDict):
+    name: Any  # VARCHAR
+
+def past_sampled(source: Source, /, *, run: Any) -> Rows[PastSampled]: ...
+
+class PastSigns(TypedDict):
+    writer: Any  # VARCHAR
+    event: Any  # VARCHAR
+    time: Any  # BIGINT
+    step: Any  # BIGINT
+    details: Any  # VARCHAR
+
+def past_signs(source: Source, /, *, run: Any) -> Rows[PastSigns]: ...
+def past_statistics(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
+
+class PastSteps(TypedDict):
+    step: Any  # BIGINT
+    begun: Any  # BIGINT
+    newest: Any  # BIGINT
+    met: Any  # BOOLEAN
+    by_tokens: Any  # BOOLEAN
+    folded: Any  # BOOLEAN
+
+def past_steps(source: Source, /, *, run: Any) -> Rows[PastSteps]: ...
+def past_told(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
+def past_trained(source: Any, incoming: Any = ..., /, *, run: Any) -> Rows[dict[str, Any]]: ...
+def past_training_lists(source: Any, incoming: Any = ..., /, *, training_files: Any = ...) -> Rows[dict[str, Any]]: ...
+
+class PastWeights(TypedDict):
+    run: Any  # VARCHAR
+    version: Any  # VARCHAR
+    step: Any  # BIGINT
+    source: Any  # VARCHAR
+    replica: Any  # VARCHAR
+    machine: Any  # VARCHAR
+    moment: Any  # BIGINT
+    adapter: Any  # VARCHAR
+    time: Any  # TIMESTAMP WITH TIME ZONE
+    requested_at: Any  # TIMESTAMP WITH TIME ZONE
+    started_at: Any  # TIMESTAMP WITH TIME ZONE
+    applied_at: Any  # TIMESTAMP WITH TIME ZONE
+    resumed_at: Any  # TIMESTAMP WITH TIME ZONE
+
+def past_weights(source: Source, /, *, run: Any) -> Rows[PastWeights]: ...
 
 class PeerTokens(TypedDict):
     step: Any  # BIGINT
@@ -2023,21 +2027,3 @@ class VersionConflicts(TypedDict):
     last_step: Any  # BIGINT
 
 def version_conflicts(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[VersionConflicts]: ...
-
-class VersionsDue(TypedDict):
-    run: Any  # VARCHAR
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-    n_tokens: Any  # INTEGER
-    spans: Any  # STRUCT("start" INTEGER, "end" INTEGER, "version" VARCHAR)[]
-    decisions: Any  # STRUCT("end" INTEGER, "at" BIGINT, "last" BIGINT)[]
-    marks: Any  # STRUCT(moment BIGINT, "version" VARCHAR)[]
-    raw_file: Any  # VARCHAR
-
-def versions_due(source: Source, /, *, high: Any) -> Rows[VersionsDue]: ...
-
-class VersionsHigh(TypedDict):
-    high: Any  # BIGINT
-
-def versions_high(source: Source, /, *, resting: Any) -> Rows[VersionsHigh]: ...
-def versions_steps(source: Any, incoming: Any = ..., /, *, files: Any) -> Rows[dict[str, Any]]: ...

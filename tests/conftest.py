@@ -23,22 +23,6 @@ settings.register_profile("explore", **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """See `shadow`."""
-    parser.addoption("--shadow", action="store_true", help="compare every store with what `monitor.live` computes")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Compares stores if asked to."""
-    if config.getoption("--shadow"):
-        from shadow import Shadow
-
-        plugin, patch = Shadow(), pytest.MonkeyPatch()
-        plugin.begin(patch)
-        config.pluginmanager.register(plugin)
-        config.add_cleanup(patch.undo)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with an engine, a browser or many services come first: they take longest, and one that begins last keeps one worker alone."""
     marks, folders = ("engine", "browser"), {"shipping", "scenarios"}

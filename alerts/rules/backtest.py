@@ -89,8 +89,6 @@ def opened(folder: Path) -> Iterator[tuple[Store, str]]:
         with Store.open(Home(place)) as store:
             pipeline = Pipeline(store, threading.Event())
             pipeline.ingest(lambda _: None)
-            pipeline.join()
-            pipeline.compute_steps()
             yield store, recorded.run
 
 

@@ -40,15 +40,7 @@ def _alone(home: Home) -> Ingested:
     """Without a service: owns the home for the time it takes. Raises `HomeBusyError` when something else does."""
     with home.lock(), Store.open(home) as store:
         pipeline = Pipeline(store, threading.Event())
-
-        def follow_up(report: Ingested) -> None:
-            _show(report)
-            pipeline.join()
-            pipeline.compute_steps()
-
-        report = pipeline.ingest(follow_up)
-        pipeline.join()  # what an earlier, interrupted ingest left undone
-        pipeline.compute_steps()
+        report = pipeline.ingest(_show)
         pipeline.profile()
         note_spooled(store, backlog(home), datetime.now(UTC))
     return report

@@ -102,7 +102,6 @@ class StatusDocument(TypedDict):
     alerts_seen_step: int | None
     judged: JudgedDocument | None
     kept: queries.FoldKept
-    steps_to_compute: int
     sudden_ends: list[queries.CliEnds]
     name_clashes: list[queries.CliNameClashes]
     stray_marks: list[queries.CliStrayMarks]
@@ -146,7 +145,6 @@ def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
         "alerts_seen_step": _seen_step(reader, run),
         "judged": None if judged is None else judged.document(),
         "kept": queries.fold_kept(reader, run=run, first=None, last=None).to_pylist()[0],
-        "steps_to_compute": behind["dirty_steps"],
         "sudden_ends": queries.cli_ends(reader, run=run, now=now, silent=SILENT_SECONDS).to_pylist(),
         "name_clashes": queries.cli_name_clashes(reader, run=run).to_pylist(),
         "stray_marks": queries.cli_stray_marks(reader, run=run).to_pylist(),
@@ -311,11 +309,10 @@ def _kept(kept: queries.FoldKept) -> str:
 
 
 def _behind(document: StatusDocument) -> str:
-    dirty = f"{document['steps_to_compute']} steps to compute"
     waiting = document["service"]["backlog"]
     if waiting is None:
-        return f"{dirty}; no service is running, so the spool is not counted"
-    return f"{dirty}; {waiting['segments']} segments ({waiting['bytes']:,} bytes) in the spool"
+        return "no service is running, so the spool is not counted"
+    return f"{waiting['segments']} segments ({waiting['bytes']:,} bytes) in the spool"
 
 
 def _judged(judged: JudgedDocument) -> str:

@@ -1,17 +1,15 @@
-"""Runs in files, opened: through the real ingest and join, into a store in a temporary folder."""
+"""Runs in files, opened: through the real ingest, into a store in a temporary folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.exporters.bundle import read_manifest
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.importing import Importer
 from logprobe.monitor.importers.reading import recorded_table
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 
@@ -42,8 +40,6 @@ def bundle(path: Path, scratch: Path) -> tuple[str, Store]:
 def _computed(store: Store) -> Store:
     try:
         Ingester(store).run_once()
-        Joiner(store).run_once()
-        StepJob(store).run_once()
     except BaseException:
         store.close()
         raise

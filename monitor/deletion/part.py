@@ -260,6 +260,7 @@ def erase(store: Store, run: str, *, author: str, action: str, now: datetime) ->
     failure = _removed(own)  # before the rows: while these are there, a killed deletion is known to be unfinished
     with store.transaction() as cursor:
         erased.rows = delete_rows(store, cursor, run)
+        store.rewritten.note([run])
         if not erased.nothing:
             store.execute(
                 cursor, "alert_audit_write", time=now, author=author, action=action, subject=run, words=erased.words

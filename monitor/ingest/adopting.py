@@ -24,6 +24,7 @@ from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.batch import Batch, NewestTimes, Raw, Read, adopt_file, reduce_parts
 from logprobe.monitor.ingest.soundness import SoundRows
+from logprobe.monitor.live.store import live_of
 from logprobe.monitor.store.raw_files import (
     RAW_SCHEMAS,
     RawFile,
@@ -68,6 +69,7 @@ class Adopter:
         self._store = store
         self._damaged = damaged or {}
         self._newest = NewestTimes(store)
+        self._live = live_of(store)
         self._tombstones = Tombstones(store.home)
 
     def adopt(self, source: Source) -> int | None:
@@ -86,6 +88,7 @@ class Adopter:
         read = list(self._read(self._measurable(run, new)))
         adopt_file(
             self._store,
+            self._live,
             Batch(reduce_parts(read) if read else [], [raw]),
             source.file,
             self._newest,

@@ -8,7 +8,7 @@ take as long as all that a small batch writes, and in almost every batch all rec
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,17 +16,18 @@ from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logprobe.collectors.errors import QueryError, StoreError
-from logprobe.collectors.kernel.pairs import SIDES
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment
 from logprobe.monitor.deletion.tombstones import Tombstones
-from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training, statistics_rows
 from logprobe.monitor.ingest.soundness import SoundRows, sound_rows, sound_together
+from logprobe.monitor.live.records import Arrived, reduced
+from logprobe.monitor.live.store import Within
+from logprobe.monitor.live.tick import Live
+from logprobe.monitor.live.writing import write
 from logprobe.monitor.store.raw_files import (
     RAW_KINDS,
     RAW_SCHEMAS,
@@ -39,46 +40,8 @@ from logprobe.monitor.store.raw_files import (
 from logprobe.monitor.store.store import Store
 
 _WRITERS: Final = 4  # threads that compress Parquet files of one batch side by side
-
-# Record kind → statements that store its rows, in order; each reads the Arrow table `incoming`.
-_STATEMENTS: Final[dict[str, tuple[str, ...]]] = {
-    "training": (
-        "insert_training_sequences",
-        "insert_training_parts",
-        "find_doubled_training",
-    ),
-    "statistics": (
-        "insert_training_sequences",
-        "insert_training_parts",
-        "find_doubled_training",
-    ),
-    "rollout": (
-        "insert_rollout_sequences",
-        "find_doubled_rollout",
-        "queue_versions_of_rollouts",
-    ),
-    "step": ("insert_step_records",),
-    "weights": ("insert_weight_records", "insert_weight_readings", "mark_dirty_by_weights", "queue_versions_of_marks"),
-    "config": ("insert_config_records",),
-    "health": ("insert_health_records", "mark_dirty_by_beginnings"),
-}
+_ORDER: Final = ("training", "statistics", "rollout", "step", "weights", "config", "health")
 _WITH_STATISTICS: Final = {"training", "statistics"}
-# Statements that do nothing where this column says nothing. Planning one takes milliseconds.
-_NEEDS: Final = {
-    "insert_training_parts": "part_ids",
-    "insert_weight_readings": "fingerprint",
-    "queue_versions_of_rollouts": "decisions",
-    "queue_versions_of_marks": "moment",
-    "mark_dirty_by_beginnings": "step",
-}
-# Statements about rows of several kinds at once: what each calls a row's name, and the columns that have it, by kind.
-_NEWS: Final[dict[str, tuple[str, dict[str, tuple[str, ...]]]]] = {
-    "queue_join": (
-        "sample_id",
-        {"training": ("sample_id",), "statistics": ("sample_id",), "rollout": ("sample_id", "trajectory")},
-    ),
-    "mark_dirty": ("step", {"training": ("step",), "statistics": ("step",), "step": ("step",)}),
-}
 
 
 Read = tuple[Segment, SoundRows]
@@ -122,10 +85,7 @@ def reduce_parts(read: Sequence[Read]) -> list[Part]:
     arithmetic."""
     kind = read[0][0].where.kind
     table = pa.concat_tables([rows.table for _, rows in read])
-    reduce = {"training": reduce_training, "rollout": reduce_rollout, "statistics": _received}.get(kind)
-    stored = reduce(table) if reduce else table
-    if kind in _WITH_STATISTICS:
-        stored = stored.append_column("raw_kept", pa.repeat(kind in RAW_KINDS, stored.num_rows))
+    stored = reduced(kind, table)
     writers = [pa.repeat(segment.writer, rows.table.num_rows) for segment, rows in read]
     stored = stored.append_column("writer", pa.chunked_array(writers, pa.string()))
     ends = accumulate(rows.table.num_rows for _, rows in read)
@@ -161,11 +121,11 @@ def assemble(parts: Sequence[Part]) -> Batch:
     return Batch(parts, [_raw(run, kind, list(group)) for (run, kind), group in groups])
 
 
-def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestTimes) -> None:
+def write_batch(store: Store, live: Live, batch: Batch, deleted: Tombstones, newest: NewestTimes) -> None:
     """Makes a batch count, or leaves no trace of it. Raises `StoreError`; `RunDeletedError` when a run of it was
     deleted meanwhile.
 
-    `newest`: of this store, one for all batches.
+    `live`, `newest`: of this store, one for all batches.
     """
     written: list[Future[RawFile]] = []
     try:
@@ -173,10 +133,13 @@ def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestT
             written.extend(pool.submit(write_raw, store.home, r.run, r.kind, r.table, r.tokens) for r in batch.raws)
         files = [future.result() for future in written]
         _note_reduced(store, batch)
-        with store.transaction() as cursor:
+
+        def before(to: Within) -> None:
             for run in {part.run for part in batch.parts}:  # in here: a deletion is complete before or begins after
                 deleted.refuse(run)
-            _insert(store, cursor, batch, files, newest, now=datetime.now(UTC))
+            _register(to, batch, files, datetime.now(UTC))
+
+        _tick(store, live, batch, newest, before)
     except BaseException as error:
         remove_files(store.home, [future.result().path for future in written if future.exception() is None])
         if isinstance(error, OSError):
@@ -186,7 +149,14 @@ def write_batch(store: Store, batch: Batch, deleted: Tombstones, newest: NewestT
 
 
 def adopt_file(
-    store: Store, batch: Batch, file: RawFile, newest: NewestTimes, *, stored: pa.Table, written_at: datetime
+    store: Store,
+    live: Live,
+    batch: Batch,
+    file: RawFile,
+    newest: NewestTimes,
+    *,
+    stored: pa.Table,
+    written_at: datetime,
 ) -> None:
     """Makes a raw file count that is there already, with those of its segments that the store does not know. Raises
     `StoreError`.
@@ -194,12 +164,22 @@ def adopt_file(
     `stored`: the others (`segment_id`), and the files that the ledger takes them to be in (`path`), in whose place this
     one comes; `written_at`: what counts as the time of its ingest.
     """
-    with store.transaction() as cursor:
-        store.execute(cursor, "adopt_raw_places", stored, target=file.path)
+
+    def before(to: Within) -> None:
+        to.execute("adopt_raw_places", stored, target=file.path)
         for table in ("training_sequences", "older_sequences", "sampled_sequences"):
-            store.execute(cursor, "adopt_raw_kept", stored, table=table)
-        store.execute(cursor, "unregister_raw_files", stored)
-        _insert(store, cursor, batch, [file], newest, now=written_at)
+            to.execute("adopt_raw_kept", stored, table=table)
+        to.execute("unregister_raw_files", stored)
+        _register(to, batch, [file], written_at)
+
+    _tick(store, live, batch, newest, before)
+
+
+def _register(to: Within, batch: Batch, files: Sequence[RawFile], now: datetime) -> None:
+    """The ledger rows of a batch, and its raw files."""
+    to.execute("insert_segments", _ledger(batch, files, now))
+    if files:
+        to.execute("insert_raw_files", _registration(batch, files, now))
 
 
 def _raw(run: str, kind: str, parts: list[Part]) -> Raw:
@@ -225,21 +205,18 @@ def _note_reduced(store: Store, batch: Batch) -> None:
             note_incomplete(store.home, part.run, steps["min"], steps["max"])
 
 
-def _received(table: pa.Table) -> pa.Table:
-    """Statistics records come from calls that carried both log-probs, or neither."""
-    source = pc.if_else(table["backend"].is_valid(), "received", "missing")
-    layers = pa.nulls(table.num_rows, pa.int32())
-    return table.append_column("rollout_source", source).append_column("route_layers", layers)
-
-
-def _tables(batch: Batch) -> Iterator[tuple[str, pa.Table]]:
-    """Record kind → what is stored of it, all segments together."""
-    for kind in _STATEMENTS:
-        tables = [part.stored for part in batch.parts if part.kind == kind]
+def _arrived(batch: Batch) -> dict[str, Arrived]:
+    """Record kind → its rows, all segments together."""
+    found: dict[str, Arrived] = {}
+    for kind in _ORDER:
+        raw = [part.rows.table for part in batch.parts if part.kind == kind]
+        stored = [part.stored for part in batch.parts if part.kind == kind]
         if kind == "health":
-            tables += [_bad_rows_record(part) for part in batch.parts if part.rows.bad_rows]
-        if tables:
-            yield kind, pa.concat_tables(tables).combine_chunks()  # DuckDB takes a chunk at a time, column by column
+            bad = [_bad_rows_record(part) for part in batch.parts if part.rows.bad_rows]
+            raw, stored = raw + bad, stored + bad
+        if stored:  # DuckDB takes a chunk at a time, column by column
+            found[kind] = Arrived(_whole(raw), _whole(stored))
+    return found
 
 
 def _bad_rows_record(part: Part) -> pa.Table:
@@ -264,35 +241,35 @@ def _bad_rows_record(part: Part) -> pa.Table:
     return pa.Table.from_pylist([key | values], schema=schema)
 
 
-def _insert(
+def _whole(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables, promote_options="default").combine_chunks()
+
+
+def _tick(
     store: Store,
-    cursor: duckdb.DuckDBPyConnection,
+    live: Live,
     batch: Batch,
-    files: Sequence[RawFile],
     newest: NewestTimes,
-    *,
-    now: datetime,
+    before: Callable[[Within], None],
 ) -> None:
-    store.execute(cursor, "insert_segments", _ledger(batch, files, now))
-    if files:
-        store.execute(cursor, "insert_raw_files", _registration(batch, files, now))
-    tables = dict(_tables(batch))
-    for kind, table in tables.items():
-        flat = table.drop_columns([*SIDES]) if kind in _WITH_STATISTICS else table  # making a struct known takes long
-        for name in _STATEMENTS[kind]:
-            if (name not in _NEEDS or flat[_NEEDS[name]].null_count < flat.num_rows) and newest.needs(name, flat):
-                store.execute(cursor, name, flat)
-        if kind in _WITH_STATISTICS and (statistics := statistics_rows(table)).num_rows:
-            store.execute(cursor, "insert_statistics", statistics)
-    for name, (called, columns) in _NEWS.items():
-        news = [_named(table, column, called) for kind, table in tables.items() for column in columns.get(kind, ())]
-        if news:
-            store.execute(cursor, name, pa.concat_tables(news))
+    """Takes a batch into memory and the store; `before` comes first in the transaction.
 
-
-def _named(table: pa.Table, column: str, called: str) -> pa.Table:
-    """Run and `column`, renamed, of the rows that have it."""
-    return table.select(["run", column]).rename_columns(["run", called]).filter(table[column].is_valid())
+    Nobody writes meanwhile: what is read back of a run is what the store has when the batch counts.
+    """
+    runs = {part.run for part in batch.parts}
+    with store.standing_still():
+        live.forget(store.rewritten.take())
+        try:
+            outcome = live.add(_arrived(batch))
+            with store.transaction() as cursor:
+                to = Within(store, cursor)
+                before(to)
+                write(to, outcome, newest)
+        except BaseException:
+            live.forget(runs)
+            raise
+        outcome.written()
+        live.keep()
 
 
 def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:

@@ -43,6 +43,7 @@ from logprobe.monitor.ingest.batch import Batch, NewestTimes, Part, assemble, so
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
+from logprobe.monitor.live.store import live_of
 from logprobe.monitor.plain_text import printable
 from logprobe.monitor.store.raw_files import settle_pending
 from logprobe.monitor.store.store import Store
@@ -98,6 +99,7 @@ class Ingester:
         self.delays = Delays()
         self._late = Latecomers(store)
         self._newest = NewestTimes(store)
+        self._live = live_of(store)
         forget_the_lost(store)
         self._begun = False
         self._unlisted = [store.home.spool]  # folders in which earlier services may have set segments aside
@@ -279,7 +281,7 @@ class Ingester:
         """Commits a batch; when something in it cannot be stored, finds out what by parting it."""
         try:
             batch = assemble(parts)
-            write_batch(self._store, batch, self._late.tombstones, self._newest)
+            write_batch(self._store, self._live, batch, self._late.tombstones, self._newest)
         except RunDeletedError:  # this very moment: the next run removes what is of it
             return
         except Exception as error:

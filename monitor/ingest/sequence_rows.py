@@ -76,21 +76,6 @@ def reduce_training(table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def statistics_rows(table: pa.Table) -> pa.Table:
-    """One row per training record and pair: ``run, step, segment_id, row, pair`` and the statistics, from columns of
-    structs by pair."""
-    parts = []
-    for pair in SIDES:
-        values = table[pair].combine_chunks()
-        rows = table.select(["run", "step", "segment_id", "row"]).filter(values.is_valid())
-        rows = rows.append_column("pair", pa.repeat(pair, rows.num_rows))
-        values = values.drop_null()
-        for field, column in zip(values.type, values.flatten(), strict=True):
-            rows = rows.append_column(field, column)
-        parts.append(rows)
-    return pa.concat_tables(parts)
-
-
 def measured(table: pa.Table, mask_N: NDArray[np.bool_], offsets_S1: NDArray[np.int64]) -> dict[str, pa.Array]:
     """[S] what metrics are computed from: sums of what the trainer reported token by token, and the statistics of every
     pair.

@@ -36,10 +36,14 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """Records of a step that do not count: `rows_S`, and for each of their ranks when the newest attempt began."""
+    """Records of a step that do not count: `rows_S`, and for each of their ranks when the newest attempt began.
+
+    `by`: row → the writer of that attempt, and when it began.
+    """
 
     rows_S: NDArray[np.bool_]
     began: Mapping[int, int]  # rank, or `NONE`, → time
+    by: Mapping[int, tuple[str, int]]
 
     def scalars(self, rank: int, time: int) -> bool:
         """Return whether a step record is of an attempt whose training records do not count."""
@@ -87,18 +91,20 @@ def older(
 
     `trained`: columns ``rank``, ``time``, ``writer``. `last`: when each writer recorded training last, of any step.
     """
-    began_S = np.full(len(trained["time"]), NONE)
-    for begin in begun:
+    by: dict[int, tuple[str, int]] = {}
+    for begin in sorted(begun, key=lambda sign: (sign.time, sign.writer)):
         if begin.step is not None and begin.step <= step:
-            rows_S = _left_behind(begin, trained, last)
-            began_S[rows_S] = np.maximum(began_S[rows_S], begin.time)
-    rows_S = began_S != NONE
-    if not rows_S.any():
+            rows = np.flatnonzero(_left_behind(begin, trained, last)).tolist()
+            by |= dict.fromkeys(rows, (begin.writer, begin.time))
+    if not by:
         return None
+    rows_S = np.zeros(len(trained["time"]), np.bool_)
+    rows_S[list(by)] = True
     began: dict[int, int] = {}
-    for rank, time in zip(trained["rank"][rows_S].tolist(), began_S[rows_S].tolist(), strict=True):
+    for row, (_, time) in by.items():
+        rank = int(trained["rank"][row])
         began[rank] = max(time, began.get(rank, NONE))
-    return Older(rows_S, began)
+    return Older(rows_S, began, by)
 
 
 def _left_behind(begin: Sign, trained: Any, last: Mapping[str, int]) -> NDArray[np.bool_]:

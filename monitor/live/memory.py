@@ -8,9 +8,9 @@ Dimensions: ``_S`` records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.collectors.spool.schema import LARGEST
-from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.live.attempts import EVENTS, Older, Sign, beginnings, rank_of
+from logprobe.monitor.live.past import Past, PastStep
 from logprobe.monitor.live.records import (
     ROLLOUT_LISTS,
     TRAINING_LISTS,
+    Arrived,
     Columns,
     decided_of,
     full_hash,
@@ -33,7 +34,7 @@ from logprobe.monitor.live.records import (
     trained_columns,
     weight_records,
 )
-from logprobe.monitor.live.rows import NONE, Lists, Rows, listed, whole_numbers
+from logprobe.monitor.live.rows import NO_LISTS, NONE, Lists, Rows, listed, whole_numbers
 from logprobe.monitor.live.versions import Decided, Mark, Marks, Order, Spans, resolved
 from logprobe.monitor.metrics.lag import is_number
 
@@ -63,6 +64,24 @@ class Step:
     labels: frozenset[str] = frozenset()  # versions of the trainer and of tokens
     met: bool = False  # a sample's name, or those of its parts, are those of rollout records
     by_tokens: bool = False  # records may belong to rollout records by their tokens alone
+    folded: bool = False  # the store has sums of earlier records of it, and those records no more
+    fresh: set[int] = field(default_factory=set)  # training records that the store does not have yet
+    touched: set[int] = field(default_factory=set)  # those that belong to another rollout record since
+    aside: dict[int, tuple[str, int]] = field(default_factory=dict)  # those that the store has as an older attempt's
+
+    def add(self, columns: Columns) -> range:
+        """Take training records in, and return their rows."""
+        first = len(self.trained)
+        self.trained.append(columns)
+        run = self.run
+        for sample, parts in zip(columns["sample"].tolist(), columns["part_ids"].tolist(), strict=True):
+            for name in (sample, *(parts or ())):
+                run.wanted.setdefault(name, set()).add(self.number)
+                if run.past is not None:
+                    run.asked.append(name)
+        if run.past is not None and (run.first_met is None or self.number < run.first_met):
+            run.asked_tokens += columns["token_hash"].tolist()
+        return range(first, len(self.trained))
 
     @property
     def counted_S(self) -> NDArray[np.bool_]:
@@ -95,6 +114,17 @@ class Run:
     signs: list[Sign] = field(default_factory=list)
     begun: Sequence[Sign] = ()
     last: dict[str, int] = field(default_factory=dict)  # writer → when it recorded training last
+    respanned: set[int] = field(default_factory=set)  # rollout records whose versions are other ones since
+    past: Past | None = None  # records that only the store has; None: there are none
+    recall: set[int] = field(default_factory=set)  # steps of the past that news concern
+    asked: list[str] = field(default_factory=list)  # names of training records whose rollout records may be in the past
+    known: set[str] = field(default_factory=set)  # names whose rollout records have been read back
+    asked_tokens: list[int] = field(default_factory=list)  # the same of tokens, where names do not meet
+    known_tokens: set[int] = field(default_factory=set)
+    seen: int = 0  # rollout records whose tokens were looked for
+    first_met: int | None = None  # the first step in which names have met, as of the last tick
+    marked: tuple[int, int] | None = None  # the first of new marks, on both clocks
+    used: int = 0  # the newest tick that had news of it
     _by_tokens: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     _indexed: int = 0  # rollout records that are in `_by_tokens`
 
@@ -102,7 +132,31 @@ class Run:
         """Return a step, new if it is not known yet."""
         if number not in self.steps:
             self.steps[number] = Step(self, number)
+            if self.past is not None and number in self.past.steps:
+                self.recall.add(number)
         return self.steps[number]
+
+    def records(self) -> int:
+        """Return how many records are in memory."""
+        return len(self.sampled) + sum(len(step.trained) + len(step.told) for step in self.steps.values())
+
+    def leave(self) -> None:
+        """Let go of all records, which the store has."""
+        past = self.past = self.past or Past()
+        for number, step in self.steps.items():
+            past.steps[number] = PastStep(begun(step), newest(step), step.met, step.by_tokens, step.folded)
+            past.label(number, step.labels)
+        names = [(name, number) for name, numbers in self.wanted.items() for number in numbers]
+        past.trained.add([name for name, _ in names], [number for _, number in names])
+        rollouts = [*self.by_name, *self.by_trajectory]
+        past.sampled.add(rollouts, np.zeros(len(rollouts), np.int64))
+        if len(self.ends):
+            past.last = max(past.last, int(self.ends["last"].max()))
+            past.wall = max(past.wall, int(self.ends["wall"].max()))
+        self.steps, self.sampled, self.spans, self.decided, self.ends = {}, Rows(), [], {}, Rows()
+        self.by_name, self.by_trajectory, self.wanted, self.known = {}, {}, {}, set()
+        self._by_tokens, self._indexed, self.seen, self.known_tokens = {}, 0, 0, set()
+        self.first_met = past.first_met()
 
     def tokens_index(self) -> Mapping[tuple[int, int], Sequence[int]]:
         """Return rollout records that are of no trajectory by the fingerprint of their tokens and their number."""
@@ -114,10 +168,35 @@ class Run:
         return self._by_tokens
 
 
+def begun(step: Step) -> int:
+    """Return the time of the oldest training record of a step that counts, or `NONE`."""
+    times = step.trained["time"][step.counted_S] if len(step.trained) else np.empty(0, np.int64)
+    times = times[times != NONE]
+    return int(times.min()) if len(times) else NONE
+
+
+def newest(step: Step) -> int:
+    """Return the time of the newest record of a step, those of earlier attempts too, or `NONE`."""
+    trained = step.trained["time"].max() if len(step.trained) else NONE
+    return max(int(trained), *(told.time for told in step.told), NONE)
+
+
+class Source(Protocol):
+    """The store, for what it has of runs."""
+
+    def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
+        """Return the rows of a stored statement."""
+
+    def lists(self, kind: str, keys: pa.Table) -> pa.Table:
+        """Return token lists of records (``number, run, segment_id, row``); those that are gone are left out."""
+
+
 class Memory:
     """Live runs. `add` takes records in and says which steps they may change."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+        self.placed: dict[str, list[tuple[Step, range]]] = {}  # record kind → training records that `add` took in last
         self.runs: dict[str, Run] = {}
         self.training_lists = Lists()
         self.rollout_lists = Lists()
@@ -128,9 +207,10 @@ class Memory:
             self.runs[name] = Run(name)
         return self.runs[name]
 
-    def add(self, tables: Mapping[str, pa.Table]) -> set[StepKey]:
-        """Take in usable rows by record kind (see `read.Reading.tables`); return the steps with news."""
+    def add(self, arrived: Mapping[str, Arrived]) -> set[StepKey]:
+        """Take in usable rows by record kind; return the steps with news."""
         dirty: set[StepKey] = set()
+        self.placed = {}
         for kind, take_in in (
             ("weights", self._weights),
             ("rollout", self._rollout),
@@ -139,56 +219,79 @@ class Memory:
             ("step", self._told),
             ("health", self._signs),
         ):
-            if kind in tables and tables[kind].num_rows:
-                dirty |= take_in(tables[kind])
+            if kind in arrived and arrived[kind].raw.num_rows:
+                dirty |= take_in(arrived[kind])
         return dirty
 
-    def _training(self, table: pa.Table) -> set[StepKey]:
-        columns = trained_columns(reduce_training(table), table["writer"])
-        columns["full_hash"] = full_hash(table, columns)
-        columns["lists"] = self.training_lists.add(table.select(TRAINING_LISTS))
-        return self._into_steps(table, columns)
+    def _training(self, arrived: Arrived) -> set[StepKey]:
+        columns = trained_columns(arrived.stored)
+        columns["full_hash"] = full_hash(arrived.raw, columns)
+        columns["lists"] = self.training_lists.add(arrived.raw.select(TRAINING_LISTS))
+        return self._into_steps("training", arrived.stored, columns)
 
-    def _statistics(self, table: pa.Table) -> set[StepKey]:
-        """Records that a collector has reduced come from calls that carried both log-probs, or neither."""
-        source = pc.if_else(table["backend"].is_valid(), "received", "missing")
-        layers = pa.nulls(table.num_rows, pa.int32())
-        reduced = table.append_column("rollout_source", source).append_column("route_layers", layers)
-        columns = trained_columns(reduced, table["writer"])
+    def _statistics(self, arrived: Arrived) -> set[StepKey]:
+        columns = trained_columns(arrived.stored)
         columns["full_hash"] = columns["token_hash"]
-        columns["lists"] = np.full(table.num_rows, -1, np.int64)
-        return self._into_steps(table, columns)
+        columns["lists"] = np.full(arrived.stored.num_rows, NO_LISTS, np.int64)
+        columns["reduced"] = np.ones(arrived.stored.num_rows, np.bool_)
+        return self._into_steps("statistics", arrived.stored, columns)
 
-    def _into_steps(self, table: pa.Table, columns: Columns) -> set[StepKey]:
+    def _into_steps(self, kind: str, table: pa.Table, columns: Columns) -> set[StepKey]:
         dirty = set()
         steps_S = table["step"].to_numpy()
-        for name, number, rows in _groups(table["run"], steps_S):
+        placed = self.placed.setdefault(kind, [])
+        for name, number, rows in groups(table["run"], steps_S):
             run = self.run(name)
-            run.step(number).trained.append({key: column[rows] for key, column in columns.items()})
-            _want(run, number, columns, rows)
+            step = run.step(number)
+            placed.append((step, step.add({key: column[rows] for key, column in columns.items()})))
+            step.fresh.update(placed[-1][1])
             _note_last(run, columns, rows)
             dirty.add((name, number))
         return dirty
 
-    def _rollout(self, table: pa.Table) -> set[StepKey]:
-        columns = sampled_columns(reduce_rollout(table))
-        columns["lists"] = self.rollout_lists.add(table.select(ROLLOUT_LISTS))
-        spans, decided = spans_of(table), decided_of(table, columns)
-        of_one = [one_version(some) for some in spans]
-        columns["covered"] = np.array([covered for covered, _ in of_one], np.int64)
-        columns["version"] = listed(table["spans"], (version for _, version in of_one))
+    def fetch(
+        self, trained: Iterable[tuple[Step, Sequence[int]]], sampled: Iterable[tuple[Run, Sequence[int]]]
+    ) -> None:
+        """Read lists of some records back that are on the disk only; those that are gone are noted as such."""
+        self._fetch("training", self.training_lists, [(step.run, step.trained, rows) for step, rows in trained])
+        self._fetch("rollout", self.rollout_lists, [(run, run.sampled, rows) for run, rows in sampled])
+
+    def _fetch(self, kind: str, lists: Lists, some: Iterable[tuple[Run, Rows, Sequence[int]]]) -> None:
+        wanted: list[tuple[Run, Rows, int]] = []
+        for run, rows, numbers in some:
+            if len(numbers):
+                places = np.unique(np.asarray(numbers, np.intp))
+                wanted += [(run, rows, place) for place in places[lists.absent(rows["lists"][places])].tolist()]
+        if not wanted:
+            return
+        keys = {
+            "number": np.arange(len(wanted)),
+            "run": pa.array([run.name for run, _, _ in wanted], pa.string()),
+            "segment_id": pa.array([rows["segment"][place] for _, rows, place in wanted], pa.string()),
+            "row": np.array([rows["row"][place] for _, rows, place in wanted], np.int32),
+        }
+        found = None if self.source is None else self.source.lists(kind, pa.table(keys))
+        for _, rows, place in wanted:
+            rows["lists"][place] = NO_LISTS
+        if found is not None and found.num_rows:
+            names = TRAINING_LISTS if kind == "training" else ROLLOUT_LISTS
+            for number, place in zip(found["number"].to_pylist(), lists.add(found.select(names)).tolist(), strict=True):
+                _, rows, row = wanted[number]
+                rows["lists"][row] = place
+
+    def _rollout(self, arrived: Arrived) -> set[StepKey]:
+        table = arrived.stored
+        columns, spans, decided = sampled_facts(table)
+        columns["lists"] = self.rollout_lists.add(arrived.raw.select(ROLLOUT_LISTS))
         dirty = set()
-        for name, _, rows in _groups(table["run"], np.zeros(table.num_rows, np.int64)):
-            run, first = self.run(name), len(self.run(name).sampled)
-            run.sampled.append({key: column[rows] for key, column in columns.items()})
-            run.spans += spans[rows]
-            numbers = range(first, len(run.sampled))
-            _take_decided(
-                run,
-                {number: decided[row] for number, row in zip(numbers, _numbers(rows), strict=True) if row in decided},
-            )
+        for name, _, rows in groups(table["run"], np.zeros(table.num_rows, np.int64)):
+            run = self.run(name)
+            some = {row - rows.start: decided[row] for row in _numbers(rows) if row in decided}
+            numbers = take_sampled(run, {key: column[rows] for key, column in columns.items()}, spans[rows], some)
             self.resolve(run, numbers)
-            dirty |= {(name, number) for number in _index(run, numbers)}
+            dirty |= {(name, number) for number in index(run, numbers)}
+            if run.past is not None:
+                run.recall |= run.past.trained.steps(names_of(run, numbers))
         return dirty
 
     def resolve(self, run: Run, numbers: Iterator[int] | Sequence[int]) -> set[int]:
@@ -199,30 +302,37 @@ class Memory:
                 continue
             spans: Spans | None = record.spans
             if late := run.marks.late_for(record):
-                lists = self.rollout_lists.take(run.sampled["lists"][number : number + 1])
-                times = lists["step_times"][0].values
+                times = self._step_times(run, number)
                 spans = resolved(record, late, None if times is None else np.asarray(times, np.int64))
             if late and spans != run.spans[number]:
                 run.spans[number] = spans
                 run.sampled["covered"][number], run.sampled["version"][number] = one_version(spans)
                 changed.add(number)
+        run.respanned |= changed
         return changed
 
-    def _weights(self, table: pa.Table) -> set[StepKey]:
+    def _step_times(self, run: Run, number: int) -> Any:
+        """When the steps of the tokens of a rollout record began; None if that is unknown or gone."""
+        self.fetch([], [(run, [number])])
+        place = run.sampled["lists"][number : number + 1]
+        return None if place[0] == NO_LISTS else self.rollout_lists.take(place)["step_times"][0].values
+
+    def _weights(self, arrived: Arrived) -> set[StepKey]:
         dirty: set[StepKey] = set()
         by_run: dict[str, list[dict[str, Any]]] = {}
-        for record in weight_records(table):
+        for record in weight_records(arrived.stored):
             by_run.setdefault(record["run"], []).append(record)
         for name, records in by_run.items():
             run = self.run(name)
-            dirty |= {(name, number) for number in _take_weights(run, records)}
+            dirty |= {(name, number) for number in take_weights(run, records)}
             if marks := [record["mark"] for record in records if record["mark"] is not None]:
                 changed = self.resolve(run, _reached(run, marks))
-                dirty |= {(name, number) for number in _steps_of(run, changed)}
+                dirty |= {(name, number) for number in steps_of(run, changed)}
+                run.marked = _first(marks)
         return dirty
 
-    def _told(self, table: pa.Table) -> set[StepKey]:
-        dirty = set()
+    def _told(self, arrived: Arrived) -> set[StepKey]:
+        table, dirty = arrived.stored, set()
         values = needed_scalars(table["scalars"])
         rows = zip(
             table["run"].to_pylist(),
@@ -238,9 +348,9 @@ class Memory:
             dirty.add((name, number))
         return dirty
 
-    def _signs(self, table: pa.Table) -> set[StepKey]:
+    def _signs(self, arrived: Arrived) -> set[StepKey]:
         """A beginning may replace records of any step from there on, and be the first sign of a second attempt."""
-        table = table.filter(pc.is_in(table["event"], pa.array(EVENTS)))
+        table = arrived.stored.filter(pc.is_in(arrived.stored["event"], pa.array(EVENTS)))
         dirty: set[StepKey] = set()
         times = whole_numbers(table["time"]).tolist()
         for time, row in zip(
@@ -250,12 +360,15 @@ class Memory:
             run.signs.append(Sign(row["writer"], row["event"], time, row["step"], rank_of(row["details"])))
             dirty |= {(run.name, number) for number in run.steps}
         for name in {row_run for row_run, _ in dirty} | set(table["run"].to_pylist()):
-            self.run(name).begun = beginnings(self.run(name).signs)
+            run = self.run(name)
+            before, run.begun = run.begun, beginnings(run.signs)
+            if (past := run.past) is not None:
+                run.recall.update(*(past.since(sign.step, sign.time) for sign in run.begun if sign not in before))
         return dirty
 
 
-def _groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple[str, int, slice]]:
-    """Consecutive rows of one run and step."""
+def groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple[str, int, slice]]:
+    """Return consecutive rows of one run and step."""
     codes = runs.combine_chunks().dictionary_encode()
     names, codes_S = codes.dictionary.to_pylist(), codes.indices.to_numpy()
     changes = (np.diff(codes_S) != 0) | (np.diff(steps_S) != 0)
@@ -264,16 +377,33 @@ def _groups(runs: pa.ChunkedArray, steps_S: NDArray[np.int64]) -> Iterator[tuple
         yield names[codes_S[start]], int(steps_S[start]), slice(start, end)
 
 
-def _want(run: Run, number: int, columns: Columns, rows: slice) -> None:
-    for sample, parts in zip(columns["sample"][rows].tolist(), columns["part_ids"][rows].tolist(), strict=True):
-        for name in (sample, *(parts or ())):
-            run.wanted.setdefault(name, set()).add(number)
-
-
 def _note_last(run: Run, columns: Columns, rows: slice) -> None:
+    """When a writer has recorded training last. Records of it that counted as those of an older attempt may count."""
     writers, times_S = columns["writer"][rows], columns["time"][rows]
     for writer in set(writers.tolist()):
-        run.last[writer] = max(run.last.get(writer, int(NONE)), int(times_S[writers == writer].max()))
+        before = run.last.get(writer, NONE)
+        after = run.last[writer] = max(before, int(times_S[writers == writer].max()))
+        if (past := run.past) is not None:
+            passed = (sign for sign in run.begun if before < sign.time <= after)
+            run.recall.update(*(past.since(sign.step, sign.time) for sign in passed))
+
+
+def sampled_facts(table: pa.Table) -> tuple[Columns, list[Spans | None], dict[int, Decided]]:
+    """Return columns of rollout records without ``lists``, their versions, and how some came about, by row."""
+    columns, spans = sampled_columns(table), spans_of(table)
+    of_one = [one_version(some) for some in spans]
+    columns["covered"] = np.array([covered for covered, _ in of_one], np.int64)
+    columns["version"] = listed(table["spans"], (version for _, version in of_one))
+    return columns, spans, decided_of(table, columns)
+
+
+def take_sampled(run: Run, columns: Columns, spans: list[Spans | None], decided: Mapping[int, Decided]) -> range:
+    """Take rollout records in, and return their numbers; `decided`: by their place among them."""
+    first = len(run.sampled)
+    run.sampled.append(columns)
+    run.spans += spans
+    _take_decided(run, {first + place: record for place, record in decided.items()})
+    return range(first, len(run.sampled))
 
 
 def _numbers(rows: slice) -> range:
@@ -292,18 +422,23 @@ def _take_decided(run: Run, records: Mapping[int, Decided]) -> None:
         run.ends.append({"number": columns[0], "last": columns[1], "wall": columns[2]})
 
 
+def _first(marks: Sequence[Mark]) -> tuple[int, int]:
+    """When the first of some marks was made, on both clocks."""
+    wall = min((mark.wall for mark in marks if mark.wall is not None), default=LARGEST)
+    return min(mark.moment for mark in marks), wall
+
+
 def _reached(run: Run, marks: Sequence[Mark]) -> list[int]:
     """Rollout records that were not at their end when the first of these marks was made, on either clock."""
     if not len(run.ends):
         return []
-    first = min(mark.moment for mark in marks)
-    wall = min((mark.wall for mark in marks if mark.wall is not None), default=LARGEST)
+    first, wall = _first(marks)
     reached = (run.ends["last"] >= first) | (run.ends["wall"] >= wall)
     numbers: list[int] = run.ends["number"][reached].tolist()
     return numbers
 
 
-def _index(run: Run, numbers: range) -> set[int]:
+def index(run: Run, numbers: range) -> set[int]:
     """Make rollout records known by name; return the steps that want them."""
     steps: set[int] = set()
     samples, trajectories = run.sampled["sample"], run.sampled["trajectory"]
@@ -316,8 +451,16 @@ def _index(run: Run, numbers: range) -> set[int]:
     return steps
 
 
-def _steps_of(run: Run, numbers: set[int]) -> set[int]:
-    """Steps that trained on rollout records, by any name they have."""
+def names_of(run: Run, numbers: Iterable[int]) -> set[str]:
+    """Return the names of rollout records and of their trajectories."""
+    some = list(numbers)
+    return (
+        {*run.sampled["sample"][some].tolist(), *run.sampled["trajectory"][some].tolist()} - {None} if some else set()
+    )
+
+
+def steps_of(run: Run, numbers: set[int]) -> set[int]:
+    """Return the steps that trained on rollout records, by any name they have."""
     steps = {
         number
         for number, step in run.steps.items()
@@ -329,7 +472,7 @@ def _steps_of(run: Run, numbers: set[int]) -> set[int]:
     return steps
 
 
-def _take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
+def take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
     """Take weight records in; return the steps whose lag or publication they may change."""
     for record in records:
         if record["mark"] is not None:
@@ -345,6 +488,10 @@ def _take_weights(run: Run, records: Sequence[dict[str, Any]]) -> set[int]:
     versions = {record["version"] for record in named}
     places = Order.of(run.weights).places if by_order else {}
     touched = versions | {label for label, place in before.items() if places[label] != place}
+    if run.past is not None:
+        run.recall.update(*(run.past.labels.get(label, ()) for label in touched))
+        results = {record["step"] for version in versions for record in run.of_version[version]}
+        run.recall |= results & run.past.steps.keys()
     return {
         number
         for number, step in run.steps.items()

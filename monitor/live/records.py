@@ -6,6 +6,7 @@ Dimensions: ``_S`` records.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.monitor import ragged
+from logprobe.monitor.ingest.sequence_rows import reduce_rollout, reduce_training
 from logprobe.monitor.live.rows import listed, nothing, objects, whole_numbers
 from logprobe.monitor.live.versions import Decided, Decision, Mark, Spans, Stated
 
@@ -46,14 +48,44 @@ _WITHIN: Final = {"start": 0, "end": (1 << 31) - 1}  # of a span that does not s
 UNBOUNDED: Final = 1 << 62  # tokens that have one version, whatever their number
 
 
-def trained_columns(reduced: pa.Table, writer: pa.ChunkedArray) -> Columns:
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Usable rows of one record kind: as they came, and as the store keeps them, with ``writer``."""
+
+    raw: pa.Table
+    stored: pa.Table
+
+    @classmethod
+    def of(cls, kind: str, raw: pa.Table) -> Arrived:
+        """Make of rows with ``writer`` (see `read.Reading.tables`) what the store keeps of them."""
+        return cls(raw, reduced(kind, raw.drop_columns("writer")).append_column("writer", raw["writer"]))
+
+
+def reduced(kind: str, table: pa.Table) -> pa.Table:
+    """Return what the store keeps of usable rows of a record kind."""
+    if kind == "rollout":
+        return reduce_rollout(table)
+    if kind not in {"training", "statistics"}:
+        return table
+    stored = reduce_training(table) if kind == "training" else _received(table)
+    return stored.append_column("raw_kept", pa.repeat(kind == "training", table.num_rows))
+
+
+def _received(table: pa.Table) -> pa.Table:
+    """Records that a collector has reduced come from calls that carried both log-probs, or neither."""
+    source = pc.if_else(table["backend"].is_valid(), "received", "missing")
+    layers = pa.nulls(table.num_rows, pa.int32())
+    return table.append_column("rollout_source", source).append_column("route_layers", layers)
+
+
+def trained_columns(reduced: pa.Table) -> Columns:
     """Return facts about training records, and no link to a rollout record yet."""
     size = reduced.num_rows
     received_S = np.asarray(pc.equal(reduced["rollout_source"], "received"))
     columns: Columns = {
         "segment": objects(reduced["segment_id"]),
         "row": whole_numbers(reduced["row"]),
-        "writer": objects(writer),
+        "writer": objects(reduced["writer"]),
         "sample": objects(reduced["sample_id"]),
         "time": whole_numbers(reduced["time"]),
         "rank": whole_numbers(reduced["rank"]),
@@ -62,6 +94,7 @@ def trained_columns(reduced: pa.Table, writer: pa.ChunkedArray) -> Columns:
         "token_hash": np.asarray(reduced["token_hash"].fill_null(0)),
         "layers": whole_numbers(reduced["route_layers"].fill_null(0)),
         "received": received_S,
+        "reduced": np.zeros(size, np.bool_),
         "trainer_version": objects(reduced["weight_version"]),
         "part_ids": _tuples(reduced["part_ids"]),
         "stated": _stated(reduced["rollout_versions"]),
@@ -82,11 +115,16 @@ def trained_columns(reduced: pa.Table, writer: pa.ChunkedArray) -> Columns:
 
 
 def statistics_of(structs: pa.ChunkedArray | pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return sufficient statistics as [S, columns], 0 where there are none, and which records have any [S]."""
+    """Return sufficient statistics as [S, columns], 0 where there are none, and which records have any [S].
+
+    Raises `ValueError` if a record has only some: as a number, what is missing would look like a measurement.
+    """
     array = ragged.one_array(structs)
     values, has = np.zeros((len(array), len(COLUMNS))), np.asarray(array.is_valid())
     if has.any():
         fields = array.drop_null().flatten()
+        if any(column.null_count for column in fields):
+            raise ValueError("sufficient statistics lack a value")
         values[has] = np.stack([ragged.floats(column) for column in fields], axis=1)
     return values, has
 

@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-NONE: Final = np.iinfo(np.int64).min  # null in a column of whole numbers or times
+NONE: Final = int(np.iinfo(np.int64).min)  # null in a column of whole numbers or times
+ON_DISK: Final = 0  # number of lists that were not read yet
+NO_LISTS: Final = -1
 _ROW_BITS: Final = 32  # of the number of a list: the row in its block
 
 
@@ -54,13 +56,26 @@ class Lists:
 
     def __init__(self) -> None:
         self._blocks: dict[int, pa.Table] = {}
-        self._next = 0
+        self._next = 1
+        self._bytes = 0
 
     def add(self, table: pa.Table) -> NDArray[np.int64]:
         """Keep the rows of a table and return their numbers [S]."""
         block, self._next = self._next, self._next + 1
         self._blocks[block] = table
+        self._bytes += table.nbytes
         return (block << _ROW_BITS) + np.arange(table.num_rows, dtype=np.int64)
+
+    def keep(self, nbytes: int) -> None:
+        """Forget the oldest blocks beyond a size; the store's raw files have them."""
+        for block in list(self._blocks):
+            if self._bytes <= nbytes:
+                break
+            self._bytes -= self._blocks.pop(block).nbytes
+
+    def absent(self, numbers_S: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which lists are on the disk only."""
+        return np.array([n >= 0 and n >> _ROW_BITS not in self._blocks for n in numbers_S.tolist()], np.bool_)
 
     def take(self, numbers_S: NDArray[np.int64]) -> pa.Table:
         """Return the lists of records, which must be there, in their order."""

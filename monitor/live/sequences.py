@@ -35,7 +35,7 @@ from logprobe.monitor.ingest.sequence_rows import (
     route_counts,
     source_logprobs,
 )
-from logprobe.monitor.live.memory import Memory, Run, Step
+from logprobe.monitor.live.memory import Memory, Run, Step, begun
 from logprobe.monitor.live.records import (
     ALIGNMENTS,
     AMBIGUOUS,
@@ -68,20 +68,22 @@ _NAMES: Final[Mapping[str | None, int]] = {None: -1, **{name: code for code, nam
 
 @dataclass(slots=True)
 class _Choices:
-    """For the records of a step [S]: how each belongs to a rollout record, and its number, or −1.
+    """For the records of a step [S]: how each belongs to a rollout record, and its number, or −1. `counted_S`: those
+    that no later attempt has replaced.
 
     `several`: row → records of which one may be it. `parts`: row → records that it was sampled in.
     """
 
     how_S: NDArray[np.int8]
     link_S: NDArray[np.int64]
+    counted_S: NDArray[np.bool_]
     several: dict[int, Sequence[int]] = field(default_factory=dict)
     parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def met(self) -> bool:
         """Whether a name has met."""
-        return bool(((self.how_S == BY_ID) | (self.how_S == BY_PARTS)).any())
+        return bool((((self.how_S == BY_ID) | (self.how_S == BY_PARTS)) & self.counted_S).any())
 
     def choose(self, row: int, how: int, link: int = -1) -> None:
         """Note the choice of a row."""
@@ -148,14 +150,14 @@ def link(memory: Memory, steps: Sequence[Step], runs: Iterable[Run]) -> list[Ste
 
 
 def _choices(step: Step) -> _Choices:
-    """By name, or by parts, of the records that count."""
+    """By name, or by parts."""
     run, rows = step.run, step.trained
     size = len(rows)
-    choices = _Choices(np.full(size, UNLINKED, np.int8), np.full(size, -1, np.int64))
+    choices = _Choices(np.full(size, UNLINKED, np.int8), np.full(size, -1, np.int64), step.counted_S)
     if not size or not len(run.sampled):
         return choices
     samples, parts = rows["sample"].tolist(), rows["part_ids"].tolist()
-    for row in np.flatnonzero(step.counted_S).tolist():
+    for row in range(size):
         if parts[row] is not None:
             _choose_parts(step, row, choices)
             continue
@@ -170,7 +172,7 @@ def _choices(step: Step) -> _Choices:
 
 
 def _choose_parts(step: Step, row: int, choices: _Choices) -> None:
-    found = choose_parts(step, row) if step.trained["lists"][row] >= 0 else None
+    found = None if step.trained["reduced"][row] else choose_parts(step, row)
     if found is None:
         return
     choices.several.pop(row, None)
@@ -192,7 +194,7 @@ def _same_tokens(step: Step, row: int, candidates: NDArray[np.int64]) -> NDArray
     n, tokens = theirs["n_tokens"][candidates], theirs["token_hash"][candidates]
     whole = (n == ours["n_total"][row]) & (tokens == ours["full_hash"][row])
     masked = (n == ours["n_expected"][row]) & (tokens == ours["token_hash"][row])
-    return np.asarray(masked if ours["lists"][row] < 0 else whole | masked)
+    return np.asarray(masked if ours["reduced"][row] else whole | masked)
 
 
 def _choose_best(step: Step, row: int, candidates: Sequence[int], choices: _Choices) -> None:
@@ -241,7 +243,12 @@ def _by_tokens(run: Run, wanted: Wanted) -> None:
     if not len(run.sampled):
         return
     steps = run.steps.values()
-    first = min((s.number for s in steps if (wanted[s].met if s in wanted else s.met)), default=None)
+    first = min(
+        (s.number for s in steps if (wanted[s].met if s in wanted else s.met)),
+        default=None,
+    )
+    before = None if run.past is None else run.past.first_met()
+    first = min((number for number in (first, before) if number is not None), default=None)
     unmet = [step for step in steps if len(step.trained) and (first is None or step.number < first)]
     chosen = _alone_by_tokens(run, unmet) if unmet else {}
     for step in steps:
@@ -284,10 +291,11 @@ def _alone_by_tokens(run: Run, steps: Sequence[Step]) -> dict[int, dict[int, int
 def _token_pairs(run: Run, steps: Sequence[Step]) -> Iterator[tuple[Step, int, int]]:
     """Training records and the rollout records with their tokens, sampled before and not long before."""
     by_tokens, theirs = run.tokens_index(), run.sampled
-    begun = {step.number: _begun(step) for step in run.steps.values() if len(step.trained)}
+    starts = {} if run.past is None else {number: past.begun for number, past in run.past.steps.items()}
+    starts |= {step.number: begun(step) for step in run.steps.values() if len(step.trained)}
     for step in steps:
         rows = step.trained
-        earliest = max((b for n, b in begun.items() if n < step.number - STEPS_BACK), default=NONE)
+        earliest = max((b for n, b in starts.items() if n < step.number - STEPS_BACK), default=NONE)
         columns = [rows[name].tolist() for name in ("token_hash", "n_expected", "time", "part_ids")]
         counted = step.counted_S
         for row, (tokens, n, time, parts) in enumerate(zip(*columns, strict=True)):
@@ -297,12 +305,6 @@ def _token_pairs(run: Run, steps: Sequence[Step]) -> Iterator[tuple[Step, int, i
                 at = int(theirs["time"][number])
                 if NONE != at <= time + CLOCK and (earliest == NONE or at >= earliest - CLOCK):
                     yield step, row, number
-
-
-def _begun(step: Step) -> int:
-    times = step.trained["time"][step.counted_S]
-    times = times[times != NONE]
-    return int(times.min()) if len(times) else int(NONE)
 
 
 def _settle_several(memory: Memory, wanted: Wanted) -> None:
@@ -332,8 +334,10 @@ def _apply(memory: Memory, wanted: Wanted) -> None:
         if not len(rows):
             continue
         links_S = choices.link_S
-        other = np.flatnonzero((links_S != rows["link"]) & (links_S >= 0))
         made = _made_of_parts(memory, step, choices)
+        step.touched.update(np.flatnonzero((choices.how_S != rows["how"]) | (links_S != rows["link"])).tolist())
+        other = np.flatnonzero((links_S != rows["link"]) & (links_S >= 0))
+        step.touched.update(made.rows_P.tolist())
         for row in np.flatnonzero((links_S < 0) & (rows["how"] != UNLINKED)).tolist():
             if row not in choices.parts:
                 _forget(step, row)
@@ -348,10 +352,36 @@ def _made_of_parts(memory: Memory, step: Step, choices: _Choices) -> _Pairs:
     """Sequences whose parts are others than before, each with a record made of them."""
     for row in step.parts.keys() - choices.parts.keys():
         del step.parts[row]
-    new = [row for row, numbers in choices.parts.items() if row not in step.parts or step.parts[row].numbers != numbers]
-    for row in new:
-        step.parts[row] = place_parts(memory, step, row, choices.parts[row])
+    new = [row for row, numbers in choices.parts.items() if not _are_placed(step, row, numbers)]
+    if new:
+        numbers = [number for row in new for number in choices.parts[row]]
+        memory.fetch([(step, new)], [(step.run, numbers)])
+        for row in list(new):
+            lists = [step.trained["lists"][row], *step.run.sampled["lists"][list(choices.parts[row])]]
+            if min(lists) >= 0:
+                step.parts[row] = place_parts(memory, step, row, choices.parts[row])
+            else:  # without all tokens the places of the parts cannot be found
+                new.remove(row)
+                _leave(step, row, choices)
     return _Pairs(step, np.array(new, np.intp), np.full(len(new), -1), [step.parts[row] for row in new])
+
+
+def _are_placed(step: Step, row: int, numbers: tuple[int, ...]) -> bool:
+    """Return whether a sequence is made of these records already, and as marks have their versions now."""
+    parts = step.parts.get(row)
+    if parts is None or parts.numbers != numbers:
+        return False
+    return parts.sequence is not None or step.run.respanned.isdisjoint(numbers)
+
+
+def _leave(step: Step, row: int, choices: _Choices) -> None:
+    """Leave a sequence as it is if it is made of the same records, else without any."""
+    parts = step.parts.get(row)
+    if parts is not None and parts.numbers == choices.parts[row]:
+        return
+    step.parts.pop(row, None)
+    del choices.parts[row]
+    choices.choose(row, UNLINKED)
 
 
 def _forget(step: Step, row: int) -> None:
@@ -377,7 +407,11 @@ def _write(pairs: _Pairs, columns: Columns) -> None:
 def _compared(memory: Memory, pairs: Sequence[_Pairs]) -> Iterator[tuple[_Pairs, Columns]]:
     """Results of the comparison of pairs, as columns of `Step.trained`."""
     for batch in _batches(pairs):
-        at_hand = [(some, some.ours("lists") >= 0) for some in batch]
+        memory.fetch(
+            [(some.step, some.rows_P.tolist()) for some in batch if not some.parts],
+            [(some.step.run, some.links_P.tolist()) for some in batch if not some.parts],
+        )
+        at_hand = [(some, _with_lists(some)) for some in batch]
         with_lists = [some.only(has_P) for some, has_P in at_hand if has_P.any()]
         without = [some.only(~has_P) for some, has_P in at_hand if not has_P.all()]
         for group, compare in ((with_lists, partial(_by_lists, memory)), (without, _by_fingerprints)):
@@ -398,6 +432,13 @@ def _batches(pairs: Sequence[_Pairs]) -> Iterator[list[_Pairs]]:
         for number in np.unique(of_batch).tolist():
             batches.setdefault(number, []).append(some.only(of_batch == number))
     yield from batches.values()
+
+
+def _with_lists(pairs: _Pairs) -> NDArray[np.bool_]:
+    """Pairs both of whose records have their tokens [P]."""
+    if pairs.parts:
+        return np.ones(len(pairs), np.bool_)
+    return np.asarray((pairs.ours("lists") >= 0) & (pairs.theirs("lists") >= 0))
 
 
 def _all(pairs: Sequence[_Pairs], name: str) -> NDArray[Any]:

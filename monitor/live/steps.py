@@ -76,8 +76,8 @@ def step_sums(steps: Sequence[Step]) -> StepSums:
 _EMPTY: Final = np.empty(0)
 
 
-def newest(step: Step) -> int:
-    """Return the time of the newest record of a step, or `NONE`."""
+def newest_counted(step: Step) -> int:
+    """Return the time of the newest record of a step that counts, or `NONE`."""
     trained = step.trained["time"][step.counted_S] if len(step.trained) else np.empty(0, np.int64)
     return max((int(trained.max()) if len(trained) else NONE, *(told.time for told in step.counted_told())))
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.monitor.live.attempts import Older, older
 from logprobe.monitor.live.memory import Memory, Run, Step, StepKey
 from logprobe.monitor.live.read import Read, Reading
+from logprobe.monitor.live.recall import meet, names_met_elsewhere, recall
+from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.sequences import link
-from logprobe.monitor.live.steps import newest, settle, step_sums
+from logprobe.monitor.live.steps import newest_counted, settle, step_sums
 from logprobe.monitor.metrics.catalog import KEYS, evaluate
 
 STEPS_PER_BATCH: Final = 256  # bounds memory
+MOST_RECORDS: Final = 200_000  # of live runs in memory, some 2 kB each
+MOST_NAMES: Final = 10_000_000  # of records that only the store has, 16 bytes each
+MOST_LIST_BYTES: Final = 64 << 20  # of tokens of each side that may still be compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +35,90 @@ class Computed:
     times: Sequence[int]  # of the newest record, in microseconds, or `NONE`
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a tick took in, the steps that it changed, the runs with news, and the metrics of the steps."""
+
+    arrived: Mapping[str, Arrived]
+    placed: Mapping[str, Sequence[tuple[Step, range]]]  # training records that arrived, by record kind
+    steps: Sequence[Step]
+    runs: Sequence[Run]
+    computed: Sequence[Computed]
+
+    def written(self) -> None:
+        """Note that the store has it all."""
+        for step in self.steps:
+            step.aside = {} if step.older is None else dict(step.older.by)
+            step.touched.clear()
+            step.fresh.clear()
+        for run in self.runs:
+            run.respanned.clear()
+
+
 @dataclass
 class Live:
     """Live runs and the segments that are part of them."""
 
     memory: Memory = field(default_factory=Memory)
     segments: set[str] = field(default_factory=set)
+    ticks: int = 0
 
-    def tick(self, arrived: Iterable[Read]) -> list[Computed]:
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget all that is known of some runs; when news of them come it is read back."""
+        for name in names:
+            self.memory.runs.pop(name, None)
+
+    def keep(self, *, records: int = MOST_RECORDS, names: int = MOST_NAMES, lists: int = MOST_LIST_BYTES) -> None:
+        """Let go of what is in memory beyond bounds: lists first come first, runs that had no news for longest."""
+        for some in (self.memory.training_lists, self.memory.rollout_lists):
+            some.keep(lists)
+        sizes = {run: run.records() for run in self.memory.runs.values()}
+        for run in _oldest(sizes, records):
+            run.leave()
+        index = {run: 0 if run.past is None else len(run.past) for run in self.memory.runs.values()}
+        self.forget([run.name for run in _oldest(index, names) if run.used < self.ticks])
+
+    def tick(self, read: Iterable[Read]) -> Outcome:
         """Take in segments, each once whatever its file is called, and compute the steps that they change."""
         new = []
-        for read in arrived:
-            if read.segment.segment_id not in self.segments:
-                self.segments.add(read.segment.segment_id)
-                new.append(read)
-        return self.add(Reading(segments=new).tables()) if new else []
+        for each in read:
+            if each.segment.segment_id not in self.segments:
+                self.segments.add(each.segment.segment_id)
+                new.append(each)
+        tables = Reading(segments=new).tables() if new else {}
+        return self.add({kind: Arrived.of(kind, table) for kind, table in tables.items()})
 
-    def add(self, tables: Mapping[str, pa.Table]) -> list[Computed]:
+    def add(self, arrived: Mapping[str, Arrived]) -> Outcome:
         """Take in usable rows by record kind, and compute the steps that they change."""
-        dirty = self.memory.add(tables)
-        steps = {step for name, number in dirty if (step := self.memory.runs[name].steps.get(number)) is not None}
-        names = sorted({name for table in tables.values() for name in table["run"].unique().to_pylist()})
+        names = sorted({name for some in arrived.values() for name in some.stored["run"].unique().to_pylist()})
+        meet(self.memory, names)
+        dirty = self.memory.add(arrived)
+        self.ticks += 1
         runs = [run for name in names if (run := self.memory.runs.get(name)) is not None]
-        steps = steps.union(*map(_attempts_changed, runs))
-        settle(steps)
-        changed = link(self.memory, sorted(steps, key=_key), runs)
-        return [
-            _computed(sorted(changed, key=_key)[first : first + STEPS_PER_BATCH])
-            for first in range(0, len(changed), STEPS_PER_BATCH)
-        ]
+        for run in runs:
+            run.used = self.ticks
+        changed: set[Step] = set()
+        while True:
+            dirty |= recall(self.memory, runs)
+            steps = {step for name, number in dirty if (step := self.memory.runs[name].steps.get(number)) is not None}
+            steps = steps.union(changed, *map(_attempts_changed, runs))
+            settle(steps)
+            changed.update(link(self.memory, sorted(steps, key=_key), runs))
+            if not any(names_met_elsewhere(run) for run in runs):
+                break
+        some = [step for step in sorted(changed, key=_key) if not step.folded]
+        computed = [_computed(some[first : first + STEPS_PER_BATCH]) for first in range(0, len(some), STEPS_PER_BATCH)]
+        return Outcome(arrived, self.memory.placed, sorted(changed, key=_key), runs, computed)
+
+
+def _oldest(sizes: Mapping[Run, int], most: int) -> Iterator[Run]:
+    """Runs that have to go until the others have no more than `most`: those first that had no news for longest."""
+    beyond = sum(sizes.values()) - most
+    for run in sorted(sizes, key=lambda run: (run.used, run.name)) if beyond > 0 else ():
+        if beyond <= 0:
+            break
+        beyond -= sizes[run]
+        yield run
 
 
 def _attempts_changed(run: Run) -> set[Step]:
@@ -86,5 +145,5 @@ def _computed(steps: Sequence[Step]) -> Computed:
         values={key: values[key] for key in KEYS},
         tokens=sums.expected.astype(np.int64),
         sequences=sums.groups.count().astype(np.int64),
-        times=[newest(step) for step in steps],
+        times=[newest_counted(step) for step in steps],
     )

@@ -8,55 +8,91 @@ Dimensions: ``_K`` tokens under the trainer's mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.monitor import ragged
-from logprobe.monitor.ingest.trajectories import Part, Trajectory, trajectory
 from logprobe.monitor.live.memory import Memory, Run, Step
+from logprobe.monitor.live.placing import Part, Trajectory, rollout_record, trajectory
 from logprobe.monitor.live.rows import NONE
 from logprobe.monitor.live.versions import Spans
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The rollout records `numbers` as one record of the sequence."""
+    """The rollout records `numbers` as one record of the sequence.
+
+    `stored`: of one that was read back the versions of its tokens; its parts were placed before.
+    """
 
     numbers: tuple[int, ...]
-    sequence: Trajectory
+    sequence: Trajectory | None
+    n_tokens: int  # under the mask
+    stored: Spans = ()
 
     @property
     def complete(self) -> bool:
         """Whether every token under the mask was sampled by one of the parts."""
-        return self.sequence.complete
+        return self._sequence.complete
 
     @property
     def record(self) -> dict[str, Any]:
         """Its token lists."""
-        if self.sequence.placed:
-            return {"token_ids": self.sequence.token_ids_K, "logprobs": self.sequence.logprobs_K(), "routes": None}
-        ids = np.concatenate([part.token_ids for part in self.sequence.parts])
+        sequence = self._sequence
+        if sequence.placed:
+            return {"token_ids": sequence.token_ids_K, "logprobs": sequence.logprobs_K(), "routes": None}
+        ids = np.concatenate([part.token_ids for part in sequence.parts])
         return {"token_ids": ids, "logprobs": np.full(len(ids), np.nan, np.float32), "routes": None}
 
     @property
-    def n_tokens(self) -> int:
-        """Tokens under the mask."""
-        return len(self.sequence.token_ids_K)
+    def _sequence(self) -> Trajectory:
+        if self.sequence is None:
+            raise ValueError("the parts of a record that was read back are placed before it is compared")
+        return self.sequence
 
     def spans(self, run: Run) -> Spans:
         """Return the versions of the tokens under the mask, as the run's marks decide them now."""
-        parts = {
-            id(part): replace(part, row={**part.row, "spans": _as_dicts(run.spans[number])})
-            for number, part in zip(self.numbers, self.sequence.parts, strict=True)
-        }
-        placed = [replace(place, part=parts[id(place.part)]) for place in self.sequence.placed or ()]
-        spans: list[Any] = replace(self.sequence, placed=placed).spans()
+        if self.sequence is None:
+            return self.stored
+        spans: list[Any] = self.now(run).spans()
         return tuple((span["start"], span["end"], span["version"]) for span in spans)
+
+    def now(self, run: Run, facts: Sequence[Mapping[str, Any]] = ()) -> Trajectory:
+        """Return the sequence with the versions as the run's marks decide them now, and other facts of its parts."""
+        sequence = self._sequence
+        rows = facts or [part.row for part in sequence.parts]
+        parts = [
+            replace(part, row={**row, "spans": as_dicts(run.spans[number])})
+            for number, part, row in zip(self.numbers, sequence.parts, rows, strict=True)
+        ]
+        if sequence.placed is None:
+            return replace(sequence, parts=parts)
+        by_part = {id(old): new for old, new in zip(sequence.parts, parts, strict=True)}
+        placed = [replace(place, part=by_part[id(place.part)]) for place in sequence.placed]
+        return replace(sequence, parts=parts, placed=placed)
+
+
+def made_of_parts(step: Step, row: int, facts: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return the record of a sequence as the store has it; `facts`: rows of ``sql/live_parts`` of its parts."""
+    rows = [
+        {**fact, "part_id": fact["sample_id"], "rollout_segment": fact["segment_id"], "rollout_row": fact["row"]}
+        for fact in facts
+    ]
+    trained = step.trained
+    ours = {
+        "run": step.run.name,
+        "sample_id": trained["sample"][row],
+        "segment_id": trained["segment"][row],
+        "row": int(trained["row"][row]),
+        "rollout_source": "received" if trained["received"][row] else None,
+    }
+    return rollout_record(ours, step.parts[row].now(step.run, rows))
 
 
 def choose_parts(step: Step, row: int) -> list[int] | None:
@@ -147,16 +183,16 @@ def place_parts(memory: Memory, step: Step, row: int, numbers: tuple[int, ...]) 
         _part(run, number, ids_M[start:end], logprobs_M[start:end])
         for number, start, end in zip(numbers, ends[:-1], ends[1:], strict=True)
     ]
-    return Parts(
-        numbers, trajectory(ragged.flat_ids(ours["token_ids"]), ragged.flat_mask(ours["mask"], lengths), parts)
-    )
+    placed = trajectory(ragged.flat_ids(ours["token_ids"]), ragged.flat_mask(ours["mask"], lengths), parts)
+    return Parts(numbers, placed, len(placed.token_ids_K))
 
 
 def _part(run: Run, number: int, ids: NDArray[np.int32], logprobs: NDArray[np.float32]) -> Part:
     length = int(run.sampled["prompt_length"][number])
-    row = {"prompt_length": None if length == NONE else length, "spans": _as_dicts(run.spans[number])}
+    row = {"prompt_length": None if length == NONE else length, "spans": as_dicts(run.spans[number])}
     return Part(row, ids, logprobs)
 
 
-def _as_dicts(spans: Spans | None) -> list[dict[str, Any]]:
+def as_dicts(spans: Spans | None) -> list[dict[str, Any]]:
+    """Return spans as the store has them."""
     return [{"start": start, "end": end, "version": version} for start, end, version in spans or ()]

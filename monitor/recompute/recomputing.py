@@ -7,7 +7,6 @@ in the order of steps, so metrics appear while later steps are still computed.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,8 +31,6 @@ from logprobe.monitor.store.store import Store
 TOKENS_PER_PARTITION: Final = 2_000_000  # about 0.2 GB while they are worked on
 SEQUENCES_PER_PARTITION: Final = 20_000
 _MORE_ROUNDS: Final = 2  # files may be merged or moved between being looked up and being read
-_SETTLE_SECONDS: Final = 600.0
-_LOOK_SECONDS: Final = 0.2
 
 
 @dataclass(slots=True)
@@ -97,13 +94,7 @@ class _Served(Writer):
             path.unlink(missing_ok=True)
 
     def settle(self) -> None:
-        marks = self._marks()
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while marks & self._marks() and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
-
-    def _marks(self) -> set[int]:
-        return set(queries.dirty_steps(self)["mark"].to_pylist())
+        """The service profiles the steps by itself."""
 
 
 class _Alone(Writer):
@@ -116,10 +107,8 @@ class _Alone(Writer):
 
     def write(self, table: pa.Table, steps: Sequence[int]) -> None:
         writing.write(self._store, table, steps)
-        self._pipeline.compute_steps()
 
     def settle(self) -> None:
-        self._pipeline.compute_steps()
         self._pipeline.profile()
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.monitor import queries
 from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
+from logprobe.monitor.live.store import Within
+from logprobe.monitor.live.writing import write_stored
 from logprobe.monitor.recompute.partition import KEY
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Part
@@ -58,7 +60,7 @@ def sweep(home: Home) -> None:
 
 
 def write(store: Store, table: pa.Table, steps: Sequence[int]) -> int:
-    """Replaces the statistics of training records in one transaction, and marks `steps` dirty; → how many statistics.
+    """Replaces the statistics of training records and the metrics of `steps` in one transaction; → how many statistics.
 
     `table`: `partition.Computed.table`. Doing it twice changes nothing. Raises `StoreError`, `RunDeletedError`.
     """
@@ -70,11 +72,10 @@ def write(store: Store, table: pa.Table, steps: Sequence[int]) -> int:
         places = queries.recompute_places(store, keys, run=run, **span)
         rows = _rows(table, places)
         store.execute(cursor, "recompute_forget", places.filter(places["place"].is_valid()).select(["place"]))
-        store.execute(cursor, "insert_statistics", rows)
+        store.execute(cursor, "live_statistics", rows, table="statistics")
         store.execute(cursor, "recompute_sums", table.select([*KEY[:4], *_SUMS]))
-        if steps:
-            dirty = pa.table({"run": pa.repeat(run, len(steps)), "step": pa.array(steps, pa.int64())})
-            store.execute(cursor, "mark_dirty", dirty)
+        write_stored(Within(store, cursor), [(run, step) for step in sorted(steps)], datetime.now(UTC))
+        store.rewritten.note([run])
     return int(rows.num_rows)
 
 

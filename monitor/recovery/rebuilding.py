@@ -24,7 +24,6 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.adopting import Adopter, Source
 from logprobe.monitor.recovery.backup import MANIFEST, check_backup
 from logprobe.monitor.service.pipeline import Pipeline
-from logprobe.monitor.service.status import Ingested
 from logprobe.monitor.store.copies import copy_durably
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.raw_files import (
@@ -138,13 +137,7 @@ def _readable(store: Store, paths: list[str], done: Rebuilt) -> list[Source]:
 
 def _ingest(store: Store) -> int:
     pipeline = Pipeline(store, threading.Event())
-
-    def follow_up(_: Ingested) -> None:
-        pipeline.join()
-        pipeline.compute_steps()
-
-    report = pipeline.ingest(follow_up)
-    follow_up(report)
+    report = pipeline.ingest(lambda _: None)
     pipeline.profile()
     return int(report["segments"])
 

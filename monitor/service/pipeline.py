@@ -1,8 +1,7 @@
-"""What the jobs do: spool → store, rollout ⨝ training, dirty steps → metrics → growth → diagnosis. For the service and
-for `ingest --once`.
+"""What the jobs do: spool → store with the metrics of steps, then growth, diagnosis. For the service and for
+`ingest --once`.
 
-Ingest is followed at once by the join and the step metrics, so that what a collector flushed is visible as soon as
-possible. With a backlog it goes batch by batch, and they follow about once per second.
+With a backlog ingest goes batch by batch, and growth follows about once per second.
 
 What is removed by its age waits for a `SteadyClock`: a wall clock that has just been set may be wrong by years.
 """
@@ -19,7 +18,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from logprobe.monitor.analysis.profile_job import ProfileJob
-from logprobe.monitor.analysis.step_job import STEPS_PER_BATCH, StepJob
 from logprobe.monitor.diagnosis.accepted import accepted
 from logprobe.monitor.diagnosis.evidence.samples import Samples
 from logprobe.monitor.diagnosis.growth.stage import GrowthStage
@@ -28,8 +26,6 @@ from logprobe.monitor.diagnosis.judged import SECONDS
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
-from logprobe.monitor.ingest.join import Joiner
-from logprobe.monitor.ingest.late_marks import LateMarks
 from logprobe.monitor.ingest.spool_scan import scan
 from logprobe.monitor.service.jobs import INCOMPLETE, Progress
 from logprobe.monitor.service.status import Backlog, Ingested
@@ -66,9 +62,6 @@ class Pipeline:
         switched.
         """
         self._ingester = Ingester(store)
-        self._joiner = Joiner(store)
-        self._versions = LateMarks(store)
-        self._steps = StepJob(store)
         self._profiles = ProfileJob(store)
         self._growth = Turns(GrowthStage(store, armed=armed), stopping)
         samples = Samples()
@@ -112,21 +105,6 @@ class Pipeline:
             if done:
                 break
         return _report(counts, first, last)
-
-    def join(self) -> Progress:
-        """Joins what waits for its other side. Raises `StoreError`."""
-        corrected = self._versions.run_once()  # first: the join of several requests carries their versions over
-        joined = asdict(self._joiner.run_once())
-        problems = list(filter(None, dict.fromkeys((self._versions.problem, joined["problem"]))))
-        return _judged(joined | {"versions_corrected": corrected, "problem": "; ".join(problems) or None})
-
-    def compute_steps(self) -> Progress:
-        """Computes the steps that are dirty. Raises `StoreError`."""
-        steps, remaining = 0, 1
-        while remaining and not self._stopping.is_set():
-            done = self._steps.run_once(max_steps=STEPS_PER_BATCH)
-            steps, remaining = steps + done.steps, done.remaining
-        return {"steps": steps, "remaining": remaining}
 
     def profile(self, beat: Callable[[], None] = lambda: None) -> Progress:
         """Profiles the tokens of the steps that were computed since; `beat` is called after every batch. Raises

@@ -180,9 +180,6 @@ class Service:
         self._stop.set()
 
     def _make_jobs(self, pipeline: Pipeline, parts: Sequence[Part]) -> dict[str, Job]:
-        join = Job("join", _DERIVE_SECONDS, pipeline.join, rank=Rank.JUDGEMENT)
-        step_metrics = Job("step_metrics", _DERIVE_SECONDS, pipeline.compute_steps, rank=Rank.JUDGEMENT)
-
         def told(work: Callable[[], Progress]) -> Progress:
             done = work()
             if done.get("armed"):
@@ -192,9 +189,6 @@ class Service:
         growth = Job("growth", _DERIVE_SECONDS, partial(told, pipeline.judge_growth), rank=Rank.JUDGEMENT)
 
         def follow_up(_: Ingested) -> None:
-            # Each has an account of its own: a join that fails keeps nobody from seeing metrics.
-            join.run(wait=True)
-            step_metrics.run(wait=True)
             growth.run(wait=True)
 
         ingest = Job(
@@ -217,8 +211,6 @@ class Service:
         added = [job for part in parts for job in part.jobs]
         jobs = (
             ingest,
-            join,
-            step_metrics,
             growth,
             profiles,
             diagnosis,

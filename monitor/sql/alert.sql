@@ -154,17 +154,16 @@ WHERE expires_at > $now::TIMESTAMPTZ
 ORDER BY created_at DESC, id
 
 -- alert_steps: Steps of each of $runs after its number in $after (null: all), oldest first, at most $count, up to the first that may still be receiving
--- data: one that is dirty, was computed after $quiet_since, or waits for the engine's records. So steps are looked at in order, and each
--- only once it is complete. Grain: run and step. Inputs: step_summaries, dirty_steps, runs_on_their_way.
+-- data: one that was computed after $quiet_since, or waits for the engine's records. So steps are looked at in order, and each
+-- only once it is complete. Grain: run and step. Inputs: step_summaries, runs_on_their_way.
 WITH asked AS (
     SELECT unnest($runs::VARCHAR[]) AS run, unnest($after::BIGINT[]) AS after
 ), later AS (
     SELECT s.run, s.step, coalesce(s.time, s.computed_at) AS time,
-           s.computed_at <= $quiet_since::TIMESTAMPTZ AND d.step IS NULL AND w.step IS NULL AS settled
+           s.computed_at <= $quiet_since::TIMESTAMPTZ AND w.step IS NULL AS settled
     FROM step_summaries AS s
     ANTI JOIN abandoned_steps USING (run, step)
     JOIN asked AS a ON a.run = s.run AND s.step > coalesce(a.after, s.step - 1)
-    LEFT JOIN (SELECT DISTINCT run, step FROM dirty_steps) AS d ON d.run = s.run AND d.step = s.step
     LEFT JOIN runs_on_their_way($runs::VARCHAR[], $quiet_since::TIMESTAMPTZ) AS w ON w.run = s.run AND w.step = s.step
 )
 SELECT run, step, time

@@ -1,5 +1,5 @@
 -- The runs of this home: how much of each is stored, since what time, where it came from, and what of it is lost.
--- Grain: run, newest first. Inputs: runs, health_records, quarantine, dirty_steps, training_sequences, rollout_sequences, statistics,
+-- Grain: run, newest first. Inputs: runs, health_records, quarantine, training_sequences, rollout_sequences, statistics,
 -- step_metrics, profiles, folded_profiles, folded_pairs. Parameters: none.
 -- `store_share`: the run's part of all rows in the store's file, which knows no sizes by run. `lost_tokens`: what collectors say they
 -- dropped, or kept as statistics only.
@@ -20,11 +20,9 @@ WITH stored AS (
     FROM health_records GROUP BY run
 ), aside AS (
     SELECT run, count(*) AS quarantined FROM quarantine GROUP BY run
-), waiting AS (
-    SELECT run, count(DISTINCT step) AS dirty_steps FROM dirty_steps GROUP BY run
 )
 SELECT run, first_step, last_step, steps, sequences, tokens, rollouts, segments, first_time, last_time, last_ingested_at, raw_files,
        raw_bytes, store_share, coalesce(imported, false) AS imported, coalesce(lost_sequences, 0) AS lost_sequences,
-       coalesce(lost_tokens, 0) AS lost_tokens, coalesce(quarantined, 0) AS quarantined, coalesce(dirty_steps, 0) AS dirty_steps
-FROM runs LEFT JOIN shares USING (run) LEFT JOIN told USING (run) LEFT JOIN aside USING (run) LEFT JOIN waiting USING (run)
+       coalesce(lost_tokens, 0) AS lost_tokens, coalesce(quarantined, 0) AS quarantined
+FROM runs LEFT JOIN shares USING (run) LEFT JOIN told USING (run) LEFT JOIN aside USING (run)
 ORDER BY last_time DESC, run

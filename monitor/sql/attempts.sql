@@ -1,60 +1,4 @@
--- attempts_runs: Runs of incoming (Arrow: run, step) that may have been trained again under their name: a rank said that it begins after another writer of
--- that rank had started, or said so twice; or an older attempt has been set aside already. Grain: run. Inputs: health_records, older_sequences.
-WITH signs AS (
-    SELECT run, writer, event, time, CASE WHEN json_valid(details) THEN try_cast(details ->> '$.rank' AS INTEGER) END AS rank
-    FROM health_records
-    WHERE event IN ('started', 'training_begins') AND run IN (SELECT run FROM incoming)
-)
-SELECT DISTINCT later.run
-FROM signs AS later
-JOIN signs AS earlier ON earlier.run = later.run AND earlier.rank IS NOT DISTINCT FROM later.rank AND earlier.time < later.time
-    AND (earlier.writer <> later.writer OR earlier.event = later.event)
-WHERE later.event = 'training_begins'
-UNION
-SELECT DISTINCT run FROM older_sequences WHERE run IN (SELECT run FROM incoming)
-
--- attempts_disproved: Sequences that were set aside for older ones, of the runs of incoming (Arrow: run, step), although their writer has recorded after the attempt
--- that was taken for the newer one had begun: two sessions at a time. Grain: training record. Inputs: older_sequences, training_sequences, segments.
-WITH last_records AS (
-    SELECT t.run, s.writer, max(t.time) AS last
-    FROM training_sequences AS t JOIN segments AS s USING (segment_id)
-    WHERE t.run IN (SELECT run FROM incoming) AND t.run IN (SELECT run FROM older_sequences)
-    GROUP BY ALL
-)
-SELECT o.run, o.step, o.segment_id, o.row
-FROM older_sequences AS o JOIN last_records AS l ON l.run = o.run AND l.writer = o.writer
-WHERE o.writer <> o.repeated_by AND l.last >= o.began
-
--- attempts_older: Sequences of the steps of incoming (Arrow: run, step) that a later attempt has trained again: a trainer of the same rank said that it begins at
--- that step or before it, after they were recorded, and has recorded the step since. Their writer is that trainer itself, or has
--- recorded nothing after that beginning. Grain: training record. Inputs: training_sequences, health_records, segments.
-WITH begins AS (
-    SELECT run, writer, time AS began, step AS first_step, CASE WHEN json_valid(details) THEN try_cast(details ->> '$.rank' AS INTEGER) END AS rank
-    FROM health_records
-    WHERE event = 'training_begins' AND step IS NOT NULL AND run IN (SELECT run FROM incoming)
-), candidates AS (
-    SELECT t.run, t.step, t.rank, t.time, t.segment_id, t.row, s.writer
-    FROM training_sequences AS t
-    JOIN incoming AS i ON i.run = t.run AND i.step = t.step
-    JOIN segments AS s ON s.segment_id = t.segment_id
-), last_records AS (
-    SELECT t.run, s.writer, max(t.time) AS last
-    FROM training_sequences AS t JOIN segments AS s USING (segment_id)
-    WHERE t.run IN (SELECT run FROM begins)
-    GROUP BY ALL
-)
-SELECT c.run, c.step, c.segment_id, c.row, c.writer, max_by(b.writer, b.began) AS repeated_by, max(b.began) AS began
-FROM candidates AS c
-JOIN begins AS b ON b.run = c.run AND b.rank IS NOT DISTINCT FROM c.rank AND b.first_step <= c.step AND b.began > c.time
-JOIN last_records AS l ON l.run = c.run AND l.writer = c.writer
-WHERE (c.writer = b.writer OR l.last < b.began) AND EXISTS (
-    FROM candidates AS again
-    WHERE again.run = c.run AND again.step = c.step AND again.rank IS NOT DISTINCT FROM c.rank
-        AND again.writer = b.writer AND again.time >= b.began
-)
-GROUP BY c.run, c.step, c.segment_id, c.row, c.writer
-
--- attempts_folded: Those of the steps of incoming (Arrow: run, step) that are folded, and that a later attempt has trained again: as attempts_older has it of the
+-- attempts_folded: Those of the steps of incoming (Arrow: run, step) that are folded, and that a later attempt has trained again: as `monitor.live.attempts` has it of the
 -- sequences that the sample names, and of the newest record of all. Grain: step. Inputs: folded_steps, sampled_sequences, training_sequences,
 -- health_records, segments.
 WITH begins AS (
@@ -101,7 +45,7 @@ SELECT t.*, i.writer, i.repeated_by, i.began
 FROM training_sequences AS t
 JOIN incoming AS i ON i.run = t.run AND i.step = t.step AND i.segment_id = t.segment_id AND i.row = t.row
 
--- attempts_statistics: Statistics of sequences that were set aside; the join may write some after that. Grain: training record and pair.
+-- attempts_statistics: Statistics of sequences that were set aside. Grain: training record and pair.
 -- Inputs: incoming (Arrow: run, step), statistics, older_sequences.
 INSERT INTO older_statistics BY NAME
 SELECT s.*

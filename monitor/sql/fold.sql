@@ -1,6 +1,6 @@
 -- fold_due: Steps that may be folded, those that were computed longest ago first: not among the newest $protected of their run, at rest since
--- $quiet_since, complete for the step job and the profile job, and with none of their samples waiting for the join. Late arrivals of folded steps come
--- first, whatever their place. Grain: run and step, at most $most. Inputs: training_sequences, step_summaries, dirty_steps, join_queue,
+-- $quiet_since, and complete for the profile job. Late arrivals of folded steps come
+-- first, whatever their place. Grain: run and step, at most $most. Inputs: training_sequences, step_summaries,
 -- profiled_steps, folded_steps.
 WITH present AS (
     SELECT run, step, count(*) AS sequences FROM training_sequences
@@ -18,10 +18,6 @@ WITH present AS (
 SELECT run, step, sequences, again, revision
 FROM placed
 WHERE (place > $protected OR again)
-    AND (run, step) NOT IN (SELECT (run, step) FROM dirty_steps)
-    AND (run, step) NOT IN (
-        SELECT (t.run, t.step) FROM join_queue AS q JOIN training_sequences AS t ON t.run = q.run AND t.sample_id = q.sample_id
-    )
     AND (again OR NOT $only_again)
 ORDER BY again DESC, computed_at, run, step
 LIMIT $most
@@ -112,13 +108,13 @@ FROM (
 GROUP BY ALL
 ORDER BY run, first_step, pair, dimension, bucket
 
--- fold_revisions: How the steps $steps of $run stand now. Grain: step. `dirty`: it received data since it was computed. Inputs: step_summaries, dirty_steps.
-SELECT step, revision, step IN (SELECT step FROM dirty_steps WHERE run = $run) AS dirty
+-- fold_revisions: How the steps $steps of $run stand now. Grain: step. Inputs: step_summaries.
+SELECT step, revision
 FROM step_summaries
 WHERE run = $run AND list_contains($steps::BIGINT[], step)
 
 -- fold_rollouts: Counts the engine's records that are about to go, see fold_forget_rollouts. Grain: see folded_rollouts. Inputs: incoming (Arrow: run,
--- segment_id, row), rollout_sequences; a row that the join made of several requests is none of the engine.
+-- segment_id, row), rollout_sequences; a row that was made of several requests is none of the engine.
 INSERT INTO folded_rollouts BY NAME
 SELECT r.run, r.sampling_id, r.engine_config_id, count(*) FILTER (r.parts IS NULL) AS rollouts,
        count(*) FILTER (r.parts IS NULL AND len(list_filter(coalesce(r.spans, []), lambda span: span.version IS NOT NULL)) = 0) AS unversioned

@@ -13,9 +13,6 @@ INSERT INTO rollout_sequences BY NAME SELECT * EXCLUDE (writer) FROM incoming
 -- insert_segments: The ledger rows of a batch. Grain: one row per segment. Inputs: incoming (Arrow).
 INSERT INTO segments BY NAME SELECT * FROM incoming
 
--- insert_statistics: Grain: one row per training record and pair that could be computed. Inputs: incoming (Arrow), see statistics_rows.
-INSERT INTO statistics BY NAME SELECT * FROM incoming
-
 -- insert_step_records: Grain: one row per step record. Inputs: incoming (Arrow).
 INSERT INTO step_records BY NAME SELECT run, step, rank, time, scalars, correction FROM incoming
 
@@ -24,13 +21,6 @@ INSERT INTO training_parts BY NAME
 SELECT run, unnest(part_ids) AS part_id, generate_subscripts(part_ids, 1) AS place, segment_id, row
 FROM incoming
 WHERE part_ids IS NOT NULL
-
--- insert_training_sequences: Grain: one row per training record. Inputs: incoming (Arrow): reduced training records, or statistics records of a collector.
-INSERT INTO training_sequences BY NAME
-SELECT
-    run, step, rank, sample_id, segment_id, row, group_id, time, n_total, n_expected, reward, advantage_abs_sum, entropy_sum,
-    entropy_n, weight_version, token_hash, rollout_source, tags, route_layers, part_ids, rollout_versions, raw_kept
-FROM incoming
 
 -- insert_trajectories: Grain: one row per trained sequence that was sampled in several engine requests. Inputs: incoming (Arrow): its parts as one record.
 INSERT INTO rollout_sequences BY NAME SELECT * FROM incoming

@@ -2,7 +2,7 @@
 DELETE FROM statistics WHERE rowid IN (SELECT place FROM incoming)
 
 -- recompute_places: Which statistics may be replaced, and where they are stored. Grain: one row per row of incoming (Arrow: number, KEY) and pair, without records
--- that are gone and pairs whose r has become another one's since they were computed: the join has computed those itself.
+-- that are gone and pairs whose r has become another one's since they were computed: a tick has computed those itself.
 -- `place`: null where there are none. Inputs: incoming, training_sequences, statistics. Parameters: the range of steps, for the zone maps.
 SELECT i.number, p.pair, t.rowid AS place
 FROM incoming AS i

@@ -49,7 +49,7 @@ SELECT * EXCLUDE (filename) REPLACE (TRY(url_decode(split_part(filename, '/', -3
 FROM read_parquet({files}, schema = {columns}, filename = true, hive_partitioning = false)
 WHERE filename IN (SELECT {home} || path FROM raw_files WHERE kind = {kind})
 
--- view_rollouts: What the engines sampled. Grain: one row per rollout record; what the join made of several is left out. Input: rollout_sequences.
+-- view_rollouts: What the engines sampled. Grain: one row per rollout record; what was made of several is left out. Input: rollout_sequences.
 SELECT * EXCLUDE (logprobs, parts, decisions, clock_offset, engine_started) FROM rollout_sequences WHERE parts IS NULL
 
 -- view_returns: Returns to a checkpoint: when an attempt began, and the first step that it has trained again. Grain: run and attempt. Inputs: older_sequences.

@@ -1,4 +1,4 @@
--- The runs of this home. Grain: one row per run. Inputs: segments, raw_files, step_summaries, step_records, dirty_steps.
+-- The runs of this home. Grain: one row per run. Inputs: segments, raw_files, step_summaries, step_records.
 WITH ledger AS (
     SELECT
         run,
@@ -15,7 +15,6 @@ WITH ledger AS (
 steps_seen AS (
     SELECT run, step, time FROM step_summaries
     UNION ALL SELECT run, step, time FROM step_records
-    UNION ALL SELECT run, step, NULL FROM dirty_steps
 ),
 steps_by_run AS (
     SELECT run, min(step) AS first_step, max(step) AS last_step, count(DISTINCT step) AS steps,

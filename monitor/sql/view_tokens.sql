@@ -1,5 +1,5 @@
 -- Every raw token that is still kept. Grain: one row per token of a training record, `position` counting from 0, masked ones
--- included. Inputs: raw_training; for what the trainer did not receive, the rollout record that the join job found (raw_rollout,
+-- included. Inputs: raw_training; for what the trainer did not receive, the rollout record that it belongs to (raw_rollout,
 -- rollout_sequences). Of a folded step only the sample still knows that record (sampled_sequences).
 -- `older`: of an attempt whose step a later one trained again (older_sequences); no metric counts it.
 -- `rollout_logprob`: as the trainer received it, else from the rollout record; null where nothing is known or tokens disagree.

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.kernel.statistics import COLUMN_SPECS
 from logprobe.monitor import queries
-from logprobe.monitor.analysis.step_job import newest, step_tables
+from logprobe.monitor.analysis.step_tables import newest, step_tables
 from logprobe.monitor.budgets import GIB, KEEP_STORE_GIB
 from logprobe.monitor.metrics.catalog import evaluate
 from logprobe.monitor.metrics.sums import Floats, Ledger, PairSums
@@ -213,17 +213,18 @@ class Folder:
             self._write_profiles(cursor, chosen, windows)
             # Not before: a sequence of another step may have been joined with one of them a moment ago.
             self._forget(cursor, chosen, queries.fold_rollouts_due(self._store, run=run, steps=steps.tolist()))
+            self._store.rewritten.note([run])
         report.steps += len(steps)
         report.again += len(again)
         report.sequences += sum(row["sequences"] for row in due)
         report.batches += 1
 
     def _unchanged(self, run: str, due: list[Mapping[str, Any]]) -> bool:
-        """Whether the steps are as they were when they were looked up; data that came since have left a mark or a newer
+        """Whether the steps are as they were when they were looked up; data that came since have left a newer
         revision."""
         revisions = {row["step"]: row["revision"] for row in due}
         current = queries.fold_revisions(self._store, run=run, steps=list(revisions)).to_pylist()
-        return {row["step"]: row["revision"] for row in current if not row["dirty"]} == revisions
+        return {row["step"]: row["revision"] for row in current} == revisions
 
     def _write(self, cursor: duckdb.DuckDBPyConnection, chosen: pa.Table, rows: Mapping[str, pa.Table]) -> None:
         keys = chosen.select(["run", "step"])

@@ -93,6 +93,7 @@ class Store:
         self.courtesy = Courtesy()
         self.written = 0  # transactions that have ended, but for those that say that they are no news
         self.kept = Kept(self, lambda: self.written)
+        self.rewritten = Rewritten()
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._files = RetiredFiles(home)
@@ -175,7 +176,7 @@ class Store:
                 self.said.drop()
                 self._local.writing = False
                 self.written += news  # last: what is asked for before is asked for again
-        self.courtesy.rest()
+        self._rest()
 
     def query(
         self,
@@ -278,6 +279,13 @@ class Store:
             cursor.execute(self._statement(cursor, name, table), params or None)
         self.said.note(name, params, incoming)
 
+    def read_within(
+        self, cursor: duckdb.DuckDBPyConnection, name: str, incoming: pa.Table | None = None, /, **params: Any
+    ) -> pa.Table:
+        """The rows of a stored statement inside a `transaction`, with what it has written; parameters as for `read`."""
+        with _registered(cursor, incoming):
+            return cursor.execute(self._statement(cursor, name), params or None).to_arrow_table()
+
     def _statement(self, cursor: duckdb.DuckDBPyConnection, name: str, table: str = "") -> duckdb.Statement:
         """A stored statement, parsed once."""
         parsed = self._parsed.get((name, table))
@@ -311,9 +319,14 @@ class Store:
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """While the block runs, no one writes: file and log can be copied."""
+        """While the block runs, no one else writes: file and log can be copied, and what was read stays true."""
         with self._writing:
-            yield
+            self._local.standing = True
+            try:
+                yield
+            finally:
+                self._local.standing = False
+        self.courtesy.rest()
 
     def note_incomplete_steps(self) -> None:
         """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises
@@ -412,9 +425,12 @@ class Store:
                         return self._attempt(work, timeout, stop)
                 return self._attempt(work, timeout, stop)
         finally:
-            # Whoever waits for a transaction of this thread is not to wait for its rest.
-            if not getattr(self._local, "writing", False):
-                self.courtesy.rest()
+            self._rest()
+
+    def _rest(self) -> None:
+        """Whoever waits for this thread to have written is not to wait for its rest."""
+        if not getattr(self._local, "writing", False) and not getattr(self._local, "standing", False):
+            self.courtesy.rest()
 
     def _attempt(
         self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None, stop: threading.Event | None
@@ -535,6 +551,22 @@ class Store:
                     cursor.close()
         self._cursors.clear()
         self._connection = None
+
+
+class Rewritten:
+    """Runs whose records something other than a tick has changed: what is in memory of them is out of date."""
+
+    def __init__(self) -> None:
+        self._runs: set[str] = set()
+
+    def note(self, runs: Iterable[str]) -> None:
+        """Note some, within the transaction that changes them."""
+        self._runs.update(runs)
+
+    def take(self) -> set[str]:
+        """Return those noted since, while nobody writes."""
+        runs, self._runs = self._runs, set()
+        return runs
 
 
 class _Together:

@@ -406,7 +406,7 @@ def test_runs(ingested) -> None:
 def test_status_without_a_service(ingested) -> None:
     document = json.loads(logprobe("status", "toy-run", "--json", "--home", ingested).stdout)
     assert document["state"] == "ended"
-    assert (document["last_step"], document["sequences"], document["steps_to_compute"]) == (3, 16, 0)
+    assert (document["last_step"], document["sequences"]) == (3, 16)
     assert document["service"] == {"running": False, "backlog": None, "jobs": {}}
     assert [collector["closed"] for collector in document["collectors"]] == [True]
     text = logprobe("status", "toy-run", "--home", ingested).stdout

@@ -173,8 +173,6 @@ def stored(sequences: int, length: int, scalars: int, *, parts: Sequence[int], a
                     if step % at_once == at_once - 1:
                         assert recorder.flush(120)
                         pipeline.ingest(lambda _: None)
-                        pipeline.join()
-                        pipeline.compute_steps()
             with Store.open(home) as store:
                 sql = "SELECT block_size * used_blocks AS bytes FROM pragma_database_size()"
                 used = int(store.query(sql)["bytes"][0].as_py())

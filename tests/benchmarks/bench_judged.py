@@ -101,7 +101,7 @@ def fill(home: Path, count: int) -> None:
     with Store.open(Home(home)) as store:
         pipeline = Pipeline(store, threading.Event())
         pipeline.ingest(lambda _: None)
-        for work in (pipeline.join, pipeline.compute_steps, pipeline.judge_growth, pipeline.diagnose):
+        for work in (pipeline.judge_growth, pipeline.diagnose):
             work()
         copied_runs.as_other_runs(store, RECORDED, "ended-{}", ENDED)
         if count > 1:

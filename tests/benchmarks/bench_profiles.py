@@ -10,7 +10,6 @@ from figure import Figure
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.profile_job import ProfileJob
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
@@ -39,7 +38,6 @@ def rates() -> tuple[float, float]:
             started = time.perf_counter()
             Ingester(store).run_once()
             ingested = TOKENS / (time.perf_counter() - started) / 1e6
-            StepJob(store).run_once()
             job, seconds, tokens = ProfileJob(store), 0.0, 0
             while (done := job.run_once()).steps:
                 seconds, tokens = seconds + done.seconds, tokens + done.tokens

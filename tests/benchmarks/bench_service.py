@@ -76,8 +76,6 @@ def ingest(pipeline: Pipeline) -> dict[str, Any]:
     """As the service does it."""
 
     def follow_up(_: object) -> None:
-        pipeline.join()
-        pipeline.compute_steps()
         pipeline.judge_growth()
 
     return pipeline.ingest(follow_up)
@@ -143,7 +141,7 @@ def jobs(home: Path) -> Iterator[list[Due]]:
         due = [Due(0.0, job.name, job.seconds, job.run_now) for part in parts for job in part.jobs]
         look = Job("ingest", INGEST_SECONDS, lambda: ingest(pipeline), rest=INGEST_REST, most_rest=INGEST_MOST_REST)
         due.append(Due(0.0, look.name, look.seconds, look.run))
-        derived = (pipeline.join, pipeline.profile, pipeline.diagnose)
+        derived = (pipeline.profile, pipeline.diagnose)
         due += [Due(0.0, work.__name__, DERIVE_SECONDS, work) for work in derived]
         yield due
         for part in parts:

@@ -83,8 +83,6 @@ def record(home: Path, run: str, steps: int) -> None:
     with Store.open(Home(home)) as store:
         pipeline = Pipeline(store, threading.Event())
         pipeline.ingest(lambda _: None)
-        pipeline.join()
-        pipeline.compute_steps()
         pipeline.profile()
         pipeline.diagnose()
 

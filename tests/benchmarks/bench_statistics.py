@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 from figure import Figure
+from store_work import compute_again
 
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
@@ -155,10 +156,8 @@ def usual_formulas(rollout: torch.Tensor, trainer: torch.Tensor, mask: torch.Ten
 def step_job_figures() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder, Store.open(Home(Path(folder) / "home")) as store:
         fill(store)
-        job = StepJob(store)
-        mark(store, "true")
-        everything = clock(job.run_once)
-        one = [recompute(store, job, step) for step in range(0, RUN_STEPS, RUN_STEPS // 10)]
+        everything = clock(lambda: recompute(store, "true"))
+        one = [clock(partial(recompute, store, f"step = {step}")) for step in range(0, RUN_STEPS, RUN_STEPS // 10)]
     note = f"run of {RUN_SEQUENCES * RUN_LENGTH:.0e} tokens, {RUN_SEQUENCES:,} sequences, {RUN_STEPS} steps"
     milliseconds = float(np.median(one)) * 1e3
     return [
@@ -167,16 +166,8 @@ def step_job_figures() -> list[Figure]:
     ]
 
 
-def recompute(store: Store, job: StepJob, step: int) -> float:
-    mark(store, f"step = {step}")
-    return clock(job.run_once)
-
-
-def mark(store: Store, which: str) -> None:
-    with store.transaction() as cursor:
-        cursor.execute(
-            f"INSERT INTO dirty_steps (run, step) SELECT DISTINCT run, step FROM training_sequences WHERE {which}"
-        )
+def recompute(store: Store, which: str) -> None:
+    compute_again(store, f"SELECT DISTINCT run, step FROM training_sequences WHERE {which} ORDER BY ALL")
 
 
 def fill(store: Store) -> None:

@@ -18,9 +18,6 @@ _NEVER: Final = {
     "notifications",
     "incidents",
     "alert_audit",
-    "dirty_steps",
-    "join_queue",
-    "version_queue",
 }
 # Of a run that becomes longer: conclusions from its steps, which follow from the copy.
 _CONCLUDED: Final = {"diagnoses", "diagnosis_changes", "step_growth", "growth_states"}

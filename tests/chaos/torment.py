@@ -24,10 +24,8 @@ from chaos.remote_disk import mounted
 from faultfs.faultfs import FaultyDisk, Rule
 from killed_processes import length
 
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 RECORDERS: Final = 2
@@ -324,8 +322,6 @@ class Torment:
         with Home(self.home).lock(), Store.open(Home(self.home)) as store:
             self.outcome.under_fire = store.query("SELECT count(*) AS n FROM segments")["n"][0].as_py()
             _drain(store)
-            Joiner(store).run_once()
-            StepJob(store).run_once()
             _compare(store, acknowledged, self.outcome)
 
 

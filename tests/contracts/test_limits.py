@@ -114,7 +114,6 @@ OTHERS = {
     "monitor/sql/example.sql example_sequences 50": "sample",
     "monitor/sql/example.sql example_steps 20": "sample",
     "monitor/sql/fold.sql fold_due $most": "page",
-    "monitor/sql/join.sql join_marks $samples": "page",
     "monitor/sql/known_levels.sql known_levels_of 100": "sample",
     "monitor/sql/known_levels.sql known_levels_setups 200": "sample",
     "monitor/sql/outbox.sql outbox_unrouted $limit": "page",

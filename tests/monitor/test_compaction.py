@@ -31,11 +31,13 @@ def home(tmp_path: Path) -> Home:
             cursor.execute(
                 f"INSERT INTO step_metrics SELECT 'r', i, 'backend.k3_kl', random() FROM range({ROWS}) AS t(i)"
             )
-            cursor.execute("INSERT INTO dirty_steps (run, step) SELECT 'r', i FROM range(1000) AS t(i)")
+            cursor.execute(
+                "INSERT INTO step_summaries SELECT 'r', i, 0, 0, NULL, now(), nextval('revision') FROM range(1000) AS t(i)"
+            )
         store.checkpoint()
         with store.transaction() as cursor:
             cursor.execute("DELETE FROM step_metrics WHERE step >= 1000")
-            cursor.execute("DELETE FROM dirty_steps WHERE step >= 10")
+            cursor.execute("DELETE FROM step_summaries WHERE step >= 10")
         store.checkpoint()
         store.checkpoint()
     return home
@@ -55,11 +57,11 @@ def test_free_space_goes_back_and_everything_else_stays(home: Home) -> None:
     assert '"tables": ' in done.stdout
     with Store.open(home) as store:
         assert store.query("SELECT count(*) AS n FROM step_metrics")["n"].to_pylist() == [1000]
-        assert store.query("SELECT count(*) AS n FROM steps")["n"].to_pylist() == [0]  # the view is there
+        assert store.query("SELECT count(*) AS n FROM steps")["n"].to_pylist() == [10]  # the view is there
         with store.transaction() as cursor:
-            cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('r', -1)")
-        marks = store.query("SELECT mark FROM dirty_steps ORDER BY step")["mark"].to_pylist()
-        assert marks[0] > 1000 > max(marks[1:])  # marks continue
+            cursor.execute("INSERT INTO step_summaries VALUES ('r', -1, 0, 0, NULL, now(), nextval('revision'))")
+        revisions = store.query("SELECT revision FROM step_summaries ORDER BY step")["revision"].to_pylist()
+        assert revisions[0] > 1000 > max(revisions[1:])  # revisions continue
     assert sorted(path.name for path in home.path.iterdir() if "duckdb" in path.name) == ["logprobe.duckdb"]
 
 
@@ -67,13 +69,13 @@ def test_what_is_only_in_the_log_is_kept(home: Home) -> None:
     killed = (
         "import os, sys; from logprobe.monitor.home import Home; from logprobe.monitor.store.store import Store; "
         "store = Store.open(Home(sys.argv[1])); transaction = store.transaction(); cursor = transaction.__enter__(); "
-        "cursor.execute(\"INSERT INTO dirty_steps (run, step) VALUES ('x', 7)\"); transaction.__exit__(None, None, None); os._exit(0)"
+        "cursor.execute(\"INSERT INTO older_step_records (run, step) VALUES ('x', 7)\"); transaction.__exit__(None, None, None); os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", killed, str(home.path)], check=True)
     assert home.database.with_name("logprobe.duckdb.wal").stat().st_size
     compact(home)
     with Store.open(home) as store:
-        assert store.query("SELECT run FROM dirty_steps WHERE step = 7 ORDER BY run")["run"].to_pylist() == ["r", "x"]
+        assert store.query("SELECT run FROM older_step_records WHERE step = 7")["run"].to_pylist() == ["x"]
 
 
 def test_a_linked_file_stays_linked(home: Home, tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_refuses_on_a_disk_without_room(tmp_path: Path) -> None:
         "DELETE FROM step_metrics WHERE step = 500",
         "SELECT nextval('revision')",
         "DROP VIEW steps",
-        "DROP TABLE join_queue",
+        "DROP TABLE training_parts",
     ],
 )
 def test_a_copy_that_differs_is_noticed(

@@ -111,7 +111,7 @@ def test_what_is_newer_than_all_before_is_not_searched_for(filled: Filled, monke
     assert searched == ["find_doubled_training"]
     filled.ingester = Ingester(filled.store)  # another service
     filled.bring(("rollout", [sampled("b", time=at(6))]), ("training", [A, trained("f", 4, time=at(9))]))
-    assert searched == ["find_doubled_training", "find_doubled_training", "find_doubled_rollout"]
+    assert searched == ["find_doubled_training", "find_doubled_rollout", "find_doubled_training"]
     assert [(row["kind"], row["sequences"]) for row in filled.doubled()] == [("rollout", 1), ("training", 1)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pytest
 from processes import eventually, logprobe, service
 from store_contents import same
-from store_work import KEPT, METRICS, bring_in, fold, recompute
+from store_work import KEPT, METRICS, bring_in, compute_again, fold, recompute
 
 from logprobe.app.commands import status
 from logprobe.app.dashboard.pages.token_text import kept_words
@@ -26,7 +25,6 @@ from logprobe.monitor import worst
 from logprobe.monitor.analysis import slices
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import FileReader
-from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.folding import CHANCE, WORST, Folder, StoreBudget
 from logprobe.monitor.store.store import Store
 
@@ -177,10 +175,7 @@ def test_weights_that_become_known_later_change_the_lag_of_folded_steps(home: Pa
         with Store.open(Home(folder)) as store:
             with store.transaction() as cursor:
                 cursor.execute("UPDATE weight_records SET step = step - 1 WHERE version = '7'")
-                now = pa.array([datetime.now(UTC)], pa.timestamp("us", "UTC"))
-                news = pa.table({"run": [RUN], "version": ["7"], "source": ["engine"], "time": now, "applied_at": now})
-                store.execute(cursor, "mark_dirty_by_weights", news)
-            Pipeline(store, threading.Event()).compute_steps()
+            compute_again(store)
             found.append(store.query(METRICS))
     assert found[0].equals(found[1])
     with Store.open(Home(home)) as store:
@@ -217,13 +212,8 @@ def test_a_sample_of_sequences_is_kept_and_says_that_it_is_one(home: Path) -> No
             assert (row["r"] == row["n"]) == (row["step"] % 3 != 0 or row["step"] >= 36), row
 
 
-def test_a_step_that_waits_for_anything_is_not_folded(home: Path) -> None:
+def test_a_step_that_was_computed_a_moment_ago_is_not_folded(home: Path) -> None:
     with Store.open(Home(home)) as store:
-        with store.transaction() as cursor:
-            cursor.execute("INSERT INTO dirty_steps (run, step) VALUES (?, 3)", [RUN])
-            cursor.execute("INSERT INTO join_queue (run, sample_id) VALUES (?, '5-0')", [RUN])
-        assert fold(store).steps == 34
-        assert set(store.query("SELECT step FROM training_sequences")["step"].to_pylist()) == {3, 5, 36, 37, 38, 39}
         assert Folder(store, StoreBudget(0)).run_once().steps == 0  # computed a moment ago
 
 

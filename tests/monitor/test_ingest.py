@@ -14,8 +14,9 @@ from store_contents import raw_paths, rows, spool_files, value
 from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import SpoolWriter, read_segment
-from logprobe.monitor.ingest import batch, ingest
+from logprobe.monitor.ingest import ingest
 from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.live import records as live_records
 from logprobe.monitor.store.raw_files import note_pending, settle_pending
 from logprobe.monitor.store.store import Store
 
@@ -52,8 +53,7 @@ def test_a_training_segment_is_in_every_place_it_belongs(store: Store, writer: S
     assert rows(store, "SELECT run, min_step, max_step, rows, tokens FROM raw_files") == [
         {"run": RUN, "min_step": 3, "max_step": 3, "rows": 2, "tokens": 6}
     ]
-    assert rows(store, "SELECT run, step FROM dirty_steps") == [{"run": RUN, "step": 3}]
-    assert rows(store, "SELECT sample_id FROM join_queue ORDER BY 1") == [{"sample_id": "a"}, {"sample_id": "b"}]
+    assert rows(store, "SELECT run, step, sequences FROM step_summaries") == [{"run": RUN, "step": 3, "sequences": 2}]
     assert rows(store, "SELECT position, token_id, mask, rollout_logprob, trainer_logprob, log_ratio FROM tokens"
                 " WHERE sample_id = 'a' ORDER BY position LIMIT 1") == [
         {"position": 0, "token_id": 0, "mask": True, "rollout_logprob": -1.0, "trainer_logprob": -0.5, "log_ratio": 0.5}
@@ -141,7 +141,7 @@ def test_a_rollout_segment_keeps_counts_sums_and_spans(store: Store, writer: Spo
     assert rows(store, "SELECT sample_id, n_tokens, n_logprobs, logprob_sum, spans, finish_reason FROM rollouts") == [
         {"sample_id": "a", "n_tokens": 3, "n_logprobs": 2, "logprob_sum": -4.0, "spans": spans, "finish_reason": "stop"}
     ]
-    assert rows(store, "SELECT * FROM dirty_steps") == []
+    assert rows(store, "SELECT * FROM step_summaries") == []
 
 
 def test_the_small_kinds_arrive_as_events_and_records(store: Store, writer: SpoolWriter):
@@ -160,21 +160,20 @@ def test_the_small_kinds_arrive_as_events_and_records(store: Store, writer: Spoo
     ]  # fmt: skip
     assert value(store, "SELECT scalars['loss'] FROM step_records") == 1.5
     assert value(store, "SELECT version FROM weights") == "1"
-    assert rows(store, "SELECT run, step FROM dirty_steps") == [{"run": RUN, "step": 1}]
+    assert rows(store, "SELECT run, step FROM step_summaries") == [{"run": RUN, "step": 1}]
     assert value(store, "SELECT writer FROM health_records") == "writer"
 
 
-def test_a_weight_update_that_becomes_known_late_makes_its_steps_dirty(store: Store, writer: SpoolWriter):
+def test_a_weight_update_that_becomes_known_late_computes_its_steps_again(store: Store, writer: SpoolWriter):
     writer.write(
         "training", records("training", trained("a", 7, weight_version="v7"), trained("b", 8, weight_version="v8"))
     )
     ingester = Ingester(store)
     ingester.run_once()
-    with store.transaction() as cursor:
-        cursor.execute("DELETE FROM dirty_steps")
+    before = value(store, "SELECT max(revision) FROM step_summaries")
     writer.write("weights", records("weights", {"time": at(0), "version": "v7", "step": 6, "source": "trainer"}))
     ingester.run_once()
-    assert rows(store, "SELECT step FROM dirty_steps") == [{"step": 7}]
+    assert rows(store, f"SELECT step FROM step_summaries WHERE revision > {before}") == [{"step": 7}]
 
 
 def test_statistics_reduced_next_to_the_collector_equal_those_of_raw_tokens(
@@ -338,7 +337,7 @@ def test_a_file_that_vanishes_while_it_is_read_is_no_problem(store: Store, write
 def test_segments_of_a_kind_are_computed_together_and_one_that_cannot_be_costs_no_other(
     store: Store, writer: SpoolWriter, monkeypatch: pytest.MonkeyPatch
 ):
-    reduce, groups = batch.reduce_training, []
+    reduce, groups = live_records.reduce_training, []
 
     def refuse_one(table: pa.Table) -> pa.Table:
         groups.append(table.num_rows)
@@ -346,7 +345,7 @@ def test_segments_of_a_kind_are_computed_together_and_one_that_cannot_be_costs_n
             raise pa.ArrowInvalid("no such numbers")
         return reduce(table)
 
-    monkeypatch.setattr(batch, "reduce_training", refuse_one)
+    monkeypatch.setattr(live_records, "reduce_training", refuse_one)
     for sample in ("a", "b"):
         writer.write("training", records("training", trained(sample)))
     writer.write("rollout", records("rollout", sampled("a")))

@@ -1,10 +1,11 @@
-"""Rollout ⨝ training: which record belongs to which, whether they agree, and what is measured on them."""
+"""Which record of the engine belongs to which trained sequence, on a real store; the cases are in tests/unit/test_live.py."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,29 +13,45 @@ from segments import RUN, at, records, sampled, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import join
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner, JoinReport
+from logprobe.monitor.live import sequences
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
+JOINED = """
+SELECT count(rollout_segment) AS linked, count(*) FILTER (rollout_source = 'joined') AS joined,
+       count(*) FILTER (rollout_source = 'unaligned') AS unaligned, count(*) FILTER (joined_by = 'ambiguous') AS ambiguous
+FROM training_sequences
+"""
+
+
+class Joined(NamedTuple):
+    """How many sequences the store has of each kind."""
+
+    linked: int
+    joined: int
+    unaligned: int
+    ambiguous: int
+
 
 class Pipeline:
-    """Spool → store → join, in the hand of a test."""
+    """Spool → store, in the hand of a test."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.writer = SpoolWriter(store.home.path, RUN, "w")
         self.ingester = Ingester(store)
-        self.joiner = Joiner(store)
 
     def ingest(self, kind: str, *rows: dict) -> None:
         self.writer.write(kind, records(kind, *rows))
         self.ingester.run_once()
 
-    def feed(self, kind: str, *rows: dict) -> JoinReport:
+    def restart(self) -> None:
+        self.ingester = Ingester(self.store)
+
+    def feed(self, kind: str, *rows: dict) -> Joined:
         self.ingest(kind, *rows)
-        return self.joiner.run_once()
+        return Joined(**self.rows(JOINED)[0])
 
     def sequence(self, sample_id: str = "a") -> dict:
         (row,) = self.store.query("SELECT * FROM sequences WHERE sample_id = ?", [sample_id]).to_pylist()
@@ -42,10 +59,6 @@ class Pipeline:
 
     def rows(self, sql: str) -> list[dict]:
         return self.store.query(sql).to_pylist()
-
-    def clear_dirty(self) -> None:
-        with self.store.transaction() as cursor:
-            cursor.execute("DELETE FROM dirty_steps")
 
 
 @pytest.fixture
@@ -66,9 +79,8 @@ def test_either_side_may_come_first(pipeline: Pipeline, order: tuple[str, str]):
     content = {"training": MISSING, "rollout": sampled("a")}
     first = pipeline.feed(order[0], content[order[0]])
     assert (first.linked, first.joined) == (0, 0)
-    pipeline.clear_dirty()
     second = pipeline.feed(order[1], content[order[1]])
-    assert (second.linked, second.joined, second.unaligned, second.remaining) == (1, 1, 0, 0)
+    assert (second.linked, second.joined, second.unaligned) == (1, 1, 0)
     check(
         pipeline.sequence(),
         rollout_source="joined",
@@ -80,8 +92,6 @@ def test_either_side_may_come_first(pipeline: Pipeline, order: tuple[str, str]):
         rollout_tokens=4,
         received_max_abs_diff=None,
     )
-    assert {"run": RUN, "step": 3} in pipeline.rows("SELECT run, step FROM dirty_steps")
-    assert pipeline.rows("SELECT * FROM join_queue") == []
 
 
 def test_a_joined_sequence_has_the_statistics_of_a_received_one(pipeline: Pipeline):
@@ -92,7 +102,6 @@ def test_a_joined_sequence_has_the_statistics_of_a_received_one(pipeline: Pipeli
     }
     pipeline.ingest("rollout", sampled("a"), sampled("b"))
     pipeline.ingest("training", trained("a", received=False) | policy, trained("b") | policy)
-    pipeline.joiner.run_once()
     a, b = (
         {
             row["pair"]: {k: v for k, v in row.items() if k != "row"}
@@ -240,7 +249,7 @@ def test_a_better_record_that_comes_late_is_taken(pipeline: Pipeline):
     assert pipeline.feed("rollout", sampled("a", token_ids=[7, 7, 7, 7])).unaligned == 1
     assert pipeline.feed("rollout", sampled("a")).joined == 1
     check(pipeline.sequence(), rollout_source="joined", token_match=True, n=4)
-    assert pipeline.feed("rollout", sampled("a", token_ids=[8, 8, 8, 8])).linked == 0
+    assert pipeline.feed("rollout", sampled("a", token_ids=[8, 8, 8, 8])).joined == 1
     check(pipeline.sequence(), rollout_source="joined", token_match=True, n=4)
 
 
@@ -252,7 +261,6 @@ def test_sample_ids_used_again_at_every_step_find_their_own_records(pipeline: Pi
         ids = [step * 10 + i for i in range(4)]
         shifted = [-1.0 - step, -2.0 - step, -3.0 - step, -4.0 - step]
         pipeline.ingest("rollout", sampled("a", token_ids=ids, logprobs=shifted, time=at(step)))
-    pipeline.joiner.run_once()
     found = pipeline.rows("SELECT step, sum_d, rollout_source FROM sequences ORDER BY step")
     assert found == [{"step": s, "sum_d": 2.0 + 4 * s, "rollout_source": "joined"} for s in range(5)]
 
@@ -267,16 +275,13 @@ def test_of_several_records_with_the_same_name_and_tokens_none_is_chosen(pipelin
         report = pipeline.feed(kind, *(ALIKE if kind == "rollout" else [MISSING]))
     assert (report.joined, report.ambiguous) == (0, 1)
     check(pipeline.sequence(), rollout_source="missing", n=None, joined_by="ambiguous", token_match=None)
-    assert pipeline.feed("training", trained("b", 3, received=False)).ambiguous == 0, "said once"
 
 
 def test_a_second_record_with_the_same_tokens_takes_a_join_back(pipeline: Pipeline):
     pipeline.ingest("training", MISSING)
     assert pipeline.feed("rollout", ALIKE[0]).joined == 1
-    pipeline.clear_dirty()
     assert pipeline.feed("rollout", ALIKE[1]).ambiguous == 1
     check(pipeline.sequence(), rollout_source="missing", joined_by="ambiguous", n=None)
-    assert {"run": RUN, "step": 3} in pipeline.rows("SELECT run, step FROM dirty_steps")
 
 
 def test_of_several_records_the_one_with_the_logprobs_that_the_trainer_received_is_taken(pipeline: Pipeline):
@@ -303,9 +308,9 @@ def test_what_was_sampled_after_the_training_is_no_candidate(pipeline: Pipeline)
 def test_without_raw_tokens_several_alike_are_ambiguous_too(pipeline: Pipeline):
     pipeline.ingest("rollout", *ALIKE)
     pipeline.ingest("training", MISSING)
-    with pipeline.store.transaction() as cursor:
-        cursor.execute("UPDATE segments SET raw_file = NULL")
-    assert pipeline.joiner.run_once().ambiguous == 1
+    Retention(pipeline.store, RetentionPolicy(max_bytes=0)).run_once()
+    pipeline.restart()
+    assert pipeline.feed("training", trained("a", 4, received=False)).ambiguous == 2
 
 
 def test_runs_are_not_mixed(pipeline: Pipeline):
@@ -318,6 +323,7 @@ def test_without_raw_tokens_fingerprints_decide(pipeline: Pipeline):
     same, other = sampled("a"), sampled("b", token_ids=[4, 4, 4, 4])
     pipeline.ingest("rollout", same, other, sampled("c", 2), sampled("d"))
     Retention(pipeline.store, RetentionPolicy(max_bytes=0)).run_once()
+    pipeline.restart()
     masked = trained("d", received=False, mask=[True, False, True, True])
     rows = [trained(name, received=False) for name in "abc"]
     report = pipeline.feed("training", *rows, masked)
@@ -330,39 +336,14 @@ def test_without_raw_tokens_fingerprints_decide(pipeline: Pipeline):
     check(pipeline.sequence("d"), rollout_source="missing", token_match=None, length_match=True, alignment=None)
 
 
-def test_many_batches_and_rounds_come_to_the_same_as_one(pipeline: Pipeline, monkeypatch):
-    monkeypatch.setattr(join, "TOKENS_PER_BATCH", 100)
-    monkeypatch.setattr(join, "SAMPLES_PER_ROUND", 7)
+def test_many_batches_come_to_the_same_as_one(pipeline: Pipeline, monkeypatch):
+    monkeypatch.setattr(sequences, "TOKENS_PER_BATCH", 100)
     rng = np.random.default_rng(1)
     lengths = rng.integers(0, 40, 60)
     pipeline.ingest("rollout", *(sampled(f"{i}", int(n)) for i, n in enumerate(lengths)))
-    pipeline.ingest("training", *(trained(f"{i}", i // 8, int(n), received=False) for i, n in enumerate(lengths)))
-    first = pipeline.joiner.run_once(max_rounds=2)
-    assert first.remaining > 0
-    rest = pipeline.joiner.run_once()
-    assert rest.remaining == 0
-    assert first.linked + rest.linked == first.joined + rest.joined == 60
+    rows = (trained(f"{i}", i // 8, int(n), received=False) for i, n in enumerate(lengths))
+    assert pipeline.feed("training", *rows).joined == 60
     found = {
         row["sample_id"]: (row["n"], row["sum_d"]) for row in pipeline.rows("SELECT sample_id, n, sum_d FROM sequences")
     }
     assert found == {f"{i}": (n, n * 0.5) for i, n in enumerate(lengths)}
-
-
-def test_a_run_that_was_cut_short_is_completed_and_nothing_is_doubled(pipeline: Pipeline, monkeypatch):
-    pipeline.ingest("rollout", *(sampled(f"{i}") for i in range(6)))
-    pipeline.ingest("training", *(trained(f"{i}", received=False) for i in range(6)))
-    monkeypatch.setattr(join, "TOKENS_PER_BATCH", 17)
-    compare, calls = pipeline.joiner._compare, itertools.count()
-
-    def interrupted(batch):
-        if next(calls) == 2:
-            raise KeyboardInterrupt
-        return compare(batch)
-
-    monkeypatch.setattr(pipeline.joiner, "_compare", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.joiner.run_once()
-    assert 0 < pipeline.rows("SELECT count(*) AS n FROM sequences WHERE rollout_source = 'joined'")[0]["n"] < 6
-    Joiner(pipeline.store).run_once()
-    assert pipeline.rows("SELECT count(*) AS n, sum(n)::INTEGER AS tokens FROM sequences") == [{"n": 6, "tokens": 24}]
-    assert pipeline.rows("SELECT count(*) AS n FROM statistics") == [{"n": 6}]

@@ -31,6 +31,7 @@ from logprobe.monitor.store.store import Store
 from logprobe.monitor.store.views import EXPRESSIONS, MACROS, VIEWS
 
 ROOT = Path(__file__).parents[2]
+INSERT = "INSERT INTO quarantine VALUES (?, '', NULL, 'foreign', '', 0, now())"
 ASKED = re.compile(r"queries\.(\w+)\(\s*(?:self\._)?store\.kept\b")
 # What may answer otherwise although no table has changed.
 ELSEWHERE = re.compile(
@@ -54,37 +55,37 @@ def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def mark(store: Store, step: int) -> None:
     with store.transaction() as cursor:
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', ?)", [step])
+        cursor.execute(INSERT, [f"{step}"])
 
 
 def mark_in_vain(store: Store) -> None:
     with store.transaction() as cursor:
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 1)")
+        cursor.execute(INSERT, ["1"])
         cursor.execute("INSERT INTO nowhere VALUES (1)")
 
 
 def test_it_is_asked_again_once_something_was_written(store: Store, asked: list[str]) -> None:
     for step in range(3):
         for _ in range(3):
-            assert queries.dirty_steps(store.kept).num_rows == step
+            assert queries.quarantine_list(store.kept, run=None).num_rows == step
         mark(store, step)
-    assert asked == ["dirty_steps"] * 3
+    assert asked == ["quarantine_list"] * 3
 
 
 def test_other_parameters_are_another_question(store: Store, asked: list[str]) -> None:
-    for resting in ([], ["run"], []):
-        queries.versions_high(store.kept, resting=resting)
-    assert asked == ["versions_high"] * 2
+    for run in (None, "run", None):
+        queries.quarantine_list(store.kept, run=run)
+    assert asked == ["quarantine_list"] * 2
 
 
 def test_what_is_rolled_back_and_the_account_of_the_jobs_are_no_harm(store: Store, asked: list[str]) -> None:
-    queries.dirty_steps(store.kept)
+    queries.quarantine_list(store.kept, run=None)
     save_records(store, [Job("job", 1.0, dict)])
-    assert queries.dirty_steps(store.kept).num_rows == 0
-    assert asked == ["dirty_steps"]
+    assert queries.quarantine_list(store.kept, run=None).num_rows == 0
+    assert asked == ["quarantine_list"]
     with pytest.raises(StoreError):
         mark_in_vain(store)
-    assert queries.dirty_steps(store.kept).num_rows == 0
+    assert queries.quarantine_list(store.kept, run=None).num_rows == 0
 
 
 def test_an_answer_that_failed_is_not_kept(store: Store) -> None:
@@ -102,10 +103,10 @@ def test_an_answer_that_failed_is_not_kept(store: Store) -> None:
 
 def test_of_many_questions_the_oldest_answers_go(store: Store, asked: list[str]) -> None:
     for number in range(65):
-        queries.versions_high(store.kept, resting=[f"{number}"])
-    queries.versions_high(store.kept, resting=["64"])
+        queries.quarantine_list(store.kept, run=f"{number}")
+    queries.quarantine_list(store.kept, run="64")
     assert len(asked) == 65
-    queries.versions_high(store.kept, resting=["0"])
+    queries.quarantine_list(store.kept, run="0")
     assert len(asked) == 66
 
 
@@ -115,14 +116,14 @@ def test_beside_writers_no_answer_is_older_than_what_was_committed_before_it_was
     def write(number: int) -> None:
         for step in range(60):
             with store.transaction() as cursor:
-                cursor.execute("INSERT INTO dirty_steps (run, step) VALUES (?, ?)", [f"{number}", step])
-                count = cursor.execute("SELECT count(*) FROM dirty_steps").fetchone()[0]
+                cursor.execute(INSERT, [f"{number}/{step}"])
+                count = cursor.execute("SELECT count(*) FROM quarantine").fetchone()[0]
             committed[0] = max(committed[0], count)
 
     def read() -> None:
         while not done.is_set():
             before = committed[0]
-            if (found := queries.dirty_steps(store.kept).num_rows) < before:
+            if (found := queries.quarantine_list(store.kept, run=None).num_rows) < before:
                 wrong.append((before, found))
 
     readers = [threading.Thread(target=read) for _ in range(2)]
@@ -135,7 +136,7 @@ def test_beside_writers_no_answer_is_older_than_what_was_committed_before_it_was
     for thread in readers:
         thread.join()
     assert wrong == []
-    assert queries.dirty_steps(store.kept).num_rows == 120
+    assert queries.quarantine_list(store.kept, run=None).num_rows == 120
 
 
 def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked: list[str]) -> None:
@@ -144,7 +145,7 @@ def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked
     controller = Controller(store, lambda _: Policy())
     dispatcher = Dispatcher(store, list, clock=lambda: datetime.now(UTC), random=Random(1), stopping=threading.Event())
     jobs = [
-        pipeline.join, pipeline.compute_steps, pipeline.profile, pipeline.judge_growth, pipeline.diagnose, pipeline.diagnose_armed,
+        pipeline.profile, pipeline.judge_growth, pipeline.diagnose, pipeline.diagnose_armed,
         evaluator.run_once, controller.run_once, dispatcher.run_once, lambda: follow(store, (), datetime.now(UTC)),
     ]  # fmt: skip
     spool = SpoolWriter(home, RUN, "w")
@@ -182,7 +183,7 @@ def sql_of(name: str) -> str:
 def test_what_is_kept_asks_tables_and_nothing_else() -> None:
     files = [path for top in ("monitor", "alerts", "app") for path in (ROOT / top).rglob("*.py")]
     names = {name for file in files for name in ASKED.findall(file.read_text())}
-    assert {"diagnosis_due", "alert_runs", "controller_runs", "growth_due", "dirty_steps"} <= names
+    assert {"diagnosis_due", "alert_runs", "controller_runs", "growth_due"} <= names
     assert sum(len(re.findall(r"store\.kept\b(?! import)", file.read_text())) for file in files) == len(
         [name for file in files for name in ASKED.findall(file.read_text())]
     )

@@ -39,8 +39,6 @@ class Feed:
         for kind, rows in kinds.items():
             self.writer.write(kind, records(kind, *rows))
         self.pipeline.ingest(lambda _: None)
-        self.pipeline.join()
-        self.pipeline.compute_steps()
         return self.pipeline.profile()
 
     def tokens(self, dimension: str, **options: object) -> dict[str, int]:
@@ -235,8 +233,6 @@ def test_the_reference_policy_has_profiles_where_it_was_recorded(feed: Feed) -> 
 def test_raw_files_of_an_earlier_logprobe_without_a_column_are_profiled(feed: Feed) -> None:
     feed.writer.write("training", records("training", trained("a")))
     feed.pipeline.ingest(lambda _: None)
-    feed.pipeline.join()
-    feed.pipeline.compute_steps()
     (file,) = feed.store.query("SELECT path FROM raw_files WHERE kind = 'training'")["path"].to_pylist()
     path, earlier = feed.store.home.path / file, f"{file.rpartition('-')[0]}.parquet"
     pq.write_table(pq.read_table(path).drop_columns("reference_logprobs"), feed.store.home.path / earlier)

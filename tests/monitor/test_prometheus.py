@@ -50,7 +50,6 @@ def values(family):
 def digest(store):
     pipeline = Pipeline(store, threading.Event())
     pipeline.ingest(lambda _: None)
-    pipeline.compute_steps()
     pipeline.diagnose()
 
 

@@ -9,7 +9,6 @@ from recorded_home import take_in
 from segments import RUN, at, records, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.metrics import KEYS
 from logprobe.monitor.store.store import Store
@@ -112,6 +111,5 @@ def test_weights_that_arrive_later_compute_their_step_again(store: Store) -> Non
     writer = SpoolWriter(store.home.path, RUN, "engine")
     writer.write("weights", records("weights", update("1", "engine", applied=4)))
     Ingester(store).run_once()
-    assert StepJob(store).run_once().steps == 1
     assert stored(store)[1][:2] == [3.0, 3.0]
     assert sorted(stored(store)) == [0, 1]

@@ -30,7 +30,6 @@ OLDER = (  # what an earlier definition may have left
     "UPDATE statistics SET sum_k3 = sum_k3 * 1.5 + 1, n_above = 0",
     "UPDATE training_sequences SET entropy_sum = 0, advantage_abs_sum = NULL",
     "DELETE FROM statistics WHERE pair = 'update'",
-    "INSERT INTO dirty_steps (run, step) SELECT DISTINCT run, step FROM training_sequences",
 )
 
 

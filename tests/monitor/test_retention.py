@@ -14,7 +14,6 @@ from segments import at, records, sampled, trained
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store import retention
 from logprobe.monitor.store.retention import (
     COMPACT_BYTES,
@@ -93,7 +92,6 @@ def fill(store: Store, files: int, first: int = 0, run: str = "run") -> None:
         writer.write("training", records("training", trained(f"s{step}", step, token_ids=ids, received=False)))
         writer.write("rollout", records("rollout", sampled(f"s{step}", token_ids=ids, time=at(step))))
         ingester.run_once()
-    Joiner(store).run_once()
 
 
 def counted(store: Store) -> dict:
@@ -161,7 +159,7 @@ def test_records_in_merged_files_can_still_be_joined(store: Store):
     assert Retention(store, UNLIMITED).run_once().merged_into == 1
     writer.write("rollout", records("rollout", *(sampled(f"s{step}") for step in range(5))))
     ingester.run_once()
-    assert Joiner(store).run_once().joined == 5
+    assert store.query("SELECT 1 FROM training_sequences WHERE rollout_source = 'joined'").num_rows == 5
 
 
 def test_statistics_outlive_the_raw_tokens(store: Store):

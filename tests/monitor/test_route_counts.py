@@ -17,7 +17,6 @@ from logprobe.monitor.analysis import slices
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import join
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.raw_files import empty_file
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
@@ -163,7 +162,7 @@ def test_raw_files_of_an_earlier_version_have_no_routes(home: Path) -> None:
         writer = SpoolWriter(home, RUN, "later")
         writer.write("training", records("training", {**OURS, "rollout_logprobs": None}))
         Ingester(store).run_once()
-        assert Joiner(store).run_once().joined == 1
+        assert store.query("SELECT 1 FROM training_sequences WHERE rollout_source = 'joined'").num_rows == 1
 
 
 # --- From expert ids to the metric ---

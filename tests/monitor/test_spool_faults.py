@@ -21,7 +21,9 @@ from segments import records, sampled, trained
 
 from logprobe.collectors.spool.segments import SpoolWriter, spool_dir
 from logprobe.monitor.home import Home
+from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.reader import FlightReader
+from logprobe.monitor.store.store import Store
 
 PATIENCE = 5.0  # seconds, of /healthz; a service has minutes
 SERVICE = f"""
@@ -35,6 +37,9 @@ Service(Home(sys.argv[1]), patience={PATIENCE}, parts=[quarantine_actions.part])
 
 EARLIER = "earlier"  # a run of which the service before set a segment aside that the store does not hold
 HIDDEN = ("raw/hidden/training/half.tmp", "raw/!pending/half")
+
+
+JOINED = ("joined", "unjoined")  # runs whose rollout records are stored before the service starts
 
 
 class Served(NamedTuple):
@@ -53,6 +58,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One service for all tests of this module: each has runs of its own."""
     folder = tmp_path_factory.mktemp("faults")
     home, disk = folder / "home", FaultyDisk(folder / "rules")
+    for run in JOINED:
+        SpoolWriter(home, run, "e").write("rollout", records("rollout", sampled("a")))
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
     aside = write(home, EARLIER)
     aside.rename(aside.with_name(f".{aside.name}.ingested"))
     rule = disk.rule("list", within=f"spool/{EARLIER}/w", error=errno.EIO)
@@ -259,26 +268,19 @@ def test_a_hang_shows_in_healthz(served: Served) -> None:
 
 
 def test_one_run_whose_raw_tokens_cannot_be_read_keeps_no_other_from_being_joined(served: Served) -> None:
-    writers = {run: SpoolWriter(served.home, run, "w") for run in ("unjoined", "joined")}
-    for writer in writers.values():
-        writer.write("rollout", records("rollout", sampled("a")))
-    sql = "SELECT count(*) AS n FROM rollouts WHERE run IN ('joined', 'unjoined')"
-    eventually(lambda: served.reader.query(sql)["n"][0].as_py() == 2, "the engines' side is there")
+    """The engines' records were stored by an earlier service: this one reads their tokens from the disk."""
     unreadable = served.disk.rule("open", "read", within="raw/unjoined/rollout", error=errno.EIO)
-    for writer in writers.values():
-        writer.write("training", records("training", trained("a", received=False)))
+    for run in JOINED:
+        SpoolWriter(served.home, run, "t").write("training", records("training", trained("a", received=False)))
 
     def source(run: str) -> str:
         sql = "SELECT coalesce(any_value(rollout_source), '') AS source FROM sequences WHERE run = ?"
         return str(served.reader.query(sql, [run])["source"][0].as_py())
 
     eventually(lambda: source("joined") == "joined", "the run beside it is joined")
-    assert source("unjoined") != "joined"
-    job = eventually(
-        lambda: (found := served.reader.status()["jobs"]["join"])["progress"].get("problem") and found, "it shows"
-    )
-    assert "unjoined: raw tokens cannot be read" in job["progress"]["problem"]
-    eventually(lambda: healthz(served.home)[1]["jobs"]["join"]["healthy"] is False, "/healthz says so")
+    assert source("unjoined") == ""
+    stuck = eventually(lambda: served.reader.status()["stuck"]["files"], "its segment waits")
+    assert "raw/unjoined/rollout" in str(stuck)
     assert unreadable.injected > 0
     unreadable.stop()
     eventually(lambda: source("unjoined") == "joined", "it is joined once they can be read")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from recorded_home import take_in
+from store_work import compute_again
 
 from logprobe.app.cli import main
 from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
@@ -185,8 +185,7 @@ def test_a_corrected_record_of_the_engine_settles_a_conflict(monitor: Monitor):
     assert monitor.step(0)["version_conflict_frac"] == 1
     with monitor.store.transaction() as cursor:
         cursor.execute("UPDATE rollout_sequences SET spans = [{'start': 0, 'end': 6, 'version': '5'}]")
-        cursor.execute("INSERT INTO dirty_steps (run, step) SELECT run, step FROM training_sequences")
-    StepJob(monitor.store).run_once()
+    compute_again(monitor.store)
     assert monitor.step(0)["version_conflict_frac"] == 0
     assert monitor.step(0)["weight_lag_mean"] == 1
 

@@ -27,15 +27,12 @@ class Sides:
         self._spool = SpoolWriter(store.home.path, RUN, "w")
         self._pipeline = Pipeline(store, threading.Event())
 
-    def bring(self, kind: str, *rows: dict, computed: bool = True) -> None:
+    def bring(self, kind: str, *rows: dict) -> None:
         self._spool.write(kind, records(kind, *rows))
         self._pipeline.ingest(lambda _: None)
-        self._pipeline.join()
-        if computed:
-            self._pipeline.compute_steps()
 
-    def train(self, *steps: int, computed: bool = True) -> None:
-        self.bring("training", *(trained(f"{step}", step, received=False) for step in steps), computed=computed)
+    def train(self, *steps: int) -> None:
+        self.bring("training", *(trained(f"{step}", step, received=False) for step in steps))
 
     def waiting(self, after: timedelta = timedelta()) -> list[int]:
         """Steps that wait so long after the last one was computed."""
@@ -60,12 +57,6 @@ def test_a_step_waits_until_three_later_ones_have_theirs_or_for_two_minutes(side
     assert sides.waiting(timedelta(minutes=3)) == []
     sides.bring("rollout", sampled("4"))
     assert sides.waiting() == [2]
-
-
-def test_a_step_that_is_not_computed_yet_waits(sides: Sides) -> None:
-    sides.bring("rollout", sampled("0"))
-    sides.train(0, 1, computed=False)
-    assert sides.waiting() == [1]
 
 
 def test_the_diagnosis_waits_no_longer(sides: Sides, store: Store) -> None:

@@ -39,7 +39,7 @@ def values(store: Store, sql: str) -> list[tuple]:
 
 def mark(store: Store, step: int) -> None:
     with store.transaction() as cursor:
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', ?)", [step])
+        cursor.execute("INSERT INTO older_step_records (run, step) VALUES ('run', ?)", [step])
 
 
 # Schema
@@ -85,7 +85,7 @@ def test_a_store_can_be_read_without_writing(store: Store):
     mark(store, 1)
     store.close()
     with Store.open(store.home, read_only=True) as reader:
-        assert values(reader, "SELECT step FROM dirty_steps") == [(1,)]
+        assert values(reader, "SELECT step FROM older_step_records") == [(1,)]
         with pytest.raises(StoreError, match="write failed"):
             mark(reader, 2)
 
@@ -112,13 +112,13 @@ def test_a_closed_store_says_so(store: Store):
 
 def test_a_transaction_that_raises_leaves_nothing(store: Store):
     with pytest.raises(KeyError), store.transaction() as cursor:  # noqa: PT012
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 1)")
+        cursor.execute("INSERT INTO older_step_records (run, step) VALUES ('run', 1)")
         raise KeyError
     with pytest.raises(StoreError, match="rolled back"), store.transaction() as cursor:  # noqa: PT012
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 2)")
+        cursor.execute("INSERT INTO older_step_records (run, step) VALUES ('run', 2)")
         cursor.execute("INSERT INTO nowhere VALUES (1)")
     mark(store, 3)
-    assert values(store, "SELECT step FROM dirty_steps") == [(3,)]
+    assert values(store, "SELECT step FROM older_step_records") == [(3,)]
 
 
 def test_transactions_do_not_nest(store: Store):
@@ -130,9 +130,9 @@ def test_transactions_do_not_nest(store: Store):
 def test_a_read_beside_a_transaction_sees_what_is_committed(store: Store):
     mark(store, 1)
     with store.transaction() as cursor:
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 2)")
-        assert values(store, "SELECT step FROM dirty_steps") == [(1,)]
-    assert values(store, "SELECT count(*) FROM dirty_steps") == [(2,)]
+        cursor.execute("INSERT INTO older_step_records (run, step) VALUES ('run', 2)")
+        assert values(store, "SELECT step FROM older_step_records") == [(1,)]
+    assert values(store, "SELECT count(*) FROM older_step_records") == [(2,)]
 
 
 def test_writers_take_turns_and_readers_do_not_wait(store: Store):
@@ -187,9 +187,9 @@ def test_reading_statements_are_answered(store: Store, sql: str):
     "sql",
     [
         "DELETE FROM segments",
-        "INSERT INTO dirty_steps (run, step) VALUES ('a', 1)",
-        "INSERT INTO dirty_steps (run, step) VALUES ('a', 1) RETURNING *",
-        "WITH a AS (INSERT INTO dirty_steps (run, step) VALUES ('a', 1) RETURNING *) SELECT * FROM a",
+        "INSERT INTO older_step_records (run, step) VALUES ('a', 1)",
+        "INSERT INTO older_step_records (run, step) VALUES ('a', 1) RETURNING *",
+        "WITH a AS (INSERT INTO older_step_records (run, step) VALUES ('a', 1) RETURNING *) SELECT * FROM a",
         "CREATE TABLE t (a INTEGER)",
         "CREATE TEMP TABLE t (a INTEGER)",
         "DROP VIEW tokens",
@@ -217,7 +217,7 @@ def test_everything_else_is_refused_in_one_line(store: Store, sql: str):
     with pytest.raises(QueryError) as refusal:
         store.query(sql)
     assert "\n" not in str(refusal.value)
-    assert values(store, "SELECT run, step FROM dirty_steps") == [("run", 1)]
+    assert values(store, "SELECT run, step FROM older_step_records") == [("run", 1)]
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def insert(rows):
     table = pa.table({"run": ["r"] * rows, "step": np.random.default_rng(committed).integers(0, 1 << 60, rows)})
     with store.transaction() as cursor:
         cursor.register("new", table)
-        cursor.execute("INSERT INTO dirty_steps (run, step) SELECT run, step FROM new")
+        cursor.execute("INSERT INTO older_step_records (run, step) SELECT run, step FROM new")
         cursor.unregister("new")
     committed += rows
 
@@ -398,7 +398,7 @@ def refused(action):
 
 
 def count():
-    return store.query("SELECT count(*) AS n FROM dirty_steps")["n"][0].as_py()
+    return store.query("SELECT count(*) AS n FROM older_step_records")["n"][0].as_py()
 
 
 def fill():
@@ -425,7 +425,7 @@ assert count() == committed, (count(), committed)
 print("reopened", store._generation)
 store.close()
 fill()
-assert Store.open(Home(disk / "home")).query("SELECT count(*) AS n FROM dirty_steps")["n"][0].as_py() == committed
+assert Store.open(Home(disk / "home")).query("SELECT count(*) AS n FROM older_step_records")["n"][0].as_py() == committed
 '''
 
 

@@ -13,29 +13,25 @@ from segments import RUN, records, sampled, trained
 
 from logprobe.collectors import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
-from logprobe.monitor.ingest.trajectories import Part, trajectory
+from logprobe.monitor.live.placing import Part, trajectory
 from logprobe.monitor.store.store import Store
 
 METRICS = "SELECT metric, value FROM metrics WHERE metric IN ({})"
 
 
 class Pipeline:
-    """Spool → store → join → steps, in the hand of a test."""
+    """Spool → store, in the hand of a test."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.writer = SpoolWriter(store.home.path, RUN, "w")
-        self.ingester, self.joiner, self.steps = Ingester(store), Joiner(store), StepJob(store)
+        self.ingester = Ingester(store)
 
     def feed(self, kind: str, *rows: dict[str, Any]) -> None:
         self.writer.write(kind, records(kind, *rows))
         self.ingester.run_once()
-        self.joiner.run_once()
-        self.steps.run_once()
 
     def sequence(self) -> dict[str, Any]:
         (row,) = self.store.query("SELECT * FROM sequences").to_pylist()

@@ -13,7 +13,6 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis.weight_updates import Lane, lag_by_replica, lanes
 from logprobe.monitor.event_study import contrasts
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 
@@ -174,7 +173,6 @@ def test_the_lag_of_each_replica_is_the_token_mean_and_unknown_stays_unknown(sto
     ]
     writer.write("training", records("training", *steps))
     Ingester(store).run_once()
-    Joiner(store).run_once()
     known = {lag.replica: lag for lag in lag_by_replica(store, RUN, (0, 10))}
     assert known["a"].steps.tolist() == [7]
     assert known["a"].mean.tolist() == pytest.approx([2 / size])

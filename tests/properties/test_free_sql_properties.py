@@ -48,7 +48,7 @@ STATEMENTS = (
     "DROP TABLE segments",
     "DELETE FROM segments",
     "UPDATE segments SET run = 'x'",
-    "INSERT INTO dirty_steps (run, step) VALUES ('a', 1)",
+    "INSERT INTO older_step_records (run, step) VALUES ('a', 1)",
     "MERGE INTO segments USING segments AS o ON true WHEN MATCHED THEN DELETE",
     "TRUNCATE segments",
     "VACUUM",

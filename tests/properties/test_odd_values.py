@@ -206,8 +206,6 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
         controller = Controller(store, lambda _: Policy(mode=Mode.ARMED))
         jobs = {
             "ingest": lambda: pipeline.ingest(lambda _: None),
-            "join": pipeline.join,
-            "step_metrics": pipeline.compute_steps,
             "growth": pipeline.judge_growth,
             "profiles": pipeline.profile,
             "armed_diagnosis": pipeline.diagnose_armed,
@@ -251,8 +249,7 @@ def test_a_step_that_an_older_service_stored_stops_one_run_at_most(home: Path) -
     ordinary(home, "broken")
     with Store.open(Home(home)) as store:
         pipeline = Pipeline(store, threading.Event())
-        for work in (lambda: pipeline.ingest(lambda _: None), pipeline.join, pipeline.compute_steps):
-            work()
+        pipeline.ingest(lambda _: None)
         with store.transaction() as cursor:
             for table in ("step_summaries", "step_metrics", "training_sequences", "statistics"):
                 cursor.execute(f"UPDATE {table} SET step = ? WHERE run = 'broken' AND step = 0", [-(1 << 63)])

@@ -150,7 +150,7 @@ def test_a_power_cut_between_raw_files_and_their_transaction_leaves_a_home_that_
         home = Home(tmp_path / "disk" / "home")
         record(home.path, steps=range(2))
         with Store.open(home) as store, monkeypatch.context() as cut:
-            cut.setattr("logprobe.monitor.ingest.batch._insert", power_goes)
+            cut.setattr("logprobe.monitor.ingest.batch._register", power_goes)
             with pytest.raises(SystemExit):
                 Ingester(store).run_once()
     left = Home(tmp_path / "after" / "home")

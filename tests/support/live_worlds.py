@@ -44,6 +44,20 @@ class World:
     ranks: int = 2
 
 
+WORLDS = {
+    "plain": World(),
+    "received": World(received=1.0, parts=0),
+    "missing": World(received=0.0),
+    "labels": World(labels=True, marks=0),
+    "renamed": World(renamed=True, parts=0, masked=0.2, odd_tokens=0.05),
+    "attempts": World(attempts=3, parts=0),
+    "again": World(again=0.3),
+    "marks": World(decided=1.0, marks=8, odd_tokens=0),
+    "stated": World(stated=0.8),
+    "odd": World(odd_values=0.6, reduced=0.4),
+}
+
+
 class History:
     """The records of one random run, as the segments that its writers would have written."""
 

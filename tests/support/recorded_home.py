@@ -16,10 +16,8 @@ from logprobe.alerts.controller.situation import Action, Control, Phase
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.directives import Directives
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester, IngestReport
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.store.store import Store
 
@@ -57,11 +55,8 @@ def _ingest(folder: Path, names: Sequence[str], before_step: int | None, from_st
 
 
 def take_in(store: Store) -> IngestReport:
-    """Ingests what lies in the spool, joins it and computes its steps; → the report of the ingest."""
-    report = Ingester(store).run_once()
-    Joiner(store).run_once()
-    StepJob(store).run_once()
-    return report
+    """Ingests what lies in the spool; → the report of it."""
+    return Ingester(store).run_once()
 
 
 def ingest_control(folder: Path, name: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+from logprobe.monitor.live.store import Within
+from logprobe.monitor.live.writing import write_stored
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.service.status import StuckFile
 from logprobe.monitor.store.folding import Folder, FoldReport, StoreBudget
@@ -18,8 +20,6 @@ def bring_in(store: Store) -> list[StuckFile]:
     """Ingests what lies in the spool, and does everything that follows; → what waits there to be read."""
     pipeline = Pipeline(store, threading.Event())
     pipeline.ingest(lambda _: None)
-    pipeline.join()
-    pipeline.compute_steps()
     pipeline.profile()
     return pipeline.delays.document()
 
@@ -28,9 +28,14 @@ def fold(store: Store, *, protected: int = KEPT) -> FoldReport:
     return Folder(store, StoreBudget(0), quiet=timedelta(0), protected=protected).run_once()
 
 
-def recompute(store: Store) -> None:
+def compute_again(store: Store, sql: str = "SELECT run, step FROM step_summaries ORDER BY ALL") -> None:
+    """Computes steps from what the tables have, as `logprobe recompute` does with new statistics."""
+    steps = [(row["run"], row["step"]) for row in store.query(sql).to_pylist()]
     with store.transaction() as cursor:
-        cursor.execute("INSERT INTO dirty_steps (run, step) SELECT run, step FROM step_summaries")
-    pipeline = Pipeline(store, threading.Event())
-    pipeline.compute_steps()
-    pipeline.profile()
+        write_stored(Within(store, cursor), steps, datetime.now(UTC))
+        store.rewritten.note({run for run, _ in steps})
+
+
+def recompute(store: Store) -> None:
+    compute_again(store)
+    Pipeline(store, threading.Event()).profile()

@@ -12,11 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from live_records import live_sequences
 from segments import RUN, at, records, sampled, trained
-from shadow import live_sequences
 
 from logprobe.monitor.live.doubled import of_rollouts, of_step
 from logprobe.monitor.live.memory import Run
+from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.tick import Live
 
 Row = dict[str, Any]
@@ -258,7 +259,8 @@ def tables(pieces: Iterable[tuple[int, Piece]]) -> dict[str, pa.Table]:
 def bring(batches: Iterable[list[tuple[int, Piece]]]) -> tuple[Run, dict[tuple[int, str], float]]:
     live, metrics = Live(), {}
     for batch in batches:
-        for computed in live.add(tables(batch)):
+        arrived = {kind: Arrived.of(kind, table) for kind, table in tables(batch).items()}
+        for computed in live.add(arrived).computed:
             for place, (_, step) in enumerate(computed.steps):
                 metrics |= {(step, key): float(values[place]) for key, values in computed.values.items()}
     return live.memory.run(RUN), metrics

@@ -100,9 +100,9 @@ def test_a_segment_counts_once_under_whatever_name_it_comes(spool: Path) -> None
     copy = places[0].path.with_name(f"00000005.{places[0].kind}.{places[0].crc:08x}.arrow")
     copy.write_bytes(places[0].path.read_bytes())
     live = Live()
-    (computed,) = live.tick(read([*places, SegmentPath.parse(copy)]).segments)
+    (computed,) = live.tick(read([*places, SegmentPath.parse(copy)]).segments).computed
     assert computed.sequences.tolist() == [1]
-    assert live.tick(read(places).segments) == []
+    assert live.tick(read(places).segments).computed == []
 
 
 def test_a_file_in_quarantine_says_why(spool: Path, tmp_path: Path) -> None:

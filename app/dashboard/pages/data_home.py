@@ -50,7 +50,6 @@ class Stored:
 
 def ingest_blocks(status: Row, stored: Stored, room: str) -> list[Block]:
     """How far the store is behind what was recorded. `status`: of the service; `room`: what there is on the disk."""
-    dirty = sum(of_run["dirty_steps"] for of_run in stored.runs)
     service = (
         "not running" if not status.get("running") else f"process {status['pid']}, since {when(status['started'])}"
     )
@@ -60,7 +59,6 @@ def ingest_blocks(status: Row, stored: Stored, room: str) -> list[Block]:
             [
                 ("waiting in spool", _waiting(status.get("backlog"))),
                 ("ingest lag", ingest_lag(status) or "–"),
-                ("steps to compute", f"{dirty:,}"),
                 ("service", service),
                 ("store", f"{stored.store['database_size']}, and {wal} not merged yet"),
                 ("home", f"{status.get('home', '–')}: {room}"),

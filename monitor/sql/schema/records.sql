@@ -58,6 +58,7 @@ CREATE TABLE training_sequences (
     entropy_n       INTEGER,              -- finite entropies under the mask
     weight_version  VARCHAR,              -- the trainer's
     token_hash      UBIGINT,              -- of the token ids under the mask
+    full_hash       UBIGINT,              -- of all token ids
     rollout_source  VARCHAR NOT NULL,     -- received | joined | missing | unaligned
     rollout_segment VARCHAR,              -- the rollout record of this sample: rollout_sequences.(segment_id, row);
     rollout_row     INTEGER,              -- null: none has arrived, or it could not be compared
@@ -79,14 +80,6 @@ CREATE TABLE training_sequences (
     rollout_versions STRUCT(
         "start" INTEGER, "end" INTEGER, sampled_start INTEGER, sampled_end INTEGER, "version" VARCHAR
     )[]
-);
-
--- Samples whose two sides may have become joinable since the join job last looked: one row per arrival on either side.
-CREATE SEQUENCE join_mark START 1;
-CREATE TABLE join_queue (
-    run       VARCHAR NOT NULL,
-    sample_id VARCHAR NOT NULL,
-    mark      BIGINT NOT NULL DEFAULT nextval('join_mark')
 );
 
 -- Sufficient statistics per sequence and pair: the columns of logprobe.collectors.kernel.statistics, in its order.
@@ -160,7 +153,7 @@ CREATE TABLE rollout_sequences (
     engine_config_id     VARCHAR,
     route_layers         INTEGER,          -- mixture of experts: layers whose routes the record has; null: none
     trajectory           VARCHAR,          -- name of the sequence this request is a part of, as its caller gave it
-    -- Of a row that the join made of several requests: log-probs in the places of the trainer's tokens under the mask, and the requests.
+    -- Of a row that a tick made of several requests: log-probs in the places of the trainer's tokens under the mask, and the requests.
     -- Those of engines lie in raw files.
     logprobs             FLOAT[],
     parts STRUCT(
@@ -239,7 +232,7 @@ CREATE TABLE job_runs (
     progress    VARCHAR                   -- JSON: what the job did last and how far behind it is
 );
 
--- A trained sequence may be made of several engine requests: those that the trainer names. The join makes one row of rollout_sequences of
+-- A trained sequence may be made of several engine requests: those that the trainer names. A tick makes one row of rollout_sequences of
 -- them (`parts` is not null).
 CREATE TABLE training_parts (
     run        VARCHAR NOT NULL,
@@ -247,17 +240,6 @@ CREATE TABLE training_parts (
     place      INTEGER NOT NULL,          -- 1, 2, … in the order of sampling
     segment_id VARCHAR NOT NULL,          -- of the training record
     row        INTEGER NOT NULL
-);
-
--- Marks and rollout records that have not met yet: one row per segment of rollout records, or run and machine of marks.
-CREATE SEQUENCE version_mark START 1;
-CREATE TABLE version_queue (
-    run        VARCHAR NOT NULL,
-    segment_id VARCHAR,                  -- of rollout records; null: of marks
-    machine    VARCHAR,                  -- of marks
-    moment     BIGINT,                   -- of marks: the first one, by the monotonic clock of their machine, and by the wall clock
-    wall       BIGINT,
-    mark       BIGINT NOT NULL DEFAULT nextval('version_mark')
 );
 
 -- How far each node is behind with shipping each run, as the node said last. Grain: run and node.
@@ -307,7 +289,7 @@ CREATE TABLE weight_readings (
 );
 
 -- Steps that a later attempt of the run trained again: what earlier attempts recorded of them. Same columns as the tables that the newest
--- attempt is in, which alone count; see logprobe.monitor.analysis.attempts.
+-- attempt is in, which alone count; see logprobe.monitor.live.attempts.
 CREATE TABLE older_sequences AS FROM training_sequences LIMIT 0;
 ALTER TABLE older_sequences ADD COLUMN writer VARCHAR;
 ALTER TABLE older_sequences ADD COLUMN repeated_by VARCHAR;   -- the writer of the newest attempt at the step

@@ -1,7 +1,7 @@
 -- Metrics computed from the records of steps: of the step, by token bucket, and of steps whose sequences were folded into sums.
 
--- What the step job computed: one row per step and metric of the catalog, value null where it cannot be measured. Only the step
--- job writes here, a step's rows all at once; without an index on the key the table is a sixth of the size and grows faster.
+-- What was computed: one row per step and metric of the catalog, value null where it cannot be measured. Only ticks
+-- write here, a step's rows all at once; without an index on the key the table is a sixth of the size and grows faster.
 CREATE TABLE step_metrics (
     run    VARCHAR NOT NULL,
     step   BIGINT NOT NULL,
@@ -19,15 +19,6 @@ CREATE TABLE step_summaries (
     computed_at TIMESTAMPTZ NOT NULL,
     revision    BIGINT NOT NULL,          -- grows with every recomputation of any step; readers poll for newer ones
     PRIMARY KEY (run, step)
-);
-
--- Steps that received data since they were last computed. Ingest only appends (run, step); the step job deletes exactly the
--- marks it has read, so a step that receives data while it is being computed stays dirty. Hence no primary key.
-CREATE SEQUENCE dirty_mark START 1;
-CREATE TABLE dirty_steps (
-    run  VARCHAR NOT NULL,
-    step BIGINT NOT NULL,
-    mark BIGINT NOT NULL DEFAULT nextval('dirty_mark')
 );
 
 -- Token-level profiles: sums per step, pair and bucket, so that steps and runs merge by a plain GROUP BY SUM. Written by the profile

@@ -24,10 +24,8 @@ from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor import queries
-from logprobe.monitor.analysis.step_job import StepJob
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
@@ -259,8 +257,8 @@ def test_records_on_their_way_do_not_lower_the_coverage(store: Store, trainer: T
     assert store.read("controller_coverage", runs=[RUN], first=[0], last=[20])["coverage"][0].as_py() == 0.0
 
 
-def test_records_that_came_and_are_not_computed_yet_do_not_lower_the_coverage(store: Store, trainer: Trainer) -> None:
-    """The join has them, and the step's coverage is of the time before."""
+def test_records_that_came_late_do_not_lower_the_coverage(store: Store, trainer: Trainer) -> None:
+    """A step is computed with them as they come."""
     trainer.train(15)
     lists = {"sample_ids": ["late"], "token_ids": [np.arange(3)]}
     trainer.recorder.training(step=15, trainer_logprobs=[np.full(3, -1.0, np.float32)], **lists)
@@ -268,9 +266,6 @@ def test_records_that_came_and_are_not_computed_yet_do_not_lower_the_coverage(st
     trainer.recorder.rollout(logprobs=[np.full(3, -1.0, np.float32)], **lists)
     assert trainer.recorder.flush(30)
     Ingester(store).run_once()
-    Joiner(store).run_once()
-    assert store.read("controller_coverage", runs=[RUN], first=[0], last=[15])["coverage"][0].as_py() == 1.0
-    StepJob(store).run_once()
     assert store.read("controller_coverage", runs=[RUN], first=[0], last=[15])["coverage"][0].as_py() == 1.0
 
 

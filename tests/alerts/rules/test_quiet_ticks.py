@@ -38,8 +38,6 @@ class Watched:
 def bring(spool: SpoolWriter, pipeline: Pipeline, step: int) -> None:
     spool.write("training", records("training", trained(f"{step}", step)))
     pipeline.ingest(lambda _: None)
-    pipeline.join()
-    pipeline.compute_steps()
 
 
 def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, store: Store) -> None:
@@ -96,8 +94,6 @@ def test_many_runs_are_asked_about_together(home: Path, store: Store) -> None:
         for run in runs:
             SpoolWriter(home, run, f"w{step}").write("training", records("training", trained(f"{step}", step)))
         pipeline.ingest(lambda _: None)
-        pipeline.join()
-        pipeline.compute_steps()
         watched.asked.clear()
         assert evaluator.run_once()["steps"] == len(runs)
         asked.append(sorted(watched.asked))

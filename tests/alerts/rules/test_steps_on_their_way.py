@@ -33,12 +33,6 @@ class Run:
     def sample(self, *ids: str) -> None:
         self._bring("rollout", *(sampled(name) for name in ids))
 
-    def queue(self, *ids: str) -> None:
-        """As if the join had not come to these samples yet."""
-        with self.store.transaction() as cursor:
-            for name in ids:
-                cursor.execute("INSERT INTO join_queue (run, sample_id) VALUES (?, ?)", [RUN, name])
-
     def _bring(self, kind: str, *rows: dict) -> None:
         self._spool.write(kind, records(kind, *rows))
         take_in(self.store)
@@ -75,18 +69,6 @@ def test_what_three_later_steps_have_overtaken_is_missing_for_good(run: Run) -> 
     assert run.looked_at(timedelta(seconds=3)) == {}
     run.sample("3/0", "3/1")
     assert run.looked_at(timedelta(seconds=3)) == {0: 0.5, 1: 1.0, 2: 1.0, 3: 1.0}
-
-
-def test_a_step_waits_until_the_join_has_looked_for_its_records(run: Run) -> None:
-    """After a backlog a later step may be joined, and computed, before an earlier one."""
-    run.train(0, 1, 2, 3, 4)
-    run.sample(*(f"{step}/{k}" for step in (1, 2, 3, 4) for k in range(2)))
-    run.queue("0/0", "0/1")
-    assert set(run.looked_at(timedelta(seconds=3))) == set()
-    assert set(run.looked_at(timedelta(minutes=14))) == set()
-    assert run.looked_at(timedelta(minutes=16))[0] == 0.0
-    run.sample("0/0", "0/1")
-    assert run.looked_at(timedelta(seconds=3)) == dict.fromkeys(range(5), 1.0)
 
 
 def test_nobody_waits_for_ever(run: Run) -> None:

@@ -26,7 +26,7 @@ T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 RUN: dict[str, Any] = {
     "run": "r", "first_step": 0, "last_step": 9, "steps": 10, "sequences": 20, "tokens": 4000, "rollouts": 21, "first_time": T0,
     "last_time": T0, "raw_files": 1, "raw_bytes": 2048, "store_share": 0.5, "imported": True, "lost_sequences": 0, "lost_tokens": 7,
-    "quarantined": 1, "dirty_steps": 2,
+    "quarantined": 1,
 }  # fmt: skip
 KEPT: dict[str, Any] = {
     "run": "r", "sequences": 20, "with_raw": 5, "reduced": 4, "steps": 10, "steps_with_raw": 3, "first_step": 7, "last_step": 9, "files": 1,
@@ -68,7 +68,6 @@ def test_how_far_the_store_is_behind() -> None:
     status = {"running": True, "pid": 7, "started": "2026-03-01T12:00:00+00:00", "home": "/h", "backlog": {"segments": 3, "bytes": 5000, "oldest_seconds": 62.0}}  # fmt: skip
     said = facts(data_home.ingest_blocks(status, STORED, "9 GiB free"))
     assert said["waiting in spool"] == "3 files, 4.88 KiB, the oldest 1 min old"
-    assert said["steps to compute"] == "2"
     assert said["service"] == "process 7, since 2026-03-01 12:00:00"
     away = facts(data_home.ingest_blocks({}, STORED, "9 GiB free"))
     assert (away["waiting in spool"], away["ingest lag"], away["service"]) == ("–", "–", "not running")

@@ -13,7 +13,6 @@ from segments import RUN, records
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.judging import gather
 from logprobe.monitor.store.store import Store
 
@@ -45,7 +44,6 @@ def put(
         ]
         writer.write("config", records("config", *rows))
     Ingester(store).run_once()
-    Joiner(store).run_once()
 
 
 def test_the_evidence_of_a_store_is_that_of_the_arrays(store: Store) -> None:

@@ -52,13 +52,14 @@ def test_steps_that_wait_to_be_computed_or_in_the_spool_count(store: Store) -> N
     assert judged(store).in_time
     with store.transaction() as cursor:
         cursor.execute("UPDATE step_summaries SET computed_at = computed_at - INTERVAL 9 SECONDS")
-        cursor.execute("INSERT INTO dirty_steps (run, step) SELECT ?, range FROM range(55, 75)", [RUN])
+        later = "SELECT run, 60 + range, 1, 1, time, computed_at, nextval('revision') FROM step_summaries, range(15) WHERE step = 59"
+        cursor.execute(f"INSERT INTO step_summaries {later}")
     waiting = judged(store)
     assert (waiting.newest_step, waiting.steps_behind, waiting.in_time) == (74, 15, False)
     assert waiting.seconds_behind >= 9
     assert read(store, [RUN], datetime.now(UTC))[RUN].overdue
     with store.transaction() as cursor:
-        cursor.execute("DELETE FROM dirty_steps")
+        cursor.execute("DELETE FROM step_summaries WHERE step > 59")
         since = datetime.now(UTC) - timedelta(seconds=70)
         cursor.execute("INSERT INTO spooled VALUES (?, ?, ?)", [RUN, since, datetime.now(UTC)])
         cursor.execute("UPDATE diagnoses SET verdict = 'healthy'")

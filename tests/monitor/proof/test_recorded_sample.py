@@ -16,7 +16,6 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.weights import mark
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.ingest.join import Joiner
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
 from logprobe.monitor.proof.scoring import Setup
 from logprobe.monitor.reader import open_reader
@@ -56,7 +55,6 @@ def _feed(
         records("training", *({**trained(n, 3, received=False), "weight_version": version} for n in ("a", "b"))),
     )
     Ingester(store).run_once()
-    Joiner(store).run_once()
 
 
 def test_both_answers_to_a_recorded_prompt_are_scored_as_the_engine_was_set_up(store: Store):

@@ -1,29 +1,44 @@
-"""The step job on a real store: what it computes, when it computes again, and what a failure leaves behind."""
+"""Steps computed from the tables of a real store, as those that were folded and recomputed ones are."""
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from store_work import compute_again
 
-from logprobe.collectors.errors import StoreError
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.monitor import metrics
-from logprobe.monitor.analysis import step_job
-from logprobe.monitor.analysis.step_job import StepJob
+from logprobe.monitor.analysis import step_tables
+from logprobe.monitor.live.store import Within
+from logprobe.monitor.live.writing import write_stored
 from logprobe.monitor.store.store import Store
 
+STEPS = (
+    "SELECT DISTINCT run, step FROM training_sequences UNION SELECT DISTINCT run, step FROM step_records ORDER BY ALL"
+)
 NOW = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 Sequences = list[tuple[list[float], list[float]]]  # (rollout, trainer) log-probs
 
 
+class Job:
+    """Computes all steps of a store again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def run_once(self) -> None:
+        steps = [(row["run"], row["step"]) for row in self._store.query(STEPS).to_pylist()]
+        with self._store.transaction() as cursor:
+            write_stored(Within(self._store, cursor), steps, NOW)
+
+
 @pytest.fixture
-def job(store: Store) -> StepJob:
-    return StepJob(store, now=lambda: NOW)
+def job(store: Store) -> Job:
+    return Job(store)
 
 
 def sequences_of(seed: int, count: int = 4) -> Sequences:
@@ -76,7 +91,6 @@ def add(
                 "rollout_sequences",
                 [{**fixed, "row": i, "sample_id": f"{step}-{i}", **row} for i, row in enumerate(rollouts)],
             )
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES (?, ?)", [run, step])
 
 
 def keys_of(run: str, step: int, segment: str, count: int) -> list[dict[str, Any]]:
@@ -105,20 +119,15 @@ def one(store: Store, sql: str) -> Any:
     return store.query(sql).to_pylist()[0]
 
 
-def dirty(store: Store) -> int:
-    return one(store, "SELECT count(*) AS n FROM dirty_steps")["n"]
-
-
 def computed(sequences: Sequences) -> dict[str, float | None]:
     return metrics.compute([r for r, _ in sequences], [t for _, t in sequences])
 
 
-def test_the_job_stores_what_compute_computes(store: Store, job: StepJob) -> None:
+def test_the_job_stores_what_compute_computes(store: Store, job: Job) -> None:
     steps = {step: sequences_of(step) for step in (3, 4, 9)}
     for step, sequences in steps.items():
         add(store, step, sequences)
-    report = job.run_once()
-    assert (report.runs, report.steps, report.sequences, report.remaining) == (1, 3, 12, 0)
+    job.run_once()
     for step, sequences in steps.items():
         values, expected = stored(store, step), computed(sequences)
         assert set(values) == set(metrics.KEYS)
@@ -129,10 +138,9 @@ def test_the_job_stores_what_compute_computes(store: Store, job: StepJob) -> Non
                 "unknown_version_frac",
             ):
                 assert values[key] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), key
-    assert dirty(store) == 0
 
 
-def test_runs_computed_together_have_the_numbers_they_have_alone(store: Store, job: StepJob) -> None:
+def test_runs_computed_together_have_the_numbers_they_have_alone(store: Store, job: Job) -> None:
     labels = {"numbers": ["7", "9"], "names": ["9", "blue"], "other names": ["blue", "9"]}
 
     def records(run: str, seconds: int) -> list[dict[str, Any]]:
@@ -153,30 +161,16 @@ def test_runs_computed_together_have_the_numbers_they_have_alone(store: Store, j
 
     for seed, run in enumerate(labels, 1):
         bring(run, seed)
-    assert job.run_once().runs == 3
+    job.run_once()
     together = store.query("SELECT * FROM step_metrics ORDER BY ALL")
     for run in labels:  # once more, each by itself
-        with store.transaction() as cursor:
-            cursor.execute(
-                "INSERT INTO dirty_steps (run, step) SELECT run, step FROM step_summaries WHERE run = ?", [run]
-            )
-        assert job.run_once().steps == 2
+        compute_again(store, f"SELECT run, step FROM step_summaries WHERE run = '{run}' ORDER BY ALL")
     assert store.query("SELECT * FROM step_metrics ORDER BY ALL").equals(together)
     seconds = {run: stored(store, 3, run)["weight_lag_seconds_mean"] for run in labels}
     assert seconds == {"numbers": 60.0, "names": 120.0, "other names": 180.0}
 
 
-def test_a_batch_ends_within_a_run_and_nothing_is_left_out(store: Store, job: StepJob, monkeypatch: Any) -> None:
-    monkeypatch.setattr(step_job, "STEPS_PER_BATCH", 2)
-    for run in ("a", "b"):
-        for step in (1, 2, 3):
-            add(store, step, sequences_of(step), run=run)
-    assert (job.run_once(max_steps=4).steps, dirty(store)) == (4, 2)
-    assert (job.run_once().steps, dirty(store)) == (2, 0)
-    assert [stored(store, 3, run) for run in "ab"] == [stored(store, 3, "a")] * 2
-
-
-def test_all_three_pairs_are_computed(store: Store, job: StepJob) -> None:
+def test_all_three_pairs_are_computed(store: Store, job: Job) -> None:
     sequences = sequences_of(1)
     current = [[t - 0.01 * i for i, t in enumerate(trainer)] for _, trainer in sequences]
     add(store, 1, sequences)
@@ -196,7 +190,7 @@ def test_all_three_pairs_are_computed(store: Store, job: StepJob) -> None:
         assert values[key] == pytest.approx(expected[key], rel=1e-12), key
 
 
-def test_the_summary_counts_what_it_is_made_of(store: Store, job: StepJob) -> None:
+def test_the_summary_counts_what_it_is_made_of(store: Store, job: Job) -> None:
     sequences = sequences_of(1)
     add(store, 5, sequences)
     job.run_once()
@@ -207,100 +201,21 @@ def test_the_summary_counts_what_it_is_made_of(store: Store, job: StepJob) -> No
     assert summary["computed_at"] == NOW
 
 
-def test_late_data_is_counted_in(store: Store, job: StepJob) -> None:
+def test_late_data_is_counted_in(store: Store, job: Job) -> None:
     early, late = sequences_of(1), sequences_of(2)
     add(store, 5, early)
     add(store, 6, early)
     job.run_once()
     before = one(store, "SELECT revision FROM step_summaries WHERE step = 5")["revision"]
     add(store, 5, late, segment="s1")
-    assert job.run_once().steps == 1
+    job.run_once()
     assert stored(store, 5)["backend.k3_kl"] == pytest.approx(computed(early + late)["backend.k3_kl"], rel=1e-12)
     assert stored(store, 6)["backend.k3_kl"] == pytest.approx(computed(early)["backend.k3_kl"], rel=1e-12)
     assert one(store, "SELECT revision FROM step_summaries WHERE step = 5")["revision"] > before
     assert one(store, "SELECT count(*) AS n FROM step_summaries")["n"] == 2
 
 
-def test_nothing_dirty_is_nothing_to_do(store: Store, job: StepJob) -> None:
-    report = job.run_once()
-    assert (report.runs, report.steps, report.remaining) == (0, 0, 0)
-
-
-def test_data_that_arrives_while_a_step_is_computed_keeps_it_dirty(
-    store: Store, job: StepJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    early, late = sequences_of(1), sequences_of(2)
-    add(store, 5, early)
-    evaluate = step_job.evaluate
-
-    def evaluate_while_data_arrives(sums: Any) -> Any:
-        monkeypatch.setattr(step_job, "evaluate", evaluate)
-        add(store, 5, late, segment="s1")
-        return evaluate(sums)
-
-    monkeypatch.setattr(step_job, "evaluate", evaluate_while_data_arrives)
-    job.run_once()
-    assert dirty(store) == 1
-    assert job.run_once().steps == 1
-    assert stored(store, 5)["backend.k3_kl"] == pytest.approx(computed(early + late)["backend.k3_kl"], rel=1e-12)
-    assert dirty(store) == 0
-
-
-def test_a_writer_beside_the_job_loses_no_step(store: Store, job: StepJob) -> None:
-    parts = {(step, part): sequences_of(10 * step + part, 2) for part in range(5) for step in range(4)}
-    stop = threading.Event()
-
-    def write() -> None:
-        for (step, part), sequences in parts.items():
-            add(store, step, sequences, segment=f"s{part}")
-        stop.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    while not stop.is_set():
-        job.run_once()
-    writer.join()
-    job.run_once()
-    assert dirty(store) == 0
-    for step in range(4):
-        expected = computed([x for (s, _), sequences in parts.items() if s == step for x in sequences])
-        assert stored(store, step)["backend.k3_kl"] == pytest.approx(expected["backend.k3_kl"], rel=1e-12)
-
-
-def test_a_failed_write_leaves_the_steps_dirty_and_the_old_values(
-    store: Store, job: StepJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    early = sequences_of(1)
-    add(store, 5, early)
-    job.run_once()
-    before = stored(store, 5)
-    add(store, 5, sequences_of(2), segment="s1")
-    monkeypatch.setattr(step_job, "_CLEAR_MARKS", "SELECT error('no space left on device')")
-    with pytest.raises(StoreError, match="no space left"):
-        job.run_once()
-    assert stored(store, 5) == before
-    assert dirty(store) == 1
-    monkeypatch.undo()
-    job.run_once()
-    assert stored(store, 5) != before
-
-
-def test_many_steps_go_in_batches_and_a_limit_is_kept(
-    store: Store, job: StepJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(step_job, "STEPS_PER_BATCH", 3)
-    for step in range(7):
-        add(store, step, sequences_of(step))
-    add(store, 2, sequences_of(2), run="another")
-    first = job.run_once(max_steps=4)
-    assert (first.steps, first.remaining) == (4, 4)
-    second = job.run_once()
-    assert (first.steps + second.steps, second.remaining) == (8, 0)
-    assert stored(store, 6)["backend.k3_kl"] == pytest.approx(computed(sequences_of(6))["backend.k3_kl"], rel=1e-12)
-    assert stored(store, 2, run="another")["backend.k3_kl"] == stored(store, 2)["backend.k3_kl"]
-
-
-def test_weight_lag_counts_tokens(store: Store, job: StepJob) -> None:
+def test_weight_lag_counts_tokens(store: Store, job: Job) -> None:
     sequences: Sequences = [([-1.0] * 10, [-1.0] * 10)] * 3
     rollouts = [
         {"n_tokens": 10, "spans": [span(0, 10, "7")]},
@@ -323,7 +238,7 @@ def span(start: int, end: int, version: str | None) -> dict[str, Any]:
     return {"start": start, "end": end, "version": version}
 
 
-def test_weight_records_order_names_and_give_steps_and_seconds(store: Store, job: StepJob) -> None:
+def test_weight_records_order_names_and_give_steps_and_seconds(store: Store, job: Job) -> None:
     known = {"n_tokens": 3, "spans": [span(0, 2, "ckpt-blue"), span(2, 3, "ckpt-red")]}
     stranger = {"n_tokens": 4, "spans": [*known["spans"], span(3, 4, "who?")]}
     with store.transaction() as cursor:
@@ -350,7 +265,7 @@ def test_weight_records_order_names_and_give_steps_and_seconds(store: Store, job
     assert {value for key, value in strange.items() if key.startswith("weight_lag")} == {None}
 
 
-def test_a_version_without_a_step_is_not_left_out_of_the_lag_in_steps(store: Store, job: StepJob) -> None:
+def test_a_version_without_a_step_is_not_left_out_of_the_lag_in_steps(store: Store, job: Job) -> None:
     """The weights a run starts from are no step's result. Half of the tokens from them, half from the newest: not lag 0."""
     rollouts = [{"n_tokens": 4, "spans": [span(0, 2, "0"), span(2, 4, "1")]}]
     with store.transaction() as cursor:
@@ -367,7 +282,7 @@ def test_a_version_without_a_step_is_not_left_out_of_the_lag_in_steps(store: Sto
     assert values["weight_lag_steps_newest"] is None
 
 
-def test_an_unknown_version_has_no_lag(store: Store, job: StepJob) -> None:
+def test_an_unknown_version_has_no_lag(store: Store, job: Job) -> None:
     sequences: Sequences = [([-1.0] * 4, [-1.1] * 4)]
     add(store, 1, sequences)
     add(store, 2, sequences, rollouts=[{"n_tokens": 4, "spans": None}], weight_version="3")
@@ -381,7 +296,7 @@ def test_an_unknown_version_has_no_lag(store: Store, job: StepJob) -> None:
     assert [stored(store, step)["mixed_version_frac"] for step in (1, 2, 3)] == [None, None, 0.0]
 
 
-def test_spans_beyond_the_tokens_and_gaps_between_them(store: Store, job: StepJob) -> None:
+def test_spans_beyond_the_tokens_and_gaps_between_them(store: Store, job: Job) -> None:
     rollouts = [{"n_tokens": 10, "spans": [span(-2, 4, "1"), span(6, 99, "2")]}]
     add(store, 3, [([-1.0] * 10, [-1.1] * 10)], rollouts=rollouts, weight_version="3")
     job.run_once()
@@ -405,15 +320,15 @@ def test_spans_that_cover_all_tokens_are_counted_as_the_statement_counts_them(st
         trainer = versions[number]
         add(store, step, sequences, run=run, segment=f"s{number}", rollouts=rollouts, weight_version=trainer)
         add(store, step, sequences, run=run, segment=f"alone{number}", weight_version=trainer)
-    sequences = store.read("step_sequences", chosen, **step_job.range_of(chosen))
+    sequences = store.read("step_sequences", chosen, **step_tables.range_of(chosen))
     assert sequences["whole"].to_pylist() == [True] * 60
-    expected = store.read("step_spans", chosen, **step_job.range_of(chosen))
-    found = step_job.whole_spans(sequences)
+    expected = store.read("step_spans", chosen, **step_tables.range_of(chosen))
+    found = step_tables.whole_spans(sequences)
     assert found.schema.equals(expected.schema)
     assert found.to_pylist() == expected.to_pylist()
 
 
-def test_sequences_without_a_rollout_lower_the_coverage(store: Store, job: StepJob) -> None:
+def test_sequences_without_a_rollout_lower_the_coverage(store: Store, job: Job) -> None:
     add(store, 1, [([-1.0] * 6, [-1.1] * 6)], token_match=True, length_match=True)
     lost = {"run": "run", "step": 1, "segment_id": "s9", "row": 0, "sample_id": "lost", "n_total": 2, "n_expected": 2}
     with store.transaction() as cursor:
@@ -427,7 +342,7 @@ def test_sequences_without_a_rollout_lower_the_coverage(store: Store, job: StepJ
     assert (values["update.coverage"], values["update.k3_kl"]) == (None, None)
 
 
-def test_a_step_that_has_only_scalars(store: Store, job: StepJob) -> None:
+def test_a_step_that_has_only_scalars(store: Store, job: Job) -> None:
     with store.transaction() as cursor:
         for rank, entropy in ((0, 0.2), (1, 0.4)):
             scalars = {"loss": 1.0, "entropy": entropy, "reward": 0.5}
@@ -435,7 +350,6 @@ def test_a_step_that_has_only_scalars(store: Store, job: StepJob) -> None:
                 "INSERT INTO step_records (run, step, rank, time, scalars) VALUES ('run', 8, ?, ?, ?)",
                 [rank, NOW, scalars],
             )
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 8)")
     job.run_once()
     values = stored(store, 8)
     assert values["entropy"] == pytest.approx(0.3)
@@ -449,7 +363,7 @@ def test_a_step_that_has_only_scalars(store: Store, job: StepJob) -> None:
     assert one(store, "SELECT scalars['loss'] AS loss FROM steps WHERE step = 8") == {"loss": 1.0}
 
 
-def test_a_scalar_is_one_number_wherever_it_is_shown(store: Store, job: StepJob) -> None:
+def test_a_scalar_is_one_number_wherever_it_is_shown(store: Store, job: Job) -> None:
     """The metric and the column: both the mean over ranks, of each rank's newest value."""
     records = [(0, 1, {"entropy": 9.0, "loss": 3.0}), (0, 2, {"entropy": 0.1}), (1, 1, {"entropy": 0.3}), (2, 1, {})]
     with store.transaction() as cursor:
@@ -458,7 +372,6 @@ def test_a_scalar_is_one_number_wherever_it_is_shown(store: Store, job: StepJob)
                 "INSERT INTO step_records (run, step, rank, time, scalars) VALUES ('run', 8, ?, ?, ?)",
                 [rank, NOW.replace(minute=minute), scalars],
             )
-        cursor.execute("INSERT INTO dirty_steps (run, step) VALUES ('run', 8)")
     job.run_once()
     shown = one(store, "SELECT metrics['entropy'] AS entropy, scalars FROM steps WHERE step = 8")
     assert (shown["entropy"], dict(shown["scalars"])) == (
@@ -473,7 +386,7 @@ def test_a_scalar_is_one_number_wherever_it_is_shown(store: Store, job: StepJob)
     }
 
 
-def test_steps_have_every_metric(store: Store, job: StepJob) -> None:
+def test_steps_have_every_metric(store: Store, job: Job) -> None:
     sequences = sequences_of(1)
     add(store, 1, sequences)
     job.run_once()

@@ -7,11 +7,6 @@ trainer kept only what the policy sampled, the requests stand one behind the oth
 all ids under the mask agree.
 
 Dimensions: ``_N`` tokens of the trainer's record, ``_K`` those under its mask.
-
-Rows of the join for sequences that were sampled in several engine requests: the requests' records become one.
-
-`parts` are rows of ``sql/join_trajectories.sql``, `theirs` their token lists (``sql/join_rollout_lists.sql``); `ours`
-has one row per trained sequence, `lists` its token lists (``sql/join_training_lists.sql``).
 """
 
 from __future__ import annotations
@@ -25,13 +20,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.collectors.recorder.arrays import offsets_of
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.collectors.spool.schema import SPAN
-from logprobe.monitor import ragged
 
 Ids = NDArray[np.int32]
-TRAJECTORY_KEY: Final = ("segment_id", "row")
 _STRING, _INT = pa.string(), pa.int32()
 _PART: Final = pa.struct(
     [
@@ -169,72 +161,10 @@ def _spans(place: Placed) -> Iterator[dict[str, object]]:
             yield {"start": place.start + start, "end": place.start + end, "version": span["version"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Trained sequences, both sides' lists as `alignment` wants them, and the rollout records made of their parts."""
-
-    trained: pa.Table
-    lists: pa.Table
-    rollouts: pa.Table
-
-
-def joined_records(ours: pa.Table, lists: pa.Table, parts: pa.Table, theirs: pa.Table) -> Joined:
-    """One rollout record per trained sequence, made of its parts."""
-    trajectories = _trajectories(ours, lists, parts, theirs)
-    rows = [_rollout(row, sequence) for row, sequence in zip(ours.to_pylist(), trajectories, strict=True)]
-    rollouts = pa.Table.from_pylist(rows, schema=_ROLLOUT)
-    ids = [sequence.token_ids_K if sequence.placed else _all_tokens(sequence) for sequence in trajectories]
-    trained = (
-        ours.append_column("rollout_segment", rollouts["segment_id"])
-        .append_column("rollout_row", rollouts["row"])
-        .append_column("complete", pa.array([sequence.complete for sequence in trajectories], pa.bool_()))
-    )
-    lists = (
-        lists.append_column("rollout_token_ids", pa.array(ids, pa.list_(pa.int32())))
-        .append_column(
-            "logprobs",
-            pa.array(
-                [_logprobs(sequence, len(n)) for sequence, n in zip(trajectories, ids, strict=True)],
-                pa.list_(pa.float32()),
-            ),
-        )
-        .append_column("routes", pa.nulls(lists.num_rows, pa.list_(pa.uint16())))
-        .append_column("rollout_routes", pa.nulls(lists.num_rows, pa.list_(pa.uint16())))
-    )
-    return Joined(trained, lists, rollouts)
-
-
-def _trajectories(ours: pa.Table, lists: pa.Table, parts: pa.Table, theirs: pa.Table) -> list[Trajectory]:
-    lengths_S = ragged.lengths(lists["token_ids"])
-    offsets_S1 = offsets_of(lengths_S)
-    ids_N, mask_N = ragged.flat_ids(lists["token_ids"]), ragged.flat_mask(lists["mask"], lengths_S)
-    of_sequence = _parts_of(parts, theirs)
-    trajectories = []
-    for number, key in enumerate(ours.select(TRAJECTORY_KEY).to_pylist()):
-        window = slice(offsets_S1[number], offsets_S1[number + 1])
-        trajectories.append(trajectory(ids_N[window], mask_N[window], of_sequence[key["segment_id"], key["row"]]))
-    return trajectories
-
-
-def _parts_of(parts: pa.Table, theirs: pa.Table) -> Mapping[tuple[str, int], list[Part]]:
-    lengths_S = ragged.lengths(theirs["token_ids"])
-    offsets_S1 = offsets_of(lengths_S)
-    ids_M, logprobs_M = ragged.flat_ids(theirs["token_ids"]), ragged.flat_floats(theirs["logprobs"], lengths_S)
-    if logprobs_M is None:
-        logprobs_M = np.full(len(ids_M), np.nan, np.float32)
-    by_sequence: dict[tuple[str, int], list[Part]] = {}
-    for number, row in enumerate(parts.to_pylist()):
-        window = slice(offsets_S1[number], offsets_S1[number + 1])
-        by_sequence.setdefault((row["segment_id"], row["row"]), []).append(Part(row, ids_M[window], logprobs_M[window]))
-    return by_sequence
-
-
-def _all_tokens(sequence: Trajectory) -> NDArray[np.int32]:
-    return np.concatenate([part.token_ids for part in sequence.parts])
-
-
-def _logprobs(sequence: Trajectory, count: int) -> NDArray[np.float32]:
-    return sequence.logprobs_K() if sequence.placed else np.full(count, np.nan, np.float32)
+def rollout_record(ours: Mapping[str, Any], sequence: Trajectory) -> pa.Table:
+    """Return the row of rollout_sequences that the parts of a sequence are; `ours`: its key, name and source."""
+    row = _rollout(ours, sequence) | {"sample_id": ours["sample_id"]}
+    return pa.Table.from_pylist([row], schema=_ROLLOUT)
 
 
 def _rollout(ours: Mapping[str, Any], sequence: Trajectory) -> dict[str, object]:

@@ -1,0 +1,380 @@
+"""The outcome of a tick as rows of the store, within one transaction.
+
+Records are inserted with what was found out about them. What is found out later about records that the store has is
+written over: links to other rollout records, versions that late marks decide, records that a later attempt has
+replaced.
+
+Dimensions: ``_S`` training records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from logprobe.collectors.kernel.pairs import ENGINE_PAIRS, PAIRS, SIDES
+from logprobe.collectors.kernel.statistics import COLUMN_SPECS
+from logprobe.collectors.spool.schema import SPAN
+from logprobe.monitor.analysis import step_tables
+from logprobe.monitor.live.memory import Step
+from logprobe.monitor.live.records import ALIGNMENTS, AMBIGUOUS, BY_ID, BY_PARTS, BY_TOKENS, HAS
+from logprobe.monitor.live.rows import NONE
+from logprobe.monitor.live.tick import STEPS_PER_BATCH, Computed, Outcome
+from logprobe.monitor.live.trajectories import as_dicts, made_of_parts
+from logprobe.monitor.metrics.catalog import KEYS
+
+HOW: Final[Mapping[int, str]] = {BY_ID: "id", BY_PARTS: "parts", BY_TOKENS: "tokens", AMBIGUOUS: "ambiguous"}
+SOURCES: Final = ("missing", "received", "joined", "unaligned")
+_NAMES: Final = np.array([None, *(HOW[code] for code in sorted(HOW))], object)
+_SOURCES: Final = np.array(SOURCES, object)
+_ALIGNMENTS: Final = np.array([*ALIGNMENTS, None], object)
+_COUNTS: Final = ("routes_expected", "routes_compared", "routes_equal")
+_TRAINED: Final = ("training", "statistics")
+_NEEDED: Final = {"insert_training_parts": "part_ids", "insert_weight_readings": "fingerprint"}
+_PLAIN: Final[Mapping[str, Sequence[str]]] = {
+    "step": ("insert_step_records",),
+    "weights": ("insert_weight_records", "insert_weight_readings"),
+    "config": ("insert_config_records",),
+    "health": ("insert_health_records",),
+}
+_VERSIONS: Final = pa.schema(
+    [("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int64()), ("spans", pa.list_(SPAN))]
+)
+_BRING_BACK: Final = ("attempts_bring_back", "attempts_bring_back_statistics", "attempts_bring_back_records")
+_SET_ASIDE: Final = ("attempts_statistics", "attempts_forget_statistics", "attempts_records", "attempts_forget_records")
+_FOLDED: Final = ("folded_steps", "folded_pairs", "folded_spans", "folded_joins", "sampled_sequences")
+_ASIDE: Final = pa.schema(
+    [(name, pa.string()) for name in ("run", "segment_id", "writer", "repeated_by")]
+    + [("step", pa.int64()), ("row", pa.int64()), ("began", pa.timestamp("us", "UTC"))]
+)
+
+
+class Transaction(Protocol):
+    """Stored statements within one transaction of the store."""
+
+    def execute(self, name: str, incoming: pa.Table | None = None, /, *, table: str = "", **params: Any) -> None:
+        """Run one that writes."""
+
+    def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
+        """Return the rows of one, with what was written before."""
+
+
+class Doubles(Protocol):
+    """Which statements that look for records that came twice can find any."""
+
+    def needs(self, name: str, arriving: pa.Table) -> bool:
+        """Return whether one can."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Training records of a step."""
+
+    step: Step
+    rows: NDArray[np.intp]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column of them."""
+        column: NDArray[Any] = self.step.trained[name][self.rows]
+        return column
+
+
+def write(to: Transaction, outcome: Outcome, doubles: Doubles, *, now: datetime | None = None) -> None:
+    """Write what a tick has brought and found out; see `Outcome.written`."""
+    _rollouts(to, outcome, doubles)
+    _trained(to, outcome, doubles)
+    for kind, names in _PLAIN.items():
+        if (some := outcome.arrived.get(kind)) is not None and some.stored.num_rows:
+            _insert(to, names, some.stored)
+    _links(to, outcome.steps)
+    _parts(to, outcome)
+    _attempts(to, outcome.steps)
+    at = now or datetime.now(UTC)
+    for computed in outcome.computed:
+        write_computed(to, computed, at)
+    write_stored(to, [(step.run.name, step.number) for step in outcome.steps if step.folded], at)
+
+
+def _insert(to: Transaction, names: Iterable[str], table: pa.Table) -> None:
+    """A statement that finds nothing in a column is left out: planning one takes milliseconds."""
+    for name in names:
+        if (column := _NEEDED.get(name)) is None or table[column].null_count < table.num_rows:
+            to.execute(name, table)
+
+
+def _trained(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
+    """Insert training records, those of one kind after the other, as `Memory.add` has taken them in."""
+    for kind in _TRAINED:
+        if (arrived := outcome.arrived.get(kind)) is None or not arrived.stored.num_rows:
+            continue
+        some = [_Rows(step, np.arange(rows.start, rows.stop)) for step, rows in outcome.placed[kind]]
+        table = arrived.stored.drop_columns([*SIDES, "rollout_source"])
+        table = table.append_column("full_hash", pa.array(_joined(some, "full_hash"), pa.uint64()))
+        for name, column in _found(some).items():
+            table = table.append_column(name, column)
+        table = table.combine_chunks()
+        _insert(to, ("live_training", "insert_training_parts"), table)
+        if doubles.needs("find_doubled_training", table):
+            to.execute("find_doubled_training", table)
+        if (statistics := _statistics(some, PAIRS)).num_rows:
+            to.execute("live_statistics", statistics, table="statistics")
+
+
+def _joined(some: Sequence[_Rows], name: str) -> NDArray[Any]:
+    return np.concatenate([rows.column(name) for rows in some])
+
+
+def _found(some: Sequence[_Rows]) -> dict[str, pa.Array]:
+    """What was found out about training records."""
+    how_S, alignment_S = _joined(some, "how"), _joined(some, "alignment")
+    segments_S = np.concatenate([_segments(rows) for rows in some])
+    rows_S = np.concatenate([_rows(rows) for rows in some])
+    strings = {
+        "rollout_source": _SOURCES[_joined(some, "source")],
+        "rollout_segment": segments_S,
+        "alignment": _ALIGNMENTS[alignment_S],
+        "joined_by": _NAMES[how_S],
+    }
+    return {
+        **{name: pa.array(values, pa.string()) for name, values in strings.items()},
+        "rollout_row": pa.array(rows_S, pa.int32(), mask=rows_S < 0),
+        **{name: _truths(_joined(some, name)) for name in ("token_match", "length_match", "routes_match")},
+        "received_max_abs_diff": _floats(_joined(some, "difference")),
+        **{name: _floats(_joined(some, name)).cast(pa.int64()) for name in _COUNTS},
+    }
+
+
+def _segments(some: _Rows) -> NDArray[np.object_]:
+    """Segment of the rollout record of each, or the name that the store gives to one that is made of parts."""
+    links_S = some.column("link")
+    found = np.full(len(links_S), None, object)
+    if (linked := links_S >= 0).any():
+        found[linked] = some.step.run.sampled["segment"][links_S[linked]]
+    for place in np.flatnonzero(some.column("how") == BY_PARTS).tolist():
+        found[place] = f"parts/{some.column('segment')[place]}"
+    return found
+
+
+def _rows(some: _Rows) -> NDArray[np.int64]:
+    links_S = some.column("link")
+    found = np.full(len(links_S), -1, np.int64)
+    if (linked := links_S >= 0).any():
+        found[linked] = some.step.run.sampled["row"][links_S[linked]]
+    of_parts = some.column("how") == BY_PARTS
+    found[of_parts] = some.column("row")[of_parts]
+    return found
+
+
+def _truths(values: NDArray[np.float64]) -> pa.Array:
+    return pa.array(values == 1, pa.bool_(), mask=np.isnan(values))
+
+
+def _floats(values: NDArray[np.float64]) -> pa.Array:
+    return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _keys(some: Sequence[_Rows]) -> dict[str, pa.Array]:
+    runs = chain.from_iterable([rows.step.run.name] * len(rows.rows) for rows in some)
+    steps = [np.full(len(rows.rows), rows.step.number) for rows in some]
+    return {
+        "run": pa.array(list(runs), pa.string()),
+        "step": pa.array(np.concatenate([np.empty(0, np.int64), *steps]), pa.int64()),
+        "segment_id": pa.array(_joined(some, "segment") if some else [], pa.string()),
+        "row": pa.array(_joined(some, "row") if some else [], pa.int32()),
+    }
+
+
+def _statistics(some: Sequence[_Rows], pairs: Sequence[str]) -> pa.Table:
+    """Statistics of training records: one row per record and pair that has any."""
+    return pa.concat_tables([_of_pair(some, pair) for pair in pairs])
+
+
+def _of_pair(some: Sequence[_Rows], pair: str) -> pa.Table:
+    with_any = [_Rows(each.step, each.rows[each.column(HAS + pair)]) for each in some]
+    with_any = [each for each in with_any if len(each.rows)]
+    columns = _keys(with_any) | {"pair": pa.repeat(pair, sum(len(each.rows) for each in with_any))}
+    values = _joined(with_any, pair) if with_any else np.empty((0, len(COLUMN_SPECS)))
+    for place, spec in enumerate(COLUMN_SPECS):
+        columns[spec.name] = pa.array(values[:, place].astype(spec.dtype))
+    return pa.table(columns)
+
+
+def _links(to: Transaction, steps: Sequence[Step]) -> None:
+    """Write over what the store says of records that belong to other rollout records now."""
+    again: dict[str, list[_Rows]] = {"": [], "older_": []}
+    for step in steps:
+        for prefix, rows in _again(step):
+            if rows:
+                again[prefix].append(_Rows(step, np.array(sorted(rows))))
+    for prefix, some in again.items():
+        if not some:
+            continue
+        keys = _keys(some)
+        to.execute("live_links", pa.table(keys | _found(some)), table=f"{prefix or 'training_'}sequences")
+        own = [_Rows(each.step, each.rows[~each.column("received")]) for each in some]
+        own = [each for each in own if len(each.rows)]  # what the trainer received stays its r
+        if own:
+            to.execute("live_forget_statistics", pa.table(_keys(own)), table=f"{prefix}statistics")
+            if (statistics := _statistics(own, ENGINE_PAIRS)).num_rows:
+                to.execute("live_statistics", statistics, table=f"{prefix}statistics")
+
+
+def _again(step: Step) -> Iterable[tuple[str, set[int]]]:
+    rows = step.touched - step.fresh
+    yield "", rows - step.aside.keys()
+    yield "older_", rows & step.aside.keys()
+
+
+def _rollouts(to: Transaction, outcome: Outcome, doubles: Doubles) -> None:
+    """Insert rollout records, and write over the versions that marks decide otherwise."""
+    changed = [(run, number) for run in outcome.runs for number in sorted(run.respanned)]
+    if (arrived := outcome.arrived.get("rollout")) is not None and arrived.stored.num_rows:
+        to.execute("insert_rollout_sequences", arrived.stored)
+        if doubles.needs("find_doubled_rollout", arrived.stored):
+            to.execute("find_doubled_rollout", arrived.stored)
+    if changed:
+        rows = [
+            {
+                "run": run.name,
+                "segment_id": run.sampled["segment"][number],
+                "row": int(run.sampled["row"][number]),
+                "spans": as_dicts(run.spans[number]),
+            }
+            for run, number in changed
+        ]
+        to.execute("live_versions", pa.Table.from_pylist(rows, _VERSIONS))
+
+
+def _parts(to: Transaction, outcome: Outcome) -> None:
+    """Write records that are made of several: the store has them among the rollout records."""
+    again = [(step, row) for step in outcome.steps for row in sorted(_of_parts_again(step))]
+    if gone := [(step, row) for step, row in again if row not in step.fresh]:
+        to.execute("forget_trajectories", pa.table(_keys([_Rows(step, np.array([row])) for step, row in gone])))
+    made = [(step, row) for step, row in again if row in step.parts and step.parts[row].sequence is not None]
+    if not made:
+        return
+    numbers = [(step.run, number) for step, row in made for number in step.parts[row].numbers]
+    keys = {
+        "number": np.arange(len(numbers)),
+        "run": pa.array([run.name for run, _ in numbers], pa.string()),
+        "segment_id": pa.array([run.sampled["segment"][number] for run, number in numbers], pa.string()),
+        "row": np.array([run.sampled["row"][number] for run, number in numbers], np.int64),
+    }
+    facts = iter(to.read("live_parts", pa.table(keys)).to_pylist())
+    rows = [made_of_parts(step, row, [next(facts) for _ in step.parts[row].numbers]) for step, row in made]
+    to.execute("insert_trajectories", pa.concat_tables(rows))
+
+
+def _of_parts_again(step: Step) -> set[int]:
+    """Records made of other parts than before, or of parts whose versions are other ones."""
+    return {
+        row
+        for row in step.touched | step.parts.keys()
+        if row in step.fresh or row in step.touched or _is_respanned(step, row)
+    }
+
+
+def _is_respanned(step: Step, row: int) -> bool:
+    parts = step.parts[row]
+    return parts.sequence is not None and not step.run.respanned.isdisjoint(parts.numbers)
+
+
+def _attempts(to: Transaction, steps: Sequence[Step]) -> None:
+    """Move records that a later attempt has replaced to tables of their own, and back what no attempt has."""
+    back, aside = [], []
+    for step in steps:
+        now = {} if step.older is None else step.older.by
+        back += [(step, row) for row, by in step.aside.items() if now.get(row) != by]
+        aside += [(step, row, *by) for row, by in now.items() if step.aside.get(row) != by]
+    if back:
+        keys = pa.table(_keys([_Rows(step, np.array([row])) for step, row in back]))
+        for name in _BRING_BACK:
+            to.execute(name, keys)
+        for table in ("older_sequences", "older_statistics"):
+            to.execute("attempts_forget", keys, table=table)
+        to.execute("attempts_forget_older_records", keys)
+    if aside:
+        moved = pa.Table.from_pylist([_moved(*each) for each in aside], _ASIDE)
+        to.execute("attempts_set_aside", moved)
+        to.execute("attempts_forget", moved, table="training_sequences")
+    again = [step for step in steps if step.older is not None]
+    if again:
+        numbers = {"run": [step.run.name for step in again], "step": [step.number for step in again]}
+        for name in _SET_ASIDE:
+            to.execute(name, pa.table(numbers))
+
+
+def _moved(step: Step, row: int, writer: str, began: int) -> dict[str, Any]:
+    return {
+        "run": step.run.name,
+        "step": step.number,
+        "segment_id": step.trained["segment"][row],
+        "row": int(step.trained["row"][row]),
+        "writer": step.trained["writer"][row],
+        "repeated_by": writer,
+        "began": began,
+    }
+
+
+def write_stored(to: Transaction, steps: Sequence[tuple[str, int]], now: datetime) -> None:
+    """Compute some steps, ascending, from the tables, which have sums of their earlier records, and write them."""
+    if not steps:
+        return
+    keys = step_tables.chosen(steps)
+    if (again := to.read("attempts_folded", keys)).num_rows:
+        to.execute("attempts_set_aside_sample", again)
+        for table in _FOLDED:
+            to.execute("forget_steps", again, table=table)
+        for name in _SET_ASIDE:
+            to.execute(name, again)
+    for first in range(0, len(steps), STEPS_PER_BATCH):
+        some = steps[first : first + STEPS_PER_BATCH]
+        write_computed(to, step_tables.computed(_About(to, step_tables.chosen(some)), some), now)
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """Stored statements about some steps, which they know as ``incoming``."""
+
+    to: Transaction
+    steps: pa.Table
+
+    def read(self, name: str, /, **params: Any) -> pa.Table:
+        """Return the rows of one."""
+        return self.to.read(name, self.steps, **params)
+
+
+def write_computed(to: Transaction, computed: Computed, now: datetime) -> None:
+    """Write metrics and summaries of steps in place of those there are."""
+    runs, steps = [name for name, _ in computed.steps], np.array([number for _, number in computed.steps], np.int64)
+    values = np.concatenate([computed.values[key] for key in KEYS])
+    keys = pa.table({"run": pa.array(runs, pa.string()), "step": steps})
+    span: dict[str, Any] = {
+        "first_run": min(runs),
+        "last_run": max(runs),
+        "first": int(steps.min()),
+        "last": int(steps.max()),
+    }
+    metrics = {
+        "run": pa.array(runs * len(KEYS), pa.string()),
+        "step": np.tile(steps, len(KEYS)),
+        "metric": pa.DictionaryArray.from_arrays(
+            np.repeat(np.arange(len(KEYS), dtype=np.int32), len(runs)), list(KEYS)
+        ),
+        "value": pa.array(values, mask=np.isnan(values)),
+    }
+    times = np.array(computed.times, np.int64)
+    summaries = keys.append_column("tokens", pa.array(computed.tokens))
+    summaries = summaries.append_column("sequences", pa.array(computed.sequences))
+    summaries = summaries.append_column("time", pa.array(times, pa.timestamp("us", "UTC"), mask=times == NONE))
+    summaries = summaries.append_column("computed_at", pa.array([now] * len(runs), pa.timestamp("us", "UTC")))
+    to.execute("live_forget_metrics", keys, **span)
+    to.execute("live_metrics", pa.table(metrics))
+    to.execute("live_summaries", summaries)

@@ -1,0 +1,60 @@
+-- live_training: Training records with what is known of their rollout records. Grain: training record. Inputs: incoming (Arrow).
+INSERT INTO training_sequences BY NAME
+SELECT
+    run, step, rank, sample_id, segment_id, row, group_id, time, n_total, n_expected, reward, advantage_abs_sum, entropy_sum,
+    entropy_n, weight_version, token_hash, full_hash, tags, route_layers, part_ids, rollout_versions, raw_kept,
+    rollout_source, rollout_segment, rollout_row, alignment, joined_by, token_match, length_match, received_max_abs_diff,
+    routes_match, routes_expected, routes_compared, routes_equal
+FROM incoming
+
+-- live_links: Training records that belong to another rollout record than before. Grain: training record. {table}: training_sequences, or
+-- older_sequences. Inputs: incoming (Arrow).
+UPDATE {table} AS s
+SET
+    rollout_source = i.rollout_source,
+    rollout_segment = i.rollout_segment,
+    rollout_row = i.rollout_row,
+    alignment = i.alignment,
+    joined_by = i.joined_by,
+    token_match = i.token_match,
+    length_match = i.length_match,
+    received_max_abs_diff = i.received_max_abs_diff,
+    routes_match = i.routes_match,
+    routes_expected = i.routes_expected,
+    routes_compared = i.routes_compared,
+    routes_equal = i.routes_equal
+FROM incoming AS i
+WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row
+
+-- live_forget_statistics: Statistics with the r of rollout records, of training records that belong to others now. Grain: training record and
+-- pair. {table}: statistics, or older_statistics. Inputs: incoming (Arrow: key).
+DELETE FROM {table} AS s
+USING incoming AS i
+WHERE s.run = i.run AND s.step = i.step AND s.segment_id = i.segment_id AND s.row = i.row AND s.pair IN ('backend', 'total')
+
+-- live_statistics: Grain: training record and pair. {table}: statistics, or older_statistics. Inputs: incoming (Arrow).
+INSERT INTO {table} BY NAME SELECT * FROM incoming
+
+-- live_versions: Rollout records whose versions late marks have changed. Grain: rollout record. Inputs: incoming (Arrow: key, spans).
+UPDATE rollout_sequences AS r SET spans = i.spans
+FROM incoming AS i WHERE r.run = i.run AND r.segment_id = i.segment_id AND r.row = i.row
+
+-- live_parts: Rollout records that are parts of sequences. Grain: one row per row of incoming (Arrow: number, run, segment_id, row), in its order.
+-- Inputs: incoming, rollout_sequences.
+SELECT r.run, r.sample_id, r.segment_id, r.row, r.group_id, r.replica, r.time, r.prompt_length, r.prompt_hash, r.cached_prefix_tokens,
+       r.finish_reason, r.sampling_id, r.engine_config_id, r.trajectory, r.adapter, r.adapter_id
+FROM incoming AS i JOIN rollout_sequences AS r ON r.run = i.run AND r.segment_id = i.segment_id AND r.row = i.row
+ORDER BY i.number
+
+-- live_forget_metrics: Metrics of steps that are written again. Grain: run and step. Inputs: incoming (Arrow: run, step). Parameters: the range of
+-- what is chosen, for the zone maps: steps need not be contiguous.
+DELETE FROM step_metrics
+WHERE run BETWEEN $first_run AND $last_run AND step BETWEEN $first AND $last
+    AND EXISTS (FROM incoming AS c WHERE c.run = step_metrics.run AND c.step = step_metrics.step)
+
+-- live_metrics: Grain: run, step and metric. Inputs: incoming (Arrow).
+INSERT INTO step_metrics SELECT run, step, metric, value FROM incoming
+
+-- live_summaries: Grain: run and step. Inputs: incoming (Arrow).
+INSERT OR REPLACE INTO step_summaries
+SELECT run, step, tokens, sequences, time, computed_at, nextval('revision') FROM incoming

@@ -1,0 +1,135 @@
+-- past_runs: Those of $runs that the store has records of. Grain: run. Inputs: segments.
+SELECT DISTINCT run FROM segments WHERE run IN (SELECT unnest($runs::VARCHAR[]))
+
+-- past_steps: Steps of $run that have records. Grain: step. `begun`: the oldest training record that counts; `newest`: of all records; microseconds.
+-- Inputs: training_sequences, older_sequences, step_records, older_step_records, folded_steps.
+SELECT step, epoch_us(min(begun)) AS begun, epoch_us(max(newest)) AS newest, bool_or(met) AS met, bool_or(by_tokens) AS by_tokens, bool_or(folded) AS folded
+FROM (
+    SELECT step, time AS begun, time AS newest, coalesce(joined_by IN ('id', 'parts'), false) AS met,
+           coalesce(joined_by IN ('tokens', 'ambiguous'), false) AS by_tokens, false AS folded
+    FROM training_sequences WHERE run = $run
+    UNION ALL SELECT step, NULL, time, false, false, false FROM older_sequences WHERE run = $run
+    UNION ALL SELECT step, NULL, time, false, false, false FROM step_records WHERE run = $run
+    UNION ALL SELECT step, NULL, time, false, false, false FROM older_step_records WHERE run = $run
+    UNION ALL SELECT step, NULL, time, false, false, true FROM folded_steps WHERE run = $run
+)
+GROUP BY step
+
+-- past_names: Names of training records of $run and of the parts that their trainer named. Grain: name and step, some more than once. Inputs:
+-- training_sequences, older_sequences.
+SELECT sample_id AS name, step FROM training_sequences WHERE run = $run
+UNION ALL SELECT unnest(part_ids), step FROM training_sequences WHERE run = $run AND part_ids IS NOT NULL
+UNION ALL SELECT sample_id, step FROM older_sequences WHERE run = $run
+UNION ALL SELECT unnest(part_ids), step FROM older_sequences WHERE run = $run AND part_ids IS NOT NULL
+
+-- past_sampled: Names of rollout records of $run, and of the sequences that they are parts of. Grain: name, some more than once. Inputs:
+-- rollout_sequences.
+SELECT sample_id AS name FROM rollout_sequences WHERE run = $run AND parts IS NULL
+UNION ALL SELECT DISTINCT trajectory FROM rollout_sequences WHERE run = $run AND parts IS NULL AND trajectory IS NOT NULL
+
+-- past_ends: When the last steps of rollout records of $run began, on the clock of their machine and on the wall clock. Grain: one row. Inputs:
+-- rollout_sequences.
+SELECT max(decisions[-1]."last") AS "last", max(decisions[-1]."last" + coalesce(clock_offset, 0)) AS wall
+FROM rollout_sequences WHERE run = $run AND len(decisions) > 0
+
+-- past_labels: Versions that matter to steps of $run. Grain: step and version. Inputs: training_sequences, older_sequences, rollout_sequences,
+-- folded_spans.
+WITH trained AS (
+    SELECT step, weight_version, rollout_versions, rollout_segment, rollout_row FROM training_sequences WHERE run = $run
+    UNION ALL SELECT step, weight_version, rollout_versions, rollout_segment, rollout_row FROM older_sequences WHERE run = $run
+)
+SELECT DISTINCT step, version FROM (
+    SELECT step, weight_version AS version FROM trained
+    UNION ALL SELECT step, unnest(list_transform(rollout_versions, lambda s: s."version")) FROM trained WHERE rollout_versions IS NOT NULL
+    UNION ALL
+    SELECT t.step, unnest(list_transform(r.spans, lambda s: s."version"))
+    FROM trained AS t JOIN rollout_sequences AS r ON r.run = $run AND r.segment_id = t.rollout_segment AND r.row = t.rollout_row
+    UNION ALL SELECT step, trainer_version FROM folded_spans WHERE run = $run
+    UNION ALL SELECT step, version FROM folded_spans WHERE run = $run
+) WHERE version IS NOT NULL
+
+-- past_weights: Weight records of $run. Grain: weight record. Inputs: weight_records.
+SELECT run, version, step, source, replica, machine, moment, adapter, time, requested_at, started_at, applied_at, resumed_at
+FROM weight_records WHERE run = $run
+
+-- past_signs: What trainers of $run say of where they begin. Grain: health record. Inputs: health_records.
+SELECT writer, event, epoch_us(time) AS time, step, details FROM health_records WHERE run = $run AND event IN ('started', 'training_begins')
+
+-- past_last: When writers of $run have recorded training last. Grain: writer. Inputs: training_sequences, older_sequences, segments.
+SELECT s.writer, epoch_us(max(t.time)) AS "last"
+FROM (
+    SELECT segment_id, time FROM training_sequences WHERE run = $run
+    UNION ALL SELECT segment_id, time FROM older_sequences WHERE run = $run
+) AS t JOIN segments AS s USING (segment_id)
+GROUP BY s.writer
+
+-- past_trained: Training records of the steps of incoming (Arrow: step) of $run, with those of older attempts. Grain: training record. `kept`: its
+-- tokens are in a raw file; `repeated_by`, `began`: of an older attempt. Inputs: incoming, training_sequences, older_sequences, segments.
+SELECT t.*, s.writer, s.kind = 'statistics' AS reduced, s.raw_file IS NOT NULL AS kept
+FROM (
+    SELECT *, NULL AS repeated_by, NULL AS began FROM training_sequences WHERE run = $run AND step IN (SELECT step FROM incoming)
+    UNION ALL BY NAME
+    SELECT * EXCLUDE (writer) FROM older_sequences WHERE run = $run AND step IN (SELECT step FROM incoming)
+) AS t JOIN segments AS s USING (segment_id)
+ORDER BY t.step, t.segment_id, t.row
+
+-- past_statistics: Statistics of those. Grain: training record and pair. Inputs: incoming (Arrow: step), statistics, older_statistics.
+SELECT * FROM statistics WHERE run = $run AND step IN (SELECT step FROM incoming)
+UNION ALL SELECT * FROM older_statistics WHERE run = $run AND step IN (SELECT step FROM incoming)
+
+-- past_told: Step records of the steps of incoming (Arrow: step) of $run, with those of older attempts. Grain: step record. Inputs: incoming,
+-- step_records, older_step_records.
+SELECT step, rank, time, scalars, correction FROM step_records WHERE run = $run AND step IN (SELECT step FROM incoming)
+UNION ALL SELECT step, rank, time, scalars, correction FROM older_step_records WHERE run = $run AND step IN (SELECT step FROM incoming)
+
+-- past_named: Rollout records of $run with the names of incoming (Arrow: name), or that are parts of sequences with them. Grain: rollout record.
+-- Inputs: incoming, rollout_sequences, segments.
+SELECT r.*, s.raw_file IS NOT NULL AS kept
+FROM rollout_sequences AS r JOIN segments AS s USING (segment_id)
+WHERE r.run = $run AND r.parts IS NULL AND (r.sample_id IN (SELECT name FROM incoming) OR r.trajectory IN (SELECT name FROM incoming))
+
+-- past_keyed: Rollout records of $run. Grain: row of incoming (Arrow: segment_id, row). Inputs: incoming, rollout_sequences, segments.
+SELECT r.*, s.raw_file IS NOT NULL AS kept
+FROM incoming AS i JOIN rollout_sequences AS r ON r.segment_id = i.segment_id AND r.row = i.row JOIN segments AS s ON s.segment_id = r.segment_id
+WHERE r.run = $run AND r.parts IS NULL
+
+-- past_alike: Rollout records of $run with the tokens of incoming (Arrow: token_hash), of no trajectory. Grain: rollout record. Inputs: incoming,
+-- rollout_sequences, segments.
+SELECT r.*, s.raw_file IS NOT NULL AS kept
+FROM rollout_sequences AS r JOIN segments AS s USING (segment_id)
+WHERE r.run = $run AND r.parts IS NULL AND r.trajectory IS NULL AND r.token_hash IN (SELECT token_hash FROM incoming)
+
+-- past_alike_steps: Steps of $run that trained on the tokens of incoming (Arrow: token_hash). Grain: step. Inputs: incoming, training_sequences.
+SELECT DISTINCT step FROM training_sequences WHERE run = $run AND token_hash IN (SELECT token_hash FROM incoming)
+
+-- past_reached: Rollout records of $run that were not at their end at $moment, or at $wall on the wall clock. Grain: rollout record. Inputs:
+-- rollout_sequences, segments.
+SELECT r.*, s.raw_file IS NOT NULL AS kept
+FROM rollout_sequences AS r JOIN segments AS s USING (segment_id)
+WHERE r.run = $run AND r.parts IS NULL AND len(r.decisions) > 0
+    AND (r.decisions[-1]."last" >= $moment OR r.decisions[-1]."last" + coalesce(r.clock_offset, 0) >= $wall)
+
+-- past_parts: What records of $run that are made of several are made of. Grain: row of incoming (Arrow: segment_id, row: of the training record).
+-- Inputs: incoming, rollout_sequences.
+SELECT i.segment_id, i.row, r.n_tokens, r.spans, r.parts
+FROM incoming AS i JOIN rollout_sequences AS r ON r.segment_id = 'parts/' || i.segment_id AND r.row = i.row
+WHERE r.run = $run AND r.parts IS NOT NULL
+
+-- past_files: Raw files of segments. Grain: segment. Inputs: incoming (Arrow: segment_id), segments.
+SELECT DISTINCT s.segment_id, s.raw_file FROM incoming AS i JOIN segments AS s USING (segment_id) WHERE s.raw_file IS NOT NULL
+
+-- past_training_lists: Token lists of training records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
+-- order. Inputs: incoming, raw Parquet files $training_files.
+SELECT i.number, t.token_ids, t.mask, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs, t.advantages, t.routes
+FROM incoming AS i
+JOIN read_parquet($training_files, union_by_name = true, hive_partitioning = false) AS t
+    ON t.segment_id = i.segment_id AND t.row = i.row
+ORDER BY i.number
+
+-- past_rollout_lists: Token lists of rollout records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
+-- order. Inputs: incoming, raw Parquet files $rollout_files.
+SELECT i.number, o.token_ids, o.logprobs, o.routes, o.step_times
+FROM incoming AS i
+JOIN read_parquet($rollout_files, union_by_name = true, hive_partitioning = false) AS o
+    ON o.segment_id = i.segment_id AND o.row = i.row
+ORDER BY i.number

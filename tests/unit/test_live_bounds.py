@@ -1,0 +1,109 @@
+"""What is kept in memory of live runs, up to its bounds and one past them; what was let go of is read back when news concern it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from mirror import Mirror, Piece, arrived, differences, started
+from segments import at, sampled, trained
+
+from logprobe.monitor.live.past import Names
+from logprobe.monitor.live.rows import NO_LISTS, Lists
+from logprobe.monitor.live.tick import Live
+
+TRAINED: Piece = ("t", "training", [trained("a", 3, received=False)])
+SAMPLED: Piece = ("e", "rollout", [sampled("a")])
+BOTH = list(enumerate([SAMPLED, TRAINED]))
+AGAIN: Piece = ("e", "rollout", [sampled("a", version="v2", logprobs=[-3.0] * 4, time=at(1))])
+
+
+def brought(*runs: str) -> tuple[Mirror, Live]:
+    mirror = Mirror()
+    live = started(mirror)
+    for run in runs:
+        mirror.write(live.add(arrived(run, BOTH)))
+    return mirror, live
+
+
+def in_memory(live: Live) -> dict[str, int]:
+    return {name: run.records() for name, run in live.memory.runs.items()}
+
+
+def test_records_past_the_bound_leave_by_runs_those_without_news_for_longest_first() -> None:
+    _, live = brought("one", "two")
+    live.keep(records=4)
+    assert in_memory(live) == {"one": 2, "two": 2}
+    live.keep(records=3)
+    assert in_memory(live) == {"one": 0, "two": 2}
+    live.keep(records=0)
+    assert in_memory(live) == {"one": 0, "two": 0}
+
+
+def test_a_late_record_of_a_step_that_has_left_counts_as_if_it_had_stayed() -> None:
+    stayed, live = brought("one")
+    stayed.write(live.add(arrived("one", [(2, AGAIN)])))
+    left, live = brought("one")
+    live.keep(records=0, lists=0)
+    left.write(live.add(arrived("one", [(2, AGAIN)])))
+    assert left.read_back["past_trained"] == 1
+    assert differences(stayed, left) == []
+    assert left.query("SELECT joined_by FROM training_sequences")["joined_by"].to_pylist() == ["ambiguous"]
+
+
+def test_a_new_step_reads_nothing_back() -> None:
+    mirror, live = brought("one")
+    live.keep(records=0)
+    before = mirror.read_back.total()
+    pieces: list[Piece] = [("e", "rollout", [sampled("b")]), ("t", "training", [trained("b", 4, received=False)])]
+    mirror.write(live.add(arrived("one", enumerate(pieces, 2))))
+    assert mirror.read_back.total() == before
+    assert in_memory(live) == {"one": 2}
+
+
+def test_names_past_the_bound_are_forgotten_but_for_runs_with_news() -> None:
+    _, live = brought("one", "two", "three")
+    live.keep(records=0, names=6)
+    assert set(live.memory.runs) == {"one", "two", "three"}
+    live.keep(records=0, names=5)
+    assert set(live.memory.runs) == {"two", "three"}
+    live.keep(records=0, names=0)
+    assert set(live.memory.runs) == {"three"}
+
+
+def test_lists_past_the_bound_go_the_oldest_first_and_come_from_the_disk() -> None:
+    some, lists = pa.table({"token_ids": [[1, 2, 3]]}), Lists()
+    numbers = np.concatenate([lists.add(some), lists.add(some)])
+    lists.keep(2 * some.nbytes)
+    assert lists.absent(numbers).tolist() == [False, False]
+    lists.keep(2 * some.nbytes - 1)
+    assert lists.absent(np.append(numbers, NO_LISTS)).tolist() == [True, False, False]
+    stayed, left = Mirror(), Mirror()
+    for mirror, size in ((stayed, 1 << 20), (left, 0)):
+        live = started(mirror)
+        for number, piece in BOTH:
+            mirror.write(live.add(arrived("one", [(number, piece)])))
+            live.keep(lists=size)
+    assert (stayed.read_back["rollout lists"], left.read_back["rollout lists"]) == (0, 1)
+    assert differences(stayed, left) == []
+
+
+def test_names_are_found_by_their_steps() -> None:
+    names = Names()
+    names.add(["a", "b", "a", "a"], [1, 1, 2, 2])
+    names.add([], [])
+    assert (names.steps(["a"]), names.steps(["b", "c"]), names.steps([])) == ({1, 2}, {1}, set())
+    assert (names.has(["c", "b"]), len(names)) == (["b"], 3)
+    assert Names().steps(["a"]) == set()
+
+
+def test_what_is_gone_is_compared_by_fingerprints() -> None:
+    mirror, live = brought()
+    mirror.write(live.add(arrived("one", [(0, SAMPLED)])))
+    live.keep(lists=0)
+    mirror.raw["rollout"].clear()
+    mirror.write(live.add(arrived("one", [(1, TRAINED)])))
+    (row,) = mirror.query("SELECT rollout_source, token_match, alignment FROM training_sequences").to_pylist()
+    expected: dict[str, Any] = {"rollout_source": "missing", "token_match": True, "alignment": "all"}
+    assert row == expected
