@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from recorded_home import feed
-from segments import RUN, records, sampled, trained
+from segments import RUN, sampled, trained
 
 from logprobe.collectors import Recorder
-from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.analysis import slices
 from logprobe.monitor.home import Home
-from logprobe.monitor.ingest import join
-from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.store.raw_files import empty_file
+from logprobe.monitor.live import sequences
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
 
@@ -116,7 +113,7 @@ def test_lists_that_are_no_multiple_of_the_tokens_are_left_out(store: Store) -> 
 
 
 def test_many_small_batches_count_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "TOKENS_PER_BATCH", 20)
+    monkeypatch.setattr(sequences, "TOKENS_PER_BATCH", 20)
     names = [f"s{number}" for number in range(9)]
     ours, theirs = ([{**row, "sample_id": name} for name in names] for row in (OURS, THEIRS))
     assert measure(store, training=ours, rollout=theirs) == (6 / 8, 1.0, 0.0)
@@ -132,37 +129,6 @@ def test_merged_files_keep_routes_and_their_counts(store: Store) -> None:
     assert [row["routes"] for row in kept] == [THEIRS["routes"]] * 2
     (counted,) = store.query("SELECT sum(routes_compared)::BIGINT AS n FROM sequences").to_pylist()
     assert counted == {"n": 16}
-
-
-def test_raw_files_of_an_earlier_version_have_no_routes(home: Path) -> None:
-    """They lack the column; joining what arrives late with them measures all but routes, and the views can be read."""
-    import duckdb
-    import pyarrow.parquet as pq
-
-    def without_routes(path: Path, to: Path) -> None:
-        pq.write_table(pq.read_table(path).drop_columns("routes"), to)
-
-    with Store.open(Home(home)) as store:
-        SpoolWriter(home, RUN, "w").write("rollout", records("rollout", sampled("a")))
-        Ingester(store).run_once()
-        (file,) = store.query("SELECT path FROM raw_files")["path"].to_pylist()
-        earlier = f"{file.rpartition('-')[0]}.parquet"  # names had no checksum
-        without_routes(home / file, home / earlier)
-        (home / file).unlink()
-        with store.transaction() as cursor:
-            cursor.execute("UPDATE raw_files SET path = ?", [earlier])
-            cursor.execute("UPDATE segments SET raw_file = ?", [earlier])
-        empty = [empty_file(store.home, kind) for kind in ("rollout", "training")]
-    for path in empty:
-        without_routes(path, path)
-    with duckdb.connect(home / "logprobe.duckdb") as connection:
-        connection.execute("COMMENT ON VIEW steps IS 'of an earlier version'")
-    with Store.open(Home(home)) as store:
-        assert store.query("SELECT routes FROM raw_rollout")["routes"].to_pylist() == [None]
-        writer = SpoolWriter(home, RUN, "later")
-        writer.write("training", records("training", {**OURS, "rollout_logprobs": None}))
-        Ingester(store).run_once()
-        assert store.query("SELECT 1 FROM training_sequences WHERE rollout_source = 'joined'").num_rows == 1
 
 
 # --- From expert ids to the metric ---
