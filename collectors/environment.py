@@ -22,8 +22,8 @@ _OF_KUBERNETES: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a home is named, so that a plugin records. Where none is, the log says which variable may have been meant
-    to."""
+    """Return whether a home is named, so that a plugin records. Where none is, the log says which variable may have
+    been meant to."""
     if environment.get("LOGPROBE_HOME"):
         return True
     if words := unknown(environment):

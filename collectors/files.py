@@ -180,7 +180,7 @@ def below(folder: Path, depth: int) -> tuple[list[Path], list[Path]]:
 
 
 def is_gone(path: Path) -> bool:
-    """Whether there is nothing at `path`. What cannot be looked at now is not gone."""
+    """Return whether there is nothing at `path`. What cannot be looked at now is not gone."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

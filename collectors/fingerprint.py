@@ -174,6 +174,6 @@ def _can_be_sampled(tensor: Any) -> bool:
 
 
 def sampleable(tensor: Any) -> bool:
-    """Whether values of a tensor can be taken without copying the rest of it."""
+    """Return whether values of a tensor can be taken without copying the rest of it."""
     supported = str(tensor.dtype) in {f"torch.{name}" for name in (*DTYPES, "float64")}
     return supported and not tensor.is_meta and tensor.numel() >= FEWEST and bool(tensor.is_contiguous())

@@ -29,7 +29,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self, *, shared: bool = False) -> bool:
-        """Whether the lock is held now. Raises `OSError` when the file cannot be opened."""
+        """Return whether the lock is held now. Raises `OSError` when the file cannot be opened."""
         if self._descriptor is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, _FLAGS, self._mode)
@@ -54,7 +54,7 @@ class FileLock:
 
     @property
     def held_elsewhere(self) -> bool:
-        """Whether another process has it exclusively. Raises `OSError`."""
+        """True if another process has it exclusively. Raises `OSError`."""
         try:
             descriptor = os.open(self._path, _PROBE_FLAGS)
         except FileNotFoundError:

@@ -145,7 +145,8 @@ class Timeline:
         return decisions
 
     def unbroken(self, since: float, until: float) -> bool:
-        """Whether nothing happened to the weights from `since` to `until`, both included, as far as is known now."""
+        """Return whether nothing happened to the weights from `since` to `until`, both included, as far as is known
+        now."""
         with self._lock:
             return bisect_left(self._times, since) == bisect_right(self._times, until)
 

@@ -190,7 +190,7 @@ def _rejected(config: CorrectionConfig, tokens: Tokens) -> tuple[Array, Array]:
 
 
 def _outside_each(xp: Namespace, lowest: Array, highest: Array, config: CorrectionConfig) -> tuple[Array, Array]:
-    """Whether a sequence's smallest value is below the lower bound, and its largest above the upper one."""
+    """Return whether a sequence's smallest value is below the lower bound, and its largest above the upper one."""
     below, _ = arithmetic.outside(xp, lowest, config.rs_lower, None)
     _, above = arithmetic.outside(xp, highest, None, config.rs_upper)
     return below, above

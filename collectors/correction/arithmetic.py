@@ -107,7 +107,7 @@ def row_mean(xp: Namespace, values_BT: Array, valid_BT: Array) -> Array:
 
 
 def row_any(xp: Namespace, flags_BT: Array) -> Array:
-    """Whether any token of each sequence [B, 1]."""
+    """Return whether any token of each sequence [B, 1]."""
     return xp.any(flags_BT, axis=-1, keepdims=True)
 
 

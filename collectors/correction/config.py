@@ -121,7 +121,7 @@ class CorrectionConfig:
 
     @property
     def needs_advantages(self) -> bool:
-        """Whether the correction cannot be computed without advantages."""
+        """True if the correction cannot be computed without advantages."""
         return self.sequence_mask_delta is not None or (self.rs_level is not None and self.rs_by_advantage)
 
     def to_dict(self) -> dict[str, object]:

@@ -165,7 +165,7 @@ def _loaded(tokens: Tokens, rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _is_clean(tokens: Tokens) -> bool:
-    """Whether no token can be broken; NaN anywhere makes a comparison false."""
+    """Return whether no token can be broken; NaN anywhere makes a comparison false."""
     ranges = [_range(tokens.behaviour), _range(tokens.policy)]
     if not all(lowest > SENTINEL and highest <= MAX_LOGPROB for lowest, highest in ranges):
         return False

@@ -99,17 +99,17 @@ class Sequence:
             self.missing = sum(value != value for value in self.logprobs)  # noqa: PLR0124 - NaN
 
     def waits_for_word(self) -> bool:
-        """Whether the front-end may still say that a stop string ended it before the engine did."""
+        """Return whether the front-end may still say that a stop string ended it before the engine did."""
         undecided = self.told is None and not self.whole and self.finish_reason != "abort"
         return undecided and bool(getattr(self.params, "stop", None))
 
     def goes_on(self) -> bool:
-        """Whether this was one turn of a streaming session that waits for its next input."""
+        """Return whether this was one turn of a streaming session that waits for its next input."""
         return self.session is not None and not self.session.is_finished()
 
 
 def asks_for_logprobs(params: Any) -> bool:
-    """Whether vLLM returns sampled-token log-probs to the caller of a request with these `SamplingParams`."""
+    """Return whether vLLM returns sampled-token log-probs to the caller of a request with these `SamplingParams`."""
     return params.logprobs is not None or bool(getattr(params, "logprob_token_ids", None))
 
 

@@ -461,7 +461,7 @@ class Emitter:
         return None if moment is None else datetime.fromtimestamp(self._observed.clock.wall(moment), UTC)
 
     def _cache_cleared(self, *, reset: bool | None) -> bool | None:
-        """Whether cached prefixes of old weights are gone; None without a prefix cache, where there are none."""
+        """Return whether cached prefixes of old weights are gone; None without a prefix cache, where there are none."""
         return bool(reset) if self._observed.caches_prefixes else None
 
 

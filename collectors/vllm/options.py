@@ -25,7 +25,7 @@ def option(name: str, environment: Mapping[str, str] = os.environ) -> str | None
 
 
 def injects(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether log-probs are computed for requests that did not ask."""
+    """Return whether log-probs are computed for requests that did not ask."""
     return option("inject", environment) in {"", "1", "true", "yes"}
 
 

@@ -17,7 +17,7 @@ from logprobe.collectors.routes import fingerprints
 
 
 def returns_routes(vllm_config: Any) -> bool:
-    """Whether this engine's outputs carry routes; false for a vLLM that cannot."""
+    """Return whether this engine's outputs carry routes; false for a vLLM that cannot."""
     auxiliary = getattr(vllm_config, "aux_output_config", None)
     return bool(getattr(auxiliary, "enable_return_routed_experts", False))
 

@@ -30,7 +30,7 @@ class Unwritten:
         return cls(len(limits), None if None in limits else sum(limit or 0 for limit in limits))
 
     def covers(self, other: Unwritten) -> bool:
-        """Whether this bound holds for `other`."""
+        """Return whether this bound holds for `other`."""
         enough = self.tokens is None or (other.tokens is not None and other.tokens <= self.tokens)
         return other.sequences <= self.sequences and enough
 

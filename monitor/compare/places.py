@@ -37,7 +37,7 @@ class Place:
 
 
 def in_files(name: str) -> bool:
-    """Whether a run is given as a folder, as `RecordedRun` reads it, or as a bundle."""
+    """Return whether a run is given as a folder, as `RecordedRun` reads it, or as a bundle."""
     return (Path(name) / MANIFEST).is_file() or (name.endswith(_BUNDLE) and Path(name).is_file())
 
 

@@ -77,7 +77,7 @@ def _place(record: WeightRecord) -> tuple[Any, ...]:
 
 
 def is_number(label: str) -> bool:
-    """Whether labels of this kind are subtracted, and need no order of appearance.
+    """Return whether labels of this kind are subtracted, and need no order of appearance.
 
     >>> is_number("12"), is_number("step-12")
     (True, False)

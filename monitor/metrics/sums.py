@@ -166,7 +166,7 @@ class PairSums:
 
     @property
     def recorded(self) -> bool:
-        """Whether any sequence of these steps, folded or not, has statistics of the pair: a pair without is asked for,
+        """True if any sequence of these steps, folded or not, has statistics of the pair: a pair without is asked for,
         too."""
         return self._groups.ledger is not None
 

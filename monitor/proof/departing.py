@@ -70,7 +70,7 @@ _WORDS: Final[Mapping[Departs, str]] = {
 
 
 def above(gap: Gap | None, floor: float) -> bool:
-    """Whether a gap is more than noise: on average over sequences, or in a few of them that are far beyond the
+    """Return whether a gap is more than noise: on average over sequences, or in a few of them that are far beyond the
     others."""
     if gap is None:
         return False
@@ -133,8 +133,8 @@ def _quiet(legs: Mapping[Departs, Gap | None], whole: Gap | None, floor: float, 
 
 
 def _foreign(whole: Gap | None, legs: Mapping[Departs, Gap | None], off: Collection[Departs]) -> bool:
-    """Whether the sample is of something else than what scores it: r and t are much nearer to each other than to their
-    own scorers."""
+    """Return whether the sample is of something else than what scores it: r and t are much nearer to each other than to
+    their own scorers."""
     if whole is None:
         return False
     if whole.abs_diff_mean == 0 and not whole.broken:  # no two implementations agree in every bit
@@ -146,8 +146,8 @@ def _foreign(whole: Gap | None, legs: Mapping[Departs, Gap | None], off: Collect
 
 
 def _unlike_the_run(whole: Gap | None, legs: Mapping[Departs, Gap | None]) -> bool:
-    """Whether a fresh engine is far from all others, r among them: it is not the one that sampled, and its settings
-    made no gap."""
+    """Return whether a fresh engine is far from all others, r among them: it is not the one that sampled, and its
+    settings made no gap."""
     trainer, *fresh = (legs.get(leg) for leg in ("trainer", *_OF_FRESH))
     if whole is None or trainer is None or None in fresh:
         return False
@@ -172,7 +172,7 @@ def _doubt(state: Pattern | None, unsure: str | None) -> str | None:
 
 
 def _unexplained(whole: Gap | None, off: list[Departs], legs: Mapping[Departs, Gap | None], floor: float) -> bool:
-    """Whether a leg is missing and those that were measured are far too small for the gap."""
+    """Return whether a leg is missing and those that were measured are far too small for the gap."""
     if (
         whole is None
         or not above(whole, floor)
@@ -210,12 +210,12 @@ class Pattern:
 
     @property
     def of_state(self) -> bool:
-        """Whether some requests, or the later tokens of requests, are spoiled and others are not."""
+        """True if some requests, or the later tokens of requests, are spoiled and others are not."""
         return not self.of_setting and (0 < self.exact < self.sequences or self.late)
 
     @property
     def of_setting(self) -> bool:
-        """Whether it is what a sampling param does that one of the two scorers was not given."""
+        """True if it is what a sampling param does that one of the two scorers was not given."""
         return self.sign != 0 or self.temperature is not None
 
 
@@ -241,7 +241,7 @@ def pattern(a: Scores, b: Scores, sequences: Sequence[TokenSequence]) -> Pattern
 
 
 def _late(d_S: Sequence[Floats]) -> bool:
-    """Whether most sequences agree in the first quarter of their response and not afterwards."""
+    """Return whether most sequences agree in the first quarter of their response and not afterwards."""
     late = 0
     for d in d_S:
         first = max(len(d) // 4, 1)

@@ -197,7 +197,7 @@ def removed(base: Sums, arm: Sums) -> tuple[float, tuple[float, float] | None]:
 
 
 def restores(base: Sums, arm: Sums, base_d: Sequence[Floats], arm_d: Sequence[Floats], floor: float) -> bool:
-    """Whether a change accounts for a gap: what it leaves is small in K3 and in mean absolute d, and is noise.
+    """Return whether a change accounts for a gap: what it leaves is small in K3 and in mean absolute d, and is noise.
 
     A change that merely resembles the fault halves K3, which a few tokens decide, and leaves a residual that follows
     from what it changed. Below `floor` nothing can follow.
@@ -224,7 +224,7 @@ def restores(base: Sums, arm: Sums, base_d: Sequence[Floats], arm_d: Sequence[Fl
 
 
 def _follows(left_N: Floats, change_N: Floats) -> bool:
-    """Whether what is left depends on what was changed, by more than chance makes it."""
+    """Return whether what is left depends on what was changed, by more than chance makes it."""
     if not (left_N.std() > 0 and change_N.std() > 0):
         return False
     correlation = float(np.corrcoef(left_N, change_N)[0, 1])

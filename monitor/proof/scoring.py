@@ -112,7 +112,7 @@ class Score:
 
     @property
     def exact(self) -> bool:
-        """Whether r and t were compared, and are equal in every bit."""
+        """True if r and t were compared, and are equal in every bit."""
         return any((pair.a, pair.b, pair.unequal) == ("r", "t", 0) for pair in self.pairs)
 
     def document(self) -> dict[str, object]:
@@ -499,7 +499,7 @@ def _put(places: list[Floats | None], indices: Sequence[int], values: Sequence[S
 
 
 def _ages(sequences: Sequence[TokenSequence]) -> bool:
-    """Whether some sequence was sampled and trained on by different weights."""
+    """Return whether some sequence was sampled and trained on by different weights."""
     return any(sequence.rollout_version != sequence.trainer_version for sequence in sequences)
 
 

@@ -62,7 +62,7 @@ def test_the_account_of_a_home(seen: Watched, address: str, artifacts: Path, req
     kept = page.locator("section[aria-label=retention]")
     expect(kept).to_contain_text("256 KiB for the home; oldest removed first")
     expect(kept).to_contain_text("0 of 2,560 sequences; 2,560 removed by the limits")
-    expect(page.locator("table[aria-label=jobs]")).to_contain_text("step metrics")
+    expect(page.locator("table[aria-label=jobs]")).to_contain_text("ingest")
     expect(page.locator("section[aria-label=installed]")).to_contain_text("duckdb")
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
     page.get_by_role("button", name="Quarantine").click()

@@ -43,7 +43,7 @@ class AdapterLoads:
         _WATCHED.add(self)
 
     def are_of(self, manager: Any) -> bool:
-        """Whether `manager` has this worker's adapters."""
+        """Return whether `manager` has this worker's adapters."""
         runner = getattr(self._worker(), "model_runner", None)
         return getattr(runner, "lora_manager", None) is manager
 
@@ -108,7 +108,7 @@ def watch_adapters() -> None:
 
 
 def can_watch_adapters() -> bool:
-    """Whether this vLLM has the method that every way to load an adapter has in common."""
+    """Return whether this vLLM has the method that every way to load an adapter has in common."""
     from vllm.lora.worker_manager import WorkerLoRAManager  # noqa: PLC0415
 
     return callable(getattr(WorkerLoRAManager, "_load_adapter", None))

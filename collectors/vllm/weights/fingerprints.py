@@ -156,7 +156,7 @@ class Fingerprints:
         return 0.0 if same else float(answer["wall"]) - self._clock.offset
 
     def _surprising(self, last: Reading, ended: float) -> bool:
-        """Whether the change of the weights was unannounced; their version is unknown from then on."""
+        """Return whether the change of the weights was unannounced; their version is unknown from then on."""
         if self._timeline.at(last.ended) is None or not self._timeline.unbroken(last.began, ended):
             return False
         since = float(np.nextafter(last.ended, np.inf))
@@ -194,7 +194,7 @@ class Fingerprints:
         )
 
     def _was_marked(self, before: Reading, reading: Reading) -> bool:
-        """Whether a mark came between the two, or so soon afterwards that it is about this change."""
+        """Return whether a mark came between the two, or so soon afterwards that it is about this change."""
         return self._marked_between(before.began, reading.ended + _PATIENCE_SECONDS)
 
     def _marked_between(self, since: float, until: float) -> bool:

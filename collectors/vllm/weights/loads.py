@@ -49,7 +49,8 @@ _HARMLESS: Final = frozenset(
 
 
 def may_change_weights(method: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
-    """Whether the weights may be others after `collective_rpc(method, kwargs=kwargs)`; a function may do anything.
+    """Return whether the weights may be others after `collective_rpc(method, kwargs=kwargs)`; a function may do
+    anything.
 
     >>> [may_change_weights(method) for method in ("execute_model", "compute_weight_checksums", "pull", len)]
     [False, False, True, True]

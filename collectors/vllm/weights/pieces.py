@@ -101,5 +101,5 @@ def _experts_of(module: Any) -> str:
 
 
 def _moves(module: Any) -> bool:
-    """Whether vLLM itself moves the weights of a layer around: expert-parallel load balancing."""
+    """Return whether vLLM itself moves the weights of a layer around: expert-parallel load balancing."""
     return bool(getattr(module, "enable_eplb", False))

@@ -30,12 +30,12 @@ class Update:
     calls: Counter[str] = field(default_factory=Counter)
 
     def encloses(self, moment: float) -> bool:
-        """Whether something that happened at `moment` belongs to this update."""
+        """Return whether something that happened at `moment` belongs to this update."""
         return self.after < moment <= self.closed_at
 
     @property
     def touched_weights(self) -> bool:
-        """Whether weights were seen to change (a lone pause or cache reset is no update)."""
+        """True if weights were seen to change (a lone pause or cache reset is no update)."""
         return bool(self.calls) or self.labelled
 
 

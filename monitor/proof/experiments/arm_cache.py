@@ -47,7 +47,7 @@ class ArmCache:
         return outcome
 
     def has(self, module: str, job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
-        """Whether an answer is kept."""
+        """Return whether an answer is kept."""
         return _read(self.folder / f"{_key(module, job, environment or {})}.json") is not None
 
 

@@ -145,7 +145,7 @@ class Bisection:
 
     @property
     def within(self) -> bool:
-        """Whether the engine departs, and by no more than such a setup is reported to."""
+        """True if the engine departs, and by no more than such a setup is reported to."""
         engine_gap = self.legs.get("engine")
         return (
             "engine" in self.decision.departs_all
@@ -256,7 +256,7 @@ class Search:
         return replace(judged_arm, speed=ratio, kv_tokens=cost.kv_tokens, leaves_open=still)
 
     def _restores(self, changes: tuple[Change, ...], base: Sums) -> bool:
-        """Whether all but noise of the side's gap is gone with these changes."""
+        """Return whether all but noise of the side's gap is gone with these changes."""
         measured = self._measure(changes) if changes else Measured()
         of = self._sums(measured)
         if of is None or measured.a is None or measured.b is None:
@@ -264,7 +264,7 @@ class Search:
         return restores(base, of, differences(*self.bench.base), differences(measured.a, measured.b), self.floor)
 
     def _opposed(self, alone: Mapping[Change, Arm]) -> bool:
-        """Whether a setting and its opposite both seem to do it: then neither does."""
+        """Return whether a setting and its opposite both seem to do it: then neither does."""
         worked = [change for change, arm in alone.items() if arm.verdict in _AT_FAULT]
         return any(_opposite(one, other) for one, other in itertools.combinations(worked, 2))
 
@@ -342,7 +342,7 @@ def judged(share: float, interval: tuple[float, float] | None, *, alone: bool) -
 
 
 def _opposite(one: Change, other: Change) -> bool:
-    """Whether the two set one knob to x and −x."""
+    """Return whether the two set one knob to x and −x."""
     if one.knob is not other.knob or not (isinstance(one.value, Mapping) and isinstance(other.value, Mapping)):
         return False
     return [*one.value.values()] == [-x if isinstance(x, int | float) else x for x in other.value.values()]

@@ -73,7 +73,7 @@ class Scorer:
 
     @property
     def _read(self) -> bool:
-        """Whether log-probs are read by the processor; the engine is not asked for its own then."""
+        """True if log-probs are read by the processor; the engine is not asked for its own then."""
         processed = str(self._engine.vllm_config.model_config.logprobs_mode).startswith("processed")
         return processed and not self._repeats
 
@@ -324,7 +324,7 @@ def _arguments(model: str, arguments: str, overrides: Mapping[str, Any]) -> Any:
 
 
 def _repeats(arguments: Any) -> bool:
-    """Whether the engine repeats given tokens by itself (vLLM 0.32): its second model runner does, and takes no
+    """Return whether the engine repeats given tokens by itself (vLLM 0.32): its second model runner does, and takes no
     processor made for the first."""
     return hasattr(arguments, "enable_trace_replay") and bool(arguments.create_engine_config().use_v2_model_runner)
 

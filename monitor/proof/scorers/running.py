@@ -133,5 +133,5 @@ def _last_words(log: Path) -> str:
 
 
 def has_cuda() -> bool:
-    """Whether there is a CUDA device; asks the driver, not torch."""
+    """Return whether there is a CUDA device; asks the driver, not torch."""
     return Path("/proc/driver/nvidia/version").exists()

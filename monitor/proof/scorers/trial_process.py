@@ -43,7 +43,7 @@ def main(job: TrialJob, _: Path) -> TrialAnswer:
 
 
 def has_engine() -> bool:
-    """Whether vLLM is installed."""
+    """Return whether vLLM is installed."""
     return importlib.util.find_spec("vllm") is not None
 
 
