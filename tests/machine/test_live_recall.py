@@ -46,17 +46,20 @@ def test_what_is_read_back_is_as_if_it_had_stayed(name: str) -> None:
 
 
 def test_everything_is_read_back_somewhere() -> None:
-    used: Counter[str] = Counter()
-    for seed in range(3):
-        world = World(attempts=2, decided=0.8, marks=5, renamed=seed == 2, odd_tokens=0.05)
-        used += in_pieces(History(world, seed).make(), seed, restarts=0.4, leaves=0.4).read_back
-    expected = {
+    """Each way of reading back is taken by some of these worlds: none of them is left untested above."""
+    wanted = {
         "past_trained",
         "past_named",
-        "past_keyed",
+        "past_keyed",  # linked by tokens before names met
         "past_alike",
         "past_reached",
         "training lists",
         "rollout lists",
     }
-    assert expected <= used.keys()
+    used: Counter[str] = Counter()
+    for seed in range(1, 12):
+        world = World(attempts=2, decided=0.8, marks=5, renamed=seed % 3 == 1, odd_tokens=0.05)
+        used += in_pieces(History(world, seed).make(), seed, restarts=0.6, leaves=0.4).read_back
+        if wanted <= used.keys():
+            return
+    assert wanted <= used.keys()
