@@ -424,6 +424,8 @@ def _concerns_all(error: Exception) -> bool:
 
 
 def _is_content_error(error: Exception) -> bool:
+    if isinstance(error.__cause__, OSError):  # a file of the store cannot be read now: the segment is sound
+        return False
     return isinstance(error, _CONTENT_ERRORS) or isinstance(error.__cause__, _CONTENT_ERRORS_DUCKDB)
 
 
