@@ -1,4 +1,4 @@
-"""Where a run is recorded: a folder, or a bucket with a folder of this machine in front of it.
+"""Addresses of recorded runs: a folder, or a bucket with a folder of this machine in front of it.
 
 ``LOGPROBE_HOME`` is a path or an address, such as ``s3://bucket/team``. For an address collectors write into a folder
 of this machine and user, whose name is the address:

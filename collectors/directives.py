@@ -1,4 +1,4 @@
-"""What the controller tells a trainer to do about its objective: the document, its signature, its file.
+"""Directives from the controller to a trainer about its objective: document, signature and file.
 
     <home>/directives/<quoted run>.json     the directives of one run, replaced atomically
     <home>/directives/<quoted run>.stop     kill switch: while it exists, no correction is applied; needs no service
@@ -51,7 +51,7 @@ class Entry:
     reason: str
 
     def document(self) -> Mapping[str, Any]:
-        """As JSON-like data."""
+        """Return JSON-like data."""
         config = None if self.config is None else self.config.to_dict()
         return {"version": self.version, "from_step": self.from_step, "config": config, "reason": self.reason}
 
@@ -78,7 +78,7 @@ class Directives:
 
     @property
     def version(self) -> int:
-        """Of the newest entry; 0: there is none."""
+        """Version of the newest entry, or 0."""
         return self.entries[-1].version if self.entries else 0
 
     def at(self, step: int) -> Entry | None:
@@ -100,7 +100,7 @@ class Directives:
         return replace(self, entries=(*kept, entry)[-_MOST_ENTRIES:])
 
     def document(self) -> Mapping[str, Any]:
-        """As JSON-like data, without signature."""
+        """Return JSON-like data without the signature."""
         return {
             "format": FORMAT,
             "run": self.run,
@@ -195,7 +195,8 @@ class DirectiveFile:
             return None
 
     def _trusted_content(self) -> bytes | None:
-        """What no one else can have written. Without a signature the file's owner is all there is to go by."""
+        """Return the content if only its owner can have written it. Without a signature the file's owner is all there
+        is to go by."""
         try:
             data, status = self._bytes_and_owner()
         except FileNotFoundError:

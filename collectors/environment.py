@@ -49,7 +49,7 @@ def _near(name: str) -> str:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """What a variable of options says.
+    """Return the options of a variable by name.
 
     >>> pairs("inject, prompts=0.01")
     {'inject': '', 'prompts': '0.01'}

@@ -166,7 +166,7 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
 
 
 def below(folder: Path, depth: int) -> tuple[list[Path], list[Path]]:
-    """What lies so many folders below, and the folders that cannot be listed now. What is no folder holds nothing."""
+    """Return the paths that many folders below, and the folders that cannot be listed now."""
     try:
         paths = list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -52,7 +52,7 @@ class Fingerprint:
         return hashlib.sha256(content).hexdigest()[:16]
 
     def document(self) -> dict[str, object]:
-        """What was sampled, as a configuration document."""
+        """Return the sampled values as a configuration document."""
         return {"values": VALUES, "tensors": list(self.keys)}
 
 
@@ -85,7 +85,7 @@ def own_name(name: str) -> str:
 
 
 def key(name: str, dtype: str, shape: Sequence[int]) -> str:
-    """What must be equal for two hashes to be comparable.
+    """Return the key that two comparable hashes share.
 
     >>> key("model.norm.weight", "bfloat16", (64,))
     'model.norm.weight bfloat16[64]'
@@ -94,7 +94,7 @@ def key(name: str, dtype: str, shape: Sequence[int]) -> str:
 
 
 def places(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
-    """Which values of a tensor are taken, row by row: the first one's place, the distance between them, how many.
+    """Return place of the first value taken from a tensor, distance to the next, and count, row by row.
 
     >>> places("model.norm.weight", (64,)), places("lm_head.weight", (512, 64))
     ((0, 1, 64), (90, 511, 64))
@@ -140,7 +140,7 @@ def _strided(tensor: Any, start: int, step: int, count: int) -> Any:
 
 
 def widened(values: NDArray[Any]) -> Floats:
-    """As float32; bfloat16 arrives as two opaque bytes."""
+    """Return values as float32; bfloat16 arrives as two opaque bytes."""
     if values.dtype == torch_bridge.BFLOAT16:
         return (np.ascontiguousarray(values).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""What went wrong, counted, rate-limited, and never raised into the host.
+"""Problems of a recorder: counted, rate-limited, and never raised into the host.
 
 `Health` is shared by the host's threads, which only count, and the recorder's thread, which logs and writes the
 `health` records. The guard below is the one place of logprobe that may catch everything inside a host.
@@ -38,7 +38,7 @@ _Kind = tuple[str, str, str | None]  # event, severity, component: occurrences o
 
 @dataclass(slots=True)
 class Loss:
-    """How much was lost for one reason."""
+    """Amount lost for one reason."""
 
     calls: int = 0
     sequences: int = 0
@@ -51,7 +51,7 @@ class Loss:
         self.tokens += tokens
 
     def counts(self) -> LossCounts:
-        """As plain values."""
+        """Return plain values."""
         return {"calls": self.calls, "sequences": self.sequences, "tokens": self.tokens}
 
 
@@ -64,7 +64,7 @@ class LossCounts(TypedDict):
 
 
 class Counts(TypedDict):
-    """What was dropped, by reason, how often each event occurred, and the last error's words (None: there was none)."""
+    """Losses by reason, occurrences by event, and the last error's message or None."""
 
     dropped: dict[str, LossCounts]
     problems: dict[str, int]
@@ -79,7 +79,7 @@ class Accepted(TypedDict):
 
 
 class Written(TypedDict):
-    """What is in the spool. `last`: number of the newest segment."""
+    """Content of the spool. `last`: number of the newest segment."""
 
     segments: int
     rows: int
@@ -90,14 +90,14 @@ class Written(TypedDict):
 
 
 class Reduced(TypedDict):
-    """What went into statistics without its tokens."""
+    """Sequences whose statistics are kept without their tokens."""
 
     sequences: int
     tokens: int
 
 
 class Queue(TypedDict):
-    """What waits between the host and the worker thread, and how much may."""
+    """Calls that wait between the host and the worker thread, and their limit."""
 
     calls: int
     bytes: int
@@ -105,7 +105,7 @@ class Queue(TypedDict):
 
 
 class Price(TypedDict):
-    """What recording cost: seconds of the host's threads over its calls, and of the worker thread."""
+    """Cost of recording: seconds of the host's threads over its calls, and of the worker thread."""
 
     calls: int
     caller_seconds: float
@@ -113,8 +113,7 @@ class Price(TypedDict):
 
 
 class RecorderHealth(Counts, total=False):
-    """What `Recorder.health` says; of a recorder that cannot record only `Counts`. `disk`: "ok", or why it takes
-    nothing."""
+    """Value of `Recorder.health`; only `Counts` for a recorder that cannot record. `disk`: "ok" or an error."""
 
     component: str
     run: str
@@ -189,7 +188,8 @@ class _Events:
     pauses: dict[_Kind, float] = field(default_factory=dict)
 
     def kind(self, event: str, severity: str, component: str | None) -> _Kind:
-        """What an occurrence counts as: a warning that follows an info of the same event is not one more info."""
+        """Return the kind that an occurrence counts as: a warning that follows an info of the same event is not one
+        more info."""
         kind = (event, severity, component)
         if kind in self.kinds or len(self.kinds) < _MOST_KINDS:
             self.kinds.add(kind)

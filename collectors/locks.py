@@ -1,4 +1,4 @@
-"""Who is at work in a home, by locks that the kernel releases however a process ends.
+"""Locks on a home, which the kernel releases however a process ends.
 
 <home>/service.lock      held by the one service of the home
 <home>/ship.lock         held by the one process that ships the home's spool
@@ -54,7 +54,7 @@ class FileLock:
 
     @property
     def held_elsewhere(self) -> bool:
-        """True if another process has it exclusively. Raises `OSError`."""
+        """True if another process holds it exclusively. Raises `OSError`."""
         try:
             descriptor = os.open(self._path, _PROBE_FLAGS)
         except FileNotFoundError:

@@ -51,7 +51,7 @@ _NO_STEP: Final = (
 
 
 class Source(Protocol):
-    """Where directives come from."""
+    """Source of directives."""
 
     def read(self) -> Directives:
         """Raises `DirectiveError`, `OSError` or `ServiceUnavailableError`."""
@@ -68,7 +68,7 @@ class Problems(TypedDict):
 
 
 class CorrectionSwitch:
-    """Which correction applies now, for one run. Safe to share between threads, to fork and to pickle.
+    """The correction that applies now, for one run. Safe to share between threads, to fork and to pickle.
 
     Args:
         home: the home's folder (default: ``LOGPROBE_HOME``), on a file system shared with the service, or of a node of
@@ -117,7 +117,7 @@ class CorrectionSwitch:
 
     @property
     def version(self) -> int:
-        """Of the newest directive known; 0: none came yet."""
+        """Version of the newest directive, or 0."""
         return self._watch.directives.version
 
     @property

@@ -1,4 +1,4 @@
-"""Which weight version was in an engine when, and the file through which `weights.mark` tells it.
+"""Weight versions of an engine over time, and the file that carries the marks of `weights.mark`.
 
     <home>/versions/<quoted run>.jsonl      one line per mark, only ever appended to
 
@@ -129,8 +129,8 @@ class Timeline:
             return self._versions[index - 1] if index else None
 
     def decisions(self, times: Sequence[float]) -> list[Decision]:
-        """Which change decided the version of which tokens, steps as in `spans`; a change that is known later belongs
-        between them."""
+        """Return the change that decided the version of each run of tokens; steps as in `spans`. A change that becomes
+        known later belongs between them."""
         if not times:
             return []
         with self._lock:

@@ -27,7 +27,7 @@ _SMALLEST_MEAN = 1e-8  # weights whose mean is below are not normalized: there i
 
 
 class Acknowledgement(TypedDict):
-    """What a trainer applied and what it did: the configuration, its fingerprint, the report."""
+    """A correction that a trainer applied: its configuration, fingerprint and report."""
 
     config: Mapping[str, object]
     fingerprint: str
@@ -36,7 +36,7 @@ class Acknowledgement(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """What multiplies a token loss. ``weights × mask`` is the factor; neither carries a gradient.
+    """Factors of a token loss, ``weights × mask``; neither carries a gradient.
 
     Unpacks as ``weights, mask, report``.
     """
@@ -51,12 +51,12 @@ class Correction:
         yield from (self.weights, self.mask, self.report)
 
     def acknowledgement(self) -> Acknowledgement:
-        """What was applied and what it did: configuration, fingerprint, report. Waits for the device."""
+        """Return configuration, fingerprint and report. Waits for the device."""
         return _acknowledged(self.config, self.report)
 
     def deferred(self) -> Callable[[], Acknowledgement]:
-        """What gives `acknowledgement` later, in any thread; nothing is waited for here, and no batch is kept until
-        then.
+        """Return a function that gives `acknowledgement` later, in any thread, without waiting here or keeping the
+        batch.
 
         This is how `Recorder.step(correction=…)` takes a correction.
         """
@@ -119,7 +119,7 @@ def correct(
 
 
 def outcome_of(config: CorrectionConfig, tokens: Tokens, group: Any = None) -> Outcome:
-    """What becomes of every token, and by which of the rules; arguments as for `correct`."""
+    """Return the outcome of every token and the rule that decided it; arguments as for `correct`."""
     xp = tokens.xp
     ratio = tokens.at(config.is_level or "token")
     lower = None if config.is_mode == "truncate" else config.is_lower
@@ -168,7 +168,7 @@ def _weights(config: CorrectionConfig, tokens: Tokens, ratio: Array, beyond: Arr
 
 
 def _rejected(config: CorrectionConfig, tokens: Tokens) -> tuple[Array, Array]:
-    """Where rejection sampling finds a token or sequence below, and above, its bounds."""
+    """Return where rejection sampling finds a token or sequence below, and above, its bounds."""
     xp, level = tokens.xp, config.rs_level
     if level is None:
         return arithmetic.outside(xp, tokens.exact, None, None)
@@ -197,7 +197,7 @@ def _outside_each(xp: Namespace, lowest: Array, highest: Array, config: Correcti
 
 
 def _measure(config: CorrectionConfig, tokens: Tokens) -> Array:
-    """What rejection bounds, per token, where it is not ρ [B, T]; 0 where not valid."""
+    """Return the values that rejection bounds, where it is not ρ [B, T]; 0 where not valid."""
     xp = tokens.xp
     safe = arithmetic.limited(tokens.exact)
     if config.rs_measure == "k2":

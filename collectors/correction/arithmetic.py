@@ -41,8 +41,8 @@ def bounded(values: Array, lower: float | None, upper: float | None) -> Array:
 
 
 def sound(behaviour: Array, policy: Array) -> Array:
-    """Where both log-probs can be ones: finite, no sentinel, no probability above 1, no exact 0.0 for an unlikely
-    token.
+    """Return where both values can be log-probs: finite, no sentinel, no probability above 1, no exact 0.0 for an
+    unlikely token.
 
     The rules are those of `kernel`; NaN fails every comparison.
     """
@@ -96,7 +96,7 @@ def row_sum(xp: Namespace, values_BT: Array) -> Array:
 
 
 def row_count(xp: Namespace, flags_BT: Array, like: Array) -> Array:
-    """How many tokens of each sequence, as floats of the type of `like` [B, 1]."""
+    """Return the token count of each sequence, as floats of the type of `like` [B, 1]."""
     return row_sum(xp, xp.astype(flags_BT, like.dtype))
 
 
@@ -134,7 +134,7 @@ def at_level(xp: Namespace, d_BT: Array, valid_BT: Array, level: str) -> Array:
 
 
 def outside(xp: Namespace, values: Array, lower: float | None, upper: float | None) -> tuple[Array, Array]:
-    """Where values are below, and above, their bounds."""
+    """Return where values are below, and above, their bounds."""
     nowhere = xp.zeros_like(values, dtype=xp.bool)
     below = nowhere if lower is None else values < lower
     above = nowhere if upper is None else values > upper

@@ -25,7 +25,7 @@ _PADDED: Final = 2  # dimensions of a padded batch
 
 @dataclass(frozen=True)
 class Layout:
-    """How a batch came, and how results go back. `lengths` of a list of sequences; None: padded to `time`."""
+    """Layout of a batch, in which results go back. `lengths` of a list of sequences, or None if padded to `time`."""
 
     batch: int
     time: int
@@ -214,8 +214,7 @@ def _per_sequence(xp: Namespace, value: Any, layout: Layout, reference: Any) -> 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """What every part of a correction looks at; arrays [B, T], advantages possibly [B, 1]. Nothing carries a
-    gradient."""
+    """Inputs of every part of a correction; arrays [B, T], advantages possibly [B, 1]. None carries a gradient."""
 
     xp: Namespace
     rollout: Array

@@ -38,7 +38,7 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectionConfig:
-    """What a correction does. ρ is the importance ratio ``exp(trainer − rollout)`` of the level it is taken at.
+    """Configuration of a correction. ρ is the importance ratio ``exp(trainer − rollout)`` of the level it is taken at.
 
     Levels: ``token`` one ρ per token; ``sequence`` the product over a sequence's tokens; ``geometric`` their geometric
     mean. All bounds are inclusive. None where a number is expected: no such bound. What a level or mode does not use is

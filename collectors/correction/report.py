@@ -1,4 +1,4 @@
-"""What a correction did, as floats that are read from the device when someone asks, and not before.
+"""Report of a correction: floats that are read from the device on first use.
 
 A report is made of sums, counts, minima and maxima over tokens and sequences, so the reports of micro-batches, steps
 and ranks merge exactly: `merge` equals the report of the batches in one.
@@ -69,7 +69,7 @@ class Packed:
 
 
 class Report(Mapping[str, float | None]):
-    """What a correction did: the numbers of `derived`; None where there is nothing to measure.
+    """Numbers of `derived` for one correction; None where there is nothing to measure.
 
     Reading any of them waits once for the device they were computed on. Until then nothing has been copied, and the
     arrays that were given must not be changed in place. `start` queues what is left to compute, so that this holds no
@@ -91,7 +91,7 @@ class Report(Mapping[str, float | None]):
 
     @property
     def sums(self) -> Sums:
-        """What the numbers are made of and merged by."""
+        """Sums that the numbers are derived from and merged by."""
         if self._sums is None and self._pending is not None:
             self._sums, self._pending = self._pending.read(), None
         return self._sums or {}

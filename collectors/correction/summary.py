@@ -41,7 +41,7 @@ def sums_of(outcome: Outcome) -> dict[str, Array]:
 
 
 def _count(outcome: Outcome, flags: Array) -> Array:
-    """How many; of a flag per sequence, how many sequences."""
+    """Return the number of flags that are set; of a flag per sequence, the number of sequences."""
     return outcome.xp.sum(flags, dtype=outcome.xp.int64)
 
 

@@ -136,8 +136,8 @@ ROWS: Final = len(LOGPROB_SUMS)
 
 
 def zero_of_unlikely(behaviour: Any, policy: Any) -> Any:
-    """Where `policy` gives certainty to a token that was far from certain: a placeholder, or a probability rounded to
-    1."""
+    """Return where `policy` is exactly 0 for a token that was far from certain: a placeholder, or a probability rounded
+    to 1."""
     return (policy == 0.0) & (behaviour < -1.0)
 
 

@@ -1,4 +1,4 @@
-"""Which log-probs are compared with which: the one list of pairs. Imports nothing heavy."""
+"""Pairs of log-probs that are compared: the one list of them. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Column:
 
     @property
     def ufunc(self) -> np.ufunc:
-        """What merges two values of the column."""
+        """Function that merges two values of the column."""
         return {"sum": np.add, "min": np.minimum, "max": np.maximum}[self.reduction]
 
 

@@ -1,4 +1,4 @@
-"""Which version which LoRA adapter has.
+"""Weight versions of LoRA adapters.
 
 An adapter is known by its name; what is loaded under it, by number, path and what a worker read there. Its version is
 what was marked for it since it was loaded, and since the weights below it last changed: it is unknown in every other
@@ -29,7 +29,7 @@ _NEVER: Final = float("inf")  # as what decided: no mark can be about it, howeve
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What steps scheduled at `moment` or later compute with under a number. Marks since `since` may be about it.
+    """The adapter that steps scheduled at `moment` or later use under a number. Marks since `since` may be about it.
 
     `path`: None where it is not known which steps. `content`: None where it could not be read; it equals nothing then.
     """
@@ -164,7 +164,7 @@ class Adapters:
 
 
 def spans_of(runs: list[Run]) -> tuple[list[Span], list[Decision]]:
-    """As `Timeline.spans` and `Timeline.decisions` give them."""
+    """Return spans and decisions in the form of `Timeline.spans` and `Timeline.decisions`."""
     spans: list[Span] = []
     for start, run in zip([0, *(run.end for run in runs)], runs, strict=False):
         if spans and spans[-1][2] == run.version:

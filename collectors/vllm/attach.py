@@ -1,4 +1,4 @@
-"""How the plugin gets into an engine: it waits for a scheduler, tests whether it knows it, and watches it.
+"""Attachment of the plugin to an engine: it waits for a scheduler, tests whether it knows it, and watches it.
 
 `install` wraps the constructor of vLLM's `Scheduler`, which exists once in every engine core, whatever the front-end.
 When one is built and the self-test finds everything as expected, `hooks` hooks this one engine; else it runs as it is,

@@ -1,4 +1,4 @@
-"""What the plugin does inside the engine's own thread: collect, per request, what every step sampled.
+"""Capture in the engine's own thread: collect, per request, the tokens that every step sampled.
 
 It reads the outputs that the scheduler hands to the front-end, after the engine has trimmed stop tokens, dropped stale
 and aborted work and sorted out speculative rows; so a chunk of a prefill (no token) adds nothing and a speculative step
@@ -224,7 +224,8 @@ class Capture:
             self._finish(sequence, str(output.finish_reason))
 
     def told(self, words: dict[str, int | None]) -> None:
-        """What the front-end says of requests with stop strings: request id → tokens that its caller got; None: all."""
+        """Take the front-end's report on requests with stop strings: request id → tokens that its caller got; None:
+        all."""
         for name, count in words.items():
             sequence = self.open.get(name) or self.waiting.get(name)
             if sequence is not None and count is None:

@@ -104,7 +104,7 @@ def engine_document(
 
 
 def _arguments(vllm_config: Any) -> dict[str, object] | None:
-    """What someone set, `hf_overrides` among it: unlike a model's own config, it does not come with the checkpoint."""
+    """Return the arguments that were set, including `hf_overrides`, which does not come with the checkpoint."""
     given = arguments(vllm_config)
     return given and {name: _plain(value, 3) for name, value in given.items() if not _SECRET.search(name)}
 
@@ -119,7 +119,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def sampling_settings(params: Any) -> tuple[Any, ...]:
-    """What `sampling_document` would say, cheap to get and to compare."""
+    """Return the values of `sampling_document`, cheap to read and to compare."""
     return tuple([getattr(params, name, None) for name in _SAMPLING])
 
 

@@ -1,5 +1,4 @@
-"""What an engine really runs with, where that is decided after its configuration was written: by platform, model and
-hardware.
+"""Effective settings of an engine: choices made after its configuration was written, by platform, model and hardware.
 
 `effective` looks into a worker that is ready to run. `arguments` says what someone set: vLLM keeps no record of it, so
 the front-end's `EngineArgs` are compared with their defaults when a configuration is made of them, and the answer
@@ -18,8 +17,8 @@ _PLAIN: Final = (bool, int, float, str)
 
 
 def effective(worker: Any, vllm_config: Any) -> dict[str, str | None]:
-    """What was chosen, as a JSON-ready document; null: this vLLM does not say. Several values are in alphabetical
-    order, with commas."""
+    """Return the choices as a JSON-ready document; null where this vLLM does not say. Several values are in
+    alphabetical order, with commas."""
     layers = list(getattr(vllm_config.compilation_config, "static_forward_context", {}).values())
     model = worker.get_model()
     modules = list(model.modules())

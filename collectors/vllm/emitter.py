@@ -365,7 +365,7 @@ class Emitter:
                 self._health.report(f"capture_{problem}", message, sequences=news)
 
     def _forward_health(self, *, everything: bool = False) -> None:
-        """What the hooks counted becomes `health` records of this engine."""
+        """Write the counts of the hooks as `health` records of this engine."""
         for problem in self._health.due(everything=everything):
             self._recorder.report(
                 problem.event,

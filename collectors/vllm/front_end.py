@@ -1,4 +1,4 @@
-"""What only the front-end knows: whether a stop string ended a request, and after how many tokens.
+"""Facts that only the front-end has: whether a stop string ended a request, and after how many tokens.
 
 The engine core learns of a stop string as an abort, and has sampled on meanwhile; it may even have ended the request
 itself. The front-end's process loads the plugin too: there the names of requests to abort get company, names of ours
@@ -79,7 +79,7 @@ def _process_outputs(original: Hook) -> Hook:
 
 
 def _to_every_engine(abort: Any) -> Callable[[Hook], Hook]:
-    """Of several engines vLLM asks the one that has the request; it has forgotten which one had what has ended."""
+    """Send our names to every engine: vLLM has forgotten which one had a request that has ended."""
 
     def make(original: Hook) -> Hook:
         async def abort_requests_async(client: Any, request_ids: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the plugin does around vLLM's own methods.
+"""Hooks around vLLM's own methods.
 
 Every hook calls the original with the arguments it got, returns what it returned, lets its errors through, and does its
 own work inside a guard, which counts our errors and never raises them. A scheduler is hooked on the object alone; the
@@ -25,7 +25,7 @@ _ATTRIBUTE: Final = "logprobe"  # of a scheduler that is watched: its `Watch`
 
 
 class Watch(Protocol):
-    """What the hooks need to know of a watched engine."""
+    """A watched engine as the hooks see it."""
 
     observed: Observed
 

@@ -20,7 +20,7 @@ NAMES: Final = ("inject", "prompts", "harmless")
 
 
 def option(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """What an option is set to, "" without a value; None: it is not set."""
+    """Return the value of an option, "" if it has none, or None if it is not set."""
     return pairs(environment.get(VARIABLE, "")).get(name)
 
 
@@ -30,6 +30,6 @@ def injects(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def unknown(environment: Mapping[str, str] = os.environ) -> str:
-    """What is wrong with the variable; "": nothing."""
+    """Return the problem of the variable, or ""."""
     names = ", ".join(sorted(pairs(environment.get(VARIABLE, "")).keys() - set(NAMES)))
     return f"{VARIABLE}: {names}: not known and without effect; known are {', '.join(NAMES)}" if names else ""

@@ -1,4 +1,5 @@
-"""Which prompts are recorded, so that sequences can be scored again: none unless ``LOGPROBE_VLLM=prompts=…`` says so.
+"""Choice of the prompts that are recorded, so that sequences can be scored again: none unless
+``LOGPROBE_VLLM=prompts=…`` says so.
 
 The choice depends on the prompt alone: every replica keeps the same prompts, and all answers to one of them can be
 scored.

@@ -1,4 +1,4 @@
-"""Does this vLLM look the way the plugin thinks it does? Asked once per engine, before anything is hooked."""
+"""Self-test: the classes of this vLLM against what the plugin expects. It runs once per engine, before any hook."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOKENS: Final = np.array([[11, 7], [12, 8], [13, 9]], dtype=np.int32)
 
 
 def self_test(scheduler: Any) -> list[str]:
-    """What is not as expected, in words; empty: capture will work.
+    """Return the differences from what is expected; empty if capture will work.
 
     Args:
         scheduler: the engine's scheduler; only looked at.

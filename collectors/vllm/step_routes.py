@@ -23,8 +23,7 @@ def returns_routes(vllm_config: Any) -> bool:
 
 
 def routes_of_step(outputs_by_client: dict[int, Any]) -> Iterator[tuple[str, int, NDArray[np.uint16]]]:
-    """Of every output with new tokens: request id, how many tokens, and the fingerprints [≤ tokens, layers] of the
-    newest of them.
+    """Yield request id, token count and the fingerprints [≤ tokens, layers] of the newest tokens of every output.
 
     All of a step go through one call: one per request would cost more than the rest of capture together.
     """

@@ -1,4 +1,4 @@
-"""How much an engine would lose if it were killed now: said before, because afterwards no one can.
+"""Upper bound on what an engine loses if it is killed now, recorded beforehand.
 
 The bound is written whenever it grows, when it has become far too large, and when nothing is left. Between two looks (a
 tick of the emitter) requests may arrive that it does not know of.
@@ -25,7 +25,7 @@ class Unwritten:
 
     @classmethod
     def of(cls, sequences: Iterable[Sequence]) -> Unwritten:
-        """Of requests that run, and of those that are finished and not yet written."""
+        """Return the bound for running requests and for finished ones that are not written yet."""
         limits = [_limit(sequence) for sequence in sequences]
         return cls(len(limits), None if None in limits else sum(limit or 0 for limit in limits))
 
@@ -35,7 +35,7 @@ class Unwritten:
         return other.sequences <= self.sequences and enough
 
     def instead_of(self, previous: Unwritten) -> Unwritten | None:
-        """What is to be written where `previous` was; None: nothing."""
+        """Return the bound that replaces `previous`, or None if it still holds."""
         if previous.covers(self):
             too_large = previous.sequences > _FAR_TOO_LARGE * self.sequences
             return self if too_large else None

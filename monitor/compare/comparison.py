@@ -322,7 +322,7 @@ def _band(key: str, recipe: Recipe) -> Band:
 
 
 def _side(judged: Level | None, trajectory: Trajectory) -> int:
-    """Where the run is: by its level, else by a departure that has not ended."""
+    """Return the side of the run: by its level, else by a departure that has not ended."""
     if judged is not None and judged.side:
         return judged.side
     if trajectory.verdict == "leaves" and trajectory.back_step is None:
@@ -381,7 +381,8 @@ def _final(trend: Trend, common: AbstractSet[int]) -> float | None:
 
 
 def positions(run: History, axis: Axis) -> Mapping[int, float]:
-    """Where each step of `run` lies on `axis`. Raises `ConfigurationError` when the run has nothing to align by."""
+    """Return the position of each step of `run` on `axis`. Raises `ConfigurationError` when the run has nothing to
+    align by."""
     if axis == "tokens":
         return run.tokens
     if axis == "time":

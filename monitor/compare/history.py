@@ -1,4 +1,5 @@
-"""What is compared of one run: its metrics over steps, tokens and time, the growth of its K3, and how it was set up."""
+"""History of one run for a comparison: its metrics over steps, tokens and time, the growth of its K3, and how it was
+set up."""
 
 from __future__ import annotations
 

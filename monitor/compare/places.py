@@ -1,4 +1,4 @@
-"""Where a run to look at lies: in a home, in a folder as `RecordedRun` reads it, or in a bundle.
+"""Places of runs to compare: in a home, in a folder as `RecordedRun` reads it, or in a bundle.
 
 A plain name is a run of the home asked, ``HOME:RUN`` of another. A run in files goes through the real ingest and join
 into its own store in a temporary folder, so its numbers come about as those of a live run do.

@@ -67,7 +67,7 @@ class LeftOut(TypedDict):
 
 
 class Manifest(TypedDict):
-    """What a bundle says of itself. `format`, `schema`: versions of the bundle and of the wire contract; `logprobe`:
+    """Manifest of a bundle. `format`, `schema`: versions of the bundle and of the wire contract; `logprobe`:
     that wrote it."""
 
     format: int
@@ -165,7 +165,7 @@ def _add(archive: zipfile.ZipFile, files: dict[str, Member], name: str, content:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """What a bundle says of itself. Raises `ConfigurationError` when it is none, or of a newer logprobe."""
+    """Return the manifest of a bundle. Raises `ConfigurationError` if it is not a bundle, or is of a newer logprobe."""
     try:
         with _opened(path) as archive:
             archive.getinfo(MANIFEST)

@@ -59,7 +59,7 @@ def export_table(reader: Reader, run: str, what: str, path: Path, *, raw: bool =
 
 
 def extent_of(reader: Reader, run: str) -> queries.ExportExtent:
-    """What there is of a run. Raises `ConfigurationError` for an unknown one."""
+    """Return the extent of a run. Raises `ConfigurationError` if it is unknown."""
     (extent,) = queries.export_extent(reader, run=run).to_pylist()
     if not extent["segments"]:
         raise ConfigurationError(f"no run {run!r} here; `logprobe runs` lists them")
@@ -149,7 +149,7 @@ class _JsonLines:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: times in ISO 8601; NaN and infinities, which JSON does not know, by name."""
+    """Return a value in JSON form: times in ISO 8601; NaN and infinities, which JSON does not know, by name."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float) and (value != value or value in {float("inf"), float("-inf")}):  # noqa: PLR0124

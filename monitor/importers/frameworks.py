@@ -1,4 +1,4 @@
-"""What each framework calls the columns of a sequence: one table, `FRAMEWORKS`, and the rows of the wire contract that
+"""Names of the columns of a sequence in each framework: one table, `FRAMEWORKS`, and the rows of the wire contract that
 become of its records. docs/importing.md says the same to users.
 """
 
@@ -112,7 +112,7 @@ def _training(values: dict[str, Any], place: Place) -> dict[str, Any]:
 
 
 def _rollout(values: Record, record: Record) -> dict[str, Any]:
-    """Of slime: the tokens under the mask, because a tool's answer was not sampled."""
+    """Return the rollout record of slime: the tokens under the mask, because a tool's answer was not sampled."""
     tokens, logprobs = _tokens(values), values["rollout_logprobs"]
     for name, given in (("loss_mask", values["mask"]), ("rollout_log_probs", logprobs)):
         _require_length(name, given, tokens)

@@ -1,4 +1,4 @@
-"""What a metric is: one declaration with everything that jobs, labels, alert validation and docs derive from it."""
+"""Declaration of a metric, with everything that jobs, labels, alert validation and docs derive from it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PairMetric(Metric):
         return tuple(f"{pair}.{self.key}" for pair in self.pairs)
 
     def inputs(self, key: str) -> tuple[str, ...]:
-        """What one of the stored keys cannot be measured without."""
+        """Return the inputs that one of the stored keys needs."""
         return (*SIDES[key.partition(".")[0]], *self.needs)
 
 
@@ -60,7 +60,7 @@ class StepMetric(Metric):
         return (self.key,)
 
     def inputs(self, key: str) -> tuple[str, ...]:  # noqa: ARG002 - as of a pair's metric
-        """What it cannot be measured without."""
+        """Return the inputs that it needs."""
         return self.needs
 
 

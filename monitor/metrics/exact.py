@@ -76,7 +76,7 @@ def rounded(numbers: list[float]) -> float:
 
 
 def left(numbers: list[float], total: float) -> list[float]:
-    """What is left of the exact sum beyond `total`, as numbers that fall: few, as each has the leading bits of the
+    """Return the rest of the exact sum beyond `total` as descending numbers: few, as each has the leading bits of the
     rest.
 
     >>> left([1e16, 1.0], rounded([1e16, 1.0]))

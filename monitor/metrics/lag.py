@@ -23,7 +23,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class WeightRecord:
-    """What one observation of a weight update says about a version."""
+    """One observation of a weight update."""
 
     version: str
     step: int | None = None
@@ -33,7 +33,7 @@ class WeightRecord:
 
 @dataclass(frozen=True)
 class Versions:
-    """What is known of each label: its number, its place in the order of appearance, its step, when it was
+    """Facts about each label: its number, its place in the order of appearance, its step, when it was
     published."""
 
     order: Mapping[str, int]

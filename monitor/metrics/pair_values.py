@@ -1,4 +1,4 @@
-"""How metrics of a pair follow from its sums. Each function maps the sums of all groups to an array [G], NaN for
+"""Metrics of a pair from its sums. Each function maps the sums of all groups to an array [G], NaN for
 null."""
 
 from __future__ import annotations

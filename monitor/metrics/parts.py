@@ -79,7 +79,7 @@ def uncompared(expected_S: NDArray[np.int64]) -> Statistics:
 
 
 def _compared(columns: Statistics) -> NDArray[np.bool_]:
-    """Which sequences are not `uncompared` [S]."""
+    """Return which sequences are not `uncompared` [S]."""
     return ~np.isnan(columns["min_d"])
 
 

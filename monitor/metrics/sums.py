@@ -55,7 +55,7 @@ class Ledger:
     to_be_kept: bool = False
 
     def begin(self, name: str, identity: float) -> Floats:
-        """Where a sum, or an extreme, continues from [G]: `identity` where nothing was folded."""
+        """Return the value that a sum or extreme continues from [G]: `identity` where nothing was folded."""
         begun = self.before.get(name)
         return np.where(self.folded, np.nan if begun is None else begun, identity)
 
@@ -82,7 +82,7 @@ def _rest(name: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class Groups:
-    """Which group each sequence belongs to: `index` [S] in [0, size). With a `ledger` every sum needs a name, unique
+    """Groups of sequences: `index` [S] in [0, size). With a `ledger` every sum needs a name, unique
     below `name`."""
 
     index: NDArray[np.intp]
@@ -166,13 +166,12 @@ class PairSums:
 
     @property
     def recorded(self) -> bool:
-        """True if any sequence of these steps, folded or not, has statistics of the pair: a pair without is asked for,
-        too."""
+        """True if any sequence of these steps, folded or not, has statistics of the pair."""
         return self._groups.ledger is not None
 
     @cached_property
     def measured(self) -> NDArray[np.bool_]:
-        """Where the pair has any statistics [G]: without, a count of broken tokens is null and not 0."""
+        """Groups with statistics of the pair [G]: without, a count of broken tokens is null and not 0."""
         return self._groups.count() > 0
 
     @cached_property
@@ -243,7 +242,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Publications:
-    """How weights reached the engines: one row per version and replica, in seconds, NaN where unknown."""
+    """Publications of weights to the engines: one row per version and replica, in seconds, NaN where unknown."""
 
     groups: Groups  # of the rows: the step whose result the weights are
     delay: Floats  # until they were in place
@@ -253,7 +252,7 @@ class Publications:
 
 @dataclass(eq=False)
 class StepSums:
-    """What is known of each group besides log-probabilities; arrays [S] with NaN for null."""
+    """Inputs of each group besides log-probabilities; arrays [S] with NaN for null."""
 
     groups: Groups
     n_expected: Floats  # tokens under the mask
@@ -312,7 +311,7 @@ class StepSums:
         return self.versions.get(name, np.full(len(self.n_expected), np.nan))
 
     def stated(self, name: str) -> Floats:
-        """What the trainer said of the whole step, null where it said nothing [G]."""
+        """Return the trainer's statement about the whole step, null where it made none [G]."""
         return self.reported(np.full(self.groups.size, np.nan), name)
 
     def reported(self, computed: Floats, *names: str) -> Floats:

@@ -76,7 +76,7 @@ def folded_sums(
     *,
     to_be_kept: bool = False,
 ) -> Ledger:
-    """What was folded of these steps: the map `sums` of each row of `table`, and `columns` of it by name."""
+    """Return the folded sums of these steps: the map `sums` of each row of `table`, and `columns` of it by name."""
     place = np.searchsorted(steps, table["step"].to_numpy())
     folded = np.zeros(len(steps), np.bool_)
     folded[place] = True

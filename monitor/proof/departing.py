@@ -1,4 +1,4 @@
-"""Which side deviates from which, decided from the gaps between scorings. Pure.
+"""Decision which side deviates, from the mismatches between scorings. Pure.
 
     r ── state ── r′ ── engine ── q(rollout's weights) ── age ── q(trainer's weights) ── trainer ── t
 
@@ -87,7 +87,7 @@ def decide(
     reproduced: Collection[Departs] = (),
     unsure: str | None = None,
 ) -> Decision:
-    """Which side deviates.
+    """Decide which side deviates.
 
     Args:
         legs: gap of each leg of the chain; None: not measured.
@@ -190,7 +190,7 @@ def _size(gap: Gap | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a gap from `a` to `b` looks like.
+    """Shape of a gap from `a` to `b`.
 
     Attributes:
         sequences: that were compared.
@@ -215,12 +215,12 @@ class Pattern:
 
     @property
     def of_setting(self) -> bool:
-        """True if it is what a sampling param does that one of the two scorers was not given."""
+        """True if a sampling param explains it that one of the two scorers was not given."""
         return self.sign != 0 or self.temperature is not None
 
 
 def pattern(a: Scores, b: Scores, sequences: Sequence[TokenSequence]) -> Pattern | None:
-    """What the gap from `a` to `b` looks like; None where nothing was scored by both."""
+    """Return the shape of the gap from `a` to `b`, or None if no token was scored by both."""
     d_S = differences(a, b)
     kept = [at for at, d in enumerate(d_S) if np.isfinite(d).any()]
     if not kept:
@@ -251,7 +251,7 @@ def _late(d_S: Sequence[Floats]) -> bool:
 
 
 def _tokens(a: Scores, b: Scores, sequences: Sequence[TokenSequence], kept: Sequence[int]) -> Tokens:
-    """As the diagnosis looks at tokens: r is `a`, t is `b`; unknown is what a sample does not say."""
+    """Return tokens as the diagnosis reads them: r is `a`, t is `b`; the rest is unknown."""
     lengths = [len(sequences[at].response_ids) for at in kept]
     n = sum(lengths)
     prompts = {prompt: code for code, prompt in enumerate(dict.fromkeys(sequences[at].prompt_ids for at in kept))}
@@ -293,7 +293,7 @@ def _words(d_S: Sequence[Floats], prompts: Sequence[int], off_S: NDArray[np.bool
 
 
 def _by_place(d_S: Sequence[Floats], prompt_S: Floats) -> Iterator[str]:
-    """Where in the response, and from which position of prompt and response on."""
+    """Describe the places in the response, and the first position of prompt and response."""
     halves = [(np.abs(d[: len(d) // 2]), np.abs(d[len(d) // 2 :])) for d in d_S if len(d) >= _FEWEST]
     if not halves:
         return
@@ -307,7 +307,7 @@ def _by_place(d_S: Sequence[Floats], prompt_S: Floats) -> Iterator[str]:
 
 
 def _by_token(tokens: Tokens) -> Iterator[str]:
-    """Which tokens: few ids, unlikely ones, one sign."""
+    """Describe the tokens: few ids, unlikely ones, one sign."""
     size = np.abs(tokens.d)
     if len(size) < _FEWEST or not size.sum() > 0:
         return

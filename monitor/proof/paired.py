@@ -42,7 +42,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How far `b` is from `a`: d = b − a per token.
+    """Distance of `b` from `a`: d = b − a per token.
 
     Attributes:
         a: name of the scorer that is taken for the sampling policy.
@@ -88,8 +88,8 @@ class Gap:
 
 
 def sums(a: Scores, b: Scores) -> Sums | None:
-    """What `gap` and `removed` are made of, 0 for sequences that one of the two lacks; None where no token was scored
-    by both."""
+    """Return the sums behind `gap` and `removed`, 0 for sequences that one of the two lacks, or None if no token was
+    scored by both."""
     rows = [_of_sequence(x, y) for x, y in zip(a, b, strict=True)]
     if not any(row[0] + row[3] for row in rows):
         return None

@@ -1,4 +1,4 @@
-"""What prompts have in common, which an engine's prefix cache may have held. Pure."""
+"""Common prefixes of prompts, which an engine's prefix cache may have held. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def shared_prefixes(prompts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """What each prompt has in common with the other prompt that is most like it.
+    """Return the longest prefix that each prompt shares with another.
 
     >>> shared_prefixes([(1, 2, 3), (1, 2, 4), (5, 6)])
     {(1, 2, 3): (1, 2), (1, 2, 4): (1, 2), (5, 6): ()}

@@ -107,7 +107,8 @@ def recorded_sample(
 
 
 def _imported(source: Source, run: str, versions: Collection[str], most: int, step: int | None) -> RecordedSample:
-    """Of the trainer's records alone, where those hold the prompts. A version is the step where the file named none."""
+    """Return the sample of the trainer's records alone, which hold the prompts. A version that the file does not name
+    is the step."""
     rows = queries.proof_imported(source, run=run, most=_LOOKED_AT * most, step=step).to_pylist()
     if not rows:
         raise ConfigurationError(
@@ -158,7 +159,7 @@ def _has_checkpoints(sequence: TokenSequence, versions: Collection[str]) -> bool
 
 
 def _wanted(run: str, sequences: list[TokenSequence], versions: Collection[str]) -> str:
-    """What to pass instead, by what was recorded."""
+    """Return the options to pass instead, by what was recorded."""
     stated = Counter((sequence.rollout_version, sequence.trainer_version) for sequence in sequences)
     words = ", ".join(
         f"{count} sampled by {sampled or 'an unknown version'} and trained on by {trained or 'an unknown version'}"

@@ -91,7 +91,7 @@ class TokenSequence:
         return {self.rollout_version, *(span.version for span in self.spans)}
 
     def job(self) -> SequenceJob:
-        """What a scorer is given."""
+        """Return the job of a scorer."""
         return {
             "prompt_ids": list(self.prompt_ids),
             "response_ids": list(self.response_ids),
@@ -242,7 +242,8 @@ def _text(value: Any) -> str | None:
 
 
 def assumptions(sequences: Sequence[TokenSequence]) -> list[str]:
-    """What the sample lacks: what it would allow, or what was taken instead and what follows if that is wrong."""
+    """Return the gaps of the sample: what each would allow, or the assumption in its place and its consequence if
+    wrong."""
     say = "state it with --sampling"
     absent = [name for name in ("rollout", "trainer") if all(getattr(sequence, name) is None for sequence in sequences)]
     assumed = {name for sequence in sequences for name in sequence.assumed}

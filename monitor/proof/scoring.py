@@ -38,7 +38,7 @@ Compared = Literal["reference", "trainer", "engine"]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is needed to score again.
+    """Inputs of a repeated scoring.
 
     Attributes:
         models: checkpoints by weight version; under "" the one for sequences that name no version.
@@ -77,7 +77,7 @@ class Setup:
         return replace(self, overrides=kept, environment=sample.environment, recorded=settings, not_repeated=lost)
 
     def unlike(self, settings: Mapping[str, Any], changed: Collection[str] = ()) -> tuple[str, ...]:
-        """What a fresh engine that runs with `settings` has otherwise than the recorded one; `changed`: on purpose."""
+        """Return the settings in which a fresh engine differs from the recorded one, except the intended ones."""
         if not settings:
             return self.not_repeated
         differing = (
@@ -96,7 +96,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What was measured: log-probs by scorer, gaps, and which side deviates."""
+    """Measurements: log-probs by scorer, gaps, and the side that deviates."""
 
     scores: Mapping[str, Scores]
     pairs: tuple[Gap, ...]
@@ -112,7 +112,7 @@ class Score:
 
     @property
     def exact(self) -> bool:
-        """True if r and t were compared, and are equal in every bit."""
+        """True if r and t were compared and are equal in every bit."""
         return any((pair.a, pair.b, pair.unequal) == ("r", "t", 0) for pair in self.pairs)
 
     def document(self) -> dict[str, object]:
@@ -223,8 +223,7 @@ def _off(
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """What a fresh engine says of the tokens: by decode kernels, by prefill kernels, and of a few with no other request
-    beside them."""
+    """Log-probs of a fresh engine: by decode kernels, by prefill kernels, and of a few alone in the engine."""
 
     decode: Scores
     prefill: Scores
@@ -422,8 +421,8 @@ class Scorers:
     def _compared(
         self, checkpoint: Path, indices: Sequence[int], sides: Sequence[Mapping[str, Any]], *, operations: bool = False
     ) -> Mapping[str, Any] | None:
-        """What the process says that runs both sides on these sequences; an engine runs eagerly, where its network can
-        be watched."""
+        """Return the answer of the process that runs both sides on these sequences; an engine runs eagerly, so that its
+        network can be watched."""
         setup = self._setup
         engine = {
             "arguments": setup.arguments,
@@ -472,7 +471,7 @@ def _merged(configured: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def _cost(answers: Sequence[Mapping[str, Any]]) -> Cost:
-    """Of the engines of several checkpoints: rounds are averaged in their order."""
+    """Return the cost over the engines of several checkpoints; rounds are averaged in their order."""
     rounds = zip(*(answer.get("rates", ()) for answer in answers), strict=False)
     first = answers[0] if answers else {}
     rates = tuple(float(np.mean(rates)) for rates in rounds)
@@ -480,7 +479,7 @@ def _cost(answers: Sequence[Mapping[str, Any]]) -> Cost:
 
 
 def _place(function: str) -> dict[str, object]:
-    """Where a trainer's function is imported from, and which state of its file: an edited one is scored again."""
+    """Return the folder of a trainer's function and the state of its file: an edited one is scored again."""
     module = Path(*function.partition(":")[0].split(".")).with_suffix(".py")
     stat = module.stat() if module.is_file() else None
     return {"folder": str(Path.cwd()), "source": None if stat is None else [stat.st_size, stat.st_mtime_ns]}

@@ -21,7 +21,7 @@ _KINDS: Final = ("score", "bisect")
 
 
 def part(store: Store, _: threading.Event) -> Part:
-    """What the service offers."""
+    """Return the service's part that stores experiments."""
     return Part(actions=actions.offered(_ACTIONS, store))
 
 

@@ -1,1 +1,1 @@
-"""Which weights an engine has: what its workers read of them, and what it saw of an update."""
+"""Weights of an engine: readings of its workers, and the updates that it saw."""

@@ -1,5 +1,4 @@
-"""What a worker reads when it loads a LoRA adapter, no matter what caused the load: a request, a call, or a process
-that holds the worker.
+"""LoRA adapters that a worker loads, whatever caused the load: a request, a call, or a process that holds the worker.
 
 vLLM reads an adapter again after it was evicted, and a request with ``load_inplace=True`` has it read at every step.
 All of that passes through one method of the worker's adapter manager. What was read is hashed whole, so that the same
@@ -127,7 +126,7 @@ def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fingerprint_of(model: Any) -> Fingerprint:
-    """Of an adapter as vLLM read it: a hash of all values of each tensor, and what they are scaled by."""
+    """Return a hash of all values of each tensor of an adapter as vLLM read it, and of their scales."""
     tensors = dict(_tensors(model))
     return Fingerprint(tuple(tensors), np.array([zlib.crc32(data) for data in tensors.values()], np.uint32))
 

@@ -1,4 +1,4 @@
-"""How an engine core and its workers talk about weights: files in a folder that both can name.
+"""Messages about weights between an engine core and its workers: files in a folder that both can name.
 
     <home>/readings/<run>/<engine>/asked.jsonl             the engine core wants the weights to be read, and why
     <home>/readings/<run>/<engine>/<worker>.jsonl          what a worker read
@@ -31,7 +31,7 @@ def folder_of(vllm_config: Any) -> Path:
 
 
 def worker_name(vllm_config: Any, rank: int) -> str | None:
-    """Which part of the model a worker has; None: all of it.
+    """Return the name of a worker's part of the model, or None if it has all of it.
 
     >>> from types import SimpleNamespace as Some
     >>> worker_name(Some(parallel_config=Some(world_size=4, tensor_parallel_size=2, pipeline_parallel_size=2)), 3)
@@ -55,11 +55,11 @@ class Exchange:
         self._answers: dict[str, JsonLines] = {}
 
     def answers_of(self, worker: str | None) -> JsonLines:
-        """What one worker read."""
+        """Return the file of one worker's readings."""
         return JsonLines(self.folder / f"{worker or ONLY}.jsonl")
 
     def new_answers(self) -> list[tuple[str | None, dict[str, Any]]]:
-        """What workers read since the last call."""
+        """Return the readings of all workers since the last call."""
         for path in sorted(self.folder.glob("*.jsonl")):
             if path.stem != "asked" and path.stem not in self._answers:
                 self._answers[path.stem] = JsonLines(path)
@@ -70,7 +70,7 @@ class Exchange:
         ]
 
     def write_effective(self, worker: str | None, document: dict[str, Any]) -> None:
-        """What a worker chose when it started; appears as a whole."""
+        """Write the choices that a worker made at its start, in one step."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{worker or ONLY}.effective.json"
         unfinished = path.with_suffix(f".{os.getpid()}")
@@ -78,7 +78,7 @@ class Exchange:
         unfinished.replace(path)
 
     def effective(self) -> dict[str, Any]:
-        """What the engine's first worker chose; empty: not known."""
+        """Return the choices of the engine's first worker; empty if unknown."""
         for path in sorted(self.folder.glob("*.effective.json")):
             return dict(json.loads(path.read_text(encoding="utf-8")))
         return {}

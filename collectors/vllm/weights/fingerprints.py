@@ -1,5 +1,5 @@
-"""What an engine's workers read of its weights becomes `weights` records: whose fingerprint was that, and did anybody
-say that it would change?
+"""`weights` records from the readings of an engine's workers: the version of each fingerprint, and whether a change was
+announced.
 
 A reading has the version that the engine was said to have while it was taken; null where no one knew, or where
 something happened to the weights meanwhile. It is judged some seconds later, when marks of that time have been read.
@@ -33,7 +33,7 @@ _CLOCKS_DIFFER: Final = 1.0  # seconds, between machines
 
 @dataclass(frozen=True)
 class Reading:
-    """What one worker has; moments are of the engine's monotonic clock. `before`: its last reading, if the weights
+    """Weights of one worker; moments are on the engine's monotonic clock. `before`: its last reading, if the weights
     changed since."""
 
     worker: str | None
@@ -96,7 +96,7 @@ class Fingerprints:
                 self._unknown_since(moment, recorder, replica, adapter=line["name"])
 
     def write_adapter(self, name: str, runs: Iterable[Run], recorder: Recorder, replica: str | None) -> None:
-        """What was loaded under the versions that tokens have."""
+        """Write the content that was loaded under the versions of tokens."""
         for run in runs:
             if run.version is None or run.content is None:
                 continue

@@ -1,4 +1,4 @@
-"""Which calls on an engine's workers leave its weights as they are.
+"""Calls on an engine's workers that leave its weights unchanged.
 
 Judging by name what loads weights is hopeless: a framework calls its own function `sync`, a lambda or ``apply_model``.
 So the question is turned round. The calls below are vLLM's own and harmless; after any other the weights are unknown

@@ -1,4 +1,4 @@
-"""What an engine process can see of a weight update, put together from the calls that pass through it.
+"""Weight updates as an engine process sees them, put together from the calls that pass through it.
 
 An update is a window between two scheduled steps in which something happened to the weights: a pause, calls that load
 weights, a reset of the prefix cache, a new label, a wake-up. It opens with the first such call and closes with the
@@ -35,7 +35,7 @@ class Update:
 
     @property
     def touched_weights(self) -> bool:
-        """True if weights were seen to change (a lone pause or cache reset is no update)."""
+        """True if weights were seen to change; a pause or cache reset alone is no update."""
         return bool(self.calls) or self.labelled
 
 

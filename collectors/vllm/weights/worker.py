@@ -1,5 +1,4 @@
-"""What the plugin does inside a worker, the process that holds the weights: read a few values of every tensor when it
-is asked to.
+"""Weight readings inside a worker, the process that holds the weights: a few values of every tensor, on request.
 
 What is loaded as a LoRA adapter it says without being asked (see `adapter_loads`).
 

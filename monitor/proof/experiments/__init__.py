@@ -1,1 +1,1 @@
-"""Which setting makes the gap: the search, and the arms it measures."""
+"""Search for the setting that makes the gap, and the arms it measures."""

@@ -122,7 +122,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What `logprobe bisect` found."""
+    """Result of `logprobe bisect`."""
 
     decision: Decision
     legs: Mapping[Departs, Gap | None]
@@ -145,7 +145,7 @@ class Bisection:
 
     @property
     def within(self) -> bool:
-        """True if the engine departs, and by no more than such a setup is reported to."""
+        """True if the engine departs by no more than such a setup is reported to."""
         engine_gap = self.legs.get("engine")
         return (
             "engine" in self.decision.departs_all
@@ -329,7 +329,7 @@ class Search:
 
 
 def judged(share: float, interval: tuple[float, float] | None, *, alone: bool) -> Verdict:
-    """What an arm that ran says of its setting; `alone`: with it, all but noise of the gap is gone.
+    """Return the verdict on the setting of an arm that ran; `alone`: with it, all but noise of the gap is gone.
 
     >>> [judged(0.99, (0.9, 1.0), alone=alone) for alone in (True, False)]
     ['this is it', 'contributes']
@@ -354,8 +354,8 @@ def _ruled_out(side: Side, knob: Knob, verdict: Verdict, note: str) -> Arm:
 
 
 def _open(knob: Knob, of: Sums, *, reproduces: bool) -> str:
-    """What an arm that ran leaves open: it has seen this sample, and a reproduction has not seen the code that may be
-    at fault."""
+    """Return the open questions of an arm that ran: it has seen this sample only, and a reproduction has not seen the
+    code that may be at fault."""
     sequences, longest = int((of.n_S > 0).sum()), int(of.n_S.max())
     others = "other faults with the same log-probs, " if reproduces else ""
     return f"seen on {sequences} sequences of up to {longest} tokens; not tested: {others}{knob.untested}"
@@ -440,7 +440,7 @@ def search_all(
 
 
 def _in_words(seen: Pattern | None, *, named: bool) -> str:
-    """What no setting accounts for."""
+    """Describe the gap that no setting accounts for."""
     begin = "more than these settings" if named else "not one of these settings"
     words = () if seen is None else seen.words
     return f"{begin}; {'; '.join(words) or 'what is left is alike in all sequences, places and tokens'}"

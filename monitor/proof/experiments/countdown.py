@@ -1,4 +1,4 @@
-"""How far an experiment is: arms done, arms expected, and about how long the rest takes."""
+"""Progress of an experiment: arms done, arms expected, and an estimate of the time left."""
 
 from __future__ import annotations
 

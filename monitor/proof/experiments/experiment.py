@@ -1,4 +1,4 @@
-"""What `logprobe bisect` measures on each side: from knobs to processes that score with them changed."""
+"""Measurements of `logprobe bisect` on each side: from knobs to processes that score with them changed."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class _Laboratory:
         return fresh
 
     def problems(self) -> list[str]:
-        """What could not be measured of the baselines; of arms, the arms say it."""
+        """Return the problems of the baselines; arms have their own."""
         return list(dict.fromkeys(self._baselines.problems))
 
     def layers(self, side: Literal["engine", "trainer"]) -> tuple[tuple[str, float], ...]:

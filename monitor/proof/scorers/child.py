@@ -1,4 +1,4 @@
-"""What the processes of scorers share: reading the job, writing the answer, ending with the parent."""
+"""Shared code of the scorer processes: read the job, write the answer, end with the parent."""
 
 from __future__ import annotations
 

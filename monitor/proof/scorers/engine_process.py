@@ -73,7 +73,7 @@ class Scorer:
 
     @property
     def _read(self) -> bool:
-        """True if log-probs are read by the processor; the engine is not asked for its own then."""
+        """True if the processor reads log-probs; the engine is not asked for its own then."""
         processed = str(self._engine.vllm_config.model_config.logprobs_mode).startswith("processed")
         return processed and not self._repeats
 
@@ -90,7 +90,7 @@ class Scorer:
         return engine_document(self._engine.vllm_config, injected=False, effective=chosen)
 
     def sample(self, prompts: Sequence[Sequence[int]], tokens: int, temperature: float = 1.0) -> list[Sampled]:
-        """What the engine answers, at most `tokens` each, with the log-probs it reports."""
+        """Return answers of the engine, at most `tokens` each, with the log-probs it reports."""
         from vllm import SamplingParams  # noqa: PLC0415
         from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
 
@@ -122,7 +122,7 @@ class Scorer:
         return self._values(reported, range(len(self._sequences)))
 
     def alone(self) -> list[list[float | None] | None]:
-        """As `decode`, of a few sequences with no other request in the engine; None: of the others."""
+        """Return `decode` of a few sequences with no other request in the engine, and None for the others."""
         few = range(min(_ALONE, len(self._sequences)))
         reported: dict[int, list[float]] = {}
         for index in few:
@@ -132,7 +132,7 @@ class Scorer:
         return [*self._values(reported, few), *[None] * (len(self._sequences) - len(few))]
 
     def watched(self, *, operations: bool) -> Iterator[Outputs]:
-        """What the network computes for each sequence, with no other request in the engine; see `watching`."""
+        """Yield the outputs of the network for each sequence, with no other request in the engine; see `watching`."""
         for index in range(len(self._sequences)):
             self._engine.reset_prefix_cache()
             self._engine.collective_rpc("logprobe_watch", args=(operations,))
@@ -287,7 +287,7 @@ class Scorer:
 
 
 def _reported(output: Any) -> list[float]:
-    """What the engine itself says of the tokens it was made to repeat; nothing where it was not asked."""
+    """Return the engine's own log-probs of the tokens it was made to repeat; empty if it was not asked."""
     completion = output.outputs[0]
     if completion.logprobs is None:
         return []

@@ -113,7 +113,7 @@ class WorkerCalls:
     vllm_config: Any
 
     def logprobe_effective(self) -> Mapping[str, object]:
-        """What the worker runs with where its configuration leaves that open, as the plugin records it."""
+        """Return the worker's effective settings, as the plugin records them."""
         return effective(self, self.vllm_config)
 
     def logprobe_watch(self, operations: bool) -> None:  # noqa: FBT001 - vLLM passes places
@@ -121,7 +121,7 @@ class WorkerCalls:
         self._logprobe_watch = Watch(operations=operations, every=True).__enter__()
 
     def logprobe_watched(self) -> Outputs:
-        """What was kept; nothing is from now on."""
+        """Return the kept outputs and stop keeping."""
         self._logprobe_watch.__exit__()
         return self._logprobe_watch.outputs
 

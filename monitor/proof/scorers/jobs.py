@@ -1,4 +1,4 @@
-"""What the processes of scorers are given, and what they answer; in JSON, with null for what is not finite.
+"""Jobs and answers of the scorer processes, in JSON, with null for values that are not finite.
 
 Any of them may answer ``{"error": words}`` instead.
 """
@@ -33,7 +33,7 @@ class Replay(TypedDict):
 
 
 class EngineJob(TypedDict):
-    """Of one engine.
+    """Job of one engine.
 
     `arguments`: as `vllm serve` takes them. `overrides`: fields of `EngineArgs`. `paths`: "decode", "prefill", "alone".
     `checkpoints`: by weight version, for a replay. `repeat`: numbers jobs that are otherwise the same.
@@ -76,7 +76,7 @@ class Sampled(TypedDict):
 
 
 class TrialJob(TypedDict):
-    """Of `logprobe preflight`: how many answers, of how many tokens each."""
+    """Job of `logprobe preflight`: number of answers, and tokens of each."""
 
     model: str
     arguments: str

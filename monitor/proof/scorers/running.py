@@ -42,8 +42,7 @@ _LOG_TAIL: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a scorer: either `answer`, or `error` in one line; `answered`: it said so itself, and would
-    again."""
+    """Outcome of a scorer: `answer`, or `error` in one line. `answered`: the scorer itself said so, and would again."""
 
     answer: Mapping[str, Any] | None
     error: str | None

@@ -1,5 +1,4 @@
-"""What the modules of a network compute, as hooks see it while the network runs: the trainer's, the reference's, and a
-vLLM engine's.
+"""Outputs of the modules of a network, read by hooks while it runs: the trainer's, the reference's or a vLLM engine's.
 
 Hidden states are the outputs of the embedding and of each layer. Operations are all that modules compute, by the names
 that both networks give them: the engine's fused products are put beside the products that they are made of.
@@ -53,7 +52,7 @@ class Watch:
 
     @property
     def outputs(self) -> Outputs:
-        """What was kept."""
+        """Outputs that were kept."""
         return {
             key: torch.cat(calls) for key, calls in self._found.items() if len({call.shape[1] for call in calls}) == 1
         }
@@ -106,7 +105,7 @@ def errors(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, tuple[float, f
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Where two networks stop to compute the same numbers; None: all operations that both have are equal in every bit.
+    """First operation in which two networks differ; None if all that both have are equal in every bit.
 
     Attributes:
         operation: the first that differs, in the order in which the first of the two computes them.
@@ -152,7 +151,7 @@ def _fused(parts: Outputs, others: Mapping[str, Tensor]) -> Outputs:
 
 
 def _common(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """What both have, in the order of `ours`; in double precision, which holds each smaller one."""
+    """Yield the outputs that both have, in the order of `ours`, in double precision."""
     begin = None
     for name in ours:
         if name not in theirs or theirs[name].shape[1] != ours[name].shape[1]:
@@ -164,7 +163,7 @@ def _common(ours: Outputs, theirs: Outputs) -> Iterator[tuple[str, Tensor, Tenso
 
 
 def _begin(right: Tensor, other: Tensor) -> int:
-    """How many tokens the other put before the first: padding, a BOS."""
+    """Return the number of tokens that the other put before the first: padding, a BOS."""
     longer = len(other) - len(right)
     if longer <= 0:
         return 0
