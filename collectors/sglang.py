@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from logprobe.collectors.environment import wanted
 from logprobe.collectors.integrations.imports import when_imported
-from logprobe.collectors.integrations.wrapping import Process, unknown_methods, version_of
+from logprobe.collectors.integrations.wrapping import Process, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 
 MODULE: Final = "sglang.srt.managers.tokenizer_manager"
-_BEFORE_UPDATES: Final = "default"  # what SGLang calls weights that nobody has named
+_BEFORE_UPDATES: Final = "default"  # SGLang's name of weights without one
 
 Spans = list[tuple[int, int, str | None]]
 
@@ -45,7 +45,7 @@ class Finished:
 def record(
     recorder: Recorder, answers: Any, *, sample_ids: Sequence[str] | None = None, prompt_ids: Sequence[str] | None = None, idle_updates: bool = False
 ) -> bool:  # fmt: skip
-    """Records answers of ``Engine.generate`` or ``/generate``.
+    """Record answers of ``Engine.generate`` or ``/generate``.
 
     Args:
         recorder: writes them.
@@ -86,7 +86,7 @@ def _of_answer(meta: Mapping[str, Any], *, idle_updates: bool) -> Finished:
 
 
 def _spans(spans: Iterable[Any] | None, tokens: int) -> Spans | None:
-    """Of dictionaries, as in answers, or of SGLang's own structs."""
+    """Return spans of dictionaries, as in answers, or of SGLang's own structs."""
     if spans is None:
         return None
     read = [
@@ -101,7 +101,7 @@ def _spans(spans: Iterable[Any] | None, tokens: int) -> Spans | None:
 
 
 def version_name(version: Any) -> str | None:
-    """The version that SGLang reports; None: no one has named these weights.
+    """Return the version that SGLang reports, or None if these weights have no name.
 
     >>> version_name(3), version_name("default")
     ('3', None)
@@ -132,29 +132,25 @@ def _write(
 
 
 def plugin() -> None:
-    """SGLang calls this in each of its processes; only the one with the tokenizer manager records."""
+    """Install the plugin. SGLang calls this in each of its processes; only that of the tokenizer manager records."""
     if wanted():
         when_imported(MODULE, _Watch().attach)
 
 
 class _Watch:
-    """Follows the batches that the tokenizer manager receives."""
+    """Recorder of the batches that the tokenizer manager receives."""
 
     def __init__(self) -> None:
-        self._process = Process("sglang")
+        self._process = Process("sglang", title=f"SGLang {version_of('sglang')}", component="sglang")
 
     def attach(self, module: ModuleType) -> None:
-        """Wraps the manager's method; one that is not known is left as it is."""
+        """Wrap the manager's method; leave it as it is if it is unknown."""
         manager = module.TokenizerManager
-        problems = unknown_methods(manager, {"_handle_batch_output": ("recv_obj",)})
-        original = getattr(manager, "_handle_batch_output", None)
-        if not problems and not inspect.iscoroutinefunction(original):
-            problems = ["TokenizerManager._handle_batch_output is not a coroutine"]
-        if problems or original is None:
-            self._report(
-                f"SGLang {version_of('sglang')} is unknown: {'; '.join(problems)}; nothing is recorded",
-                "warning",
-            )
+        method = "_handle_batch_output"
+        original = getattr(manager, method, None)
+        awaits = original is None or inspect.iscoroutinefunction(original)
+        problems = () if awaits else (f"TokenizerManager.{method} is not a coroutine",)
+        if not self._process.knows(manager, {method: ("recv_obj",)}, *problems) or original is None:
             return
 
         @functools.wraps(original)
@@ -171,25 +167,13 @@ class _Watch:
 
     def _record(self, states: Sequence[tuple[int, Any]], batch: Any) -> None:
         finished = [_of_batch(index, state, batch) for index, state in states]
-        recorder = self._started() if finished else None
+        recorder = self._process.begin() if finished else None
         if recorder is not None:
             _write(recorder, finished)
 
-    def _started(self) -> Recorder | None:
-        new = self._process.recorder is None
-        recorder = self._process.start(run="sglang", component="sglang")
-        if recorder is not None and new:
-            recorder.report("self_test", f"SGLang {version_of('sglang')} is recorded", component="sglang")
-        return recorder
-
-    def _report(self, words: str, severity: str) -> None:
-        recorder = self._process.start(run="sglang", component="sglang")
-        if recorder is not None:
-            recorder.report("self_test", words, severity=severity, component="sglang")
-
 
 def _ending(manager: Any, batch: Any) -> list[tuple[int, Any]]:
-    """(index, state) of the requests of a batch that end in it and asked for log-probs."""
+    """Return index and state of the requests that end in a batch and asked for log-probs."""
     reasons = getattr(batch, "finished_reasons", None) or []
     if getattr(batch, "output_token_logprobs_val", None) is None:
         return []
@@ -204,7 +188,7 @@ def _ending(manager: Any, batch: Any) -> list[tuple[int, Any]]:
 
 
 def _of_batch(index: int, state: Any, batch: Any) -> Finished:
-    """From the log-probs that the state has gathered over the whole request."""
+    """Return a request from the log-probs that its state has gathered."""
     tokens = [int(token) for token in state.output_token_logprobs_idx]
     versions = getattr(batch, "weight_versions", None)
     return Finished(

@@ -20,7 +20,7 @@ Divisor = Literal["sequence", "batch", "update"] | None
 
 
 class Corrector:
-    """Asks which correction is on, and says what was done about it."""
+    """A correction that the controller may turn on, and acknowledgements of it."""
 
     def __init__(self, recorder: Recorder, component: str) -> None:
         self._recorder = recorder
@@ -28,7 +28,7 @@ class Corrector:
         self._switch = CorrectionSwitch(recorder.home, recorder.run, recorder=recorder)
 
     def wanted(self, step: int) -> CorrectionConfig | None:
-        """What the controller wants in `step`; None: no correction."""
+        """Return the correction that the controller wants in `step`, or None."""
         return self._switch.current(step)
 
     def weights(
@@ -37,8 +37,8 @@ class Corrector:
         impossible: Callable[[CorrectionConfig], str | None],
         make: Callable[[CorrectionConfig], tuple[Correction, Any]],
     ) -> Any:
-        """[batch, time]: the importance weights of this loss of `step`, acknowledged; None: none are wanted, or they
-        were refused.
+        """Return the importance weights [batch, time] of this loss of `step`, acknowledged, or None if none are wanted
+        or they were refused.
 
         Args:
             step: of the loss.
@@ -61,23 +61,23 @@ class Corrector:
         return weights
 
     def refuse(self, step: int, reason: str) -> None:
-        """A correction is on and the framework continues without it."""
+        """Report that a correction is on and the framework continues without it."""
         words = f"a correction is on and is not applied: {reason}"
         self._recorder.report("correction_impossible", words, severity="warning", component=self._component, step=step)
 
     def acknowledge(self, step: int, correction: Correction) -> None:
-        """The loss of `step` uses it."""
+        """Record that the loss of `step` uses the correction."""
         self._recorder.step(step, correction=correction)
 
 
 def corrector_if_wanted(recorder: Recorder, component: str) -> Corrector | None:
-    """One where ``LOGPROBE_CORRECTION=1`` lets the controller correct, for frameworks that are configured by
-    options."""
+    """Return a corrector where ``LOGPROBE_CORRECTION=1`` lets the controller correct, for frameworks that are
+    configured by options."""
     return Corrector(recorder, component) if os.environ.get(CORRECTION) == "1" else None
 
 
 def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages: bool = True) -> str | None:
-    """What of `config` a framework's loss cannot do; None: it can do all of it.
+    """Return the part of `config` that a framework's loss cannot do, or None.
 
     Args:
         config: what is wanted.
@@ -102,7 +102,7 @@ def unmet(config: CorrectionConfig, *, divisor: Divisor, parts: int, advantages:
 
 
 def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left: Any = None) -> Any:
-    """[batch, time] torch tensor to multiply token losses by, in a loss that divides by the tokens of `mask`.
+    """Return factors [batch, time] of token losses, a torch tensor, for a loss that divides by the tokens of `mask`.
 
     Under ``renormalize`` the weights carry what the framework's divisor has too many: tokens before over tokens left.
     So the policy's loss is divided by what is left, and nothing else of the framework's loss and of its logged numbers
@@ -125,8 +125,8 @@ def weights_for(correction: Correction, mask: Any, divisor: Divisor, share_left:
 
 
 def share_left(corrections: list[Correction], masks: list[Any]) -> Any:
-    """0-d tensor: the share of the tokens under `masks` that `corrections` leave; where none is left, all weights are 0
-    anyway."""
+    """Return the share (0-d tensor) of the tokens under `masks` that `corrections` leave; if none is left, all weights
+    are 0 anyway."""
     before = sum(mask.bool().sum() for mask in masks)
     left = sum(correction.mask.bool().sum() for correction in corrections)
     return left.clamp(min=1) / before

@@ -1,5 +1,4 @@
-"""Which frameworks logprobe knows, and how each is recorded. Imports no framework, and no adapter before its framework
-is imported."""
+"""Frameworks that logprobe records, and the way of each. Imports no framework, and no adapter before its framework."""
 
 from __future__ import annotations
 
@@ -29,11 +28,10 @@ class Framework:
     """One framework.
 
     Attributes:
-        name: as people call it.
+        name: in text for users.
         distributions: names it may be installed under.
         verified: versions that the adapter has been tried with, as prefixes.
-        way: "plugin": found by itself; "run": by `logprobe run`, or in the way that `words` says; "options": as `words`
-            says.
+        way: "plugin": found by itself; "run": by `logprobe run`, or as `words` says; "options": as `words` says.
         words: what a user does where that is not nothing.
         hooks: module of the framework → function of ours, ``module:name``, that `logprobe run` calls after it is
             imported.
@@ -70,20 +68,20 @@ FRAMEWORKS: Final = (
 
 
 def install() -> None:
-    """Has every framework recorded that this process imports later; each by its own way, none twice."""
+    """Record every framework that this process imports later, each in its own way, none twice."""
     for framework in FRAMEWORKS:
         for module, function in framework.hooks.items():
             when_imported(module, _action(function))
 
 
 def python_path(environment: Mapping[str, str]) -> str:
-    """``PYTHONPATH`` with our folder in front, which brings the hooks into all Python processes below."""
+    """Return ``PYTHONPATH`` with our folder in front, which brings the hooks into all Python processes below."""
     others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in {"", SITE}]
     return os.pathsep.join([SITE, *others])
 
 
 def hooked(environment: Mapping[str, str]) -> bool:
-    """Whether processes of this environment install the hooks when they start."""
+    """Return whether processes of this environment install the hooks when they start."""
     on_path = SITE in environment.get("PYTHONPATH", "").split(os.pathsep)
     return on_path and bool(environment.get("LOGPROBE_HOME"))
 
@@ -98,7 +96,7 @@ def _action(place: str) -> Any:
 
 
 def trl(module: ModuleType) -> None:
-    """`trl.watch(trainer)` at the first `trainer.train()`."""
+    """Call `trl.watch(trainer)` at the first `trainer.train()`."""
     from logprobe.collectors.integrations import trl as adapter  # noqa: PLC0415 - only where TRL is
     from logprobe.collectors.integrations.wrapping import Process  # noqa: PLC0415
 
@@ -110,7 +108,7 @@ def trl(module: ModuleType) -> None:
 
 
 def skyrl(module: ModuleType) -> None:
-    """A callback for every trainer that is made."""
+    """Add a callback to every trainer that is made."""
     from logprobe.collectors.integrations import skyrl as adapter  # noqa: PLC0415 - only where SkyRL is
     from logprobe.collectors.integrations.wrapping import Process  # noqa: PLC0415
 

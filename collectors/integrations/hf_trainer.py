@@ -1,4 +1,4 @@
-"""What the trainers built on the Hugging Face `Trainer` have in common."""
+"""Shared code for trainers built on the Hugging Face `Trainer`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECKPOINT: Final = re.compile(r"checkpoint-([0-9]+)")  # a folder of a Hugging
 
 
 def configuration(trainer: Any, framework: str, settings: Sequence[str]) -> dict[str, object]:
-    """The trainer's configuration document: its own arguments of the names `settings`, and what it computes in."""
+    """Return the trainer's configuration document: its arguments named in `settings`, and its compute dtype."""
     mixed = str(getattr(trainer.accelerator, "mixed_precision", "no"))
     dtype = str(getattr(trainer.model, "dtype", "")).removeprefix("torch.")
     return {
@@ -29,15 +29,15 @@ def configuration(trainer: Any, framework: str, settings: Sequence[str]) -> dict
 
 
 def weighted_rewards(rewards_per_function: Any, function_weights: Any) -> Any:
-    """[samples], weighted sums of [samples, functions]. NaN: a function does not apply to a sample, or none does."""
+    """Return weighted sums [samples] of [samples, functions]. NaN: a function, or all of them, do not apply."""
     rewards = (rewards_per_function * function_weights.to(rewards_per_function.device)).nansum(dim=1)
     rewards[rewards_per_function.isnan().all(dim=1)] = float("nan")
     return rewards
 
 
 def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> None:
-    """The scalars of a step that a trainer has logged: means over all ranks, so one rank records them. Evaluation is
-    left out."""
+    """Record the scalars of a step that a trainer has logged: means over all ranks, so one rank records them.
+    Evaluation is left out."""
     evaluated = any(key.startswith("eval_") for key in logs)
     if evaluated or "train_runtime" in logs or not trainer.is_world_process_zero():
         return
@@ -46,15 +46,15 @@ def record_logged(recorder: Recorder, trainer: Any, logs: Mapping[str, Any]) -> 
 
 
 class Session:
-    """Where training begins, and what it saves; makes everything durable when it ends. Called by a callback's methods
-    of the same names."""
+    """Start and checkpoints of a training; makes everything durable at its end. A callback's methods of the same names
+    call it."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._there: frozenset[int] = frozenset()  # steps whose checkpoints were there at the last look
 
     def on_train_begin(self, settings: Any, state: Any) -> None:
-        """`settings`: the trainer's arguments; `state`: its state."""
+        """Record where training begins. `settings`: the trainer's arguments; `state`: its state."""
         with self._recorder.guard("train_begin"):
             step = int(state.global_step)
             self._recorder.begins(step + 1)
@@ -63,7 +63,7 @@ class Session:
                 self._recorder.checkpoint(step, _folder(settings, step))
 
     def on_save(self, settings: Any, state: Any) -> None:
-        """Arguments as above."""
+        """Record the checkpoint that was saved."""
         with self._recorder.guard("save"):
             step = int(state.global_step)
             self._look(settings, state)
@@ -71,12 +71,12 @@ class Session:
                 self._recorder.checkpoint(step, _folder(settings, step) if step in self._there else None)
 
     def on_train_end(self, settings: Any, state: Any) -> None:
-        """Arguments as above."""
+        """Record deleted checkpoints and make everything durable."""
         self._look(settings, state)
         self._recorder.flush()
 
     def _look(self, settings: Any, state: Any) -> None:
-        """Into the trainer's folder: what was there before may have been deleted for what was saved. A folder that
+        """Look into the trainer's folder: checkpoints may have been deleted for the one that was saved. A folder that
         cannot be read costs no more."""
         with self._recorder.guard("checkpoints"):
             if not state.is_world_process_zero:
@@ -96,8 +96,8 @@ def _folder(settings: Any, step: int) -> Path:
 
 
 def session(recorder: Recorder) -> Any:
-    """A callback of the Hugging Face trainer that makes a `Session` known to it."""
-    from transformers import TrainerCallback  # noqa: PLC0415 - whoever has a trainer has loaded it
+    """Return a callback of the Hugging Face trainer that calls a `Session`."""
+    from transformers import TrainerCallback  # noqa: PLC0415 - the trainer has loaded it
 
     listener = Session(recorder)
 
@@ -115,5 +115,5 @@ def session(recorder: Recorder) -> Any:
 
 
 def mark_weights(recorder: Recorder, version: int) -> None:
-    """The engines of this run have the weights that optimizer step `version` left."""
+    """Mark that the engines of this run have the weights that optimizer step `version` left."""
     weights.mark(version, step=version, recorder=recorder, home=recorder.home, run=recorder.run)

@@ -1,5 +1,4 @@
-"""Doing something when a framework has imported one of its modules. Nothing is imported for it, and a module no one
-imports costs nothing."""
+"""Actions after imports: they follow the first import of a module of a framework. Nothing is imported for them."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ Action = Callable[[ModuleType], None]
 
 
 class _Finder:
-    """First on `sys.meta_path`: lets the others find a module, and adds the actions to its loading."""
+    """Finder that is first on `sys.meta_path`: lets the others find a module, and adds the actions to its loading."""
 
     def __init__(self) -> None:
         self.waiting: defaultdict[str, list[Action]] = defaultdict(list)
         self.health: Final = Health()  # no recorder exists yet; these are logged only
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec that the other finders give, with our actions after it; None for all other modules."""
+        """Return the spec of the other finders with our actions after it, or None for all other modules."""
         if name not in self.waiting:
             return None
         others = (finder for finder in list(sys.meta_path) if finder is not self and hasattr(finder, "find_spec"))
@@ -43,7 +42,7 @@ class _Finder:
         loader.exec_module = exec_module
 
     def act(self, name: str, module: ModuleType) -> None:
-        """Runs the actions that wait for `name`, each once."""
+        """Run the actions that wait for `name`, each once."""
         for action in self.waiting.pop(name, []):
             with Guard(self.health, f"import of {name}"):
                 action(module)
@@ -55,8 +54,8 @@ _FINDER: Final = _Finder()
 
 
 def when_imported(name: str, action: Action) -> None:
-    """Runs `action(module)` once: now if `name` is loaded already, else right after it has been. What it raises is
-    logged, not raised."""
+    """Run `action(module)` once: now if `name` is loaded already, else right after it has been. Its errors are logged,
+    not raised."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _FINDER.waiting[name].append(action)

@@ -4,7 +4,7 @@
     --rollout-data-postprocess-path logprobe.collectors.integrations.miles.train
     --get-mismatch-metrics --custom-tis-function-path logprobe.collectors.integrations.miles.tis
 
-miles hands no data to its postprocess function. It logs the same data right after; `train` has that recorded.
+miles hands no data to its postprocess function. It logs the same data right after, which `train` has recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from logprobe.collectors.integrations.slime import Adapter, Place
-from logprobe.collectors.integrations.wrapping import Process, Wrapper, unknown_methods
+from logprobe.collectors.integrations.wrapping import Wrapper
 
 ACTORS: Final = ("miles.backends.megatron_utils.actor", "miles.backends.fsdp_utils.actor")
 _ADAPTER: Final = Adapter("miles")
@@ -24,20 +24,13 @@ rollout = _ADAPTER.rollout
 
 def train(args: Any, *_: Any) -> None:  # noqa: ARG001 - as miles calls it
     """For ``--rollout-data-postprocess-path``: has the data recorded that miles logs next."""
-    process = Process("miles")
     for name in ACTORS:
         module = sys.modules.get(name)
         if module is None or name in _WRAPPED:
             continue
         _WRAPPED.add(name)
-        problems = unknown_methods(module, {"log_rollout_data": ("rollout_id", "args", "rollout_data")})
-        if not problems:
-            Wrapper(process, "miles").before(module, "log_rollout_data", _logged)
-            continue
-        recorder = process.start(run="miles")
-        if recorder is not None:
-            words = f"miles is unknown: {'; '.join(problems)}; its training is not recorded"
-            recorder.report("self_test", words, severity="warning", component="miles")
+        if _ADAPTER.process.knows(module, {"log_rollout_data": ("rollout_id", "args", "rollout_data")}):
+            Wrapper(_ADAPTER.process, "miles").before(module, "log_rollout_data", _logged)
 
 
 def _logged(rollout_id: int, args: Any, rollout_data: Mapping[str, Any]) -> None:

@@ -35,14 +35,15 @@ from logprobe.collectors.integrations.hf_trainer import (
     weighted_rewards,
 )
 from logprobe.collectors.integrations.wrapping import (
-    WATCHED,
     Wrapper,
     missing_keys,
     report_missing,
+    under_mask,
     unknown_methods,
     version_of,
+    watched,
 )
-from logprobe.collectors.recorder.inert import InertRecorder, recorder_or_inert
+from logprobe.collectors.recorder.inert import recorder_or_inert
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.vllm.ids import sample_id as engine_name
 
@@ -83,24 +84,16 @@ def watch(trainer: Any, *, home: str | os.PathLike[str] | None = None, run: str 
         The recorder. What is not known is left as it is, and so is everything without a usable home: nothing is
         recorded, and the log, or a health record, says why. Further calls change nothing.
     """
-    watched: Recorder | None = getattr(trainer, WATCHED, None)
-    if watched is not None:
-        return watched
     default = None if os.environ.get("LOGPROBE_RUN") else Path(trainer.args.output_dir).name
-    recorder = recorder_or_inert("ms_swift.watch", home, run or default, rank=trainer.accelerator.process_index)
-    setattr(trainer, WATCHED, recorder)
-    if isinstance(recorder, InertRecorder):
-        return recorder
-    name = f"ms-swift {version_of('ms-swift')}"
-    problems = [*unknown_methods(trainer, METHODS), *_unknown_layout(trainer)]
-    if problems:
-        words = f"{name}: {'; '.join(problems)}; nothing is recorded"
-        recorder.report("self_test", words, severity="warning", component="ms_swift")
-        return recorder
-    with recorder.guard("ms_swift.watch"):
-        _Watch(trainer, recorder, corrector_if_wanted(recorder, "ms_swift")).attach()
-        recorder.report("self_test", f"{name}: {type(trainer).__name__} is recorded", component="ms_swift")
-    return recorder
+    rank = trainer.accelerator.process_index
+    return watched(
+        trainer,
+        "ms_swift",
+        name=f"{type(trainer).__name__} of ms-swift {version_of('ms-swift')}",
+        recorder=lambda: recorder_or_inert("ms_swift.watch", home, run or default, rank=rank),
+        problems=lambda: [*unknown_methods(trainer, METHODS), *_unknown_layout(trainer)],
+        attach=lambda recorder: _Watch(trainer, recorder, corrector_if_wanted(recorder, "ms_swift")).attach(),
+    )
 
 
 def _unknown_layout(trainer: Any) -> Iterator[str]:
@@ -112,7 +105,7 @@ def _unknown_layout(trainer: Any) -> Iterator[str]:
 
 
 class _Watch:
-    """What has to be remembered between ms-swift's methods."""
+    """State between ms-swift's methods."""
 
     def __init__(self, trainer: Any, recorder: Recorder, corrector: Corrector | None) -> None:
         self._trainer = trainer
@@ -138,7 +131,7 @@ class _Watch:
         return self._loaded if getattr(arguments, "use_vllm", False) else self._step
 
     def attach(self) -> None:
-        """Wraps the trainer's methods."""
+        """Wrap the trainer's methods."""
         trainer, wrapper = self._trainer, self._wrapper
         if callable(getattr(trainer, "_move_model_to_vllm", None)):
             wrapper.after(trainer, "_move_model_to_vllm", self._synchronized)
@@ -162,7 +155,7 @@ class _Watch:
         self._requests.append([engine_name(str(output.response.id)) for output in outputs])
 
     def _prepared(self, batches: Sequence[Mapping[str, Any]], samples: Sequence[Any], *_: Any, **__: Any) -> None:
-        """Gives each micro-batch the names of its samples, which ms-swift has put into it in their order."""
+        """Give each micro-batch the names of its samples, which ms-swift has put into it in their order."""
         requests, self._requests = self._requests, []
         if not self._trainer.model.training:
             return
@@ -191,7 +184,7 @@ class _Watch:
             start = end
 
     def _rewards(self, count: int) -> Any:
-        """[samples of this rank]; ms-swift keeps one row per sample of all ranks, a column per function."""
+        """Return rewards [samples of this rank] from rows of all ranks, with a column per function."""
         gathered = self._trainer._rewards_per_func  # noqa: SLF001 - read where its own methods leave it
         if not gathered.shape[1]:
             return None
@@ -199,17 +192,11 @@ class _Watch:
         return weighted_rewards(gathered, self._trainer.reward_weights)[first : first + count]
 
     def _record_rollout(self, model_inputs: Mapping[str, Any], grpo: Any) -> None:
-        """The engine's side as ms-swift received it, where no plugin records it."""
+        """Record the engine's side as ms-swift received it, where no plugin records it."""
         names, groups, _, _, sampler = getattr(grpo, _ATTRIBUTE)
-        tokens = _tokens(model_inputs, grpo)
-        keep = [row.nonzero().flatten() for row in grpo.completion_mask.bool()]
-        self._recorder.rollout(
-            sample_ids=names,
-            prompt_ids=groups,
-            token_ids=[row[places] for row, places in zip(tokens, keep, strict=True)],
-            logprobs=[row[places] for row, places in zip(grpo.rollout_per_token_logps, keep, strict=True)],
-            weight_version=sampler,
-        )
+        tokens, logprobs = _tokens(model_inputs, grpo), grpo.rollout_per_token_logps
+        sampled = under_mask(grpo.completion_mask, token_ids=tokens, logprobs=logprobs)
+        self._recorder.rollout(sample_ids=names, prompt_ids=groups, weight_version=sampler, **sampled)
 
     # --- One micro-batch ---
 
@@ -221,7 +208,7 @@ class _Watch:
         self._corrected = grpo_batch
 
     def _weighted(self, _: Any, __: Any, mask: Any) -> Any:
-        """[batch, time]: logprobe's importance weights, while a correction is on; None: ms-swift's own."""
+        """Return logprobe's importance weights [batch, time] while a correction is on, or None for ms-swift's own."""
         batch, self._corrected = self._corrected, None
         if self._corrector is None or not self._trainer.model.training:
             return None
@@ -237,7 +224,7 @@ class _Watch:
         return correction, weights_for(correction, mask, divisor, self._share_left(config, batch))
 
     def _impossible(self, config: CorrectionConfig, batch: Any) -> str | None:
-        """Why the loss at hand cannot do what `config` states; None: it can."""
+        """Return why the loss at hand cannot do what `config` states, or None."""
         loss, ranks = self._trainer.args.loss_type, int(self._trainer.accelerator.num_processes)
         if batch is None or not hasattr(batch, _WINDOW):
             return "a fused loss, or one that is computed in pieces, does not show its batch"
@@ -253,7 +240,7 @@ class _Watch:
         return correct(config, batch.rollout_per_token_logps, old, mask, advantages=batch.advantages)
 
     def _share_left(self, config: CorrectionConfig, batch: Any) -> Any:
-        """Of the tokens of all micro-batches, by whose number ms-swift divides: 0-d tensor; None where it divides by
+        """Return the share of all micro-batches' tokens that is left (0-d tensor), or None if ms-swift divides by
         others."""
         if _DIVISORS[self._trainer.args.loss_type] != "update" or config.denominator == "keep":
             return None
@@ -262,7 +249,7 @@ class _Watch:
         return share_left([self._correction(config, part, mask) for part, mask in parts], masks)
 
     def _unused(self) -> None:
-        """ms-swift computed a loss and asked for no weights."""
+        """Refuse a correction if ms-swift computed a loss and asked for no weights."""
         step = self._step + 1
         if self._corrector is not None and self._corrected is not None and self._corrector.wanted(step) is not None:
             self._corrector.refuse(
@@ -297,21 +284,21 @@ class _Watch:
     # --- One logged step ---
 
     def _logged(self, _: Any, logs: Mapping[str, Any], *__: Any, **___: Any) -> None:
-        """ms-swift has added its metrics to `logs` by now."""
+        """Record the scalars, to which ms-swift has added its metrics by now."""
         record_logged(self._recorder, self._trainer, logs)
 
 
 def _tokens(model_inputs: Mapping[str, Any], grpo: Any) -> Any:
-    """[batch, time] of the positions that have log-probs."""
+    """Return tokens [batch, time] of the positions that have log-probs."""
     return model_inputs["input_ids"][:, -grpo.completion_mask.shape[1] :]
 
 
 def register() -> None:
-    """Makes the callback ``logprobe`` known to ms-swift."""
+    """Make the callback ``logprobe`` known to ms-swift."""
     from swift.callbacks import TrainerCallback, callbacks_map  # noqa: PLC0415 - ms-swift is the one that runs this
 
     class Logprobe(TrainerCallback):  # type: ignore[misc]
-        """Records from the beginning of training on; the trainer has its engine by then."""
+        """Callback that records from the beginning of training on; the trainer has its engine by then."""
 
         session: Session | None = None
 

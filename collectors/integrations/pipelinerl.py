@@ -47,7 +47,7 @@ class _Pass:
 
 @dataclass
 class _Progress:
-    """What has to be remembered between calls, in one process."""
+    """State between calls, in one process."""
 
     step: int | None = None  # that is trained now
     recorded: int = 0  # sequences of it so far
@@ -79,7 +79,7 @@ def _rank() -> int:
 def world(module: ModuleType) -> None:
     """`pipelinerl.world`: the launcher has just replaced ``PYTHONPATH``, which brings our hooks into the processes that
     it starts."""
-    if _WATCH.knows(getattr(module, "WorldMap", None), {"__init__": ()}):
+    if _WATCH.process.knows(getattr(module, "WorldMap", None), {"__init__": ()}):
         _WATCH.wrapper.before(module.WorldMap, "__init__", _keep_hooks)
 
 
@@ -94,20 +94,20 @@ def weights(module: ModuleType) -> None:
     """`pipelinerl.finetune_loop`: weights that the engines get. Their version is the number of samples they were
     trained on."""
     manager = getattr(module, "WeightUpdateManager", None)
-    if _WATCH.knows(manager, {"send_weight_update": ("version",)}):
+    if _WATCH.process.knows(manager, {"send_weight_update": ("version",)}):
         _WATCH.wrapper.after(manager, "send_weight_update", _sent)
 
 
 def _sent(_: Any, __: Any, version: int) -> None:
     _NOW.sent = int(version)
-    recorder = _WATCH.begin()
+    recorder = _WATCH.process.begin()
     if recorder is not None and _rank() == 0:
         mark(_NOW.sent, step=_NOW.step, recorder=recorder, home=recorder.home, run=recorder.run)
 
 
 def scalars(module: ModuleType) -> None:
     """`pipelinerl.finetune.logging_`: means over all ranks, which the main process logs."""
-    if _WATCH.knows(module, {"log_metrics": ("completed_steps", "metrics")}):
+    if _WATCH.process.knows(module, {"log_metrics": ("completed_steps", "metrics")}):
         _WATCH.wrapper.after(module, "log_metrics", _logged)
 
 
@@ -123,7 +123,7 @@ def _logged(_: Any, __: Any, completed_steps: int, metrics: Mapping[str, Any]) -
 def loss(module: ModuleType) -> None:
     """`pipelinerl.finetune.rl`: every micro-batch of the trainer."""
     parameters = ("model", "batch", "current_step", "config", "seq_parallel_group")
-    if _WATCH.knows(module, {"rl_step": parameters}):
+    if _WATCH.process.knows(module, {"rl_step": parameters}):
         _WATCH.wrapper.before(module, "rl_step", _begin)
         _WATCH.wrapper.after(module, "rl_step", _end)
 
@@ -145,13 +145,13 @@ def _forget() -> _Pass | None:
 
 
 def _end(*_: Any, **__: Any) -> None:
-    done, recorder = _forget(), _WATCH.begin()
+    done, recorder = _forget(), _WATCH.process.begin()
     if recorder is None or done is None:
         return
     if _NOW.recorded == 0:
         recorder.config(_configuration(done.config), kind="trainer_config")
     if done.in_pieces:
-        recorder.report("no_logprobs", _IN_PIECES, severity="warning", component="pipelinerl", step=_NOW.step)
+        _WATCH.process.incomparable(_NOW.step or 0, _IN_PIECES)
         return
     _record(recorder, done)
 

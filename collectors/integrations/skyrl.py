@@ -15,15 +15,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, Final
 
-from logprobe.collectors.integrations.wrapping import (
-    WATCHED,
-    Process,
-    missing_keys,
-    report_missing,
-    rows_of,
-    setting_of,
-    version_of,
-)
+from logprobe.collectors.integrations.wrapping import WATCHED, Process, setting_of, under_mask, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 
 FIELDS: Final = ("sequences", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages")
@@ -41,11 +33,11 @@ _SETTINGS: Final = {
 
 
 def callback() -> Any:
-    """A `TrainingCallback` of SkyRL that records; without ``LOGPROBE_HOME`` it only warns."""
-    from skyrl.train.utils.callbacks import TrainingCallback  # noqa: PLC0415 - whoever has a trainer has loaded it
+    """Return a `TrainingCallback` of SkyRL that records; without ``LOGPROBE_HOME`` it only warns."""
+    from skyrl.train.utils.callbacks import TrainingCallback  # noqa: PLC0415 - the trainer has loaded it
 
     class Logprobe(TrainingCallback):  # type: ignore[misc]
-        """Hands SkyRL's events on."""
+        """Adapter of SkyRL's events."""
 
         def __init__(self) -> None:
             self.watch = Watch()
@@ -63,26 +55,23 @@ def callback() -> Any:
 
 
 class Watch:
-    """Turns SkyRL's events into records."""
+    """Recorder of SkyRL's events."""
 
     def __init__(self) -> None:
-        self.process = Process("skyrl")
+        self.process = Process("skyrl", title=f"SkyRL {version_of('skyrl')}")
 
     def step_ended(self, trainer: Any, event: Any) -> None:
-        """Records the batch that this step was trained on."""
+        """Record the batch that this step was trained on."""
         with self.process.guard("skyrl.step"):
             recorder = self._begin(trainer)
             if recorder is None or event.batch is None:
                 return
-            missing = missing_keys(event.batch, FIELDS)
-            if missing:
-                lost = rows_of(event.batch)
-                report_missing(recorder, "skyrl", missing, step=int(event.global_step), lost=lost)
-                return
-            self._record(recorder, trainer, int(event.global_step), event.batch)
+            step = int(event.global_step)
+            if self.process.has(event.batch, FIELDS, step):
+                self._record(recorder, trainer, step, event.batch)
 
     def logged(self, event: Any) -> None:
-        """Records what SkyRL logs."""
+        """Record the scalars that SkyRL logs."""
         with self.process.guard("skyrl.log"):
             recorder = self.process.recorder
             scalars = {
@@ -92,22 +81,18 @@ class Watch:
                 recorder.step(int(event.global_step), scalars)
 
     def ended(self) -> None:
-        """Makes everything durable."""
-        if self.process.recorder is not None:
-            self.process.recorder.flush()
+        """Make everything durable."""
+        self.process.flush()
 
     def _begin(self, trainer: Any) -> Recorder | None:
         if getattr(trainer, WATCHED, self) is not self:  # another callback records this trainer
             return None
         setattr(trainer, WATCHED, self)
-        new = self.process.recorder is None
-        recorder = self.process.start(run=setting_of(trainer.cfg, "trainer.run_name"))
-        if recorder is not None and new:
-            recorder.config(_configuration(trainer), kind="trainer_config")
-            recorder.report(
-                "self_test", f"SkyRL {version_of('skyrl')}: {type(trainer).__name__} is recorded", component="skyrl"
-            )
-        return recorder
+        return self.process.begin(
+            setting_of(trainer.cfg, "trainer.run_name"),
+            trainer=type(trainer).__name__,
+            config=lambda: _configuration(trainer),
+        )
 
     def _record(self, recorder: Recorder, trainer: Any, step: int, batch: Mapping[str, Any]) -> None:
         metadata = getattr(batch, "metadata", None) or {}
@@ -122,19 +107,13 @@ class Watch:
         sampled_by = None if _asynchronous(trainer) else step - 1
         if old is None:
             if rollout is not None:
-                keep = [row.nonzero().flatten() for row in mask > 0]
-                recorder.rollout(
-                    sample_ids=names,
-                    prompt_ids=groups,
-                    token_ids=[row[at] for row, at in zip(tokens, keep, strict=True)],
-                    logprobs=[row[at] for row, at in zip(rollout, keep, strict=True)],
-                    weight_version=sampled_by,
-                )
+                sampled = under_mask(mask > 0, token_ids=tokens, logprobs=rollout)
+                recorder.rollout(sample_ids=names, prompt_ids=groups, weight_version=sampled_by, **sampled)
             words = (
                 "SkyRL skipped the policy's forward pass, because its loss uses the engine's log-probs: nothing can be "
                 "compared"
             )
-            recorder.report("no_logprobs", words, severity="warning", component="skyrl", step=step)
+            self.process.incomparable(step, words)
             return
         advantages, reference = batch["advantages"], batch.get("base_action_log_probs")
         recorder.training(
@@ -153,13 +132,13 @@ class Watch:
 
 
 def _asynchronous(trainer: Any) -> bool:
-    """Whether samples may be of older weights, which SkyRL does not note for each."""
+    """Return whether samples may be of older weights, which SkyRL does not note for each."""
     return any("Async" in kind.__name__ for kind in type(trainer).__mro__)
 
 
 def _groups(boundaries: Sequence[Sequence[int]] | None, step: int, rows: int) -> list[str] | None:
-    """A name per row: SkyRL drops the prompts' ids before its callback, and keeps where each prompt's rows begin and
-    end."""
+    """Return a group per row: SkyRL drops the prompts' ids before its callback, and keeps where each prompt's rows
+    begin and end."""
     names = [
         f"{step}-{index}" for index, (start, end) in enumerate(boundaries or []) for _ in range(int(start), int(end))
     ]

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from logprobe.collectors.correction import correct
 from logprobe.collectors.integrations.correcting import Corrector, unmet
-from logprobe.collectors.integrations.wrapping import Process, missing_keys, report_missing, rows_of
+from logprobe.collectors.integrations.wrapping import Process
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.sglang import version_name
 
@@ -49,28 +49,24 @@ class Adapter:
 
     def __init__(self, framework: str) -> None:
         self.framework = framework
-        self._process = Process(framework)
+        self.process = Process(framework)
         self._corrector: Corrector | None = None
         self._step: int | None = None  # that is trained now
 
     def _begin(self, args: Any) -> Recorder | None:
-        new = self._process.recorder is None
-        recorder = self._process.start(run=getattr(args, "wandb_group", None) or self.framework)
-        if recorder is not None and new:
-            settings = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name, None) is not None}
-            document = {"framework": self.framework, "temperature": settings.get("rollout_temperature"), **settings}
-            dtype = {(True, False): "bfloat16", (False, True): "float16"}.get(
-                (bool(settings.get("bf16")), bool(settings.get("fp16")))
-            )
-            recorder.config(document | ({"compute_dtype": dtype} if dtype else {}), kind="trainer_config")
-            recorder.report("self_test", f"{self.framework} is recorded", component=self.framework)
-        return recorder
+        return self.process.begin(getattr(args, "wandb_group", None), config=lambda: self._configuration(args))
+
+    def _configuration(self, args: Any) -> dict[str, object]:
+        settings = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name, None) is not None}
+        document = {"framework": self.framework, "temperature": settings.get("rollout_temperature"), **settings}
+        dtypes = [name for flag, name in (("bf16", "bfloat16"), ("fp16", "float16")) if settings.get(flag)]
+        return document | ({"compute_dtype": dtypes[0]} if len(dtypes) == 1 else {})
 
     # --- What the engines sampled ---
 
     def rollout(self, rollout_id: int, args: Any, samples: Iterable[Any], *_: Any, **__: Any) -> bool:
-        """Records the samples of one rollout. False: the framework shall log what it logs."""
-        with self._process.guard(f"{self.framework}.rollout"):
+        """Record the samples of one rollout. Return False: the framework also logs them as usual."""
+        with self.process.guard(f"{self.framework}.rollout"):
             recorder, flat = self._begin(args), list(_flat(samples))
             flat = [sample for sample in flat if sample.rollout_log_probs is not None and sample.response_length]
             if recorder is not None and flat:
@@ -101,20 +97,17 @@ class Adapter:
     # --- What the trainer computed ---
 
     def train(self, args: Any, rollout_id: int, data: Mapping[str, Any], place: Place) -> None:
-        """Records one rank's part of a rollout before it is trained on."""
-        with self._process.guard(f"{self.framework}.train"):
+        """Record one rank's part of a rollout before it is trained on."""
+        with self.process.guard(f"{self.framework}.train"):
             self._step = int(rollout_id)
             recorder = self._begin(args) if place.records else None
             if recorder is None:
                 return
-            missing = missing_keys(data, _NEEDED)
-            if missing:
-                lost = rows_of(data)
-                report_missing(recorder, self.framework, missing, step=self._step, lost=lost)
+            if not self.process.has(data, _NEEDED, self._step):
                 return
             problem = self._unreadable(data, place)
             if problem is not None:
-                recorder.report("no_logprobs", problem, severity="warning", component=self.framework, step=self._step)
+                self.process.incomparable(self._step, problem)
                 return
             self._record_training(recorder, self._step, args, data)
 
@@ -150,10 +143,10 @@ class Adapter:
     # --- Correction ---
 
     def tis(self, args: Any, vanilla: str, named: Mapping[str, Any]) -> tuple[Any, Any, Mapping[str, Any]]:
-        """(loss per token, masks, metrics): logprobe's weights while a correction is on, else the framework's own where
-        it asks for them."""
+        """Return loss per token, masks and metrics: with logprobe's weights while a correction is on, else with the
+        framework's own if it is configured to."""
         corrected = None
-        with self._process.guard(f"{self.framework}.tis"):
+        with self.process.guard(f"{self.framework}.tis"):
             corrected = self._corrected(args, named)
         if corrected is not None:
             return corrected
@@ -198,20 +191,20 @@ def _flat(samples: Iterable[Any]) -> Iterator[Any]:
 
 
 def _sampled(sample: Any) -> list[int]:
-    """Not zero for tokens that the engine sampled; tools' output has log-prob 0.0, which must not count as certain."""
+    """Return the mask of sampled tokens: output of tools has log-prob 0.0, which is not certainty."""
     if sample.loss_mask is None or sample.remove_sample:
         return [1] * sample.response_length
     return list(sample.loss_mask)
 
 
 def _cached(sample: Any, prompt_length: int) -> int | None:
-    """Tokens of the prompt from the prefix cache; None: slime has summed several turns."""
+    """Return the prompt's tokens from the prefix cache, or None if slime has summed several turns."""
     info = getattr(sample, "prefix_cache_info", None)
     return int(info.cached_tokens) if info is not None and info.total_prompt_tokens == prompt_length else None
 
 
 def _names(step: int, indices: Sequence[Any]) -> list[str]:
-    """Names that rollout manager and trainers give alike; pieces of one sample have a number each."""
+    """Return names on which rollout manager and trainers agree; pieces of one sample are numbered."""
     seen: Counter[str] = Counter()
     names = []
     for index in indices:
@@ -222,7 +215,7 @@ def _names(step: int, indices: Sequence[Any]) -> list[str]:
 
 
 def _version(versions: Sequence[Any]) -> str | None:
-    """The one version that sampled; None: several did, and which tokens is not known, or one has no name.
+    """Return the version that sampled, or None if several did or one has no name.
 
     >>> _version(["5", "5"]), _version(["5", "6"]), _version([None]), _version([])
     ('5', None, None, None)
@@ -232,8 +225,8 @@ def _version(versions: Sequence[Any]) -> str | None:
 
 
 def _trained_version(args: Any, step: int) -> str | None:
-    """The engines count updates of their weights from 1, before the first rollout; known where each rollout is followed
-    by one."""
+    """Return the version that is trained, or None if not every rollout is followed by an update: engines count updates
+    from 1, before the first rollout."""
     start = getattr(args, "start_rollout_id", None)
     return (
         str(step - int(start) + 1)
@@ -247,7 +240,7 @@ def _numbers(rewards: Any) -> bool:
 
 
 def megatron_place() -> Place:
-    """By Megatron, where it is there."""
+    """Return the place of this process by Megatron, if it is installed."""
     if importlib.util.find_spec("megatron") is None:
         return Place(records=True, pieces=1)
     from megatron.core import mpu  # noqa: PLC0415

@@ -35,14 +35,15 @@ from logprobe.collectors.integrations.hf_trainer import (
 from logprobe.collectors.integrations.trl_async import METHODS as ASYNC_METHODS
 from logprobe.collectors.integrations.trl_async import AsyncWatch, is_async_grpo
 from logprobe.collectors.integrations.wrapping import (
-    WATCHED,
     Wrapper,
     missing_keys,
     report_missing,
+    under_mask,
     unknown_methods,
     version_of,
+    watched,
 )
-from logprobe.collectors.recorder.inert import InertRecorder, recorder_or_inert
+from logprobe.collectors.recorder.inert import recorder_or_inert
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.vllm.ids import sample_ids as engine_names
 
@@ -114,30 +115,26 @@ def watch(
         The recorder. Without a usable home, and with an unknown version of TRL, the trainer is left as it is: nothing
         is recorded, and the log, or a health record, says why.
     """
-    watched: Recorder | None = getattr(trainer, WATCHED, None)
-    if watched is not None:
-        return watched
-    rank = trainer.accelerator.process_index
-    chosen = recorder or recorder_or_inert("trl.watch", home, _run_of(trainer, run), rank=rank)
-    setattr(trainer, WATCHED, chosen)
-    if isinstance(chosen, InertRecorder):
-        return chosen
-    name = f"{type(trainer).__name__} of TRL {version_of('trl')}"
     online_dpo, asynchronous = _is_online_dpo(trainer), is_async_grpo(trainer)
-    problems = unknown_methods(trainer, ASYNC_METHODS if asynchronous else _DPO_METHODS if online_dpo else METHODS)
-    if problems:
-        words = f"{name} is not supported: {'; '.join(problems)}; nothing is recorded"
-        chosen.report("self_test", words, severity="warning", component="trl")
-        return chosen
-    with chosen.guard("trl.watch"):
+    methods = ASYNC_METHODS if asynchronous else _DPO_METHODS if online_dpo else METHODS
+
+    def attach(chosen: Recorder) -> None:
         if asynchronous:
             AsyncWatch(trainer, chosen).attach(correction=correction)
         elif online_dpo:
             _OnlineDpoWatch(trainer, chosen).attach(correction=correction)
         else:
             _Watch(trainer, chosen, Corrector(chosen, "trl") if correction else None).attach()
-        chosen.report("self_test", f"{name} is recorded", component="trl")
-    return chosen
+
+    rank = trainer.accelerator.process_index
+    return watched(
+        trainer,
+        "trl",
+        name=f"{type(trainer).__name__} of TRL {version_of('trl')}",
+        recorder=lambda: recorder or recorder_or_inert("trl.watch", home, _run_of(trainer, run), rank=rank),
+        problems=lambda: unknown_methods(trainer, methods),
+        attach=attach,
+    )
 
 
 def _run_of(trainer: Any, run: str | None) -> str | None:
@@ -147,7 +144,7 @@ def _run_of(trainer: Any, run: str | None) -> str | None:
 
 
 class _Watch:
-    """What has to be remembered between TRL's methods."""
+    """State between TRL's methods."""
 
     def __init__(self, trainer: Any, recorder: Recorder, corrector: Corrector | None) -> None:
         self._trainer = trainer
@@ -168,7 +165,7 @@ class _Watch:
         self._left: dict[CorrectionConfig, Any] = {}
 
     def attach(self) -> None:
-        """Wraps the trainer's methods, and those of its engine."""
+        """Wrap the trainer's methods, and those of its engine."""
         trainer, wrapper = self._trainer, self._wrapper
         engine = getattr(trainer, "vllm_generation", None)
         if engine is not None and callable(getattr(engine, "sync_weights", None)):
@@ -203,14 +200,14 @@ class _Watch:
         self._requests.append([name for output in outputs for name in engine_names(output)])
 
     def _rewarded(self, rewards_per_function: Any, *_: Any, **__: Any) -> None:
-        """[samples of all ranks, functions]."""
+        """Keep the weighted rewards of [samples of all ranks, functions]."""
         self._rewards = weighted_rewards(rewards_per_function, self._trainer.reward_weights)
 
     def _computed(self, result: tuple[Any, ...], *_: Any, **__: Any) -> None:
         self._forwards.append((_detached(result[0]), _detached(result[1])))
 
     def _generated(self, batch: MutableMapping[str, Any], inputs: Sequence[Any], *_: Any) -> None:
-        """Adds our columns to the batch of one generation."""
+        """Add our columns to the batch of one generation."""
         passes, self._forwards = [logprobs for logprobs, _ in self._forwards], []
         if not self._trainer.model.training:
             return
@@ -243,25 +240,23 @@ class _Watch:
         return getattr(self._trainer, "vllm_generation", None) is not None
 
     def _names_meet(self, size: int) -> bool:
-        """Whether the engine's plugin records these samples, each by one request whose name is known here."""
+        """Return whether the engine's plugin records these samples, each by one request whose name is known here."""
         return bool(os.environ.get("LOGPROBE_HOME")) and [len(names) for names in self._requests] == [size]
 
     def _record_rollout(self, batch: Mapping[str, Any]) -> None:
-        """The engine's side as TRL received it, where no plugin records it."""
-        mask = _mask(batch)
-        keep = [row.nonzero().flatten() for row in mask.bool()]
+        """Record the engine's side as TRL received it, where no plugin records it."""
+        tokens, logprobs = batch["completion_ids"], batch["sampling_per_token_logps"]
         self._recorder.rollout(
             sample_ids=batch[_NAMES],
-            token_ids=[ids[places] for ids, places in zip(batch["completion_ids"], keep, strict=True)],
-            logprobs=[row[places] for row, places in zip(batch["sampling_per_token_logps"], keep, strict=True)],
-            weight_version=self._version,
             prompt_ids=batch[_GROUPS],
+            weight_version=self._version,
+            **under_mask(_mask(batch), token_ids=tokens, logprobs=logprobs),
         )
 
     # --- One micro-batch ---
 
     def _corrected(self, model: Any, inputs: Mapping[str, Any]) -> tuple[Any, Any] | None:
-        """The same batch with logprobe's importance weights, while a correction is on."""
+        """Return the batch with logprobe's importance weights, while a correction is on."""
         self._forwards = []
         if self._corrector is None or not self._trainer.model.training:
             return None
@@ -275,7 +270,7 @@ class _Watch:
         return correction, weights_for(correction, _mask(inputs), _DIVISORS[self._loss], self._share_left(config))
 
     def _impossible(self, config: CorrectionConfig, inputs: Mapping[str, Any]) -> str | None:
-        """Why TRL's loss cannot do what `config` states; None: it can."""
+        """Return why TRL's loss cannot do what `config` states, or None."""
         loss, ranks = self._loss, int(self._trainer.accelerator.num_processes)
         if any(inputs.get(name) is None for name in (_RATIO, *_CORRECTED[:2])):
             return "TRL applies none itself: set vllm_importance_sampling_correction=True"
@@ -287,7 +282,7 @@ class _Watch:
         return unmet(config, divisor=divisor, parts=ranks * int(self._trainer.args.gradient_accumulation_steps))
 
     def _share_left(self, config: CorrectionConfig) -> Any:
-        """Of the tokens of the whole generation, by whose number TRL divides: 0-d tensor; None where it divides by
+        """Return the share of the whole generation's tokens that is left (0-d tensor), or None if TRL divides by
         others."""
         if _DIVISORS[self._loss] != "update" or config.denominator == "keep":
             return None
@@ -334,7 +329,7 @@ class _Watch:
         )
 
     def _expected(self) -> list[str]:
-        """Keys of a micro-batch, by what TRL computes under its settings.
+        """Return the keys of a micro-batch, by what TRL computes under its settings.
 
         Where it computes no old log-probs, the current ones are the old ones; where it does, current ones must not pass
         for them.
@@ -352,13 +347,13 @@ class _Watch:
 
     @property
     def _step(self) -> int:
-        """The number that TRL will log this step under: it logs after the update."""
+        """Number under which TRL will log this step: it logs after the update."""
         return int(self._trainer.state.global_step) + 1
 
     # --- One logged step ---
 
     def _logged(self, _: Any, logs: Mapping[str, Any], *__: Any, **___: Any) -> None:
-        """TRL has added its metrics to `logs` by now."""
+        """Record the scalars, to which TRL has added its metrics by now."""
         record_logged(self._recorder, self._trainer, logs)
 
 
@@ -368,7 +363,7 @@ def _correction(config: CorrectionConfig, batch: Mapping[str, Any]) -> Correctio
 
 
 def _mask(batch: Mapping[str, Any]) -> Any:
-    """[batch, time]: what the policy sampled, tools' output left out."""
+    """Return the mask [batch, time] of what the policy sampled, without output of tools."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if batch.get("tool_mask") is not None else mask
 
@@ -378,12 +373,12 @@ def _detached(tensor: Any) -> Any:
 
 
 def _is_online_dpo(trainer: Any) -> bool:
-    """Whether `trainer` is of this kind; no other trainer of TRL has this method."""
+    """Return whether `trainer` is an `OnlineDPOTrainer`; no other trainer of TRL has this method."""
     return hasattr(trainer, "_calculate_rewards_from_functions")
 
 
 class _OnlineDpoWatch:
-    """What has to be remembered between the methods of one training step."""
+    """State between the methods of one training step."""
 
     def __init__(self, trainer: Any, recorder: Recorder) -> None:
         self._trainer = trainer
@@ -395,7 +390,7 @@ class _OnlineDpoWatch:
         self._batches = 0
 
     def attach(self, *, correction: bool) -> None:
-        """Wraps the trainer's methods, and those of its engine."""
+        """Wrap the trainer's methods, and those of its engine."""
         if correction:
             words = "online DPO has no importance weights that a correction could set"
             self._recorder.report("correction_impossible", words, severity="warning", component="trl")
@@ -425,7 +420,7 @@ class _OnlineDpoWatch:
         self._names, self._forwards, self._rewards = [], [], None
 
     def _sampled(self, outputs: Sequence[Any], *_: Any, **__: Any) -> None:
-        """TRL puts the first samples of all prompts before the second ones."""
+        """Keep the names in TRL's order: first samples of all prompts before the second ones."""
         pairs = [engine_names(output) for output in outputs]
         self._names += [names[sample] for sample in range(2) for names in pairs]
 

@@ -38,12 +38,12 @@ _UNKNOWN: Final = -1
 
 
 def is_async_grpo(trainer: Any) -> bool:
-    """Whether `trainer` is of this kind; no other trainer of TRL has this attribute."""
+    """Return whether `trainer` is an `AsyncGRPOTrainer`; no other trainer of TRL has this attribute."""
     return hasattr(trainer, "rollout_worker")
 
 
 class AsyncWatch:
-    """What has to be remembered between the methods of a training."""
+    """State between the methods of a training."""
 
     def __init__(self, trainer: Any, recorder: Recorder) -> None:
         self._trainer = trainer
@@ -60,7 +60,7 @@ class AsyncWatch:
         self._sampled: dict[int, tuple[Any, int, int]] = {}
 
     def attach(self, *, correction: bool) -> None:
-        """Wraps the trainer's methods, and the queue of its workers."""
+        """Wrap the trainer's methods, and the queue of its workers."""
         if correction:
             words = (
                 "asynchronous GRPO clips the ratio to the engine's log-probs itself; it has no importance weights that "
@@ -103,11 +103,11 @@ class AsyncWatch:
 
     @property
     def _same_clock(self) -> bool:
-        """TRL's own worker is a process of this machine; whose clock another one has is not known."""
+        """True for TRL's own worker, a process of this machine; the clock of another is unknown."""
         return any(kind.__module__.startswith("trl.") for kind in type(self._trainer.rollout_worker).__mro__)
 
     def _arrived(self, sample: Any, *_: Any, **__: Any) -> None:
-        """Notes which weights sampled, where that is certain: TRL drops a sample's version."""
+        """Note which weights sampled, where that is certain: TRL drops a sample's version."""
         version, tokens = int(sample.model_version), sample.input_ids
         following = self._updates.get(version + 1)
         handed_over = (sample.enqueued_at if self._same_clock else None) or time.time()
@@ -121,7 +121,7 @@ class AsyncWatch:
             self._wrapper.instead(collator, "torch_call", self._collated)
 
     def _collated(self, batch: dict[str, Any], examples: list[Any]) -> dict[str, Any]:
-        """The batch with our columns, [ranks, samples of the longest row]."""
+        """Return the batch with our columns, [ranks, samples of the longest row]."""
         import torch  # noqa: PLC0415 - the trainer has loaded it
 
         (rows,) = examples

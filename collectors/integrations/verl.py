@@ -22,16 +22,7 @@ from logprobe.collectors.errors import InputError
 from logprobe.collectors.integrations.correcting import Corrector, Divisor, corrector_if_wanted, unmet
 from logprobe.collectors.integrations.hf_trainer import mark_weights
 from logprobe.collectors.integrations.imports import when_imported
-from logprobe.collectors.integrations.wrapping import (
-    Process,
-    Wrapper,
-    missing_keys,
-    report_missing,
-    rows_of,
-    setting_of,
-    unknown_methods,
-    version_of,
-)
+from logprobe.collectors.integrations.wrapping import Process, Wrapper, setting_of, under_mask, version_of
 from logprobe.collectors.recorder.recorder import Recorder
 
 V0: Final = "verl.trainer.ppo.ray_trainer"
@@ -79,7 +70,7 @@ _REGISTERED: Final[list[Any]] = []
 
 
 def register() -> None:
-    """Has verl's trainers recorded once their modules are imported; called when `import verl` finds the entry point."""
+    """Record verl's trainers once their modules are imported; called when `import verl` finds the entry point."""
     if _REGISTERED:
         return
     watch = _Watch()
@@ -90,15 +81,15 @@ def register() -> None:
 
 
 def register_from(_: ModuleType) -> None:
-    """For `logprobe run`, where the entry point was not used."""
+    """Register for `logprobe run`, where the entry point was not used."""
     register()
 
 
 class _Watch:
-    """What has to be remembered between verl's methods, in one process."""
+    """State between verl's methods, in one process."""
 
     def __init__(self) -> None:
-        self._process = Process("verl")
+        self._process = Process("verl", title=f"verl {version_of('verl')}")
         self._wrapper = Wrapper(self._process, "verl")
         self._corrector: Corrector | None = None
         # Trainer → a batch before the update.
@@ -109,35 +100,27 @@ class _Watch:
     # --- Modules of verl ---
 
     def v0(self, module: ModuleType) -> None:
-        """Wraps `RayPPOTrainer`, and with it every subclass that calls its methods."""
+        """Wrap `RayPPOTrainer`, and with it every subclass that calls its methods."""
         trainer = module.RayPPOTrainer
-        if self._recognises(trainer, V0_METHODS):
+        if self._process.knows(trainer, V0_METHODS):
             self._wrapper.before(trainer, "fit", self._begin)
             self._wrapper.after(trainer, "fit", self._ended)
             self._wrapper.after(trainer, "_compute_old_log_prob", self._computed_v0)
             self._wrapper.before(trainer, "_update_actor", self._updating_v0)
 
     def v1(self, module: ModuleType) -> None:
-        """Wraps `PPOTrainer` of v1."""
+        """Wrap `PPOTrainer` of v1."""
         self._tq = module.tq
         trainer = module.PPOTrainer
-        if self._recognises(trainer, V1_METHODS):
+        if self._process.knows(trainer, V1_METHODS):
             self._wrapper.after(trainer, "_setup", lambda _, host: self._begin(host))
             self._wrapper.around(trainer, "_compute_advantage", self._fetch_v1, self._advantages_v1)
             self._wrapper.after(trainer, "fit", self._ended)
 
     def tracking(self, module: ModuleType) -> None:
-        """Wraps what both trainers log with."""
-        if self._recognises(module.Tracking, {"log": ("data", "step")}):
+        """Wrap the logger of both trainers."""
+        if self._process.knows(module.Tracking, {"log": ("data", "step")}):
             self._wrapper.after(module.Tracking, "log", self._logged)
-
-    def _recognises(self, owner: Any, methods: Mapping[str, tuple[str, ...]]) -> bool:
-        problems = unknown_methods(owner, methods)
-        recorder = self._process.start(run="verl") if problems else None
-        if recorder is not None:
-            words = f"verl {version_of('verl')} is unknown: {'; '.join(problems)}; this part of it is not recorded"
-            recorder.report("self_test", words, severity="warning", component="verl")
-        return not problems
 
     # --- A trainer begins ---
 
@@ -147,9 +130,8 @@ class _Watch:
             return recorder
         self._before[trainer] = ()
         recorder.config(_configuration(trainer), kind="trainer_config")
-        recorder.report(
-            "self_test", f"verl {version_of('verl')}: {type(trainer).__name__} is recorded", component="verl"
-        )
+        words = f"verl {version_of('verl')}: {type(trainer).__name__} is recorded"
+        recorder.report("self_test", words, component="verl")
         self._corrector = corrector_if_wanted(recorder, "verl")
         manager = getattr(trainer, "checkpoint_manager", None)
         if callable(getattr(manager, "update_weights", None)):
@@ -157,9 +139,8 @@ class _Watch:
         return recorder
 
     def _ended(self, *_: Any, **__: Any) -> None:
-        """Ray kills the process that trained as soon as its work is done."""
-        if self._process.recorder is not None:
-            self._process.recorder.flush()
+        """Make everything durable: Ray kills the process that trained as soon as its work is done."""
+        self._process.flush()
 
     def _sent(self, _: Any, global_steps: Any = None, *__: Any, **___: Any) -> None:
         if global_steps is not None and self._process.recorder is not None:
@@ -174,7 +155,7 @@ class _Watch:
     # --- v0: padded tensors in a DataProto ---
 
     def _computed_v0(self, result: Any, trainer: Any, batch: Any) -> None:
-        """Entropy and the mask as they are before verl drops the one and rejects tokens from the other."""
+        """Keep entropy and mask as they are before verl drops the one and rejects tokens from the other."""
         if self._begin(trainer) is not None:
             output = result[0] if isinstance(result, tuple) else result
             self._before[trainer] = (
@@ -189,12 +170,13 @@ class _Watch:
             return
         columns, labels = batch.batch, batch.non_tensor_batch
         expected = _NEEDED[:-1] if _bypassed(trainer) else _NEEDED
-        if self._lacks(columns, expected, trainer) or self._lacks(
-            labels, ["uid"], trainer, lost=len(columns["responses"])
-        ):
+        step = int(trainer.global_steps)
+        if not self._process.has(columns, expected, step):
+            return
+        if not self._process.has(labels, ["uid"], step, lost=len(columns["responses"])):
             return
         mask, entropy = self._same_rows(trainer, columns)
-        step, groups = int(trainer.global_steps), [str(uid) for uid in labels["uid"]]
+        groups = [str(uid) for uid in labels["uid"]]
         rewards = columns.get("token_level_scores")
         rows = {
             "sample_ids": _numbered(step, groups),
@@ -219,17 +201,8 @@ class _Watch:
                 columns["response_mask"] = correction.denominator_mask
                 self._acknowledge(step, correction)
 
-    def _lacks(self, batch: Any, expected: Sequence[str], trainer: Any, lost: int | None = None) -> bool:
-        """Whether something is not there that a record needs; it is named, and what is lost is counted."""
-        missing = missing_keys(batch, expected)
-        if missing and self._process.recorder is not None:
-            lost = rows_of(batch) if lost is None else lost
-            report_missing(self._process.recorder, "verl", missing, step=int(trainer.global_steps), lost=lost)
-        return bool(missing)
-
     def _same_rows(self, trainer: Any, columns: Any) -> tuple[Any, Any]:
-        """[batch, time] twice: the mask before rejection, and entropy, if these are the rows that they were computed
-        for."""
+        """Return the mask before rejection and entropy, both [batch, time], if they were computed for these rows."""
         before, self._before[trainer] = self._before[trainer], ()
         if before and before[0].shape == columns["responses"].shape and bool((before[0] == columns["responses"]).all()):
             return before[1], before[2]
@@ -238,7 +211,7 @@ class _Watch:
     # --- v1: nested tensors in a queue ---
 
     def _fetch_v1(self, trainer: Any, batch: Any, *_: Any, **__: Any) -> None:
-        """Rows as they are before rejection."""
+        """Keep rows as they are before rejection."""
         if self._begin(trainer) is not None:
             self._before[trainer] = (self._fetched(batch, _FETCHED),)
 
@@ -251,7 +224,8 @@ class _Watch:
             return
         keep = [index for index, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
         expected = _NEEDED[:-1] if _bypassed(trainer) else _NEEDED
-        if self._lacks(before[0], expected, trainer, lost=len(keep)):
+        step = int(trainer.global_steps)
+        if not self._process.has(before[0], expected, step, lost=len(keep)):
             return
         data, advantages = before[0], self._fetched(batch, ["advantages"])
         rows: dict[str, Any] = {
@@ -265,7 +239,7 @@ class _Watch:
         }
         scores = _rows(data, "rm_scores", keep)
         rows["rewards"] = None if scores is None else [float(row.sum()) for row in scores]
-        step, tags = int(trainer.global_steps), [batch.tags[index] for index in keep]
+        tags = [batch.tags[index] for index in keep]
         rows["sample_ids"] = [str(batch.keys[index]) for index in keep]
         rows["prompt_ids"] = [name.rsplit("_", 2)[0] for name in rows["sample_ids"]]
         first, last = ([tag.get(name) for tag in tags] for name in ("min_global_steps", "max_global_steps"))
@@ -277,7 +251,7 @@ class _Watch:
             self._correct_v1(batch, step, config, data)
 
     def _correct_v1(self, batch: Any, step: int, config: CorrectionConfig, data: Any) -> None:
-        """Weights and mask of the whole batch, padding included, into verl's queue."""
+        """Put weights and mask of the whole batch, padding included, into verl's queue."""
         import torch  # noqa: PLC0415 - verl has loaded both
         from tensordict import TensorDict  # noqa: PLC0415
 
@@ -307,7 +281,7 @@ class _Watch:
                 "bypass mode: verl computes no log-probs of its own before the update, so nothing can be compared with "
                 "the engine's"
             )
-            recorder.report("no_logprobs", words, severity="warning", component="verl", step=step)
+            self._process.incomparable(step, words)
             return
         if trainer not in self._begun:
             self._begun.add(trainer)
@@ -318,23 +292,19 @@ class _Watch:
     def _record_rollout(
         self, recorder: Recorder, trainer: Any, versions: list[int | None], rows: Mapping[str, Any]
     ) -> None:
-        """The engine's side as verl received it, where there is no other; else it goes with the trainer's."""
-        places = [row.bool().nonzero().flatten() for row in rows["mask"]]
-        tokens, logprobs = (
-            [row[at] for row, at in zip(rows[name], places, strict=True)] for name in ("token_ids", "rollout_logprobs")
-        )
+        """Record the engine's side as verl received it, where there is no other; else it goes with the trainer's."""
+        sampled = under_mask(rows["mask"], token_ids=rows["token_ids"], logprobs=rows["rollout_logprobs"])
         sampling = {name: setting_of(trainer.config, f"actor_rollout_ref.rollout.{name}") for name in _ROLLOUT}
         recorder.rollout(
             sample_ids=rows["sample_ids"],
             prompt_ids=rows["prompt_ids"],
-            token_ids=tokens,
-            logprobs=logprobs,
             weight_version=versions,
+            **sampled,
             sampling={name: value for name, value in sampling.items() if value is not None},
         )
 
     def _correction(self, trainer: Any, step: int, divisor: Divisor) -> CorrectionConfig | None:
-        """What is on and can be applied."""
+        """Return the correction that is on and can be applied."""
         config = None if self._corrector is None else self._corrector.wanted(step)
         if config is None or self._corrector is None:
             return None
@@ -351,7 +321,7 @@ class _Watch:
     def _made(
         self, step: int, config: CorrectionConfig, rollout: Any, old: Any, mask: Any, *, advantages: Any
     ) -> Correction | None:
-        """None: it cannot be made, and that was said."""
+        """Return the correction, or None if it cannot be made, which is reported."""
         if self._corrector is None:
             return None
         if rollout is None:
@@ -373,21 +343,20 @@ def _loss_mode(trainer: Any) -> str:
 
 
 def _divisor(trainer: Any) -> Divisor:
-    """Of what the configuration states. SAPO takes the mean of each sequence whatever is stated, which a mask that is
-    replaced gives, too."""
+    """Return the divisor that the configuration states. SAPO takes the mean of each sequence whatever is stated, which
+    a mask that is replaced gives, too."""
     return _DIVISORS.get(setting_of(trainer.config, "actor_rollout_ref.actor.loss_agg_mode") or "token-mean")
 
 
 def _spans(first: Any, last: Any, count: int) -> list[int | None]:
-    """The version that sampled, per sequence; None where it changed on the way: which tokens it sampled is not
-    known."""
+    """Return the version that sampled each sequence, or None if it changed on the way: its tokens are unknown."""
     if first is None or last is None:
         return [None] * count
     return [int(a) if a is not None and a == b else None for a, b in zip(first, last, strict=True)]
 
 
 def _numbered(step: int, groups: Sequence[str]) -> list[str]:
-    """A name per sequence: the prompt's, which verl draws again for each batch, and a number."""
+    """Return a name per sequence: the prompt's, which verl draws again for each batch, and a number."""
     seen: Counter[str] = Counter()
     names = []
     for group in groups:
@@ -397,7 +366,7 @@ def _numbered(step: int, groups: Sequence[str]) -> list[str]:
 
 
 def _rows(data: Any, name: str, keep: Sequence[int] | None = None) -> list[Any] | None:
-    """One tensor per sequence, of those in `keep`; None: verl has no such field."""
+    """Return one tensor per sequence in `keep`, or None if verl has no such field."""
     if name not in data.keys():  # noqa: SIM118 - a TensorDict is no dictionary
         return None
     rows = list(data[name].unbind())
@@ -409,7 +378,7 @@ def _bypassed(trainer: Any) -> bool:
 
 
 def _configuration(trainer: Any) -> dict[str, object]:
-    """The trainer's configuration document; names of nested settings are joined by dots."""
+    """Return the trainer's configuration document; names of nested settings are joined by dots."""
     config = trainer.config
     settings = {
         f"{part}.{name}": setting_of(config, f"{part}.{name}") for part, names in _SETTINGS.items() for name in names

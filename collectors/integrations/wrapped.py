@@ -14,65 +14,33 @@ from types import ModuleType
 from typing import Any, Final
 
 from logprobe.collectors.integrations.hf_trainer import mark_weights
-from logprobe.collectors.integrations.wrapping import (
-    Process,
-    Wrapper,
-    missing_keys,
-    report_missing,
-    rows_of,
-    unknown_methods,
-    version_of,
-)
-from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.collectors.integrations.wrapping import Process, Wrapper, rows_of, version_of
 
 
 class Watch:
-    """What one framework's hooks share in a process."""
+    """Shared state of one framework's hooks in a process."""
 
     def __init__(self, framework: str, distribution: str | None = None) -> None:
-        self.framework = framework
-        self.process = Process(framework)
+        self.process = Process(framework, title=f"{framework} {version_of(distribution or framework)}")
         self.wrapper = Wrapper(self.process, framework)
         self.step: int | None = None  # that is trained now
-        self._name = f"{framework} {version_of(distribution or framework)}"
-
-    def knows(self, owner: Any, methods: Mapping[str, tuple[str, ...]]) -> bool:
-        """Whether `owner` has these methods; if not, a health record says what it lacks."""
-        problems = unknown_methods(owner, methods)
-        if problems:
-            self._say(f"{self._name} is unknown: {'; '.join(problems)}; this part of it is not recorded", "warning")
-        return not problems
-
-    def _say(self, words: str, severity: str = "info") -> None:
-        recorder = self.process.start(run=self.framework)
-        if recorder is not None:
-            recorder.report("self_test", words, severity=severity, component=self.framework)
-
-    def begin(self) -> Recorder | None:
-        """The process's recorder; the first call says that there is one."""
-        if self.process.recorder is None:
-            self._say(f"{self._name} is recorded")
-        return self.process.recorder
 
     def has(self, batch: Any, expected: Sequence[str], step: int, lost: int | None = None) -> bool:
-        """Whether a batch has all that a record needs; what it lacks is named, and what is lost is counted (default:
-        its rows)."""
-        missing, recorder = missing_keys(batch, expected), self.begin()
-        if missing and recorder is not None:
-            lost = rows_of(batch) if lost is None else lost
-            report_missing(recorder, self.framework, missing, step=step, lost=lost)
-        return not missing
+        """Return whether a batch has all keys that a record needs; see `Process.has`."""
+        self.process.begin()
+        return self.process.has(batch, expected, step, lost)
 
     def record(self, step: int, version: int | None, rows: Mapping[str, Any], sampled_by: Any = None) -> None:
-        """Padded `rows` for `Recorder.training`, and what is known of the weights that sampled."""
-        recorder = self.begin()
-        if recorder is None:
-            return
-        if rows["trainer_logprobs"] is None:
+        """Record padded `rows` of `Recorder.training`, trained by weights `version`.
+
+        `sampled_by`: the versions that sampled, as `rollout_versions` of `Recorder.training`.
+        """
+        recorder = self.process.begin()
+        if recorder is not None and rows["trainer_logprobs"] is None:
             words = "the trainer has no log-probs of its own before the update: nothing can be compared"
-            recorder.report("no_logprobs", words, severity="warning", component=self.framework, step=step)
-            return
-        recorder.training(step=step, weight_version=version, rollout_versions=sampled_by, **rows)
+            self.process.incomparable(step, words)
+        elif recorder is not None:
+            recorder.training(step=step, weight_version=version, rollout_versions=sampled_by, **rows)
 
 
 def _named(framework: str, step: int, count: int, start: int = 0) -> list[str]:
@@ -87,7 +55,7 @@ _OPENRLHF: Final = Watch("openrlhf")
 def openrlhf_trainer(module: ModuleType) -> None:
     """`openrlhf.trainer.ppo_trainer`: which step is trained, and when weights are sent."""
     trainer = getattr(module, "BasePPOTrainer", None)
-    if _OPENRLHF.knows(trainer, {"train_step": ("global_step",), "broadcast_to_vllm": ()}):
+    if _OPENRLHF.process.knows(trainer, {"train_step": ("global_step",), "broadcast_to_vllm": ()}):
         _OPENRLHF.wrapper.before(trainer, "train_step", _openrlhf_step)
         _OPENRLHF.wrapper.after(trainer, "broadcast_to_vllm", _openrlhf_sent)
 
@@ -104,7 +72,7 @@ def _openrlhf_sent(_: Any, *__: Any) -> None:
 def openrlhf(module: ModuleType) -> None:
     """`openrlhf.trainer.ppo_utils.experience_maker`: batches with both log-probs."""
     maker = getattr(module, "RemoteExperienceMaker", None)
-    if _OPENRLHF.knows(maker, {"make_experience_batch": ("rollout_samples",)}):
+    if _OPENRLHF.process.knows(maker, {"make_experience_batch": ("rollout_samples",)}):
         _OPENRLHF.wrapper.after(maker, "make_experience_batch", _openrlhf_batches)
 
 
@@ -140,7 +108,7 @@ _ROLL: Final = Watch("roll")
 def roll(module: ModuleType) -> None:
     """`roll.utils.train_infer_corrections`: called with each batch before it is trained on."""
     name = "apply_train_infer_correction_to_batch"
-    if _ROLL.knows(module, {name: ("batch", "stat_mask_key")}):
+    if _ROLL.process.knows(module, {name: ("batch", "stat_mask_key")}):
         _ROLL.wrapper.before(module, name, _roll_batch)
 
 
@@ -168,7 +136,7 @@ _AREAL: Final = Watch("areal")
 def areal(module: ModuleType) -> None:
     """`areal.trainer.ppo.actor`: trajectories with the versions of each token."""
     actor = getattr(module, "PPOActor", None)
-    if _AREAL.knows(actor, {"compute_advantages": ("data",)}):
+    if _AREAL.process.knows(actor, {"compute_advantages": ("data",)}):
         _AREAL.wrapper.before(actor, "compute_advantages", _areal_batch)
 
 
@@ -202,7 +170,7 @@ _RLLM: Final = Watch("rllm")
 def rllm(module: ModuleType) -> None:
     """`rllm.trainer.verl.verl_backend`: the batch after its advantages."""
     backend = getattr(module, "VerlBackend", None)
-    if not _RLLM.knows(backend, {"compute_advantages": ("trainer_state",)}) or backend is None:
+    if not _RLLM.process.knows(backend, {"compute_advantages": ("trainer_state",)}) or backend is None:
         return
     original = backend.compute_advantages
     if not inspect.iscoroutinefunction(original):
@@ -242,8 +210,8 @@ def _rllm_batch(state: Any) -> None:
 
 
 def _are_copies(old: Any, rollout: Any, mask: Any) -> bool:
-    """Whether two tensors [batch, time] are the same numbers under the mask, NaN in the same places included; padding
-    may be anything."""
+    """Return whether two tensors [batch, time] are the same numbers under the mask, NaN in the same places included;
+    padding may be anything."""
     if old is None or rollout is None:
         return False
     both_nan = (old != old) & (rollout != rollout)  # noqa: PLR0124 - NaN is what differs from itself

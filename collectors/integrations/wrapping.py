@@ -1,7 +1,7 @@
-"""Looking over a framework's shoulder: methods of one object are wrapped, and what goes wrong in our part is counted,
-not raised.
+"""Integration of a framework: methods of its objects are wrapped, and errors of our part are counted, not raised.
 
-A process that a framework started has one recorder, made when there is something to record.
+A process that a framework started has one recorder (`Process`), made on first use; a trainer that a user hands over has
+its own (`watched`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ import importlib.metadata
 import inspect
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.health import LOGGER, Guard, Health
+from logprobe.collectors.recorder.inert import InertRecorder
 from logprobe.collectors.recorder.recorder import Recorder
+
+WATCHED: Final = "_logprobe_recorder"  # attribute of a trainer: the recorder that records it already
 
 
 def version_of(distribution: str) -> str:
-    """The installed version of a framework, "unknown version" where it has none."""
+    """Return the installed version of a framework, "unknown version" if it has none."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -29,14 +33,17 @@ def version_of(distribution: str) -> str:
 
 
 def setting_of(config: Any, path: str) -> Any:
-    """The setting at a path of names with dots, in mappings and objects; None where there is none."""
+    """Return the setting at a path of names with dots, in mappings and objects, or None."""
     for name in path.split("."):
         config = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
     return config
 
 
+# --- What a version of a framework has ---
+
+
 def unknown_methods(host: object, expected: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """What `host` lacks: methods by name, each with the parameters that are read. Empty: it is known.
+    """Return the problems of `host`: missing methods, and methods without a parameter that is read.
 
     >>> unknown_methods("text", {"split": ("sep",), "fly": ()})
     ['str has no method fly']
@@ -44,9 +51,8 @@ def unknown_methods(host: object, expected: Mapping[str, tuple[str, ...]]) -> li
     return [problem for name, parameters in expected.items() if (problem := _problem(host, name, parameters))]
 
 
-def missing_keys(batch: Any, expected: Sequence[str]) -> list[str]:
-    """Which of the keys, or attributes, that a framework's batch has are not there: a later version has renamed or
-    dropped them."""
+def missing_keys(batch: Any, expected: Iterable[str]) -> list[str]:
+    """Return the keys, or attributes, that a framework's batch lacks: a later version has renamed or dropped them."""
     if callable(getattr(batch, "keys", None)):
         keys = set(batch.keys())  # a TensorDict refuses `in`
         return [name for name in expected if name not in keys]
@@ -54,7 +60,7 @@ def missing_keys(batch: Any, expected: Sequence[str]) -> list[str]:
 
 
 def rows_of(batch: Any) -> int:
-    """Sequences in a batch of columns, keys or attributes of it; 0 where it has none."""
+    """Return the number of sequences in a batch of columns, its keys or attributes; 0 if it has none."""
     columns = batch.values() if callable(getattr(batch, "values", None)) else vars(batch).values()
     return next((len(c) for c in columns if isinstance(c, list) or getattr(c, "ndim", None)), 0)
 
@@ -62,10 +68,16 @@ def rows_of(batch: Any) -> int:
 def report_missing(
     recorder: Recorder, component: str, missing: Sequence[str], *, step: int | None, lost: int = 0
 ) -> None:
-    """Names the keys. `lost`: sequences that cannot be recorded without them."""
+    """Report missing keys. `lost`: sequences that cannot be recorded without them."""
     words = f"the batch has no {', '.join(missing)}, which this version of logprobe expects of {component}; "
     words += "nothing of it is recorded" if lost else "the rest of it is recorded"
     recorder.report("missing_key", words, severity="warning", component=component, step=step, sequences=lost)
+
+
+def under_mask(mask_BT: Any, **columns: Any) -> dict[str, list[Any]]:
+    """Return the values of tensors [batch, time] under a mask, one tensor per sequence."""
+    places = [row.bool().nonzero().flatten() for row in mask_BT]
+    return {name: [row[at] for row, at in zip(rows, places, strict=True)] for name, rows in columns.items()}
 
 
 def _problem(host: object, name: str, parameters: tuple[str, ...]) -> str | None:
@@ -80,7 +92,7 @@ def _problem(host: object, name: str, parameters: tuple[str, ...]) -> str | None
 
 
 def _signature(host: Any, name: str) -> inspect.Signature:
-    """Of a method; where a subclass passes on whatever comes (``*args``), that of the method it overrides."""
+    """Return the signature of a method; if it passes on any arguments (``*args``), that of the method it overrides."""
     own = inspect.signature(getattr(host, name))
     if isinstance(host, ModuleType) or not any(p.kind is p.VAR_POSITIONAL for p in own.parameters.values()):
         return own
@@ -96,24 +108,23 @@ def _name_of(host: object) -> str:
     return host.__name__ if isinstance(host, type | ModuleType) else type(host).__name__
 
 
-WATCHED: Final = "_logprobe_recorder"  # of a trainer: the recorder that records it already
+# --- Wrapping ---
 
 
 class Wrapper:
-    """Wraps methods of a framework's objects, or functions of its classes and modules. The framework's own result and
-    errors pass through untouched."""
+    """Wrapper of methods of a framework's objects, or functions of its classes and modules. The framework's own result
+    and errors pass through untouched."""
 
     def __init__(self, recorder: Recorder | Process, name: str) -> None:
         self._recorder = recorder
         self._name = name
 
-    def guard(self, what: str) -> Guard:
-        """Counts whatever its block raises."""
+    def guard(self, what: str) -> AbstractContextManager[object]:
+        """Return a context that counts errors."""
         return self._recorder.guard(f"{self._name}.{what}")
 
     def before(self, host: Any, method: str, look: Callable[..., object]) -> None:
-        """Before each `host.method(*arguments)`, `look(*arguments)` in a guard; arguments by name come in their
-        place."""
+        """Call `look(*arguments)` before each `host.method(*arguments)`; arguments by name come in their place."""
         original = getattr(host, method)
         signature = _signature(host, method)
 
@@ -127,7 +138,7 @@ class Wrapper:
         setattr(host, method, watched)
 
     def after(self, host: Any, method: str, look: Callable[..., object]) -> None:
-        """After each `host.method(*arguments)`, `look(result, *arguments)` in a guard."""
+        """Call `look(result, *arguments)` after each `host.method(*arguments)`."""
 
         def unchanged(*arguments: Any, **named: Any) -> None:
             look(*arguments, **named)
@@ -135,8 +146,8 @@ class Wrapper:
         self.instead(host, method, unchanged)
 
     def instead(self, host: Any, method: str, replace: Callable[..., Any]) -> None:
-        """`replace(result, *arguments)` may name another result of `host.method(*arguments)`; None, or an error of
-        ours: the framework's own."""
+        """Return `replace(result, *arguments)` from each `host.method(*arguments)`, or the framework's own result if
+        that is None or fails."""
         original = getattr(host, method)
 
         @functools.wraps(original)
@@ -149,8 +160,8 @@ class Wrapper:
         setattr(host, method, watched)
 
     def around(self, host: Any, method: str, before: Callable[..., Any], look: Callable[..., object]) -> None:
-        """`before(*arguments)` may name other arguments (None: the framework's own); `look(result, *arguments)` follows
-        the call."""
+        """Call `before(*arguments)`, which may return other arguments, then the method, then `look(result,
+        *arguments)`."""
         original = getattr(host, method)
         signature = _signature(host, method)
 
@@ -167,35 +178,126 @@ class Wrapper:
         setattr(host, method, watched)
 
 
-class Process:
-    """At most one recorder for what one adapter sees in this process.
+# --- Recorders ---
 
-    Adapters that wrap classes exist before anything is to be recorded, in processes that never record. Where a recorder
-    cannot be made, as without ``LOGPROBE_HOME``, there is none, and the log says so once.
+
+class Process:
+    """The recorder of one framework in this process: at most one, made on first use.
+
+    Adapters that wrap classes exist before anything is to be recorded, in processes that never record. Without a usable
+    ``LOGPROBE_HOME`` there is no recorder, and the log says so once.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, framework: str, *, title: str | None = None, component: str = "trainer") -> None:
+        self.framework = framework
+        self.title = title or framework  # of the framework in reports, with its version
+        self._component = component
         self._lock = threading.Lock()
         self._health = Health()
         self._tried = False
         self.recorder: Recorder | None = None
 
-    def start(self, run: str | None = None, rank: int | None = None, component: str = "trainer") -> Recorder | None:
-        """The recorder, made by the first call; `run` counts where ``LOGPROBE_RUN`` is not set."""
+    def start(self, run: str | None = None) -> Recorder | None:
+        """Return the recorder. The first call makes it; `run` is its name if ``LOGPROBE_RUN`` is not set."""
         with self._lock:
             if not self._tried:
                 self._tried = True
-                self.recorder = self._made(run, rank, component)
+                self.recorder = self._made(run or self.framework)
         return self.recorder
 
-    def _made(self, run: str | None, rank: int | None, component: str) -> Recorder | None:
+    def _made(self, run: str) -> Recorder | None:
         try:
-            return Recorder(run=None if os.environ.get("LOGPROBE_RUN") else run, rank=rank, component=component)
+            return Recorder(run=None if os.environ.get("LOGPROBE_RUN") else run, component=self._component)
         except ConfigurationError as error:
-            LOGGER.warning("%s: nothing is recorded: %s", self._name, error)
+            LOGGER.warning("%s: nothing is recorded: %s", self.framework, error)
             return None
 
-    def guard(self, what: str) -> Guard:
-        """A context whose errors are counted, in the recorder where there is one."""
-        return Guard(self._health, what) if self.recorder is None else self.recorder.guard(what)
+    def begin(
+        self, run: str | None = None, *, trainer: str = "", config: Callable[[], Mapping[str, object]] | None = None
+    ) -> Recorder | None:
+        """Return the recorder. The first call also records the trainer's configuration and reports that it records."""
+        new = self.recorder is None
+        recorder = self.start(run)
+        if recorder is not None and new:
+            if config is not None:
+                recorder.config(config(), kind="trainer_config")
+            self._say(recorder, f"{self.title}{trainer and f': {trainer}'} is recorded")
+        return recorder
+
+    def knows(self, owner: Any, methods: Mapping[str, tuple[str, ...]], *problems: str) -> bool:
+        """Return whether `owner` has these methods and no other `problems`; report what is wrong."""
+        found = [*unknown_methods(owner, methods), *problems]
+        recorder = self.start() if found else None
+        if recorder is not None:
+            words = f"{self.title} is unknown: {'; '.join(found)}; this part of it is not recorded"
+            self._say(recorder, words, "warning")
+        return not found
+
+    def has(self, batch: Any, expected: Iterable[str], step: int, lost: int | None = None) -> bool:
+        """Return whether a batch has all keys that a record needs; report the missing ones, and the number of sequences
+        lost (default: its rows)."""
+        missing = missing_keys(batch, expected)
+        if missing and self.recorder is not None:
+            lost = rows_of(batch) if lost is None else lost
+            report_missing(self.recorder, self.framework, missing, step=step, lost=lost)
+        return not missing
+
+    def incomparable(self, step: int, words: str) -> None:
+        """Report a batch whose log-probs cannot be compared."""
+        if self.recorder is not None:
+            self.recorder.report("no_logprobs", words, severity="warning", component=self.framework, step=step)
+
+    def flush(self) -> None:
+        """Make everything durable."""
+        if self.recorder is not None:
+            self.recorder.flush()
+
+    def guard(self, what: str) -> AbstractContextManager[object]:
+        """Return a context that counts errors, in the recorder if there is one by the end of the block."""
+        return self._early(what) if self.recorder is None else self.recorder.guard(what)
+
+    @contextmanager
+    def _early(self, what: str) -> Iterator[None]:
+        with Guard(self._health, what):
+            yield
+        for problem in self._health.due(everything=True) if self.recorder is not None else ():
+            self.recorder.report(problem.event, problem.message, severity=problem.severity, component=self.framework)
+
+    def _say(self, recorder: Recorder, words: str, severity: str = "info") -> None:
+        recorder.report("self_test", words, severity=severity, component=self.framework)
+
+
+def watched(
+    trainer: Any,
+    component: str,
+    *,
+    name: str,
+    recorder: Callable[[], Recorder],
+    problems: Callable[[], Iterable[str]],
+    attach: Callable[[Recorder], None],
+) -> Recorder:
+    """Attach to a trainer once and return its recorder.
+
+    Args:
+        trainer: of the framework.
+        component: of the integration, in reports.
+        name: of the trainer with its version, in reports.
+        recorder: makes the recorder, an inert one if there can be none.
+        problems: returns why this version cannot be recorded; the trainer is then left as it is.
+        attach: wraps the trainer's methods.
+    """
+    existing: Recorder | None = getattr(trainer, WATCHED, None)
+    if existing is not None:
+        return existing
+    chosen = recorder()
+    setattr(trainer, WATCHED, chosen)
+    if isinstance(chosen, InertRecorder):
+        return chosen
+    if found := list(problems()):
+        words = f"{name} is not supported: {'; '.join(found)}; nothing is recorded"
+        chosen.report("self_test", words, severity="warning", component=component)
+        return chosen
+    with chosen.guard(f"{component}.watch"):
+        attach(chosen)
+        chosen.report("self_test", f"{name} is recorded", component=component)
+    return chosen

@@ -47,23 +47,32 @@ LEFT JOIN rollout_sequences AS r ON r.segment_id = s.rollout_segment AND r.row =
 """
 # What a test shows: a training with the framework; its own functions on its own data; hooks on data laid out as its own.
 HOW: Final = ("layout", "functions", "training")
-# Name, distribution or version, and how, by the file of the tests, or by file and test where one has several frameworks.
+# Name, distribution or version, and how, by the file of the tests, or by file and host of the conformance suite.
 FRAMEWORKS: Final = {
     "trl_cases": ("TRL", "trl", "training"),
     "deepspeed_cases": ("TRL on DeepSpeed", "deepspeed", "training"),
     "ms_swift_cases": ("ms-swift", "ms-swift", "training"),
     "verl_cases": ("verl", "verl", "functions"),
     "pipelinerl_cases": ("PipelineRL", "58d39345", "functions"),
+    "test_hosts[Trl]": ("TRL", "1.16.0", "layout"),
+    "test_hosts[TrlAsync]": ("TRL", "1.16.0", "layout"),
+    "test_trl": ("TRL", "1.16.0", "layout"),
+    "test_hosts[MsSwift]": ("ms-swift", "4.6.0", "layout"),
+    "test_hosts[VerlV0]": ("verl", "0.9.1", "layout"),
+    "test_hosts[VerlV1]": ("verl", "0.9.1", "layout"),
     "test_verl": ("verl", "0.9.1", "layout"),
+    "test_hosts[Slime]": ("slime, miles", "624b824a8", "layout"),
+    "test_hosts[Miles]": ("slime, miles", "624b824a8", "layout"),
     "test_slime": ("slime, miles", "624b824a8", "layout"),
-    "test_slime.test_vime_has_the_data_of_slime": ("vime", "0.2.4", "layout"),
-    "test_trl_async": ("TRL", "1.16.0", "layout"),
+    "test_hosts[Vime]": ("vime", "0.2.4", "layout"),
+    "test_hosts[SkyRl]": ("SkyRL", "0.3.0", "layout"),
     "test_skyrl": ("SkyRL", "0.3.0", "layout"),
+    "test_hosts[PipelineRl]": ("PipelineRL", "58d39345", "layout"),
     "test_pipelinerl": ("PipelineRL", "58d39345", "layout"),
-    "test_wrapped.test_openrlhf": ("OpenRLHF", "0.11.2", "layout"),
-    "test_wrapped.test_areal_knows_the_version_of_every_token": ("AReaL", "1.0.4", "layout"),
-    "test_wrapped.test_roll": ("ROLL", "8eb27cc2", "layout"),
-    "test_wrapped.test_rllm": ("rllm", "9beb6e0f", "layout"),
+    "test_hosts[OpenRlhf]": ("OpenRLHF", "0.11.2", "layout"),
+    "test_hosts[Areal]": ("AReaL", "1.0.4", "layout"),
+    "test_hosts[Roll]": ("ROLL", "8eb27cc2", "layout"),
+    "test_hosts[Rllm]": ("rllm", "9beb6e0f", "layout"),
 }
 
 
@@ -77,7 +86,8 @@ class Seen:
     def ended(self, nodeid: str, folder: Path, *, passed: bool) -> None:
         """A test ended that recorded to a home in `folder`."""
         file, _, test = nodeid.partition("::")
-        names = (f"{Path(file).stem}.{test.partition('[')[0]}", Path(file).stem)
+        host = test.partition("[")[2].rstrip("]").partition("-")[0]
+        names = (f"{Path(file).stem}[{host}]", Path(file).stem)
         key = next((name for name in names if name in FRAMEWORKS), None)
         if key is None:
             return

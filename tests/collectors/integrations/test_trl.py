@@ -1,115 +1,36 @@
-"""TRL's adapter on one generation that TRL 1.16 itself produced (`trl_program.py`, option "store"); `make campaign NAME=frameworks` trains with TRL.
-
-The trainer here is a stand-in: it has TRL's method names and hands out the stored tensors.
+"""What TRL alone has: engines that are loaded at some generations, tools, evaluation, RLOO, asynchronous samples. The rest
+is in `tests/conformance`; `make campaign NAME=trl` trains with TRL's own trainers, worker and a real server.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conformance.hf_hosts import GENERATION, AsyncGrpo, Grpo
+from conformance.host import arrays
 from spool_contents import by_sample, health_events, rows
 
 from logprobe.collectors.integrations import trl
-
-STORED = Path(__file__).with_name("trl_1_16.npz")
-
-
-def stored(prefix: str) -> dict[str, torch.Tensor]:
-    with np.load(STORED) as arrays:
-        return {
-            name.removeprefix(f"{prefix}."): torch.from_numpy(arrays[name])
-            for name in arrays.files
-            if name.startswith(f"{prefix}.")
-        }
+from logprobe.collectors.integrations.trl_async import AsyncWatch
+from logprobe.collectors.recorder.recorder import Recorder
 
 
-class StandIn:
-    """What `watch` reads of a GRPOTrainer."""
-
-    def __init__(self) -> None:
-        self.accelerator = SimpleNamespace(process_index=0, num_processes=1, mixed_precision="no")
-        self.state = SimpleNamespace(global_step=6, is_world_process_zero=True)
-        self.args = SimpleNamespace(run_name=None, output_dir="/runs/stand-in", temperature=1.0, epsilon=0.2)
-        self.model = SimpleNamespace(training=True, dtype=torch.float32)
-        self.reward_weights = torch.ones(1)
-        self.num_generations = 4
-        self.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
-        self.callbacks: list[Any] = []
-        self.loads = True  # the engine, before each generation
-        self.logged = {"loss": 0.5, "entropy": 3.0}
-
-    def add_callback(self, callback: Any) -> None:
-        self.callbacks.append(callback)
-
-    def is_world_process_zero(self) -> bool:
-        return True
-
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        return stored("_calculate_rewards")["rewards"]
-
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: Any
-    ) -> Any:
-        forward = stored("_get_per_token_logps_and_entropies")
-        return forward["logps"], forward["entropies"], None
-
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        if self.loads:
-            self.vllm_generation.sync_weights()
-        self._calculate_rewards(inputs, None, None, None)
-        return dict(stored("_generate_and_score_completions"))
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> float:
-        self.ratio = inputs["importance_sampling_ratio"]
-        self._get_per_token_logps_and_entropies(model, inputs["completion_ids"], None, 1)
-        return 0.25
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        logs.update(self.logged)
-
-    def step(self) -> dict[str, Any]:
-        batch = self._generate_and_score_completions([{}])
-        assert self._compute_loss(self.model, batch) == 0.25
-        self.state.global_step += 1
-        self.log({})
-        return batch
+def watched(home: Path, trainer: Any, **options: Any) -> tuple[Any, Recorder]:
+    return trainer, trl.watch(trainer, home=home, run="run", **options)
 
 
-def test_everything_that_trl_knows_is_recorded_under_the_step_it_logs(home: Path) -> None:
-    trainer = StandIn()
-    recorder = trl.watch(trainer, home=home, run="run")
-    batch = trainer.step()
-    trainer.callbacks[0].on_train_end(trainer.args, trainer.state)
-    names = batch["logprobe_names"]
-    trained = by_sample(home, "training")
-    assert set(trained) == set(names) == set(by_sample(home, "rollout"))
-    for place, name in enumerate(names):
-        row = trained[name]
-        valid = batch["completion_mask"][place].bool()
-        assert row["step"] == 7
-        assert row["weight_version"] == "6"
-        assert row["token_ids"] == batch["completion_ids"][place][valid].tolist()
-        assert row["trainer_logprobs"] == batch["old_per_token_logps"][place][valid].tolist()
-        assert row["rollout_logprobs"] == batch["sampling_per_token_logps"][place][valid].tolist()
-        assert row["current_logprobs"] == stored("_get_per_token_logps_and_entropies")["logps"][place][valid].tolist()
-        assert row["reward"] == pytest.approx(float(stored("_calculate_rewards")["rewards"][place, 0]))
-        assert set(row["advantages"]) == {float(batch["advantages"][place])}
-    assert len({trained[name]["group_id"] for name in names}) == 1
-    (step,) = rows(home, "step")
-    assert (step["step"], dict(step["scalars"])) == (7, {"loss": 0.5, "entropy": 3.0})
-    assert [row["version"] for row in rows(home, "weights")] == ["6"]
-    recorder.close()
+def versions(row: dict[str, Any]) -> list[str]:
+    return [span["version"] for span in row["rollout_versions"]]
 
 
 def test_an_engine_that_is_loaded_at_some_generations_lags(home: Path) -> None:
     """The old log-probs are of the step's own weights, whatever the engine has."""
-    trainer = StandIn()
-    recorder = trl.watch(trainer, home=home, run="run")
+    trainer, recorder = watched(home, Grpo())
     first = trainer.step()
     trainer.loads = False
     second = trainer.step()
@@ -117,14 +38,12 @@ def test_an_engine_that_is_loaded_at_some_generations_lags(home: Path) -> None:
     trained = by_sample(home, "training")
     for batch, version in ((first, "6"), (second, "7")):
         for name in batch["logprobe_names"]:
-            assert trained[name]["weight_version"] == version
-            assert [span["version"] for span in trained[name]["rollout_versions"]] == ["6"]
+            assert (trained[name]["weight_version"], versions(trained[name])) == (version, ["6"])
     recorder.close()
 
 
 def test_tools_output_counts_nowhere(home: Path) -> None:
-    trainer = StandIn()
-    recorder = trl.watch(trainer, home=home, run="run")
+    trainer, recorder = watched(home, Grpo())
     batch = trainer._generate_and_score_completions([{}])
     tools = torch.ones_like(batch["completion_mask"])
     tools[:, 5:9] = 0
@@ -137,8 +56,7 @@ def test_tools_output_counts_nowhere(home: Path) -> None:
 
 def test_the_reference_model_and_the_versions_that_sampled(home: Path) -> None:
     """A batch keeps the version that sampled it: evaluation between two passes over it loads newer weights into the engine."""
-    trainer = StandIn()
-    recorder = trl.watch(trainer, home=home, run="run")
+    trainer, recorder = watched(home, Grpo())
     batch = trainer._generate_and_score_completions([{}])
     batch["ref_per_token_logps"] = batch["old_per_token_logps"] - 0.25
     trainer.state.global_step, trainer.model.training = 7, False
@@ -149,44 +67,41 @@ def test_the_reference_model_and_the_versions_that_sampled(home: Path) -> None:
     trained = by_sample(home, "training")
     for place, name in enumerate(batch["logprobe_names"]):
         valid = batch["completion_mask"][place].bool()
-        assert (trained[name]["step"], trained[name]["weight_version"]) == (8, "6")
-        assert [span["version"] for span in trained[name]["rollout_versions"]] == ["6"]
+        assert (trained[name]["step"], trained[name]["weight_version"], versions(trained[name])) == (8, "6", ["6"])
         assert trained[name]["reference_logprobs"] == batch["ref_per_token_logps"][place][valid].tolist()
 
 
 def test_rloo_scores_the_policy_and_then_the_reference(home: Path) -> None:
     """It keeps only sums of either: what its forward passes returned is recorded."""
-    trainer = StandIn()
-    forward = stored("_get_per_token_logps_and_entropies")["logps"]
-    passes = iter([forward, forward - 0.5, forward + 0.125])  # the policy, the reference, the policy in the loss
-    trainer._get_per_token_logps_and_entropies = lambda model, input_ids, attention_mask, logits_to_keep: (
-        next(passes),
-        None,
-        None,
-    )
 
-    def generate(inputs: Any) -> dict[str, Any]:
-        batch = stored("_generate_and_score_completions")
-        for _ in range(2):
-            trainer._get_per_token_logps_and_entropies(trainer.model, None, None, 1)
-        return {**{name: batch[name] for name in batch if "old" not in name}, "old_logps": forward.sum(1)}
+    class RLOOTrainer(Grpo):
+        forward = arrays(GENERATION, "_get_per_token_logps_and_entropies.")["logps"]
+        passes = iter([forward, forward - 0.5, forward + 0.125])  # the policy, the reference, the policy in the loss
 
-    trainer._generate_and_score_completions = generate
-    recorder = trl.watch(trainer, home=home, run="run")
-    batch = trainer._generate_and_score_completions([{}])
-    trainer._compute_loss(trainer.model, batch)
+        def _get_per_token_logps_and_entropies(
+            self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: Any
+        ) -> Any:
+            return next(self.passes), None, None
+
+        def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+            batch = super()._generate_and_score_completions(inputs)
+            for _ in range(2):
+                self._get_per_token_logps_and_entropies(self.model, None, None, 1)
+            return {**{name: batch[name] for name in batch if "old" not in name}, "old_logps": self.forward.sum(1)}
+
+    trainer, recorder = watched(home, RLOOTrainer())
+    batch = trainer.step()
     recorder.close()
     trained = by_sample(home, "training")
     for place, name in enumerate(batch["logprobe_names"]):
         valid = batch["completion_mask"][place].bool()
-        assert trained[name]["trainer_logprobs"] == forward[place][valid].tolist()
-        assert trained[name]["reference_logprobs"] == (forward - 0.5)[place][valid].tolist()
-        assert trained[name]["current_logprobs"] == (forward + 0.125)[place][valid].tolist()
+        for side, shift in (("trainer", 0.0), ("reference", -0.5), ("current", 0.125)):
+            assert trained[name][f"{side}_logprobs"] == (trainer.forward + shift)[place][valid].tolist()
+    assert "missing_key" not in health_events(home)
 
 
 def test_evaluation_is_not_recorded(home: Path) -> None:
-    trainer = StandIn()
-    recorder = trl.watch(trainer, home=home, run="run")
+    trainer, recorder = watched(home, Grpo())
     trainer.model.training = False
     trainer.logged = {"eval_loss": 0.5}
     trainer.step()
@@ -197,13 +112,10 @@ def test_evaluation_is_not_recorded(home: Path) -> None:
 
 def test_a_loss_that_keeps_no_logprobs_is_said(home: Path) -> None:
     """Unsloth's fused loss returns None for both."""
-    trainer = StandIn()
-    trainer._get_per_token_logps_and_entropies = lambda model, input_ids, attention_mask, logits_to_keep: (
-        None,
-        None,
-        None,
-    )
-    recorder = trl.watch(trainer, home=home, run="run")
+    trainer = Grpo()
+    trainer._get_per_token_logps_and_entropies = lambda model, input_ids, attention_mask, logits_to_keep: (None,) * 3
+    trainer.args.use_vllm = False  # else it computes old log-probs
+    trainer, recorder = watched(home, trainer)
     batch = trainer._generate_and_score_completions([{}])
     trainer._compute_loss(trainer.model, batch)  # old log-probs are still there
     batch.pop("old_per_token_logps")
@@ -214,106 +126,96 @@ def test_a_loss_that_keeps_no_logprobs_is_said(home: Path) -> None:
     assert "no_logprobs" in health_events(home)
 
 
-def test_a_trainer_of_another_shape_is_left_alone(home: Path) -> None:
-    trainer = StandIn()
-    trainer._compute_loss = lambda inputs: 0.25
-    recorder = trl.watch(trainer, home=home, run="run")
-    assert trainer._compute_loss({}) == 0.25
-    assert "log" not in vars(trainer)
-    recorder.close()
-    (report,) = health_events(home)["self_test"]
-    assert report["severity"] == "warning"
-    assert "_compute_loss has no parameter model" in report["message"]
-
-
 def test_a_run_is_named_after_the_trainer_where_nobody_names_it(home: Path) -> None:
-    with trl.watch(StandIn(), home=home) as recorder:
+    with trl.watch(Grpo(), home=home) as recorder:
         assert recorder.run == "stand-in"
 
 
-def test_without_a_home_training_goes_on_and_one_warning_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delenv("LOGPROBE_HOME", raising=False)
-    trainer = StandIn()
-    recorder = trl.watch(trainer, correction=True)
-    assert trl.watch(trainer) is recorder
-    trainer.step()
+def test_a_home_that_is_a_file_does_not_end_a_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    recorder = trl.watch(Grpo(), home=tmp_path / "file")
+    assert "is a file" in caplog.text
+    assert not recorder.training()
     assert not recorder.step(1, loss=0.5)
     assert recorder.config({}) == ""
     assert recorder.flush()
     with recorder:
         assert recorder.health["problems"]
-    (warning,) = caplog.messages
-    assert warning.startswith("logprobe: trl.watch: nothing is recorded: no home")
-
-
-def test_a_home_that_is_a_file_does_not_end_a_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").touch()
-    trl.watch(StandIn(), home=tmp_path / "file").training()
-    assert "is a file" in caplog.text
-
-
-def test_watching_twice_is_watching_once(home: Path) -> None:
-    trainer = StandIn()
-    recorder = trl.watch(trainer, home=home, run="run")
-    assert trl.watch(trainer, home=home, run="run") is recorder
-    batch = trainer.step()
-    recorder.close()
-    assert len(rows(home, "training")) == len(rows(home, "rollout")) == len(batch["logprobe_names"])
-    assert len(rows(home, "step")) == 1
-
-
-class Subclass(StandIn):
-    def log(self, *args: Any, **kwargs: Any) -> None:
-        super().log(*args, **kwargs)
 
 
 def test_a_subclass_that_passes_on_whatever_comes_is_recorded(home: Path) -> None:
-    trainer = Subclass()
-    recorder = trl.watch(trainer, home=home, run="run")
+    class Subclass(Grpo):
+        def log(self, *args: Any, **kwargs: Any) -> None:
+            super().log(*args, **kwargs)
+
+    trainer, recorder = watched(home, Subclass())
     batch = trainer.step()
     recorder.close()
     assert len(rows(home, "training")) == len(batch["logprobe_names"])
     assert dict(rows(home, "step")[0]["scalars"]) == {"loss": 0.5, "entropy": 3.0}
 
 
-class Renamed(StandIn):
-    """A later TRL, in which a key has another name."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
-        self.args.use_vllm = self.args.vllm_importance_sampling_correction = True
-
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        batch = super()._generate_and_score_completions(inputs)
-        batch["new_name"] = batch.pop(self.key)
-        return batch
+# --- Asynchronous GRPO ---
 
 
-@pytest.mark.parametrize("key", ["completion_mask", "completion_ids", "old_per_token_logps"])
-def test_a_renamed_key_is_named_and_what_is_lost_is_counted(home: Path, key: str) -> None:
-    """Current log-probs must not pass for old ones."""
-    trainer = Renamed(key)
-    recorder = trl.watch(trainer, home=home, run="run")
-    batch = trainer._generate_and_score_completions([{}] * 4)
-    trainer._compute_loss(trainer.model, {"completion_ids": None, **batch})
+@pytest.mark.parametrize(
+    "laid_out", [np.array, torch.from_numpy, lambda values: values.tolist()], ids=["array", "tensor", "list"]
+)
+def test_a_version_is_stated_only_where_it_is_certain(home: Path, laid_out: Any) -> None:
+    """A request in flight goes on under new weights, and TRL's sample says only which ones were live when its group began."""
+    trainer, recorder = watched(home, AsyncGrpo())
+    trainer.laid_out = laid_out
+    before = time.time() - 60
+    trainer._sync_weight_merged(0.0)  # version 1: the weights of step 0
+    trainer.state.global_step = 3
+    trainer._sync_weight_merged(0.0)  # version 2: those of step 3
+    after = time.time() + 60
+    trainer.sample([1], version=1, handed_over=before)  # before the next update began
+    trainer.sample([2], version=1, handed_over=after)  # perhaps under both
+    trainer.sample([3], version=1, handed_over=None)  # a worker of one's own that does not say
+    trainer.sample([4], version=2, handed_over=after)
+    trainer.sample([5], version=9, handed_over=before)  # of an update that nobody has seen
+    trainer.step([5])
     recorder.close()
-    assert not rows(home, "training")
-    (report,) = health_events(home)["missing_key"]
-    assert f"the batch has no {key}," in report["message"]
-    assert (report["severity"], report["sequences"]) == ("warning", 4)
+    found = {row["token_ids"][0]: row["rollout_versions"] for row in by_sample(home, "training").values()}
+    assert {token for token, spans in found.items() if spans is None} == {2, 3, 5}
+    assert [found[token][0]["version"] for token in (1, 4)] == ["0", "3"]
 
 
-@pytest.mark.parametrize("key", ["sampling_per_token_logps", "advantages"])
-def test_a_renamed_key_that_is_not_needed_costs_itself_only(home: Path, key: str) -> None:
-    trainer = Renamed(key)
-    recorder = trl.watch(trainer, home=home, run="run")
-    batch = trainer._generate_and_score_completions([{}] * 4)
-    trainer._compute_loss(trainer.model, batch)
+def test_the_clock_of_a_worker_that_is_not_trl_s_own_is_not_believed(home: Path) -> None:
+    trainer = AsyncGrpo()
+    trainer.rollout_worker = object()
+    trainer, recorder = watched(home, trainer)
+    trainer._sync_weight_merged(0.0)
+    trainer._sync_weight_merged(0.0)
+    trainer.sample([1], version=1, handed_over=time.time() - 60)  # by a clock that may be behind
+    trainer.sample([2], version=2, handed_over=time.time() - 60)
+    trainer.step([2])
     recorder.close()
-    assert len(rows(home, "training")) == 4
-    assert all(row["trainer_logprobs"] for row in rows(home, "training"))
-    (report,) = health_events(home)["missing_key"]
-    assert f"the batch has no {key}," in report["message"]
+    found = {row["token_ids"][0]: row["rollout_versions"] for row in by_sample(home, "training").values()}
+    assert found[1] is None
+    assert found[2] is not None
+
+
+def test_samples_that_are_gone_and_old_updates_take_no_memory(home: Path) -> None:
+    trainer, recorder = AsyncGrpo(), Recorder(home=home, run="run")
+    watch = AsyncWatch(trainer, recorder)
+    watch.attach(correction=False)
+    trainer._sync_weight_merged(0.0)
+    for _ in range(2):
+        trainer.sample([1], version=1, handed_over=0.0)
+    trainer.rollout_queue.get()  # dropped as too old: no batch will have it
+    assert len(watch._sampled) == 1
+    trainer.step([1])
+    assert len(watch._sampled) == 1
+    for _ in range(20):
+        trainer._sync_weight_merged(0.0)
+    assert watch._sampled == {}
+    assert len(watch._updates) <= trainer.args.max_staleness + 2
+    recorder.close()
+
+
+def test_a_correction_is_refused_where_there_are_no_weights(home: Path) -> None:
+    _, recorder = watched(home, AsyncGrpo(), correction=True)
+    recorder.close()
+    assert "no importance weights" in health_events(home)["correction_impossible"][0]["message"]

@@ -1,4 +1,4 @@
-"""What adapters share: looking at a framework's methods without the framework noticing."""
+"""What adapters share: looking at a framework's methods without the framework noticing; and two hosts' odd cases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
+from conformance.hf_hosts import MsSwiftGrpo
+from conformance.host import closing
+from conformance.other_hosts import MASK, OWN, Rllm
 from spool_contents import health_events, rows
 
 from logprobe.collectors import Recorder
@@ -47,92 +49,6 @@ def test_arguments_by_name_reach_the_host_once(home: Path) -> None:
         assert host.double(number=3, times=2) == 16
 
 
-@pytest.mark.parametrize(
-    ("template", "words"),
-    [
-        (SimpleNamespace(padding_free=True, sequence_parallel_size=1), "padding_free"),
-        (SimpleNamespace(padding_free=False, sequence_parallel_size=2), "sequence parallelism"),
-    ],
-)
-def test_ms_swifts_other_layouts_are_left_alone_and_said(home: Path, template: Any, words: str) -> None:
-    """A stand-in with ms-swift's method names; `make campaign NAME=frameworks` trains with ms-swift itself."""
-    trainer = SimpleNamespace(
-        template=template,
-        args=SimpleNamespace(output_dir="/runs/stand-in"),
-        accelerator=SimpleNamespace(process_index=0),
-        _prepare_batch_inputs=lambda samples: None,
-        _score_completions=lambda samples: None,
-        _compute_loss_and_metrics=lambda model, model_inputs, grpo_batch: None,
-        _get_per_token_logps_and_entropies=lambda model, model_inputs, grpo_batch: None,
-        log=lambda logs, start_time=None: None,
-    )
-    before = dict(vars(trainer))
-    recorder = ms_swift.watch(trainer, home=home)
-    recorder.close()
-    assert vars(trainer) == before | {WATCHED: recorder}
-    assert ms_swift.watch(trainer, home=home) is recorder
-    (report,) = health_events(home)["self_test"]
-    assert words in report["message"]
-
-
-def test_ms_swift_without_a_home_goes_on_and_one_warning_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delenv("LOGPROBE_HOME", raising=False)
-    trainer = SimpleNamespace(
-        args=SimpleNamespace(output_dir="/runs/stand-in"), accelerator=SimpleNamespace(process_index=0)
-    )
-    before = dict(vars(trainer))
-    recorder = ms_swift.watch(trainer)
-    assert ms_swift.watch(trainer) is recorder
-    assert vars(trainer) == before | {WATCHED: recorder}
-    assert not recorder.checkpoint(1)
-    (warning,) = caplog.messages
-    assert warning.startswith("logprobe: ms_swift.watch: nothing is recorded: no home")
-
-
-@pytest.mark.parametrize("key", ["completion_mask", "old_per_token_logps", "advantages"])
-def test_ms_swifts_renamed_key_is_named_and_what_is_lost_is_counted(
-    home: Path, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
-    """What is needed costs the sequences; what is not costs itself only."""
-    monkeypatch.delenv("LOGPROBE_HOME", raising=False)  # the engine's plugin is not there
-    ones = torch.ones(4, 3)
-    fields = dict.fromkeys(
-        ("completion_mask", "old_per_token_logps", "rollout_per_token_logps", "ref_per_token_logps", "advantages"), ones
-    )
-    fields["new_name"] = fields.pop(key)
-    trainer = SimpleNamespace(
-        template=SimpleNamespace(padding_free=False, sequence_parallel_size=1),
-        args=SimpleNamespace(output_dir="/runs/stand-in", use_vllm=False),
-        accelerator=SimpleNamespace(process_index=0),
-        state=SimpleNamespace(global_step=6),
-        model=SimpleNamespace(training=True),
-        reward_weights=torch.ones(1),
-        _rewards_per_func=ones[:, :1],
-        _prepare_batch_inputs=lambda samples: [
-            {
-                "grpo_batch": SimpleNamespace(**fields),
-                "model_inputs": {"input_ids": torch.ones(4, 5, dtype=torch.int64)},
-            }
-        ],
-        _score_completions=lambda samples: None,
-        _compute_loss_and_metrics=lambda model, model_inputs, grpo_batch: None,
-        _get_per_token_logps_and_entropies=lambda model, model_inputs, grpo_batch: (-ones, None),
-        log=lambda logs, start_time=None: None,
-    )
-    recorder = ms_swift.watch(trainer, home=home, run="run")
-    (batch,) = trainer._prepare_batch_inputs([SimpleNamespace(prompt_id="p")] * 4)
-    trainer._get_per_token_logps_and_entropies(trainer.model, batch["model_inputs"], batch["grpo_batch"])
-    trainer._compute_loss_and_metrics(trainer.model, batch["model_inputs"], batch["grpo_batch"])
-    recorder.close()
-    needed = key != "advantages"
-    assert len(rows(home, "training")) == (0 if needed else 4)
-    (report,) = health_events(home)["missing_key"]
-    assert f"the batch has no {key}," in report["message"]
-    assert (report["severity"], report.get("sequences", 0)) == ("warning", 4 if needed else 0)
-
-
 def test_an_unknown_signature_is_named() -> None:
     assert unknown_methods(Host(), {"double": ("number",)}) == []
     assert unknown_methods(Host(), {"double": ("batch",)}) == ["Host.double has no parameter batch"]
@@ -161,3 +77,34 @@ def test_a_subclass_that_passes_on_whatever_comes_is_known_by_what_it_overrides(
 def test_missing_keys_of_mappings_and_objects() -> None:
     assert missing_keys({"a": 1}, ("a", "b")) == ["b"]
     assert missing_keys(SimpleNamespace(a=None), ("a", "b")) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [({"padding_free": True}, "padding_free"), ({"sequence_parallel_size": 2}, "sequence parallel")],
+)
+def test_ms_swifts_other_layouts_are_left_alone_and_said(home: Path, layout: dict[str, Any], words: str) -> None:
+    trainer = MsSwiftGrpo()
+    vars(trainer.template).update(layout)
+    before = dict(vars(trainer))
+    recorder = ms_swift.watch(trainer, home=home)
+    recorder.close()
+    assert vars(trainer) == before | {WATCHED: recorder}
+    (report,) = health_events(home)["self_test"]
+    assert words in report["message"]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_rllms_bypass_mode_has_nothing_to_compare(home: Path, monkeypatch: pytest.MonkeyPatch, broken: bool) -> None:
+    """A copy with NaN, and with other padding, is a copy."""
+    monkeypatch.setenv("LOGPROBE_HOME", str(home))
+    host, close = Rllm(monkeypatch), closing(monkeypatch)
+    host.old, host.rollout = OWN.clone(), OWN.clone()
+    if broken:
+        host.old[0, -1] = host.rollout[0, -1] = float("nan")
+        host.rollout[MASK == 0] = -7.0
+    host.begin()
+    host.step()
+    close()
+    assert not rows(home, "training")
+    assert "no_logprobs" in health_events(home)
