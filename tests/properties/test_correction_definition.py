@@ -1,11 +1,13 @@
-"""`correct` against its definition: the configuration's words and METRICS' notation written down again, in plain float64 loops.
+"""Weights and masks of a correction against its definition, written out a second time: one sequence at a time, one token at a time, with `math` alone.
 
-Nothing here is taken from the library: one sequence at a time, one token at a time, with `math`.
+Every combination of the fields of a configuration is drawn, on padded batches and on lists. Recorded frameworks are compared elsewhere; laws
+that hold whatever the formulas are, in `test_correction_properties.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,81 +21,154 @@ from logprobe.collectors.correction import CorrectionConfig, correct
 LEVELS = ("token", "sequence", "geometric")
 BOUNDS = st.one_of(st.none(), st.floats(0.05, 0.999), st.sampled_from([0.0, 0.5, 0.9]))
 UPPERS = st.one_of(st.none(), st.floats(1.001, 20.0), st.sampled_from([1.0, 1.01, 2.0]))
-NEAR = 1e-9  # a ratio so near to its bound may fall on either side
+NEAR = 1e-9  # a value so near to its bound may fall on either side
+Bounded = tuple[float, float | None, float | None]  # a value with its bounds
 
 
-def rho(difference: float) -> float:
+def clamp(d: float) -> float:
+    return min(20.0, max(-20.0, d))
+
+
+def rho(d: float) -> float:
     """ρ = exp(clamp(d, ±20))."""
-    return math.exp(min(20.0, max(-20.0, difference)))
+    return math.exp(clamp(d))
 
 
-def ratios(level: str, d: list[float]) -> list[float]:
-    """ρ of a level for each token of one sequence."""
-    if level == "token":
-        return [rho(value) for value in d]
-    total = math.fsum(d)
-    return [rho(total if level == "sequence" else total / len(d))] * len(d)
+def at_level(level: str, values: list[float]) -> float:
+    total = math.fsum(values)
+    return total if level == "sequence" else total / len(values)
 
 
-def is_inside(value: float, lower: float | None, upper: float | None) -> bool:
+def is_inside(bounded: Bounded) -> bool:
     """Bounds are inclusive; None: no such bound."""
+    value, lower, upper = bounded
     return (lower is None or value >= lower) and (upper is None or value <= upper)
 
 
-def weight(config: CorrectionConfig, value: float) -> float:
-    """What a ratio becomes: limited above (truncate), on both sides (clip), or itself (mask)."""
-    if config.is_level is None:
-        return 1.0
-    low = -math.inf if config.is_lower is None or config.is_mode != "clip" else config.is_lower
-    high = math.inf if config.is_upper is None or config.is_mode == "mask" else config.is_upper
-    return min(max(value, low), high)
+def is_near(bounded: Bounded) -> bool:
+    value = bounded[0]
+    return any(bound is not None and abs(value - bound) <= NEAR * max(1.0, abs(value)) for bound in bounded[1:])
 
 
 @dataclass
-class Expected:
-    """One sequence under a configuration."""
+class Sequence:
+    """Log-probs of the engine, the trainer and the policy of now, and advantages, of the tokens under the mask."""
 
-    ratios: list[float]
-    weights: list[float]
-    kept: list[bool]
+    r: list[float]
+    t: list[float]
+    c: list[float]
+    advantages: list[float]
 
-
-def expected(config: CorrectionConfig, d: list[float]) -> Expected:
-    """What the definition says of one sequence's log-ratios, before normalization."""
-    values = ratios(config.is_level or "token", d)
-    kept = [True] * len(d)
-    if config.is_level is not None and config.is_mode == "mask":
-        kept = [is_inside(value, config.is_lower, config.is_upper) for value in values]
-    if config.rs_level is not None:
-        judged = ratios(config.rs_level, d)
-        kept = [k and is_inside(v, config.rs_lower, config.rs_upper) for k, v in zip(kept, judged, strict=True)]
-    if config.veto is not None and min(rho(value) for value in d) < config.veto:
-        kept = [False] * len(d)
-    return Expected(values, [weight(config, value) for value in values], kept)
+    @property
+    def d(self) -> list[float]:
+        return [t - r for r, t in zip(self.r, self.t, strict=True)]
 
 
-def normalizer(config: CorrectionConfig, found: list[Expected]) -> float:
-    """Mean weight over tokens at level token, over sequences at the others; of the ratios before masking."""
-    if config.is_level == "token":
-        weights = [value for sequence in found for value in sequence.weights]
-    else:
-        weights = [sequence.weights[0] for sequence in found]
+class Definition:
+    """What becomes of one sequence, before normalization."""
+
+    def __init__(self, config: CorrectionConfig, sequence: Sequence) -> None:
+        self.config, self.sequence = config, sequence
+        self.d = [clamp(d) for d in sequence.d] if config.clamp == "token" else sequence.d
+        self.ratios = self._ratios(config.is_level or "token")
+
+    def _ratios(self, level: str) -> list[float]:
+        if level == "token":
+            return [rho(d) for d in self.d]
+        return [rho(at_level(level, self.d))] * len(self.d)
+
+    def weight(self, ratio: float) -> float:
+        """What a ratio becomes: limited above (truncate), on both sides (clip), or itself (mask)."""
+        config = self.config
+        if config.is_level is None:
+            return 1.0
+        low = -math.inf if config.is_lower is None or config.is_mode != "clip" else config.is_lower
+        high = math.inf if config.is_upper is None or config.is_mode == "mask" else config.is_upper
+        return min(max(ratio, low), high)
+
+    def masking(self) -> Iterator[Bounded]:
+        """Per token, the ratio that the weights' bounds are about."""
+        config = self.config
+        truncates = config.is_mode == "truncate"
+        for ratio in self.ratios if config.is_level is not None else ():
+            yield ratio, None if truncates else config.is_lower, config.is_upper
+
+    def rejection(self) -> Iterator[Bounded]:
+        """Per token, what rejection judges it by."""
+        config, measured = self.config, self._measured()
+        for value, advantage in zip(measured, self.sequence.advantages, strict=True):
+            lower, upper = config.rs_lower, config.rs_upper
+            if config.rs_by_advantage:
+                lower, upper = (None, upper) if advantage > 0 else (lower, None)
+            yield value, lower, upper
+
+    def _measured(self) -> list[float]:
+        config, s = self.config, self.sequence
+        pairs = list(zip(s.r, s.t, strict=True))
+        per_token = {
+            "ratio": lambda: [rho(d) for d in self.d],
+            "k2": lambda: [clamp(d) ** 2 / 2 for d in s.d],
+            "k3": lambda: [rho(d) - 1 - clamp(d) for d in s.d],
+            "prob_diff": lambda: [math.exp(t) - math.exp(r) for r, t in pairs],
+            "binary_kl": lambda: [binary_kl(math.exp(r), math.exp(t)) for r, t in pairs],
+        }[config.rs_measure]()
+        if config.rs_level == "token":
+            return per_token
+        if config.rs_level == "max":  # the token that is furthest out decides
+            bounds = (config.rs_lower, config.rs_upper)
+            return [min(per_token, key=lambda value: is_inside((value, *bounds)))] * len(per_token)
+        if config.rs_measure == "ratio":
+            return self._ratios(str(config.rs_level))
+        return [at_level(str(config.rs_level), per_token)] * len(per_token)
+
+    def whole(self) -> Iterator[tuple[str, Bounded]]:
+        """What the whole sequence is judged by, under the name of its share in the report."""
+        config, s = self.config, self.sequence
+        if config.veto is not None:
+            yield "veto_seq_frac", (min(math.exp(max(d, -700)) for d in s.d), config.veto, None)
+        if config.sequence_mask_delta is not None and math.fsum(s.advantages) < 0:
+            drift = math.fsum(r - c for r, c in zip(s.r, s.c, strict=True)) / len(s.r)
+            yield "off_policy_seq_frac", (drift, None, config.sequence_mask_delta)
+
+    @property
+    def dropped_by(self) -> list[str]:
+        return [name for name, bounded in self.whole() if not is_inside(bounded)]
+
+    @property
+    def kept(self) -> list[bool]:
+        config = self.config
+        masked = [is_inside(bounded) for bounded in self.masking()] if config.is_mode == "mask" else []
+        rejected = [is_inside(bounded) for bounded in self.rejection()] if config.rs_level is not None else []
+        every = [not self.dropped_by] * len(self.d)
+        return [all(flags) for flags in zip(every, masked or every, rejected or every, strict=True)]
+
+    @property
+    def undecided(self) -> bool:
+        """Whether some value is so near to a bound that rounding decides; at level max any token's may be."""
+        config = self.config
+        judged = [*self.masking(), *(self.rejection() if config.rs_level is not None else ())]
+        if config.rs_level == "max":
+            single = Definition(config.replace(rs_level="token"), self.sequence)
+            judged += single.rejection()
+        return any(map(is_near, [*judged, *(bounded for _, bounded in self.whole())]))
+
+
+def binary_kl(p: float, q: float) -> float:
+    """Of this token against all others, from the engine to the trainer."""
+    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+
+def normalizer(config: CorrectionConfig, found: list[Definition]) -> float:
+    """Mean weight over tokens at level token, over sequences at the others; in mode ``mask`` of the ratios or of the weights."""
+
+    def measured(definition: Definition) -> list[float]:
+        zeros = config.is_mode == "mask" and config.normalize_by == "weights"
+        pairs = zip(definition.ratios, definition.masking(), strict=True)
+        return [0.0 if zeros and not is_inside(bounded) else definition.weight(ratio) for ratio, bounded in pairs]
+
+    by_sequence = [measured(definition) for definition in found]
+    weights = [w for ws in by_sequence for w in (ws if config.is_level == "token" else ws[:1])]
     return math.fsum(weights) / len(weights)
-
-
-def is_undecided(config: CorrectionConfig, d: list[float]) -> bool:
-    """Whether some ratio is so near to a bound that rounding decides."""
-    pairs = [
-        (value, bound)
-        for value in ratios(config.is_level or "token", d)
-        for bound in (config.is_lower, config.is_upper)
-    ]
-    if config.rs_level is not None:
-        pairs += [
-            (value, bound) for value in ratios(config.rs_level, d) for bound in (config.rs_lower, config.rs_upper)
-        ]
-    pairs += [(rho(value), config.veto) for value in d]
-    return any(bound is not None and abs(value - bound) <= NEAR * max(1.0, value) for value, bound in pairs)
 
 
 @st.composite
@@ -103,71 +178,104 @@ def configurations(draw: st.DrawFn) -> CorrectionConfig:
     if fields["is_level"] is not None:
         fields |= {"is_mode": draw(st.sampled_from(["truncate", "clip", "mask"])), "normalize": draw(st.booleans())}
         fields |= {"is_lower": draw(BOUNDS), "is_upper": draw(UPPERS)}
+        fields["normalize_by"] = draw(st.sampled_from(["ratios", "weights"]))
         if fields["is_mode"] == "clip" and fields["is_lower"] is None:
             fields["is_lower"] = 0.5
         if fields["is_mode"] == "mask" and fields["is_lower"] is None and fields["is_upper"] is None:
             fields["is_upper"] = 2.0
     if draw(st.booleans()):
         lower, upper = draw(BOUNDS), draw(UPPERS)
-        fields |= {"rs_level": draw(st.sampled_from(LEVELS)), "rs_lower": lower, "rs_upper": upper}
+        fields |= {"rs_level": draw(st.sampled_from([*LEVELS, "max"])), "rs_lower": lower, "rs_upper": upper}
         fields["rs_upper"] = 2.0 if lower is None and upper is None else upper
+        fields["rs_measure"] = draw(st.sampled_from(["ratio", "ratio", "k2", "k3", "prob_diff", "binary_kl"]))
+        if fields["rs_measure"] == "prob_diff":
+            fields |= {"rs_lower": -draw(st.floats(0.01, 0.5)), "rs_upper": draw(st.floats(0.01, 0.5))}
+        elif fields["rs_measure"] != "ratio":
+            fields |= {"rs_lower": None, "rs_upper": draw(st.floats(1e-3, 1.0))}
+        fields["rs_by_advantage"] = fields["rs_level"] == "token" and draw(st.booleans())
     fields["veto"] = draw(st.one_of(st.none(), st.floats(1e-6, 0.9)))
+    fields["sequence_mask_delta"] = draw(st.one_of(st.none(), st.floats(-0.3, 0.3)))
     fields["denominator"] = draw(st.sampled_from(["keep", "renormalize"]))
+    fields["clamp"] = draw(st.sampled_from(["level", "token"]))
     return CorrectionConfig(**fields)
 
 
+@dataclass
+class Batch:
+    """Arrays [batch, time]; with junk where the mask is 0, also in between."""
+
+    rollout: np.ndarray
+    trainer: np.ndarray
+    current: np.ndarray | None
+    advantages: np.ndarray
+    mask: np.ndarray
+
+    def sequences(self) -> dict[int, Sequence]:
+        """By row, of those that have a token."""
+        newest = self.trainer if self.current is None else self.current
+        sides = (self.rollout, self.trainer, newest, self.advantages)
+        rows = {at: flags for at, flags in enumerate(self.mask) if flags.any()}
+        return {at: Sequence(*(side[at][flags].tolist() for side in sides)) for at, flags in rows.items()}
+
+
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rollout and trainer log-probs and a mask, float64 [batch, time]; with junk where the mask is 0, also in between."""
+def batches(draw: st.DrawFn) -> Batch:
     shape = (draw(st.integers(1, 5)), draw(st.integers(1, 12)))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rollout = -random.exponential(2.0, shape) - 1e-3
-    trainer = np.minimum(rollout + draw(st.sampled_from([0.01, 0.3, 1.0, 15.0])) * random.normal(0, 1, shape), -1e-6)
+    spread = draw(st.sampled_from([0.01, 0.3, 1.0, 15.0]))
+    trainer, current = (np.minimum(rollout + spread * random.normal(0, 1, shape), -1e-3) for _ in range(2))
     mask = random.random(shape) < draw(st.sampled_from([0.3, 0.9, 1.0]))
     junk = draw(st.sampled_from([np.nan, np.inf, -9999.0, 5.0]))
-    return np.where(mask, rollout, junk), np.where(mask, trainer, junk), mask
+    sides = [np.where(mask, side, junk) for side in (rollout, trainer, current, random.normal(0, 1, shape))]
+    return Batch(sides[0], sides[1], sides[2] if draw(st.booleans()) else None, sides[3], mask)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(config=configurations(), batch=batches())
-def test_weights_and_masks_are_those_of_the_definition(config: CorrectionConfig, batch: tuple[np.ndarray, ...]) -> None:
-    rollout, trainer, mask = batch
-    rows = [np.flatnonzero(flags) for flags in mask]
-    logratios = [[float(trainer[i, j] - rollout[i, j]) for j in places] for i, places in enumerate(rows)]
-    filled = [(i, d) for i, d in enumerate(logratios) if d]
-    if any(is_undecided(config, d) for _, d in filled):
+def test_weights_and_masks_are_those_of_the_definition(config: CorrectionConfig, batch: Batch) -> None:
+    sequences = {at: Definition(config, sequence) for at, sequence in batch.sequences().items()}
+    if any(each.undecided for each in sequences.values()):
         return
-    sequences = {i: expected(config, d) for i, d in filled}
     divisor = normalizer(config, list(sequences.values())) if config.normalize and sequences else 1.0
-    weights, kept = np.zeros(mask.shape), np.zeros(mask.shape, bool)
-    for i, sequence in sequences.items():
-        kept[i, rows[i]] = sequence.kept
-        weights[i, rows[i]] = np.where(sequence.kept, sequence.weights, 0.0) / (divisor if divisor > 1e-8 else 1.0)
-    found = correct(config, rollout, trainer, mask)
+    weights, kept = np.zeros(batch.mask.shape), np.zeros(batch.mask.shape, bool)
+    for at, each in sequences.items():
+        under = batch.mask[at]
+        kept[at, under] = each.kept
+        of_ratios = [each.weight(ratio) for ratio in each.ratios]
+        weights[at, under] = np.where(each.kept, of_ratios, 0.0) / (divisor if divisor > 1e-8 else 1.0)
+    more = {"current_logprobs": batch.current, "advantages": batch.advantages}
+    found = correct(config, batch.rollout, batch.trainer, batch.mask, **more)
     assert (found.mask == kept).all()
     assert found.weights == pytest.approx(weights, rel=1e-9, abs=1e-12)
-    assert (found.denominator_mask == (mask if config.denominator == "keep" else kept)).all()
-    listed = correct(
-        config, *([row[flags] for row, flags in zip(side, mask, strict=True)] for side in (rollout, trainer))
-    )
-    for i, places in enumerate(rows):
-        assert np.asarray(listed.weights[i]) == pytest.approx(weights[i, places], rel=1e-9, abs=1e-12)
+    assert (found.denominator_mask == (batch.mask if config.denominator == "keep" else kept)).all()
+
+    def listed(side: np.ndarray | None) -> Any:
+        return None if side is None else [row[flags] for row, flags in zip(side, batch.mask, strict=True)]
+
+    lists = correct(config, listed(batch.rollout), listed(batch.trainer), **{n: listed(v) for n, v in more.items()})
+    for at, flags in enumerate(batch.mask):
+        assert np.asarray(lists.weights[at]) == pytest.approx(weights[at, flags], rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=100, deadline=None)
 @given(config=configurations(), batch=batches())
-def test_the_report_counts_what_the_definition_drops(config: CorrectionConfig, batch: tuple[np.ndarray, ...]) -> None:
-    rollout, trainer, mask = batch
-    logratios = [(trainer[i][mask[i]] - rollout[i][mask[i]]).tolist() for i in range(len(mask)) if mask[i].any()]
-    if any(is_undecided(config, d) for d in logratios):
+def test_the_report_counts_what_the_definition_drops(config: CorrectionConfig, batch: Batch) -> None:
+    sequences = [Definition(config, sequence) for sequence in batch.sequences().values()]
+    if any(each.undecided for each in sequences):
         return
-    sequences = [expected(config, d) for d in logratios]
-    report = correct(config, rollout, trainer, mask).report
+    more = {"current_logprobs": batch.current, "advantages": batch.advantages}
+    report = correct(config, batch.rollout, batch.trainer, batch.mask, **more).report
     if not sequences:
         assert (report["tokens"], report["masked_frac"], report["ratio_mean"]) == (0, None, None)
         return
-    dropped = [not kept for sequence in sequences for kept in sequence.kept]
+    dropped = [not kept for each in sequences for kept in each.kept]
     assert report["masked_frac"] == pytest.approx(sum(dropped) / len(dropped))
     assert report["masked_seq_frac"] == pytest.approx(sum(not any(s.kept) for s in sequences) / len(sequences))
-    values = [value for sequence in sequences for value in sequence.ratios]
+    values = [value for each in sequences for value in each.ratios]
     assert report["ratio_mean"] == pytest.approx(math.fsum(values) / len(values), rel=1e-9)
+    for name in ("veto_seq_frac", "off_policy_seq_frac"):
+        assert report[name] == sum(name in each.dropped_by for each in sequences) / len(sequences)
+    divisor = normalizer(config, sequences) if config.normalize else 1.0
+    assert report["normalizer"] == pytest.approx(divisor if divisor > 1e-8 else 1.0)
+    assert report["clamped_tokens"] == sum(abs(d) > 20 for each in sequences for d in each.sequence.d)

@@ -1,4 +1,4 @@
-"""Batches for the tests of corrections, and formulas written out token by token."""
+"""Batches for the tests of corrections."""
 
 from __future__ import annotations
 
@@ -21,20 +21,6 @@ def batch(seed: int = 0, sequences: int = 5, time: int = 7, spread: float = 0.6)
 
 
 LEVELS = ("token", "sequence", "geometric")
-
-
-def plain_ratio(level: str, rollout: np.ndarray, trainer: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """ρ of each token's level, 0 under mask = 0: the definition, sequence by sequence."""
-    result = np.zeros(rollout.shape)
-    for row, sampled in enumerate(mask):
-        d = (trainer - rollout)[row, sampled]
-        if level == "token":
-            result[row, sampled] = np.exp(np.clip(d, -20, 20))
-        elif len(d):
-            result[row, sampled] = np.exp(np.clip(d.sum() if level == "sequence" else d.mean(), -20, 20))
-    return result
-
-
 EVERYTHING = CorrectionConfig(
     is_level="token",
     is_mode="clip",

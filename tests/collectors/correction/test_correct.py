@@ -1,4 +1,4 @@
-"""`correct`: each method against its definition, and what it does with what is broken, empty or does not fit."""
+"""`correct`: broken, empty and unfitting input, layouts and types. Its methods: `tests/properties/test_correction_definition.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from correction_batches import EVERYTHING, INF, LEVELS, NAN, batch, plain_ratio
+from correction_batches import EVERYTHING, INF, LEVELS, NAN, batch
 
 from logprobe.collectors.correction import CorrectionConfig, correct
 from logprobe.collectors.errors import InputError
@@ -16,66 +16,7 @@ from logprobe.collectors.errors import InputError
 ROLLOUT, TRAINER, CURRENT, MASK, ADVANTAGES = batch()
 
 
-def factors(config: CorrectionConfig, *arrays: Any, **named: Any) -> np.ndarray:
-    found = correct(config, *arrays, **named)
-    return np.asarray(found.weights) * np.asarray(found.mask)
-
-
-# --- Methods ---
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(
-    ("mode", "lower", "upper", "formula"),
-    [
-        ("truncate", 0.9, 1.2, lambda rho: np.minimum(rho, 1.2)),
-        ("truncate", None, None, lambda rho: rho),
-        ("clip", 0.9, 1.2, lambda rho: np.clip(rho, 0.9, 1.2)),
-        ("clip", 0.9, None, lambda rho: np.maximum(rho, 0.9)),
-        ("mask", 0.9, 1.2, lambda rho: np.where((rho >= 0.9) & (rho <= 1.2), rho, 0)),
-        ("mask", None, 1.2, lambda rho: np.where(rho <= 1.2, rho, 0)),
-        ("mask", 0.9, None, lambda rho: np.where(rho >= 0.9, rho, 0)),
-    ],
-)
-def test_weights_are_the_ratio_of_their_level_within_bounds(
-    level: Any, mode: Any, lower: float | None, upper: float | None, formula: Any
-) -> None:
-    config = CorrectionConfig(is_level=level, is_mode=mode, is_lower=lower, is_upper=upper)
-    expected = formula(plain_ratio(level, ROLLOUT, TRAINER, MASK)) * MASK
-    found = correct(config, ROLLOUT, TRAINER, MASK)
-    assert found.weights == pytest.approx(expected)
-    assert (found.mask == (expected > 0)).all()
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_rejection_drops_what_is_outside_and_leaves_the_weights(level: Any) -> None:
-    ratio = plain_ratio(level, ROLLOUT, TRAINER, MASK)
-    inside = MASK & (ratio >= 0.8) & (ratio <= 1.25)
-    rejected = correct(CorrectionConfig(rs_level=level, rs_lower=0.8, rs_upper=1.25), ROLLOUT, TRAINER, MASK)
-    assert (rejected.mask == inside).all()
-    assert (rejected.weights == inside).all()  # weight 1 where kept, 0 where not
-    both = CorrectionConfig(is_level="token", rs_level=level, rs_lower=0.8, rs_upper=1.25)
-    truncated = np.minimum(plain_ratio("token", ROLLOUT, TRAINER, MASK), 2.0)
-    assert factors(both, ROLLOUT, TRAINER, MASK) == pytest.approx(truncated * inside)
-
-
-def test_the_most_extreme_token_decides_at_level_max() -> None:
-    ratio = np.exp(TRAINER - ROLLOUT)
-    outlier = (MASK & ((ratio < 0.4) | (ratio > 3.0))).any(axis=1)
-    assert outlier.any()
-    assert not outlier[:-1].all()
-    found = correct(CorrectionConfig(rs_level="max", rs_lower=0.4, rs_upper=3.0), ROLLOUT, TRAINER, MASK)
-    assert (found.mask == (MASK & ~outlier[:, None])).all()
-
-
-def test_the_veto_drops_the_sequence_of_an_absurd_token() -> None:
-    trainer = ROLLOUT.copy()
-    trainer[1, 0] = ROLLOUT[1, 0] - 10
-    found = correct(CorrectionConfig(veto=1e-4), ROLLOUT, trainer, MASK)
-    assert not found.mask[1].any()
-    assert (np.delete(found.mask, 1, 0) == np.delete(MASK, 1, 0)).all()
-    assert found.report["veto_seq_frac"] == 1 / 4
-    assert correct(CorrectionConfig(veto=1e-5), ROLLOUT, trainer, MASK).report["veto_seq_frac"] == 0
+# --- Honesty ---
 
 
 @pytest.mark.parametrize("impossible", [-INF, -9999.0])
@@ -85,94 +26,6 @@ def test_the_veto_takes_a_token_the_trainer_rules_out_as_ratio_0(impossible: flo
     found = correct(CorrectionConfig(veto=1e-4), ROLLOUT, trainer, MASK)
     assert not found.mask[1].any()
 
-
-@pytest.mark.parametrize("current", [None, CURRENT])
-def test_off_policy_sequences_of_negative_advantage_are_dropped(current: np.ndarray | None) -> None:
-    newest = TRAINER if current is None else current
-    dropped = []
-    for row in range(len(MASK)):
-        sampled = MASK[row]
-        drift, advantage = ((ROLLOUT - newest)[row, sampled], ADVANTAGES[row, sampled])
-        dropped.append(bool(len(drift) and drift.mean() > -0.05 and advantage.mean() < 0))
-    assert any(dropped)
-    config = CorrectionConfig(sequence_mask_delta=-0.05)
-    found = correct(config, ROLLOUT, TRAINER, MASK, current_logprobs=current, advantages=ADVANTAGES)
-    assert (found.mask == (MASK & ~np.array(dropped)[:, None])).all()
-    assert found.report["off_policy_seq_frac"] == sum(dropped) / 4
-
-
-def test_probability_differences_count_against_the_advantage_only() -> None:
-    moved = np.exp(TRAINER) - np.exp(ROLLOUT)
-    config = CorrectionConfig(
-        rs_level="token", rs_measure="prob_diff", rs_lower=-0.1, rs_upper=0.1, rs_by_advantage=True
-    )
-    dropped = np.where(ADVANTAGES > 0, moved > 0.1, moved < -0.1)
-    found = correct(config, ROLLOUT, TRAINER, MASK, advantages=ADVANTAGES)
-    assert (found.mask == (MASK & ~dropped)).all()
-    assert (MASK & dropped).any()
-
-
-def test_binary_kl_is_that_of_two_outcomes() -> None:
-    p, q = np.exp(ROLLOUT), np.exp(TRAINER)
-    divergence = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
-    bound = float(np.median(divergence[MASK]))
-    found = correct(
-        CorrectionConfig(rs_level="token", rs_measure="binary_kl", rs_upper=bound * 1.0001), ROLLOUT, TRAINER, MASK
-    )
-    assert (found.mask == (MASK & (divergence <= bound * 1.0001))).all()
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("mode", ["truncate", "clip"])
-def test_normalized_weights_have_mean_1(level: Any, mode: Any) -> None:
-    config = CorrectionConfig(is_level=level, is_mode=mode, is_lower=0.5, normalize=True)
-    weights = correct(config, ROLLOUT, TRAINER, MASK).weights
-    if level == "token":
-        assert weights[MASK].mean() == pytest.approx(1)
-    else:
-        assert np.mean([row[sampled][0] for row, sampled in zip(weights, MASK, strict=True) if sampled.any()]) == (
-            pytest.approx(1)
-        )
-
-
-@pytest.mark.parametrize("normalize_by", ["ratios", "weights"])
-def test_masked_weights_are_normalized_as_asked(normalize_by: Any) -> None:
-    config = CorrectionConfig(
-        is_level="token", is_mode="mask", is_lower=0.8, is_upper=1.2, normalize=True, normalize_by=normalize_by
-    )
-    ratio = plain_ratio("token", ROLLOUT, TRAINER, MASK)
-    kept = np.where((ratio >= 0.8) & (ratio <= 1.2), ratio, 0)
-    mean = (ratio if normalize_by == "ratios" else kept)[MASK].mean()
-    found = correct(config, ROLLOUT, TRAINER, MASK)
-    assert found.weights == pytest.approx(kept / mean)
-    assert found.report["normalizer"] == pytest.approx(mean)
-
-
-def test_the_denominator_is_kept_or_follows_the_mask() -> None:
-    kept = correct(CorrectionConfig(rs_level="token", rs_upper=1.0), ROLLOUT, TRAINER, MASK)
-    assert (kept.denominator_mask == MASK).all()
-    assert kept.mask.sum() < MASK.sum()
-    follows = correct(kept.config.replace(denominator="renormalize"), ROLLOUT, TRAINER, MASK)
-    assert (follows.denominator_mask == kept.mask).all()
-
-
-def test_token_clamping_limits_each_token_before_it_is_summed() -> None:
-    rollout, trainer = np.array([[-30.0, -1.0]]), np.array([[-1.0, -5.0]])  # d = 29, −4
-    for clamp, mean in (("level", 12.5), ("token", 8.0)):
-        config = CorrectionConfig(is_level="geometric", is_upper=None, clamp=clamp)
-        found = correct(config, rollout, trainer)
-        assert found.weights[0] == pytest.approx(np.exp(mean))
-        assert found.report["clamped_tokens"] == 1
-
-
-def test_a_log_ratio_beyond_20_is_limited_and_counted() -> None:
-    rollout, trainer = np.array([[-60.0, -1.0]]), np.array([[-1.0, -70.0]])
-    found = correct(CorrectionConfig(is_level="token", is_upper=None), rollout, trainer)
-    assert found.weights[0] == pytest.approx(np.exp([20.0, -20.0]))
-    assert found.report["clamped_tokens"] == 2
-
-
-# --- Honesty ---
 
 BROKEN = {
     "NaN r": (NAN, -1.0, "nonfinite_behaviour"),
