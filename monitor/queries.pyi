@@ -1259,18 +1259,6 @@ class FoldSize(TypedDict):
 def fold_size(source: Source, /) -> Rows[FoldSize]: ...
 def fold_steps(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
-class FreeSqlCatalog(TypedDict):
-    kind: Any  # VARCHAR
-    name: Any  # VARCHAR
-    sql: Any  # VARCHAR
-
-def free_sql_catalog(source: Source, /) -> Rows[FreeSqlCatalog]: ...
-
-class FreeSqlColumns(TypedDict):
-    column_name: Any  # VARCHAR
-
-def free_sql_columns(source: Source, /, *, table: Any) -> Rows[FreeSqlColumns]: ...
-
 class GrowthChanged(TypedDict):
     run: Any  # VARCHAR
 

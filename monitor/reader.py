@@ -248,8 +248,7 @@ class FileReader(Reader):
 
     def __init__(self, home: Home) -> None:
         # They load DuckDB, which readers through a service do without.
-        from logprobe.monitor.free_sql.limits import Limits  # noqa: PLC0415
-        from logprobe.monitor.free_sql.service import SqlService  # noqa: PLC0415
+        from logprobe.monitor.store.sql import Desk, Limits  # noqa: PLC0415
         from logprobe.monitor.store.store import Store  # noqa: PLC0415
 
         if not home.database.exists():
@@ -259,10 +258,8 @@ class FileReader(Reader):
             )
         self._store = Store.open(home, read_only=True)
         self._calls = Interruptible()
-        # Whoever waits can press Ctrl-C, and holds the rows in a process of their own.
-        self._sql = SqlService(
-            self._store.home, self._store.snapshot, Limits(at_once=1, seconds=None, rows=None), warm=False
-        )
+        # The user who waits can press Ctrl-C, and holds the rows in a process of their own.
+        self._sql = Desk(self._store, Limits(seconds=None, rows=None))
 
     def query(
         self,
@@ -273,11 +270,8 @@ class FileReader(Reader):
         label: str | None = None,  # noqa: ARG002
     ) -> pa.Table:
         """See `Reader.query`; no one can stop it but Ctrl-C, whatever its `label`."""
-        from logprobe.monitor.free_sql.service import Question  # noqa: PLC0415 - loads DuckDB
-
-        stop = Stop()
-        asked = Question(sql, json.loads(encode(params)), first, stop=stop)
-        return self._calls.run(lambda: self._sql.answer(asked).table(), stop.set)
+        stop, given = Stop(), json.loads(encode(params))
+        return self._calls.run(lambda: self._sql.answer(sql, given, first=first, stop=stop), stop.set)
 
     def read(self, name: str, /, **params: Any) -> pa.Table:
         """See `Reader.read`."""
@@ -289,5 +283,4 @@ class FileReader(Reader):
 
     def close(self) -> None:
         """See `Reader.close`."""
-        self._sql.close()
         self._store.close()

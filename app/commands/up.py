@@ -48,7 +48,6 @@ def _service_options(arguments: argparse.Namespace) -> list[str]:
     given = {
         "keep-gib": arguments.keep_gib,
         "keep-days": arguments.keep_days,
-        "memory-limit": arguments.memory_limit,
         "keep-store-gib": arguments.keep_store_gib,
         "health-port": arguments.health_port,
         "bind": arguments.service_address,

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError
 
-_LEAST_MEMORY: Final = 256 << 20
 Number = TypeVar("Number", int, float)
 Declare = Callable[[Any], object]  # adds to a parser, or to a group of one
 Commands = Mapping[str, tuple[str, *tuple[Declare, ...]]]  # name → what it does, its arguments
@@ -65,25 +64,6 @@ def _number(text: str, kind: Callable[[str], Number], fits: Callable[[Number], b
     if number is None or not fits(number):
         raise argparse.ArgumentTypeError(f"{text!r} {problem}")
     return number
-
-
-def memory(text: str) -> int:
-    """An argparse type: bytes, as in ``4GiB`` or ``512MiB``, or a number of bytes; 256 MiB at least.
-
-    >>> memory("4GiB"), memory("0.5 gb")
-    (4294967296, 536870912)
-    """
-    number, unit = text.strip().lower().removesuffix("ib").removesuffix("b"), 1
-    for letter, factor in (("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30), ("t", 1 << 40)):
-        if number.endswith(letter):
-            number, unit = number[:-1], factor
-    try:
-        size = int(float(number) * unit)
-    except (ValueError, OverflowError):
-        size = 0
-    if size < _LEAST_MEMORY:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size of at least 256MiB; write 4GiB or 512MiB")
-    return size
 
 
 def step_range(text: str) -> tuple[int | None, int | None]:

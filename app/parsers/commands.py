@@ -24,7 +24,6 @@ from logprobe.app.parsers.arguments import (
     count,
     engine_args,
     failing,
-    memory,
     one_of,
     pace,
     port,
@@ -155,12 +154,6 @@ COMMANDS: Final[Commands] = {
             default=KEEP_STORE_GIB,
         ),
         arg("--keep-days N", "maximum age of raw tokens (default: no limit)", type=positive),
-        arg(
-            "--memory-limit SIZE",
-            "memory for SQL queries, e.g. 4GiB; two run at once, each with half of it, and none spills to disk "
-            "(default: a quarter of the machine, at most 4GiB)",
-            type=memory,
-        ),
         arg(
             "--service-address ADDRESS",
             "address the service binds, for trainers on other machines, which need LOGPROBE_TOKEN (default: 127.0.0.1)",

@@ -28,12 +28,10 @@ from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.acceptance import acceptance_part
 from logprobe.alerts.rules.job import alerts_part
 from logprobe.alerts.sending import dispatch
-from logprobe.app.parsers.arguments import memory
 from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.plain_text import complain, log_to_stderr
 from logprobe.monitor.deletion import part as deletion_part
-from logprobe.monitor.free_sql.limits import Limits
 from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.ingest import quarantine_actions
 from logprobe.monitor.proof import storing
@@ -81,7 +79,6 @@ def service_of(arguments: argparse.Namespace) -> Service:
         port=arguments.port,
         health_port=arguments.health_port,
         policy=_policy(arguments.keep_gib, arguments.keep_days),
-        limits=Limits() if arguments.memory_limit is None else Limits(memory=arguments.memory_limit),
         budget=_budget(arguments.keep_store_gib),
         parts=_parts(arguments.page, arguments.bucket),
     )
@@ -133,7 +130,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep-gib", type=float, help="raw tokens kept, in GiB; inf: no limit")
     parser.add_argument("--keep-days", type=float, help="age of raw tokens kept, in days")
     parser.add_argument("--bucket", metavar="ADDRESS", help="take what nodes ship to this bucket")
-    parser.add_argument("--memory-limit", type=memory, metavar="SIZE", help="memory for SQL queries, e.g. 4GiB")
     parser.add_argument("--keep-store-gib", type=float, help="size of the store, in GiB; inf: no limit")
     return parser
 

@@ -31,9 +31,7 @@ from logprobe.collectors.errors import (
     StoreError,
 )
 from logprobe.collectors.recorder.settings import TOKEN_VARIABLE
-from logprobe.monitor.free_sql.answer import Answer
 from logprobe.monitor.service.action import Action
-from logprobe.monitor.service.callers import caller_of
 from logprobe.monitor.service.status import Status
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
@@ -52,9 +50,8 @@ _ERRORS: Final[dict[str, type[LogprobeError]]] = {
 class Endpoint(Protocol):
     """What the server needs from the service. Called from many threads at once."""
 
-    def query(self, request: Request, process: str, gone: Callable[[], bool]) -> Answer:
-        """The rows of one client's statement; `process`: who asks, for the queue; `gone`: whether it is no longer
-        waited for."""
+    def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
+        """The rows of one client's statement; `gone`: whether it is no longer waited for."""
 
     def stop_query(self, label: str) -> bool:
         """Ends the queries of that label; whether there was one."""
@@ -74,9 +71,9 @@ class Endpoint(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One read, as it travels in a Flight ticket: either free SQL or the name of a stored query.
+    """One read, as it travels in a Flight ticket: either SQL that a user wrote or the name of a stored query.
 
-    Of free SQL, `first`: only so many rows; `label`: so that someone else can stop it.
+    Of SQL, `first`: only so many rows; `label`: so that someone else can stop it.
     """
 
     sql: str | None = None
@@ -202,10 +199,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         try:
             request = Request.from_ticket(ticket)
             if request.sql is not None:
-                answer = self._endpoint.query(request, caller_of(context.peer()), context.is_cancelled)
-                return _streamed(context, request, answer)
-            params = request.params if isinstance(request.params, Mapping) else {}
-            table = self._endpoint.read(str(request.name), params)
+                table = self._endpoint.query(request, context.is_cancelled)
+            else:
+                params = request.params if isinstance(request.params, Mapping) else {}
+                table = self._endpoint.read(str(request.name), params)
         except LogprobeError as error:
             raise refused(error) from error
         return flight.GeneratorStream(table.schema, _batches(context, table))
@@ -236,27 +233,6 @@ def _body(action: flight.Action) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise QueryError(f"the action {action.type!r} takes a JSON object")
     return document
-
-
-def _streamed(context: flight.ServerCallContext, request: Request, answer: Answer) -> flight.GeneratorStream:
-    """A result as it comes: the service holds a batch of it at a time. Of first rows all, for their schema says whether
-    there are more."""
-    if request.first is not None:
-        table = answer.table()
-        return flight.GeneratorStream(table.schema, _batches(context, table))
-    return flight.GeneratorStream(answer.schema, _relayed(context, answer))
-
-
-def _relayed(context: flight.ServerCallContext, answer: Answer) -> Iterator[pa.RecordBatch]:
-    try:
-        for batch in answer.batches():
-            if context.is_cancelled():  # the reader went away
-                return
-            yield batch
-    except LogprobeError as error:
-        raise refused(error) from error
-    finally:
-        answer.close()
 
 
 def _batches(context: flight.ServerCallContext, table: pa.Table) -> Iterator[pa.RecordBatch]:

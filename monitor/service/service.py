@@ -28,9 +28,6 @@ from logprobe.collectors.errors import (
     StoreError,
 )
 from logprobe.monitor.diagnosis.judged import JudgedAsOf, judged_runs
-from logprobe.monitor.free_sql.answer import Answer
-from logprobe.monitor.free_sql.limits import Limits
-from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
 from logprobe.monitor.service import healthz, heap, scrape
 from logprobe.monitor.service.action import Action
@@ -52,6 +49,7 @@ from logprobe.monitor.store.compaction import compact_at_start
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
+from logprobe.monitor.store.sql import Desk, Limits
 from logprobe.monitor.store.store import Store
 
 T = TypeVar("T")
@@ -105,7 +103,7 @@ class Service:
             port: of the Flight endpoint; 0: any free one.
             health_port: of ``/healthz``; 0: any free one.
             policy: of raw tokens; None: the default one.
-            limits: of people's statements; None: the default ones.
+            limits: of users' statements; None: the default ones.
             budget: of the store; None: the default one.
             parts: what the service does besides ingest, metrics and retention.
             patience: seconds after which a job that gets nowhere, or a file that cannot be read, makes ``/healthz`` say
@@ -116,7 +114,7 @@ class Service:
         self._port = port
         self._health_port = health_port
         self._policy = policy
-        self._limits = limits or Limits()
+        self._limits = limits
         self._budget = budget
         self._makers = tuple(parts)
         self._stop = threading.Event()
@@ -134,7 +132,7 @@ class Service:
         self._store: Store
         self._pipeline: Pipeline
         self._schedule: Schedule
-        self._sql: SqlService
+        self._sql: Desk
 
     def run(self) -> None:
         """Returns after `shutdown`. Raises `HomeBusyError`, `StoreError` or `ConfigurationError` when it cannot
@@ -143,7 +141,7 @@ class Service:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
             compact_at_start(self._home)
             self._store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
-            self._sql = stack.enter_context(SqlService(self._home, self._store.snapshot, self._limits))
+            self._sql = Desk(self._store, self._limits)
             parts = [make(self._store, self._stop) for make in self._makers]
             self._pipeline = Pipeline(
                 self._store,
@@ -159,7 +157,6 @@ class Service:
             lock.announce(f"{self._host}:{server.port}")
             schedule = self._schedule = Schedule(self._jobs.values())
             stack.callback(self._store.interrupt)  # a long query must not hold up the end
-            stack.callback(self._sql.close)
             stack.callback(self._save)
             for part in parts:
                 stack.callback(part.close)
@@ -320,11 +317,11 @@ class Service:
         """Asks for the end and returns at once. Safe in signal handlers and from any thread."""
         self._end_asked.put(None)
 
-    def query(self, request: Request, process: str, gone: Callable[[], bool]) -> Answer:
-        """One client's statement, in a process and within its own limits. Raises `QueryError`."""
+    def query(self, request: Request, gone: Callable[[], bool]) -> pa.Table:
+        """One client's statement, within its limits. Raises `QueryError`."""
         self._refuse_when_stopping()
         with self._stoppable(request.label, gone) as stop:
-            return self._sql.answer(Question(str(request.sql), request.params, request.first, process, stop))
+            return self._sql.answer(str(request.sql), request.params, first=request.first, stop=stop)
 
     @contextmanager
     def _stoppable(self, label: str | None, gone: Callable[[], bool]) -> Iterator[threading.Event]:

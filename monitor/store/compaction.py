@@ -25,8 +25,7 @@ import duckdb
 
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.files import fsync_folder
-from logprobe.monitor.budgets import GIB
-from logprobe.monitor.free_sql.limits import MIB, store_memory
+from logprobe.monitor.budgets import GIB, MIB, store_memory
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.schema import check

@@ -10,16 +10,19 @@ from logprobe.collectors.errors import QueryError
 
 MORE: Final = b"logprobe.more"  # in the schema of a result of which there are more rows
 _BEGINNING_BYTES: Final = 16 << 20
+BATCH_ROWS: Final = 2048  # DuckDB's own unit; a row may be a megabyte, and a larger batch would be computed in vain
 
 
-def limited(reader: pa.RecordBatchReader, max_rows: int | None) -> pa.Table:
-    """All rows of `reader`. Raises `QueryError` as soon as there are more than `max_rows`."""
+def limited(reader: pa.RecordBatchReader, max_rows: int | None, max_bytes: int, too_large: str) -> pa.Table:
+    """Return all rows of `reader`. Raises `QueryError` as soon as there are more than `max_rows`, or `max_bytes`."""
     batches: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in reader:
-        rows += batch.num_rows
+        rows, size = rows + batch.num_rows, size + batch.nbytes
         if max_rows is not None and rows > max_rows:
             raise QueryError(f"the result has more than {max_rows} rows; aggregate, or add a LIMIT")
+        if size > max_bytes:
+            raise QueryError(too_large)
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)
 

@@ -27,6 +27,7 @@ from logprobe.monitor.store.raw_files import OTHER_BYTES, has_checksum, has_its_
 _FIRST_SECONDS: Final = 5.0  # of the first look, which should find what a start finds; a footer takes 0.2 ms
 _SECONDS: Final = 0.1
 _MOST_NAMED: Final = 10
+SAME_BYTES: Final = "logprobe_same_bytes"  # SQL function of a file's path, see `store._register_comparison`
 _UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, MemoryError)
 # What DuckDB says of a damaged footer without naming the file.
 _SIGNS: Final = ("TProtocolException", "arquet", "don't know what type", "requires two children")

@@ -1,7 +1,7 @@
 """The store: the one owner of a home's DuckDB file. Other code never gets a connection.
 
-Writes go through `Store.transaction`, one at a time; reads run beside them on a snapshot. People's statements never
-come here: they run in processes of their own (`free_sql`), which get rows from a `Store.snapshot`.
+Writes go through `Store.transaction`, one at a time; reads run beside them on a snapshot, users' statements among them
+(`sql.Desk`).
 
 DuckDB invalidates its whole instance on a fatal error such as a full disk; what was committed survives. The store
 notices, reopens the file, and raises `StoreError` for the transaction that was lost, so that its caller can try again
@@ -10,7 +10,6 @@ later.
 
 from __future__ import annotations
 
-import math
 import tempfile
 import threading
 import time
@@ -23,21 +22,19 @@ from typing import Any, Final, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
+from duckdb.func import PythonUDFType
 
 from logprobe.collectors.errors import QueryError, StoreDamagedError, StoreError
 from logprobe.monitor import queries
-from logprobe.monitor.budgets import GIB
-from logprobe.monitor.free_sql.limits import MIB, store_memory
-from logprobe.monitor.free_sql.process import Snapshot
-from logprobe.monitor.free_sql.validation import validated
+from logprobe.monitor.budgets import GIB, MIB, store_memory
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.store import raw_places, schema, views
 from logprobe.monitor.store.copies import copy_of
 from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
-from logprobe.monitor.store.queries import beginning, limited, one_line
-from logprobe.monitor.store.raw_damage import said_of
+from logprobe.monitor.store.queries import one_line
+from logprobe.monitor.store.raw_damage import SAME_BYTES, Compared, said_of
 from logprobe.monitor.store.raw_files import (
     empty_file,
     note_incomplete,
@@ -52,12 +49,17 @@ from logprobe.monitor.store.sql_files import statement
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
-# DuckDB 1.5 can read the file too, at no cost; the default of DuckDB 2 shuts it out.
-_STORAGE: Final = {"storage_compatibility_version": "v1.5.0", "checkpoint_threshold": "128MiB"}
-_SPILL: Final = 8 * GIB  # on the disk, instead of DuckDB's 90 % of what is free
+# DuckDB 1.5 can read the file too, at no cost; the default of DuckDB 2 shuts it out. On the disk it may spill 8 GiB
+# instead of 90 % of what is free.
+_SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "storage_compatibility_version": "v1.5.0",
+    "checkpoint_threshold": "128MiB",
+    "max_temp_directory_size": f"{8 * GIB // MIB}MiB",
+}
+# In the middle of a result DuckDB's errors arrive as Arrow's.
+_FAILURES: Final = (duckdb.Error, pa.ArrowException, OSError, MemoryError)
 
 _READ_ATTEMPTS: Final = 5
-_FIRST_BATCH: Final = 2048  # rows: DuckDB's own unit; a larger batch would be computed in vain
 _WATCH_SECONDS: Final = 0.1
 _LOCKED_SECONDS: Final = 20.0
 LOCKED: Final = "set lock"  # what DuckDB says of a file that another process has open
@@ -82,11 +84,11 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning
 class Store:
     """All reads and writes of one home's store. Safe to share between threads; each thread gets its own cursors."""
 
-    def __init__(self, home: Home, *, read_only: bool, settings: Mapping[str, Any]) -> None:
+    def __init__(self, home: Home, *, read_only: bool) -> None:
         """Use `Store.open`."""
         self.home = home
         self.read_only = read_only
-        self._settings = dict(settings)
+        self._memory = store_memory()
         self._writing = threading.RLock()  # one writer at a time: DuckDB would make the second one fail, not wait
         self._state = threading.Lock()
         self._local = threading.local()
@@ -105,42 +107,32 @@ class Store:
         self._connection: duckdb.DuckDBPyConnection | None = self._connect(first=True)
 
     @classmethod
-    def open(
-        cls, home: Home, *, read_only: bool = False, memory_limit: str | None = None, threads: int | None = None
-    ) -> Self:
+    def open(cls, home: Home, *, read_only: bool = False) -> Self:
         """Opens a home's store, creating it unless `read_only`.
 
         Args:
             home: which home; its owner's lock is the caller's business.
             read_only: nothing is created or changed, and no service may be running; that of a home that was moved, or
                 whose views are of other code, is read from a temporary copy.
-            memory_limit: of DuckDB, as in ``"4GB"``; None: `limits.store_memory`.
-            threads: of DuckDB; None: one per core.
 
         Raises:
             StoreError: the file is missing (`read_only`), in use, damaged, or has another schema.
         """
-        given = {
-            "memory_limit": memory_limit or f"{store_memory() // MIB}MiB",
-            "max_temp_directory_size": f"{_SPILL // MIB}MiB",
-            "threads": threads,
-        }
-        settings = {name: value for name, value in given.items() if value is not None}
-        store = cls(home, read_only=read_only, settings=settings)
+        store = cls(home, read_only=read_only)
         if read_only and not store._has_own_views():
             with store:  # nobody can open the file for writing while it is open here
-                return cls._of_copy(home, settings)
+                return cls._of_copy(home)
         return store
 
     @classmethod
-    def _of_copy(cls, home: Home, settings: Mapping[str, Any]) -> Self:
+    def _of_copy(cls, home: Home) -> Self:
         """A temporary copy with this code's views, beside the home's own raw tokens: reading changes nothing in a
         home."""
         folder = tempfile.TemporaryDirectory(prefix="logprobe-", ignore_cleanup_errors=True)
         try:
             copy = copy_of(home, Path(folder.name) / "home")
-            cls(copy, read_only=False, settings=settings).close()
-            store = cls(copy, read_only=True, settings=settings)
+            cls(copy, read_only=False).close()
+            store = cls(copy, read_only=True)
         except BaseException:
             folder.cleanup()
             raise
@@ -178,39 +170,34 @@ class Store:
                 self.written += news  # last: what is asked for before is asked for again
         self._rest()
 
-    def query(
-        self,
-        sql: str,
-        params: Parameters = None,
-        *,
-        timeout: float | None = None,
-        max_rows: int | None = None,
-        first: int | None = None,
-        stop: threading.Event | None = None,
-    ) -> pa.Table:
-        """The rows of one read-only statement (SELECT, EXPLAIN, DESCRIBE, SHOW, SUMMARIZE) of our own, seen on one
-        snapshot.
-
-        It runs in this process, with its rights and its memory: nothing that people typed may come here, see
-        `free_sql.service`.
+    def query(self, sql: str, params: Parameters = None) -> pa.Table:
+        """The rows of one statement of our own, seen on one snapshot. What users wrote goes to `sql.Desk`.
 
         Args:
-            sql: one statement. Any other kind is refused, however it is dressed up.
+            sql: one statement that reads.
             params: a sequence for ``?``, a mapping for ``$name``.
-            timeout: seconds after which the statement is interrupted.
-            max_rows: a result with more rows raises instead of filling the memory.
-            first: only so many rows, see `queries.beginning`.
-            stop: interrupts the statement as soon as someone sets it.
 
         Raises:
-            QueryError: refused or failed; the message is one line.
+            QueryError: it failed; the message is one line.
             StoreError: the store itself is unusable.
         """
+        return self._read(lambda cursor: _fetch(cursor, sql, params))
 
-        def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-            return _fetch(cursor, validated(cursor, sql), params, max_rows, first)
+    def read_watched(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None]) -> T:
+        """`work` with a cursor of its own in a read-only transaction, which is interrupted once `ended` gives a reason.
 
-        return self._read(work, timeout, stop)
+        `ended` is asked ten times a second, by another thread. Raises as `query` does; `QueryError` with that reason.
+        """
+        return self._read(work, ended)
+
+    def is_short_of_memory(self) -> bool:
+        """Whether statements that run hold half of DuckDB's memory in what cannot be spilled: a transaction might find
+        none. For `sql.Desk`."""
+        held = "SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory() WHERE tag = 'ALLOCATOR'"
+        try:
+            return int(self._cursor("watcher").execute(held).fetchall()[0][0]) > self._memory // 2
+        except (duckdb.Error, StoreError):
+            return False  # the store is closed, or opened again: the statement hears of it
 
     def read(self, name: str, incoming: pa.Table | None = None, /, **params: Any) -> pa.Table:
         """The rows of the stored statement ``sql/<name>.sql``. Raises as `query` does.
@@ -293,23 +280,6 @@ class Store:
             (parsed,) = cursor.extract_statements(statement(name).replace("{table}", table))
             self._parsed[name, table] = parsed
         return parsed
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """The tables of this moment, for rows to be read from; no raw file is removed meanwhile. Raises
-        `QueryError`."""
-        with self._files.reading():
-            cursor = self._own_cursor()
-            try:
-                cursor.execute("BEGIN TRANSACTION READ ONLY")
-                yield Snapshot(cursor)
-            except duckdb.Error as error:
-                self._recover(cursor)
-                raise QueryError(one_line(error)) from None
-            finally:
-                rollback(cursor)
-                self._cursors.discard(cursor)
-                cursor.close()
 
     @contextmanager
     def holding_files(self) -> Iterator[None]:
@@ -411,19 +381,14 @@ class Store:
         """Whether the views are this code's, and look for raw files where the home is now: it may have been moved."""
         return bool(self.query(views.MARK)["comment"].to_pylist() == [views.mark(self.home)])
 
-    def _read(
-        self,
-        work: Callable[[duckdb.DuckDBPyConnection], T],
-        timeout: float | None = None,
-        stop: threading.Event | None = None,
-    ) -> T:
+    def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None = None) -> T:
         """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
         try:
             with self._files.reading():
                 for _ in range(_READ_ATTEMPTS - 1):
                     with suppress(_MovedError):
-                        return self._attempt(work, timeout, stop)
-                return self._attempt(work, timeout, stop)
+                        return self._attempt(work, ended)
+                return self._attempt(work, ended)
         finally:
             self._rest()
 
@@ -432,18 +397,17 @@ class Store:
         if not getattr(self._local, "writing", False) and not getattr(self._local, "standing", False):
             self.courtesy.rest()
 
-    def _attempt(
-        self, work: Callable[[duckdb.DuckDBPyConnection], T], timeout: float | None, stop: threading.Event | None
-    ) -> T:
+    def _attempt(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None) -> T:
         cursor = self._cursor("reader")
-        with _ended_by(cursor, timeout, stop) as why:
+        with _ended_by(cursor, ended) as why:
             try:
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 return work(cursor)
-            except duckdb.Error as error:
+            except _FAILURES as error:
                 if why:
-                    raise QueryError(f"the query {why[0]}") from None
-                if self._recover(cursor) or (isinstance(error, duckdb.IOException) and "No such file" in str(error)):
+                    raise QueryError(why[0]) from None
+                gone = isinstance(error, duckdb.IOException | OSError) and "No such file" in str(error)
+                if self._recover(cursor) or gone:
                     raise _MovedError(one_line(error)) from None
                 raise QueryError(said_of(error, self.home.raw, self.raw.damaged.compared)) from None
             finally:
@@ -458,11 +422,6 @@ class Store:
             cursor = self._new_cursor()
             setattr(self._local, role, (self._generation, cursor))
             return cursor
-
-    def _own_cursor(self) -> duckdb.DuckDBPyConnection:
-        """One that belongs to the caller, not to a thread."""
-        with self._state:
-            return self._new_cursor()
 
     def _new_cursor(self) -> duckdb.DuckDBPyConnection:
         if self._closed:
@@ -524,7 +483,9 @@ class Store:
         while True:
             try:
                 return duckdb.connect(
-                    str(self.home.database), read_only=self.read_only, config=_STORAGE | self._settings
+                    str(self.home.database),
+                    read_only=self.read_only,
+                    config=_SETTINGS | {"memory_limit": f"{self._memory // MIB}MiB"},
                 )
             except duckdb.IOException as error:
                 if LOCKED not in str(error) or time.monotonic() > deadline:
@@ -533,6 +494,7 @@ class Store:
 
     def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
         try:
+            _register_comparison(connection, self.home, self.raw.damaged.compared)
             if self.read_only:
                 schema.check(connection, self.home)
             elif first:  # later, on a full disk, nothing needs to be written
@@ -589,25 +551,19 @@ class _MovedError(QueryError):
 
 
 @contextmanager
-def _ended_by(
-    cursor: duckdb.DuckDBPyConnection, seconds: float | None, stop: threading.Event | None
-) -> Iterator[list[str]]:
-    """Interrupts what runs on `cursor` after `seconds`, or once `stop` is set; says why in the list, which is empty
-    before."""
+def _ended_by(cursor: duckdb.DuckDBPyConnection, ended: Callable[[], str | None] | None) -> Iterator[list[str]]:
+    """Interrupts what runs on `cursor` once `ended` gives a reason; it is in the list then, which is empty before."""
     why: list[str] = []
-    if seconds is None and stop is None:
+    if ended is None:
         yield why
         return
     done = threading.Event()
-    deadline = time.monotonic() + (math.inf if seconds is None else seconds)
 
     def watch() -> None:
         while not done.wait(_WATCH_SECONDS):
-            if stop is not None and stop.is_set():
-                why.append("was stopped")
-            elif time.monotonic() >= deadline:
-                why.append(f"took longer than {seconds:g} s and was stopped")
-            if why:  # again and again: a statement that has not begun does not hear the first time
+            reason = why[0] if why else ended()
+            if reason is not None:  # again and again: a statement that has not begun does not hear the first time
+                why[:] = [reason]
                 cursor.interrupt()
 
     watcher = threading.Thread(target=watch, name="logprobe-deadline", daemon=True)
@@ -629,19 +585,28 @@ def _registered(cursor: duckdb.DuckDBPyConnection, incoming: pa.Table | None) ->
     cursor.unregister("incoming")  # not after a failure: it would hide the reason behind "transaction is aborted"
 
 
-def _fetch(
-    cursor: duckdb.DuckDBPyConnection,
-    sql: str,
-    params: Parameters,
-    max_rows: int | None = None,
-    first: int | None = None,
-) -> pa.Table:
+def _fetch(cursor: duckdb.DuckDBPyConnection, sql: str, params: Parameters) -> pa.Table:
     relation = cursor.sql(sql, params=params) if params else cursor.sql(sql)
-    if first is not None:
-        with relation.to_arrow_reader(batch_size=_FIRST_BATCH) as reader:
-            return beginning(reader, first)
     with relation.to_arrow_reader() as reader:  # an open result would keep the cursor from being used again
-        return limited(reader, max_rows)
+        return reader.read_all()
+
+
+def _register_comparison(connection: duckdb.DuckDBPyConnection, home: Home, compared: Compared) -> None:
+    """Have statements fail on raw files whose bytes are not those that were written.
+
+    The views of raw records ask of each file that a statement needs.
+    """
+
+    def same_bytes(files: pa.ChunkedArray) -> pa.Array:
+        for file in files.unique().to_pylist():
+            if file.startswith(f"{home.raw}/") and (fault := compared.fault(Path(file))):
+                raise ValueError(f"{file}: {fault}")
+        return pa.repeat(True, len(files))
+
+    # DuckDB asks a function without side effects about files that a statement does not need.
+    connection.create_function(
+        SAME_BYTES, same_bytes, ["VARCHAR"], "BOOLEAN", type=PythonUDFType.ARROW, side_effects=True
+    )
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, home: Home) -> None:

@@ -24,8 +24,6 @@ from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import is_gone
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
-from logprobe.monitor.free_sql.limits import MIB, Limits
-from logprobe.monitor.free_sql.service import Question, SqlService
 from logprobe.monitor.home import Home
 from logprobe.monitor.recovery.checking import _check, check
 from logprobe.monitor.recovery.rebuilding import rebuild
@@ -34,6 +32,7 @@ from logprobe.monitor.store import retention as retention_module
 from logprobe.monitor.store.raw_damage import Compared, fault_of, said_of
 from logprobe.monitor.store.raw_files import EVERY_STEP, RAW_SCHEMAS, empty_file, has_its_bytes
 from logprobe.monitor.store.retention import Retention
+from logprobe.monitor.store.sql import Desk
 from logprobe.monitor.store.store import Store
 
 
@@ -105,10 +104,9 @@ def test_a_moved_home_is_read_without_it(home: Path) -> None:
         assert store.query(STEPS)["n"].to_pylist() == [2]
         with pytest.raises(QueryError, match=refusal(damaged)):
             store.query(TOKENS)
-        with SqlService(store.home, store.snapshot, Limits(memory=256 * MIB), warm=False) as service:
-            assert service.answer(Question(STEPS)).table()["n"].to_pylist() == [2]
-            with pytest.raises(QueryError, match=refusal(damaged)):
-                service.answer(Question(TOKENS))
+        assert Desk(store).answer(STEPS)["n"].to_pylist() == [2]
+        with pytest.raises(QueryError, match=refusal(damaged)):
+            Desk(store).answer(TOKENS)
 
 
 OTHER = "a+b %2F/ü *"  # a run whose folder is called otherwise
@@ -136,14 +134,14 @@ def test_a_statement_about_other_runs_does_without_it(home: Path, kind: str) -> 
         take_in(store)
         (damaged,) = (store.home.raw / RUN / kind).glob("*.parquet")
         _flip_footer(damaged)
-        with SqlService(store.home, store.snapshot, Limits(memory=256 * MIB), warm=False) as service:
-            for ask in (store.query, lambda sql: service.answer(Question(sql)).table()):
-                assert [ask(sql)["n"].to_pylist() for sql in answered] == [[4]] * len(answered)
-                for sql in refused:
-                    with pytest.raises(QueryError, match=refusal(damaged)):
-                        ask(sql)
-            with pytest.raises(QueryError, match=r"other runs, named by WHERE run = '…', can be read"):
-                service.answer(Question(TOKENS))
+        desk = Desk(store)
+        for ask in (store.query, desk.answer):
+            assert [ask(sql)["n"].to_pylist() for sql in answered] == [[4]] * len(answered)
+            for sql in refused:
+                with pytest.raises(QueryError, match=refusal(damaged)):
+                    ask(sql)
+        with pytest.raises(QueryError, match=r"other runs, named by WHERE run = '…', can be read"):
+            desk.answer(TOKENS)
 
 
 def test_a_file_that_was_put_back_is_read_again_and_one_that_was_moved_away_is_forgotten(
@@ -257,18 +255,16 @@ def test_nobody_reads_flipped_bytes(home: Path, tmp_path: Path) -> None:
     shutil.copy(damaged, tmp_path)
     _flip_without_a_word(damaged)
     other = f"{TOKENS} WHERE step = 1"
-    with (
-        Store.open(Home(home)) as store,
-        SqlService(store.home, store.snapshot, Limits(memory=256 * MIB), warm=False) as service,
-    ):
+    with Store.open(Home(home)) as store:
+        desk = Desk(store)
         for sql in (
             TOKENS,
             f"{TOKENS} WHERE run = '{RUN}' AND step = 0",
             "SELECT max(list_sum(token_ids)) FROM raw_training",
         ):
             with pytest.raises(QueryError, match=refusal(damaged)):
-                service.answer(Question(sql))
-        assert service.answer(Question(other)).table()["n"].to_pylist() == [4]
+                desk.answer(sql)
+        assert desk.answer(other)["n"].to_pylist() == [4]
         feed(store, rollout=[sampled("a")])
         assert store.query("SELECT count(*) AS n FROM sequences WHERE rollout_source = 'joined'")["n"].to_pylist() == [
             0
@@ -279,7 +275,7 @@ def test_nobody_reads_flipped_bytes(home: Path, tmp_path: Path) -> None:
         (problem,) = store.raw.problems()
         assert str(damaged) in problem
         shutil.copy(tmp_path / damaged.name, damaged)
-        assert service.answer(Question(TOKENS)).table()["n"].to_pylist() == [8]
+        assert desk.answer(TOKENS)["n"].to_pylist() == [8]
         assert queries.export_tokens(store, run=RUN, step=0).num_rows == 4
 
 
@@ -324,7 +320,11 @@ def test_raw_files_of_an_earlier_logprobe_have_null_where_they_have_no_column(ho
         feed(store, training=[trained("a", 0)])
         (path,) = (Home(home).raw / RUN / "training").glob("*.parquet")
         table = pq.read_table(path, partitioning=None).drop_columns(["reference_logprobs", "rollout_versions"])
-        pq.write_table(table, path, store_schema=False)
+        path.unlink()
+        earlier = path.with_name(f"{path.stem.rpartition('-')[0]}.parquet")  # without a checksum in its name
+        pq.write_table(table, earlier, store_schema=False)
+        with store.transaction() as cursor:
+            cursor.execute("UPDATE raw_files SET path = ?", [str(earlier.relative_to(home))])
         row = store.query("SELECT * FROM raw_training").to_pylist()[0]
         assert list(row) == RAW_SCHEMAS["training"].names
         assert row["reference_logprobs"] is None

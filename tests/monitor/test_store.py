@@ -15,7 +15,6 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store import schema
-from logprobe.monitor.store.queries import MORE
 from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store
 
@@ -157,130 +156,6 @@ def test_writers_take_turns_and_readers_do_not_wait(store: Store):
         thread.join()
     assert failures == []
     assert values(store, "SELECT count(*) FROM step_metrics") == [(1,)]
-
-
-# Free SQL
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT 1 AS a",
-        "  -- a comment\n SELECT 1",
-        "FROM runs",
-        "VALUES (1)",
-        "WITH a AS (SELECT 1) SELECT * FROM a",
-        "SHOW TABLES",
-        "DESCRIBE runs",
-        "SUMMARIZE runs",
-        "EXPLAIN SELECT 1",
-        "EXPLAIN ANALYZE SELECT 1",
-        "EXPLAIN (FORMAT json) SELECT 1",
-        "SELECT 1;",
-    ],
-)
-def test_reading_statements_are_answered(store: Store, sql: str):
-    assert store.query(sql).num_columns
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "DELETE FROM segments",
-        "INSERT INTO older_step_records (run, step) VALUES ('a', 1)",
-        "INSERT INTO older_step_records (run, step) VALUES ('a', 1) RETURNING *",
-        "WITH a AS (INSERT INTO older_step_records (run, step) VALUES ('a', 1) RETURNING *) SELECT * FROM a",
-        "CREATE TABLE t (a INTEGER)",
-        "CREATE TEMP TABLE t (a INTEGER)",
-        "DROP VIEW tokens",
-        "SET threads = 1",
-        "RESET enable_external_access",
-        "ATTACH 'x.duckdb'",
-        "COPY segments TO 'x.csv'",
-        "EXPLAIN ANALYZE COPY segments TO 'x.csv'",
-        "EXPLAIN ANALYZE DELETE FROM segments",
-        "EXPLAIN /* ( */ ANALYZE DELETE FROM segments",
-        "EXPORT DATABASE 'x'",
-        "CHECKPOINT",
-        "CALL pragma_version()",
-        "PRAGMA database_list",
-        "INSTALL httpfs",
-        "COMMIT",
-        "SELECT 1; DELETE FROM segments",
-        "SELECT nextval('revision')",
-        "",
-        "not sql",
-    ],
-)
-def test_everything_else_is_refused_in_one_line(store: Store, sql: str):
-    mark(store, 1)
-    with pytest.raises(QueryError) as refusal:
-        store.query(sql)
-    assert "\n" not in str(refusal.value)
-    assert values(store, "SELECT run, step FROM older_step_records") == [("run", 1)]
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "read_text('/etc/passwd')",
-        "read_text('{home}/service.json')",
-        "read_text('{home}/raw/../service.json')",
-        "read_text('{home}/raw/link')",
-        "read_csv('/etc/passwd')",
-        "'/etc/passwd'",
-        "glob('/etc/*')",
-        "read_parquet('https://example.org/a.parquet')",
-        "python_variable",
-    ],
-)
-def test_sql_reaches_nothing_outside_the_raw_files(store: Store, source: str):
-    python_variable = store.query("SELECT 1 AS a")
-    store.home.service_file.write_text("{}")
-    (store.home.raw / "link").symlink_to("/etc/passwd")
-    with pytest.raises(QueryError):
-        store.query(f"SELECT * FROM {source.format(home=store.home.path)}")
-    assert python_variable.num_rows == 1
-
-
-def test_parameters_fill_places_by_order_and_by_name(store: Store):
-    assert store.query("SELECT ? AS a, ? AS b", [1, "x"]).to_pylist() == [{"a": 1, "b": "x"}]
-    assert store.query("SELECT $b AS b", {"b": 2}).to_pylist() == [{"b": 2}]
-
-
-def test_a_query_without_end_is_stopped_and_the_store_goes_on(store: Store):
-    with pytest.raises(QueryError, match=r"longer than 0\.2 s"):
-        store.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", timeout=0.2)
-    assert values(store, "SELECT 1") == [(1,)]
-
-
-def test_a_query_is_stopped_by_whoever_waits_no_longer(store: Store):
-    stop = threading.Event()
-    stop.set()  # before the statement has begun
-    with pytest.raises(QueryError, match="the query was stopped"):
-        store.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b", stop=stop)
-    assert values(store, "SELECT 1") == [(1,)]
-
-
-@pytest.mark.parametrize(
-    ("sql", "first", "rows", "more"),
-    [
-        ("SELECT * FROM range(1_000_000_000_000)", 1000, 1000, True),  # the rest is never computed
-        ("SELECT * FROM range(1000)", 1000, 1000, False),
-        ("SELECT * FROM range(0)", 1000, 0, False),
-        ("DESCRIBE runs", 2, 2, True),
-        ("SELECT range(10_000) AS list FROM range(5000)", 1000, 206, True),  # 80 kB a row
-    ],
-)
-def test_the_beginning_of_a_result_says_whether_there_is_more(store: Store, sql, first, rows, more):
-    table = store.query(sql, first=first)
-    assert (table.num_rows, MORE in (table.schema.metadata or {})) == (rows, more)
-
-
-def test_a_result_without_end_is_refused_and_the_store_goes_on(store: Store):
-    with pytest.raises(QueryError, match="more than 10 rows"):
-        store.query("SELECT * FROM range(1000000)", max_rows=10)
-    assert store.query("SELECT * FROM range(10)", max_rows=10).num_rows == 10
 
 
 def test_an_unknown_stored_query_is_refused(store: Store):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -13,12 +13,13 @@ from typing import Any, Final
 import streamlit as st
 
 from logprobe.app import doctor
+from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.browser import panel
 from logprobe.app.dashboard.data.feed import Snapshot
 from logprobe.app.dashboard.elements.blocks import Block, facts, heading, row, table
 from logprobe.app.dashboard.pages import data_home as words
 from logprobe.app.dashboard.pages.sql_box import ROWS, RunningQuery, answer, examples, schema_of
-from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
+from logprobe.app.dashboard.views.acting import ask, attempt, blocked, granted, said
 from logprobe.app.dashboard.views.page import show
 from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import feed, guarded, home, is_new, kept, made
@@ -27,6 +28,7 @@ from logprobe.app.text import nodes
 from logprobe.app.text.gaps import doubled, faults_of, gaps_of, measured, raw_sampled, sent
 from logprobe.app.text.lost_records import about_event
 from logprobe.app.text.numbers import counted, data_size, number, when
+from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
@@ -373,7 +375,7 @@ def _sql(run: str | None) -> None:
     if not is_new(wanted, _ANSWERED):
         return
     if wanted.get("id") == "run" and (query is None or not query.running):
-        st.session_state[_ASKED] = query = RunningQuery(str(wanted.get("sql", "")), _ask)
+        st.session_state[_ASKED] = query = RunningQuery(str(wanted.get("sql", "")), _asking(granted()))
     elif wanted.get("id") == "stop" and query is not None:
         with connect(home()) as reader:
             reader.stop(query.label)
@@ -387,6 +389,16 @@ def _answer(query: RunningQuery | None) -> dict[str, object]:
     if query is None or query.running:
         return answer(query)
     return made(_DRAWN, query.label, lambda: answer(query))
+
+
+def _asking(allowed: Permission) -> Callable[[str, str], Any]:
+    """Return what runs a statement for this session: SQL takes time and memory from the service, so who may not act is
+    told why not."""
+
+    def refuse(_sql: str, _label: str) -> Any:
+        raise ConfigurationError(f"nothing was run: {allowed.value}")
+
+    return _ask if allowed is Permission.GRANTED else refuse
 
 
 def _ask(sql: str, label: str) -> Any:

@@ -1,0 +1,306 @@
+"""SQL that users write: one statement at a time that reads, in the store's own read-only transaction, within limits.
+
+DuckDB's parser judges the statement, never a look at its text. The store reaches no file but raw ones, loads no
+extension and takes no setting (``confine``); a statement names tables, views and the functions listed here, and so not
+even a raw file. DuckDB hears an interrupt between pieces of work only: a statement that makes one value of gigabytes
+takes the memory for it first. So SQL is for users who may also stop the service.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from logprobe.collectors.errors import QueryError
+from logprobe.monitor.budgets import query_memory, size
+from logprobe.monitor.store.queries import BATCH_ROWS, beginning, limited
+from logprobe.monitor.store.raw_damage import UNREADABLE
+
+if TYPE_CHECKING:
+    from logprobe.monitor.store.store import Store
+
+# DESCRIBE, SHOW and SUMMARIZE are SELECTs to DuckDB's parser.
+_READING_NODES: Final = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+_ASK: Final = "use SELECT, EXPLAIN, DESCRIBE or SHOW"
+_OPTION_TOKENS: Final = ("(", ")", ",")
+# Table functions that read nothing but their arguments and the catalog. All others are refused, but for the store's own
+# macros: they read files, write logs, or run text as SQL.
+TABLE_FUNCTIONS: Final = frozenset(
+    {
+        "duckdb_columns", "duckdb_functions", "duckdb_keywords", "duckdb_tables", "duckdb_types", "duckdb_views",
+        "generate_series", "histogram", "histogram_values", "json_each", "json_tree", "pragma_table_info",
+        "pragma_version", "range", "repeat", "repeat_row", "summary", "unnest",
+    }
+)  # fmt: skip
+# Functions that wait, or change what is not a row: sequences, the log.
+REFUSED_FUNCTIONS: Final = frozenset(
+    {"currval", "getenv", "nextval", "pg_sleep", "set_config", "setseed", "setval", "sleep_ms", "write_log"}
+)
+_SCHEMAS: Final = frozenset({"", "main", "information_schema", "pg_catalog", "temp"})
+_FILE_SIGNS: Final = frozenset("./\\*?:")  # DuckDB reads a table of such a name from the file of that name
+_TWO_GIB: Final = "maximum total string size for regular string buffers"  # of one batch
+_OUT_OF_MEMORY: Final = ("Out of Memory Error", "std::bad_alloc", "failed to allocate")
+_LOOK_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one statement. One past them is interrupted, and says so.
+
+    Attributes:
+        seconds: to wait for its turn and to run; None: no limit.
+        rows: of a result; None: no limit.
+        memory: bytes that the process takes beside what it had when the statement began; a result may have half of it.
+        waiting: statements that may wait for their turn.
+    """
+
+    seconds: float | None = 55.0  # less than a reader waits, so that it hears the reason
+    rows: int | None = 20_000_000
+    memory: int = field(default_factory=query_memory)
+    waiting: int = 32
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of a result."""
+        return self.memory // 2
+
+    def too_much_memory(self) -> str:
+        """Return the refusal of a statement that needs more memory."""
+        return f"the query needs more than {size(self.memory)} of memory, the limit; narrow it down: WHERE run = … AND step …"
+
+    def too_large_result(self) -> str:
+        """Return the refusal of a statement that returns too much."""
+        return f"the result is larger than {size(self.result_bytes)}; aggregate, or add a LIMIT"
+
+    def too_slow(self) -> str:
+        """Return the refusal of a statement that takes too long."""
+        return f"the query took longer than {self.seconds:g} s and was stopped; narrow it down"
+
+
+class Desk:
+    """Answers users' statements on one store, one at a time. Safe to share between threads."""
+
+    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+        self._store = store
+        self._limits = limits or Limits()
+        self._line = Line(self._limits.waiting)
+
+    def answer(
+        self, sql: str, params: Any = None, *, first: int | None = None, stop: threading.Event | None = None
+    ) -> pa.Table:
+        """Return the rows of one statement, seen on one snapshot.
+
+        Args:
+            sql: one statement: SELECT, EXPLAIN, DESCRIBE, SHOW or SUMMARIZE.
+            params: a sequence for ``?``, a mapping for ``$name``.
+            first: only so many rows, see `queries.beginning`.
+            stop: ends the statement when set.
+
+        Raises:
+            QueryError: refused, failed, stopped or past a limit; the message is one line.
+            StoreError: the store itself is unusable.
+        """
+        limits = self._limits
+        deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
+
+        def ended() -> str | None:
+            if stop is not None and stop.is_set():
+                return "the query was stopped"
+            return limits.too_slow() if deadline is not None and time.monotonic() >= deadline else None
+
+        def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+            text = checked(cursor, sql)
+            relation = cursor.sql(text, params=params) if params else cursor.sql(text)
+            with relation.to_arrow_reader(batch_size=BATCH_ROWS) as reader:
+                if first is not None:
+                    return beginning(reader, first)
+                return limited(reader, limits.rows, limits.result_bytes, limits.too_large_result())
+
+        with self._line.turn(ended):
+            spent = self._spending()
+            try:
+                return self._store.read_watched(work, lambda: ended() or spent())
+            except QueryError as error:
+                raise QueryError(self._said(str(error))) from None
+
+    def _spending(self) -> Callable[[], str | None]:
+        """Return what says why the statement that begins now takes too much memory, or None."""
+        before = _resident()
+
+        def spent() -> str | None:
+            much = _resident() - before > self._limits.memory or self._store.is_short_of_memory()
+            return self._limits.too_much_memory() if much else None
+
+        return spent
+
+    def _said(self, text: str) -> str:
+        if _TWO_GIB in text:
+            return self._limits.too_large_result()
+        if any(sign in text for sign in _OUT_OF_MEMORY):
+            return self._limits.too_much_memory()
+        if text.startswith(UNREADABLE):
+            return f"{text}; tokens of other runs, named by WHERE run = '…', can be read"
+        return text
+
+
+class Line:
+    """A place for one at a time, in the order of arrival. Safe to share between threads."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._changed = threading.Condition()
+        self._line: deque[object] = deque()  # the first has its turn
+
+    @contextmanager
+    def turn(self, ended: Callable[[], str | None]) -> Iterator[None]:
+        """Hold the place for the block. Raises `QueryError` when too many wait, or with the reason of `ended`."""
+        me = object()
+        with self._changed:
+            if len(self._line) > self._longest:
+                raise QueryError(f"{self._longest} queries are waiting already; try again when they have finished")
+            self._line.append(me)
+        try:
+            with self._changed:
+                while self._line[0] is not me:
+                    if (why := ended()) is not None:
+                        raise QueryError(f"{why} (others came first: one query runs at a time)")
+                    self._changed.wait(_LOOK_SECONDS)
+            yield
+        finally:
+            with self._changed:
+                self._line.remove(me)
+                self._changed.notify_all()
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process holds; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Return `sql` if it is a single statement that reads, and only the store.
+
+    Raises `QueryError`, and `duckdb.Error` if it is no statement.
+    """
+    statement = _only(connection, sql)
+    if statement.type == duckdb.StatementType.EXPLAIN:
+        return _explained(connection, statement.query)
+    _check_reads(connection, statement)
+    return statement.query
+
+
+def _only(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise QueryError(f"one statement at a time, not {len(statements)}")
+    return statements[0]
+
+
+def _check_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
+    """An INSERT within a WITH is part of a SELECT, hence the look at every node of the parsed statement."""
+    if statement.type != duckdb.StatementType.SELECT:
+        raise _refusal(statement.type.name)
+    ((text,),) = connection.execute("SELECT json_serialize_sql(?)", [statement.query]).fetchall()
+    tree = json.loads(text)
+    if tree["error"]:
+        raise QueryError(f"the statement was rejected: {tree['error_message']}")
+    for node in _nodes(tree):
+        _check_node(connection, node)
+
+
+def _refusal(kind: str) -> QueryError:
+    return QueryError(f"{kind} is refused: this store is read-only here; {_ASK}")
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of a serialised statement; without recursion, as users nest statements deeply."""
+    waiting = [tree]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield item
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+
+
+def _check_node(connection: duckdb.DuckDBPyConnection, node: dict[str, Any]) -> None:
+    kind = node.get("type")
+    if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _READING_NODES:
+        raise _refusal(kind.removesuffix("_NODE").removesuffix("_QUERY"))
+    if kind == "TABLE_FUNCTION":
+        _check_table_function(connection, str(node["function"].get("function_name", "")).lower())
+    if str(node.get("function_name", "")).lower() in REFUSED_FUNCTIONS:
+        raise QueryError(f"the function {node['function_name']} is refused: it waits, or changes what is not a row")
+    if kind in ("BASE_TABLE", "SHOW_REF"):
+        names = [str(node.get(part) or "") for part in ("catalog_name", "schema_name", "table_name")]
+        if _FILE_SIGNS.intersection("".join(names)) or names[1].lower() not in _SCHEMAS:
+            raise QueryError(
+                f"{'.'.join(filter(None, names))} is refused: files are not read here; SHOW TABLES lists tables and views"
+            )
+
+
+def _check_table_function(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    if name in TABLE_FUNCTIONS:
+        return
+    ours = "SELECT 1 FROM duckdb_functions() WHERE NOT internal AND function_type = 'table_macro' AND function_name = ?"
+    if not name.endswith("_in") and connection.execute(ours, [name]).fetchall():
+        return
+    raise QueryError(f"the table function {name} is refused: query tables and views; SHOW TABLES lists them")
+
+
+def _explained(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Put an EXPLAIN together from its options and a statement that was judged by itself: EXPLAIN ANALYZE runs what it
+    explains."""
+    why: Exception | None = None
+    for options, inner in _splits(sql):
+        try:
+            statement = _only(connection, inner)
+            _check_reads(connection, statement)
+        except (duckdb.Error, QueryError) as error:
+            why = why or error
+            continue
+        whole = f"EXPLAIN {options}\n{statement.query}"
+        if _only(connection, whole).type == duckdb.StatementType.EXPLAIN:
+            return whole
+    raise why or QueryError(f"nothing to explain; {_ASK}")
+
+
+def _splits(sql: str) -> Iterator[tuple[str, str]]:
+    """Yield where the explained statement may begin: after ANALYZE, after options in brackets, or at once."""
+    content = sql.encode()
+    tokens = [(start, kind) for start, kind in duckdb.tokenize(sql) if kind != duckdb.token_type.comment]
+    ends = [*(start for start, _ in tokens[1:]), len(content)]
+    words = [
+        content[start:end].decode(errors="replace").split(maxsplit=1)[0] if content[start:end].strip() else ""
+        for (start, _), end in zip(tokens, ends, strict=True)
+    ]
+    begins = [start for start, _ in tokens]
+    for count in _option_counts(words[1:]):
+        if len(begins) > count + 1:
+            yield " ".join(words[1 : count + 1]), content[begins[count + 1] :].decode()
+
+
+def _option_counts(words: list[str]) -> Iterator[int]:
+    """Yield how many tokens may be options, the most likely first."""
+    if words and words[0].upper() in {"ANALYZE", "ANALYSE"}:
+        yield 1
+    if words and words[0] == "(" and ")" in words:
+        closing = words.index(")") + 1
+        if all(word in _OPTION_TOKENS or word.isalnum() for word in words[:closing]):
+            yield closing
+    yield 0
