@@ -1100,10 +1100,12 @@ class ExportSegments(TypedDict):
 
 def export_segments(source: Source, /, *, run: Any) -> Rows[ExportSegments]: ...
 
-class ExportStepNumbers(TypedDict):
+class ExportStepMetrics(TypedDict):
     step: Any  # BIGINT
+    name: Any  # VARCHAR
+    value: Any  # DOUBLE
 
-def export_step_numbers(source: Source, /, *, run: Any) -> Rows[ExportStepNumbers]: ...
+def export_step_metrics(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[ExportStepMetrics]: ...
 
 class ExportStepRecords(TypedDict):
     step: Any  # BIGINT
@@ -1114,6 +1116,13 @@ class ExportStepRecords(TypedDict):
 
 def export_step_records(source: Source, /, *, run: Any) -> Rows[ExportStepRecords]: ...
 
+class ExportStepScalars(TypedDict):
+    step: Any  # BIGINT
+    name: Any  # VARCHAR
+    value: Any  # DOUBLE
+
+def export_step_scalars(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[ExportStepScalars]: ...
+
 class ExportSteps(TypedDict):
     run: Any  # VARCHAR
     step: Any  # BIGINT
@@ -1123,10 +1132,8 @@ class ExportSteps(TypedDict):
     correction: Any  # VARCHAR
     computed_at: Any  # TIMESTAMP WITH TIME ZONE
     revision: Any  # BIGINT
-    metrics: Any  # MAP(VARCHAR, DOUBLE)
-    scalars: Any  # MAP(VARCHAR, DOUBLE)
 
-def export_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[ExportSteps]: ...
+def export_steps(source: Source, /, *, run: Any) -> Rows[ExportSteps]: ...
 
 class ExportTokens(TypedDict):
     run: Any  # VARCHAR

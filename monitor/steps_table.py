@@ -13,55 +13,52 @@ from logprobe.monitor import queries
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.queries import Source
 
-_BY_NAME: Final = ("metrics", "scalars")  # columns of the view `steps`; here a column for each name
 _STEPS_AT_ONCE: Final = 1024  # names of a step take more memory than its values
 
 
 def steps_table(source: Source, run: str) -> pa.Table:
-    """Return all steps of `run` in order: the view ``steps``, its metrics and scalars as columns in alphabetical order.
+    """Return all steps of `run` in order: the view ``steps``, then metrics and scalars as columns by name.
 
     Every metric of the catalog has a column, and every scalar that the run has. A scalar whose name is taken becomes
     "step.<name>"; upper and lower case count as the same, as in DuckDB.
     """
-    steps = queries.export_step_numbers(source, run=run)["step"].to_pylist()
-    ranges = [(steps[at], steps[at : at + _STEPS_AT_ONCE][-1]) for at in range(0, len(steps), _STEPS_AT_ONCE)]
-    parts = [queries.export_steps(source, run=run, first=first, last=last) for first, last in ranges or [(0, -1)]]
-    fixed = pa.concat_tables([part.drop_columns(list(_BY_NAME)) for part in parts])
-    metrics, scalars = (dict(_columns(parts, kind)) for kind in _BY_NAME)
-    metrics = {key: pa.nulls(fixed.num_rows, pa.float64()) for key in KEYS} | metrics
+    fixed = queries.export_steps(source, run=run)
+    steps = fixed["step"].to_numpy()
+    starts = range(0, len(steps), _STEPS_AT_ONCE)
+    ranges = [(int(steps[at]), int(steps[at : at + _STEPS_AT_ONCE][-1])) for at in starts]
+    metrics, scalars = (
+        _columns(steps, (query(source, run=run, first=first, last=last) for first, last in ranges))
+        for query in (queries.export_step_metrics, queries.export_step_scalars)
+    )
+    metrics = {key: pa.nulls(len(steps), pa.float64()) for key in KEYS} | metrics
     named = [*sorted(metrics.items()), *sorted(scalars.items())]
     names = _free_names(fixed.column_names, (name for name, _ in named))
     return pa.table([*fixed.columns, *(column for _, column in named)], names=[*fixed.column_names, *names])
 
 
-def _columns(parts: list[pa.Table], kind: str) -> Iterator[tuple[str, pa.Array]]:
-    """Names in the maps of column `kind`, each with its values by row; null where a row has none."""
-    rows = sum(part.num_rows for part in parts)
+def _columns(steps: NDArray[np.int64], parts: Iterable[pa.Table]) -> dict[str, pa.Array]:
+    """Return the names in tables (step, name, value), each with its values by row of `steps` (ascending); null where a
+    step has none."""
     values: dict[str, NDArray[np.float64]] = {}
     unknown: dict[str, NDArray[np.bool_]] = {}
-    for at, name, value in _entries(parts, kind):
+    for at, name, value in (entry for part in parts for entry in _entries(steps, part)):
         if name not in values:
-            values[name], unknown[name] = np.zeros(rows), np.ones(rows, bool)
+            values[name], unknown[name] = np.zeros(len(steps)), np.ones(len(steps), bool)
         values[name][at] = value.to_numpy(zero_copy_only=False)
         unknown[name][at] = value.is_null().to_numpy(zero_copy_only=False)
-    for name, column in values.items():
-        yield name, pa.array(column, mask=unknown[name])
+    return {name: pa.array(column, mask=unknown[name]) for name, column in values.items()}
 
 
-def _entries(parts: list[pa.Table], kind: str) -> Iterator[tuple[NDArray[np.int64], str, pa.Array]]:
-    """Rows that have a name, the name, and the values in these rows."""
-    begin = 0
-    for chunk in (chunk for part in parts for chunk in part[kind].chunks):
-        ends = chunk.offsets.to_numpy()
-        row = begin + np.repeat(np.arange(len(chunk)), np.diff(ends))
-        begin += len(chunk)
-        names = chunk.keys[ends[0] : ends[-1]].dictionary_encode()
-        values = chunk.items[ends[0] : ends[-1]]
-        order = np.argsort(names.indices, kind="stable")
-        bounds = np.searchsorted(names.indices.to_numpy()[order], np.arange(len(names.dictionary) + 1))
-        for place, name in enumerate(names.dictionary.to_pylist()):
-            at = order[bounds[place] : bounds[place + 1]]
-            yield row[at], name, values.take(pa.array(at))
+def _entries(steps: NDArray[np.int64], part: pa.Table) -> Iterator[tuple[NDArray[np.int64], str, pa.Array]]:
+    """Yield each name with the rows that have it, and its values there."""
+    row = np.searchsorted(steps, part["step"].to_numpy())
+    names = part["name"].combine_chunks().dictionary_encode()
+    values = part["value"].combine_chunks()
+    order = np.argsort(names.indices, kind="stable")
+    bounds = np.searchsorted(names.indices.to_numpy()[order], np.arange(len(names.dictionary) + 1))
+    for place, name in enumerate(names.dictionary.to_pylist()):
+        at = order[bounds[place] : bounds[place + 1]]
+        yield row[at], name, values.take(pa.array(at))
 
 
 def _free_names(fixed: Iterable[str], wanted: Iterable[str]) -> Iterator[str]:

@@ -23,11 +23,13 @@ WHERE run = $run AND n > 0
 ORDER BY k3 DESC
 LIMIT 50
 
--- example_steps: Newest steps. Grain: step. Input: steps.
-SELECT step, time, tokens, metrics['backend.k3_kl'] AS k3, metrics['backend.coverage'] AS coverage, scalars['loss'] AS loss
-FROM steps
-WHERE run = $run
-ORDER BY step DESC
+-- example_steps: Newest steps with their K3 and loss. Grain: step. Inputs: steps, metrics, scalars.
+SELECT s.step, s.time, s.tokens, m.value AS k3, c.value AS loss
+FROM steps AS s
+LEFT JOIN metrics AS m ON m.run = s.run AND m.step = s.step AND m.metric = 'backend.k3_kl'
+LEFT JOIN scalars AS c ON c.run = s.run AND c.step = s.step AND c.name = 'loss'
+WHERE s.run = $run
+ORDER BY s.step DESC
 LIMIT 20
 
 -- example_versions: Mean |d| by weight version. Grain: version. Input: tokens.

@@ -21,11 +21,14 @@ WHERE run = $run AND kind IN ('training', 'rollout', 'statistics') ORDER BY segm
 -- export_step_records: The step records of a run. Grain: record. Inputs: step_records. Parameters: $run.
 SELECT * EXCLUDE (run) FROM step_records WHERE run = $run ORDER BY time
 
--- export_step_numbers: The steps of a run. Grain: step. Inputs: step_summaries, step_records. Parameters: $run.
-SELECT step FROM step_summaries WHERE run = $run UNION SELECT step FROM step_records WHERE run = $run ORDER BY step
+-- export_steps: Steps of a run. Grain: step. Inputs: steps. Parameters: $run.
+SELECT * FROM steps WHERE run = $run ORDER BY step
 
--- export_steps: Steps of a run with all metrics and scalars by name. Grain: step. Inputs: steps. Parameters: $run, $first, $last (both included).
-SELECT * FROM steps WHERE run = $run AND step BETWEEN $first AND $last ORDER BY step
+-- export_step_metrics: Metrics of steps of a run. Grain: step and metric. Inputs: step_metrics. Parameters: $run, $first, $last (both included).
+SELECT step, metric AS name, value FROM step_metrics WHERE run = $run AND step BETWEEN $first AND $last
+
+-- export_step_scalars: Scalars of steps of a run. Grain: step and name. Inputs: the view scalars. Parameters: $run, $first, $last (both included).
+SELECT step, name, value FROM scalars WHERE run = $run AND step BETWEEN $first AND $last
 
 -- export_tokens: The tokens of one step, masked ones included. Grain: token. Inputs: tokens_in (the run's files). Parameters: $run, $step.
 SELECT * EXCLUDE (segment_id, row) FROM tokens_in($training_files, $rollout_files) WHERE run = $run AND step = $step ORDER BY sample_id, segment_id, row, position

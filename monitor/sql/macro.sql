@@ -42,6 +42,20 @@ FROM paced AS n LEFT JOIN spooled AS w ON w.run = n.run
 -- macro_raw_in: Raw records of one kind in given files. Grain: one row per sequence, token-level data as lists. Inputs: `files`, as the ledger names them.
 SELECT * FROM read_parquet(files, union_by_name = true, hive_partitioning = false)
 
+-- macro_steps_of: Steps of `of_run`, from `first` to `last` (both included; null: no bound), with all that was measured of each: `metrics` and `scalars` by name,
+-- of scalars the mean over ranks, as in the view scalars; null: the step has none. Grain: step. Inputs: the views steps, metrics, scalars.
+WITH measured AS (
+    SELECT step, map(list(metric ORDER BY metric), list(value ORDER BY metric)) AS metrics FROM step_metrics
+    WHERE run = of_run AND step BETWEEN coalesce(first, -9223372036854775808) AND coalesce(last, 9223372036854775807) GROUP BY step
+),
+means AS (
+    SELECT step, map(list(name ORDER BY name), list(value ORDER BY name)) AS scalars FROM scalars
+    WHERE run = of_run AND step BETWEEN coalesce(first, -9223372036854775808) AND coalesce(last, 9223372036854775807) GROUP BY step
+)
+SELECT s.*, m.metrics, c.scalars
+FROM steps AS s LEFT JOIN measured AS m USING (step) LEFT JOIN means AS c USING (step)
+WHERE s.run = of_run AND s.step BETWEEN coalesce(first, -9223372036854775808) AND coalesce(last, 9223372036854775807)
+
 -- macro_steps_on_their_way: Those of `runs_on_their_way` that are of `of_run`. Grain: step. Inputs: runs_on_their_way.
 SELECT step FROM runs_on_their_way([of_run], looked_at)
 

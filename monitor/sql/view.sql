@@ -86,28 +86,14 @@ LEFT JOIN rollout_sequences AS r ON r.segment_id = s.rollout_segment AND r.row =
 LEFT JOIN statistics AS b
     ON b.segment_id = s.segment_id AND b.row = s.row AND b.pair = 'backend' AND b.run = s.run AND b.step = s.step
 
--- view_steps: Steps. Grain: one row per run and step. Inputs: step_summaries, step_metrics, step_records, the view scalars.
--- `metrics` and `scalars` by name; of scalars the mean over ranks, as in the view scalars; null: the step has none. `correction`: the newest of the
--- lowest rank.
+-- view_steps: Steps. Grain: one row per run and step. Inputs: step_summaries, step_records. What was measured of them is in the views metrics and
+-- scalars, and as maps in steps_of. `correction`: the newest of the lowest rank.
 WITH records AS (
-    SELECT * FROM step_records
+    SELECT run, step, time, correction FROM step_records
     QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY rank NULLS LAST, time DESC) = 1
-),
-measured AS (
-    SELECT run, step, map(list(metric ORDER BY metric), list(value ORDER BY metric)) AS metrics FROM step_metrics GROUP BY run, step
-),
-means AS (
-    SELECT run, step, map(list(name ORDER BY name), list(value ORDER BY name)) AS scalars FROM scalars GROUP BY run, step
-),
-known AS (
-    SELECT run, step FROM step_summaries UNION SELECT run, step FROM records
 )
-SELECT k.run, k.step, coalesce(s.time, r.time) AS time, s.tokens, s.sequences, r.correction, s.computed_at, s.revision, m.metrics, c.scalars
-FROM known AS k
-LEFT JOIN step_summaries AS s ON s.run = k.run AND s.step = k.step
-LEFT JOIN records AS r ON r.run = k.run AND r.step = k.step
-LEFT JOIN measured AS m ON m.run = k.run AND m.step = k.step
-LEFT JOIN means AS c ON c.run = k.run AND c.step = k.step
+SELECT run, step, coalesce(s.time, r.time) AS time, s.tokens, s.sequences, r.correction, s.computed_at, s.revision
+FROM step_summaries AS s FULL JOIN records AS r USING (run, step)
 
 -- view_weights: Weight updates. Grain: one row per observation (a version seen by the trainer, and by each engine). Input: weight_records.
 SELECT * FROM weight_records

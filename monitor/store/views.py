@@ -36,6 +36,7 @@ VIEWS: Final = (
 )
 MACROS: Final = {  # views with parameters, in the order of their dependencies
     "live_runs": ("looked_at",),
+    "steps_of": ("of_run", "first := NULL", "last := NULL"),
     "runs_on_their_way": ("of_runs", "looked_at"),
     "steps_on_their_way": ("of_run", "looked_at"),
 }

@@ -24,7 +24,9 @@ def test_the_figure_has_the_values_of_the_store(tmp_path, monkeypatch) -> None:
     ingest_recorded(tmp_path / "home")
     drawn = figure(tmp_path / "home", RUN)
     with open_reader(tmp_path / "home") as reader:
-        rows = reader.query("SELECT step, metrics['backend.k3_kl'] AS k3 FROM steps ORDER BY step").to_pydict()
+        rows = reader.query(
+            f"SELECT step, metrics['backend.k3_kl'] AS k3 FROM steps_of('{RUN}') ORDER BY step"
+        ).to_pydict()
     k3 = next(trace for trace in drawn.data if (trace.name or "").startswith("K3, backend"))
     assert (list(k3.x), k3.hoverinfo) == (rows["step"], "x+y+name")
     assert list(k3.y) == rows["k3"]

@@ -46,7 +46,7 @@ def recorded(tmp_path_factory):
 def expected(recorded):
     """What has to arrive: step → name → value."""
     with open_reader(recorded) as reader:
-        rows = reader.query("SELECT step, metrics FROM steps WHERE run = ?", [RUN]).to_pylist()
+        rows = reader.query("SELECT step, metrics FROM steps_of(?)", [RUN]).to_pylist()
     return {row["step"]: named(dict(row["metrics"])) for row in rows}
 
 

@@ -360,7 +360,7 @@ def test_a_step_that_has_only_scalars(store: Store, job: Job) -> None:
         "sequences": 0,
         "time": NOW,
     }
-    assert one(store, "SELECT scalars['loss'] AS loss FROM steps WHERE step = 8") == {"loss": 1.0}
+    assert one(store, "SELECT value AS loss FROM scalars WHERE step = 8 AND name = 'loss'") == {"loss": 1.0}
 
 
 def test_a_scalar_is_one_number_wherever_it_is_shown(store: Store, job: Job) -> None:
@@ -373,7 +373,7 @@ def test_a_scalar_is_one_number_wherever_it_is_shown(store: Store, job: Job) -> 
                 [rank, NOW.replace(minute=minute), scalars],
             )
     job.run_once()
-    shown = one(store, "SELECT metrics['entropy'] AS entropy, scalars FROM steps WHERE step = 8")
+    shown = one(store, "SELECT metrics['entropy'] AS entropy, scalars FROM steps_of('run', 8, 8)")
     assert (shown["entropy"], dict(shown["scalars"])) == (
         pytest.approx(0.2),
         {"entropy": pytest.approx(0.2), "loss": 3.0},
@@ -390,6 +390,6 @@ def test_steps_have_every_metric(store: Store, job: Job) -> None:
     sequences = sequences_of(1)
     add(store, 1, sequences)
     job.run_once()
-    measured = dict(one(store, "SELECT metrics FROM steps")["metrics"])
+    measured = dict(one(store, "SELECT metrics FROM steps_of('run')")["metrics"])
     assert set(measured) == set(metrics.KEYS)
     assert measured["backend.k3_kl"] == pytest.approx(computed(sequences)["backend.k3_kl"], rel=1e-12)

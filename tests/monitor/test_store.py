@@ -187,7 +187,8 @@ def test_steps_are_measured_recorded_or_both(store: Store):
             "INSERT INTO step_records VALUES ('run', 1, 0, now(), MAP {'loss': 2.0, 'reward': 3.0}, NULL),"
             " ('run', 1, 1, now(), MAP {'loss': 9.0}, NULL), ('run', 2, 0, now(), MAP {'loss': 1.0}, 'tis')"
         )
-    rows = store.query("SELECT * EXCLUDE (time, computed_at) FROM steps ORDER BY step").to_pylist()
+        cursor.execute("INSERT INTO step_summaries VALUES ('other', 1, 1, 1, NULL, now(), 9)")
+    rows = store.query("SELECT * EXCLUDE (time, computed_at) FROM steps_of('run') ORDER BY step").to_pylist()
     known = [{key: dict(value) if isinstance(value, list) else value for key, value in row.items()} for row in rows]
     assert known == [
         {"run": "run", "step": 1, "tokens": 10, "sequences": 2, "correction": None, "revision": 7}
@@ -197,6 +198,13 @@ def test_steps_are_measured_recorded_or_both(store: Store):
         {"run": "run", "step": 3, "tokens": 5, "sequences": 1, "correction": None, "revision": 8}
         | {"metrics": None, "scalars": None},
     ]
+    plain = "SELECT * EXCLUDE (time, computed_at) FROM steps WHERE run = 'run' ORDER BY step"
+    assert store.query(plain).to_pylist() == [
+        {key: value for key, value in row.items() if key not in {"metrics", "scalars"}} for row in known
+    ]
+    for bounds, numbers in (("first := 2", [2, 3]), ("last := 2", [1, 2]), ("first := 2, last := 2", [2])):
+        of_steps = store.query(f"SELECT step FROM steps_of('run', {bounds}) ORDER BY step")
+        assert of_steps["step"].to_pylist() == numbers
 
 
 def test_views_follow_the_code(store: Store):

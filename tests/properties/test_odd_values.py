@@ -239,7 +239,7 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
 
 
 def _steps(store: Store) -> int:
-    measured = "SELECT step FROM steps WHERE run = ? AND metrics['backend.k3_kl'] IS NOT NULL"
+    measured = "SELECT step FROM metrics WHERE run = ? AND metric = 'backend.k3_kl' AND value IS NOT NULL"
     return store.query(measured, [HEALTHY]).num_rows
 
 
