@@ -18,6 +18,7 @@ from logprobe.monitor.judging.course import rise_of
 from logprobe.monitor.judging.course import shape as shape_of
 from logprobe.monitor.judging.frame import Bools, Frame, Strata
 from logprobe.monitor.judging.judgement import Confidence, Finding, Place
+from logprobe.monitor.judging.level import far
 from logprobe.monitor.judging.signatures import tested_by
 from logprobe.monitor.judging.thresholds import number
 
@@ -140,7 +141,7 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
             for window in (rest.now, rest.lately, rest.all):
                 rows = window if cause == "inflight_stale_kv" else window.alike
                 c = contrast(rows.where(worse(rows)), rows.where(better(rows)))
-                clear = c.z > SIGNIFICANT and c.value > number("material")
+                clear = c.z > SIGNIFICANT and c.value > _least(frame, cause, rows.where(worse(rows)))
                 if clear and rest.now.k3 > number("visible_k3") and (best is None or c.z * c.value > best[0]):
                     best = (c.z * c.value, cause, c, worse, better, value)
         if best is None:
@@ -155,6 +156,12 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
         if cause == "replica_divergence" and _by_tasks(frame, value):
             sure = Confidence.POSSIBLE
         found.append(Finding(cause, sure, since, share, most, least=least, evidence=evidence))
+
+
+def _least(frame: Frame, cause: str, worse: Strata) -> float:
+    """Return the contrast from which on a cause is told: another card or kernel makes a small one within the range."""
+    told = recorded(frame, cause) or worse.k3 > far(frame)
+    return number("material") if told else number("contrast_least")
 
 
 def _by_tasks(frame: Frame, replica: object) -> bool:
@@ -252,10 +259,70 @@ def where(frame: Frame) -> Place | None:
     uneven = (table.strata for table in frame.places if table.uneven or table.within(frame.now.steps).uneven)
     for table in (frame.strata, *uneven):
         for window in (table.within(frame.now.steps), table):
-            place = _place(window.alike, table)
+            place = _place(window, table)
+            if place is not None and not _is_over(table.within(frame.now.steps).alike, place):
+                places.append(place)
+    return max(places, key=_plainness, default=None)
+
+
+def _is_over(today: Strata, place: Place) -> bool:
+    """Whether tokens of today are enough to say that the place is like any other by now."""
+    inside = _in(today, place.columns)
+    here, others = today.where(inside), today.where(~inside)
+    return min(here.n, others.n) >= number("fewest") and here.k3 < number("place_ratio") * others.k3
+
+
+def grew_at(frame: Frame) -> Place | None:
+    """Return the place that K3 grew in, if it grew nowhere else; None if it grew among all tokens.
+
+    Policies that drift apart, and weights that do not arrive, concern tokens of every group.
+    """
+    since = frame.growth.since_step
+    if since is None:
+        return None
+    places = []
+    for table in (frame.strata, *(table.strata for table in frame.places)):
+        rows = table.alike
+        before, now = rows.where(rows.step < since), rows.where(rows.step >= since)
+        for column in rows.groups if min(before.n, now.n) >= number("fewest") else ():
+            place = _grown_place(before, now, column, since)
             if place is not None:
                 places.append(place)
     return max(places, key=_plainness, default=None)
+
+
+def _grown_place(before: Strata, now: Strata, column: str, since: int) -> Place | None:
+    """Return the values of one column that K3 grew in, if that of the others did not grow."""
+    size = len(now.groups[column].values)
+
+    def sums(rows: Strata) -> tuple[Floats, Floats]:
+        keep = rows.known(column)
+        codes = rows.groups[column].codes[keep]
+        return np.bincount(codes, rows.tokens[keep], size), np.bincount(codes, rows.sum_k3[keep], size)
+
+    (n0, k0), (n1, k1) = sums(before), sums(now)
+    both = (n0 > 0) & (n1 > 0)
+    if np.count_nonzero(both) < 2:  # noqa: PLR2004 - one group has nothing to differ from
+        return None
+    rate0, rate1 = k0 / np.maximum(n0, 1), k1 / np.maximum(n1, 1)
+    grew = both & (rate1 > number("growth_ratio") * rate0)
+    still = both & ~grew
+    values = tuple(now.groups[column].values[code] for code in np.flatnonzero(grew).tolist())
+    inside, outside = (now.where(now.groups[column].isin(names)) for names in (values, _others(now, column, still)))
+    tokens = inside.n / max(inside.n + outside.n, 1)
+    if not values or min(inside.n, outside.n) < number("fewest") or tokens > number("place_wide"):
+        return None
+    rise = k1[still].sum() / n1[still].sum() / max(k0[still].sum() / n0[still].sum(), number("least_k3"))
+    steep = inside.k3 / max(float(k0[grew].sum() / n0[grew].sum()), number("least_k3"))
+    z = contrast(inside, outside).z
+    if rise > number("grown_ratio") or steep < number("growth_ratio") * rise or not z > SIGNIFICANT:
+        return None
+    share = 1 - outside.k3 * outside.n / max(float(inside.sum_k3.sum() + outside.sum_k3.sum()), 1e-300)
+    return Place({column: values}, share, tokens, inside.k3, outside.k3, z, since)
+
+
+def _others(rows: Strata, column: str, still: Bools) -> tuple[object, ...]:
+    return tuple(rows.groups[column].values[code] for code in np.flatnonzero(still).tolist())
 
 
 def _plainness(place: Place) -> float:
@@ -265,28 +332,41 @@ def _plainness(place: Place) -> float:
     return narrowness - number("finer_place") * (len(place.columns) - 1) - number("place_value") * values
 
 
-def _place(rows: Strata, whole: Strata) -> Place | None:
+def _place(window: Strata, whole: Strata) -> Place | None:
     """Return the narrowest place of one table, by one column or by one column within another."""
     places = []
-    for column in rows.groups:
-        found = _by_column(rows, column, np.ones(len(rows.step), np.bool_), {})
+    for column in window.groups:
+        found = _by_column(window, column, {})
         if found is None:
             continue
-        chosen = _in(rows, found.columns)
-        finer = [_by_column(rows, other, chosen, found.columns) for other in rows.groups if other != column]
+        finer = [_by_column(window, other, found.columns) for other in window.groups if other != column]
         places += [found, *(place for place in finer if place is not None)]
     best = max(places, key=_plainness, default=None)
     return None if best is None else replace(best, since=_place_since(whole, best.columns))
 
 
-def _by_column(rows: Strata, column: str, among: Bools, within: Mapping[str, tuple[object, ...]]) -> Place | None:
-    """Return values of a column that hold most of K3 in few tokens, also on steps they were not chosen on.
+def _by_column(window: Strata, column: str, within: Mapping[str, tuple[object, ...]]) -> Place | None:
+    """Return values of a column that hold most of K3 in few tokens, or nearly all of it in no more than half."""
+    few = _of_values(window, column, within, number("place_lift"))
+    if few is not None and few.tokens <= number("place_tokens"):
+        return few
+    most = _of_values(window, column, within, number("place_wide_lift"))
+    if most is None or most.share < number("place_nearly_all") or most.tokens > number("place_wide"):
+        return None
+    return most
 
-    Only steps with both kinds of tokens count: a column that only tells steps apart names no place.
+
+def _of_values(window: Strata, column: str, within: Mapping[str, tuple[object, ...]], lift: float) -> Place | None:
+    """Return the values of a column whose K3 is a multiple of the mean, if they have most of it also on steps they
+    were not chosen on.
+
+    Only steps with both kinds of tokens count: a column that only tells steps apart names no place. Tokens of one lag
+    show the place; where these are too few to prove it, those of all lags do.
     """
-    usable = among & rows.known(column)
+    rows = window.alike
+    usable = _in(rows, within) & rows.known(column)
     even = usable & (rows.step % 2 == 0)
-    values = _high(rows, column, even if even.any() else usable)
+    values = _high(rows, column, even if even.any() else usable, lift)
     if not values:
         return None
     columns = {**within, column: values}
@@ -299,10 +379,23 @@ def _by_column(rows: Strata, column: str, among: Bools, within: Mapping[str, tup
     if min(share, _shares(rows, inside & test, outside & test)[0]) < number("place_share"):
         return None
     k3, others = rows.where(inside).k3, rows.where(outside).k3
-    c = contrast(rows.where(inside & test), rows.where(outside & test))
-    if tokens > number("place_tokens") or k3 < number("place_ratio") * others or not c.z > SIGNIFICANT:
+    if k3 < number("place_ratio") * others:
         return None
-    return Place(columns, share, tokens, k3, others, c.z)
+    z = contrast(rows.where(inside & test), rows.where(outside & test)).z
+    if not z > SIGNIFICANT and rows is not window:
+        z = _of_all_lags(window, columns, within, column)
+    return Place(columns, share, tokens, k3, others, z) if z > SIGNIFICANT else None
+
+
+def _of_all_lags(
+    window: Strata, columns: Mapping[str, tuple[object, ...]], within: Mapping[str, tuple[object, ...]], column: str
+) -> float:
+    """Return the standard errors by which a place of tokens of one lag differs among tokens of all lags."""
+    inside = _in(window, columns)
+    outside = ~inside & (window.known(column) | _known(window, within))
+    if not window.where(inside).k3 > number("place_ratio") * window.where(outside).k3:
+        return 0.0
+    return contrast(window.where(inside), window.where(outside)).z
 
 
 def _shares(rows: Strata, inside: Bools, outside: Bools) -> tuple[float, float]:
@@ -321,14 +414,14 @@ def _known(rows: Strata, columns: Mapping[str, tuple[object, ...]]) -> Bools:
     return keep
 
 
-def _high(rows: Strata, column: str, usable: Bools) -> tuple[object, ...]:
+def _high(rows: Strata, column: str, usable: Bools, lift: float) -> tuple[object, ...]:
     """Return the values of a column whose K3 is a multiple of the mean."""
     group = rows.groups[column]
     codes, size = group.codes[usable], len(group.values)
     n, k3 = np.bincount(codes, rows.tokens[usable], size), np.bincount(codes, rows.sum_k3[usable], size)
     if np.count_nonzero(n) < 2:  # noqa: PLR2004 - one group has nothing to differ from
         return ()
-    high = np.flatnonzero((n > 0) & (k3 > number("place_lift") * k3.sum() / n.sum() * n))
+    high = np.flatnonzero((n > 0) & (k3 > lift * k3.sum() / n.sum() * n))
     return tuple(sorted((group.values[code] for code in high.tolist()), key=lambda v: (isinstance(v, str), v)))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from logprobe.collectors.kernel.arithmetic import is_sentinel
-from logprobe.monitor.judging.frame import Bools, Frame
+from logprobe.monitor.diagnosis.evidence.evidence import windows
+from logprobe.monitor.judging.frame import Bools, Frame, Steps
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.proofs import Facts
 from logprobe.monitor.judging.thresholds import number
@@ -13,10 +14,10 @@ from logprobe.monitor.judging.thresholds import number
 
 def counted(frame: Frame, facts: Facts) -> list[Finding]:
     """Name what was counted: broken, missing and other tokens, records that contradict each other."""
-    unfilled = _unfilled(frame, frame, facts) or _unfilled(frame.today, frame, facts)
-    if unfilled is not None:
+    unfilled = _unfilled(frame.today, frame, facts) or _unfilled(frame, frame, facts)
+    if unfilled is not None and unfilled.until is None:
         return [unfilled]
-    found = []
+    found = [] if unfilled is None else [unfilled]
     ends = placeholder_ends(frame)
     n = max(frame.total("n_compared"), 1.0)
     absent = _absent(frame)
@@ -25,24 +26,45 @@ def counted(frame: Frame, facts: Facts) -> list[Finding]:
     broken = sum(kinds.values())
     positive = frame.total("positive_rollout")
     if positive > number("positive_share") * n:
-        found.append(_certain("unnormalized_logits", frame, positive_share=positive / n))
+        found.append(_certain("unnormalized_logits", frame, ("positive_rollout",), positive_share=positive / n))
     if ends:
         found.append(Finding("synthetic_eos", Confidence.INFERRED, evidence={"sequences": ends}))
     if max(frame.joins.other_ids, frame.joins.unaligned):
-        found.append(_certain("retokenization", frame, sequences=max(frame.joins.other_ids, frame.joins.unaligned)))
+        found.append(_certain("retokenization", frame, (), sequences=max(frame.joins.other_ids, frame.joins.unaligned)))
     elif not ends and frame.joins.missing != frame.joins.sequences:
         missing = max(frame.joins.missing_tokens, absent)
         share = missing / max(frame.joins.tokens, missing, 1)
-        found += [_certain("missing_logprobs", frame, tokens=missing, share=share)] if missing else []
+        found += [_certain("missing_logprobs", frame, (), tokens=missing, share=share)] if missing else []
     if broken > 0 and not ends:
-        found.append(_certain("nonfinite_logprobs", frame, tokens=broken, share=broken / max(n, broken), **kinds))
+        found.append(
+            _certain("nonfinite_logprobs", frame, tuple(kinds), tokens=broken, share=broken / max(n, broken), **kinds)
+        )
     if facts.conflict:
         found.append(_conflict(frame, facts))
     return [*found, *_weights(frame), *_notes(frame), *_routes(frame)]
 
 
-def _certain(cause: str, frame: Frame, **evidence: float) -> Finding:
-    return Finding(cause, Confidence.CERTAIN, since=frame.start, evidence=evidence)
+def _certain(cause: str, frame: Frame, columns: tuple[str, ...], **evidence: float) -> Finding:
+    """Return a cause that was counted; since and until which step where columns of the series count it."""
+    count = np.zeros(len(frame.series))
+    for column in columns:
+        count += np.nan_to_num(frame.series[column].astype(np.float64))
+    since, until = _span(frame, frame.series.step[count > 0])
+    return Finding(cause, Confidence.CERTAIN, since, until=until, evidence=evidence)
+
+
+def _span(frame: Frame, counted_in: Steps) -> tuple[int | None, int | None]:
+    """Return the first of some steps, and the last one if what was counted there is over.
+
+    It is over if today has none, where as many steps as before would have had several.
+    """
+    if not len(counted_in):
+        return frame.start, None
+    since, last = int(counted_in[0]), int(counted_in[-1])
+    today = windows(frame.measured)[1]
+    of_those = np.count_nonzero((frame.series.step >= since) & (frame.series.step <= last))
+    wanted = len(counted_in) / max(of_those, 1) * len(today)
+    return since, last if wanted >= number("over") and last < today[0] else None
 
 
 def _conflict(frame: Frame, facts: Facts) -> Finding:
@@ -83,7 +105,8 @@ def _unfilled(frame: Frame, whole: Frame, facts: Facts) -> Finding | None:
         if placeholder_ends(frame):
             continue
         evidence = {"zeros": share, "unlikely_zeros": unlikely, "other": _other_side(frame, side)}
-        return Finding(f"unfilled_{side}", Confidence.CERTAIN, since=_zeros_since(whole, side), evidence=evidence)
+        since, until = _span(whole, _zeros_in(whole, side))
+        return Finding(f"unfilled_{side}", Confidence.CERTAIN, since, until=until, evidence=evidence)
     return None
 
 
@@ -110,8 +133,8 @@ def _zeros(frame: Frame, side: str) -> tuple[float, float]:
     return (alone_n / n, 1.0) if n else (0.0, 0.0)
 
 
-def _zeros_since(frame: Frame, side: str) -> int | None:
-    """Return the first step of which many tokens are 0 on one side."""
+def _zeros_in(frame: Frame, side: str) -> Steps:
+    """Return the steps of which many tokens are 0 on one side."""
     column, many = f"zero_{side}", number("zero_share") / 2
     steps, seen = frame.series.step, frame.recorded
     if seen is not None and len(seen):
@@ -121,9 +144,8 @@ def _zeros_since(frame: Frame, side: str) -> int | None:
     elif column in frame.series.columns:
         share = frame.series[column] / np.maximum(frame.series["n_compared"], 1)
     else:
-        return frame.start
-    high = np.flatnonzero(share > many)
-    return int(steps[high[0]]) if len(high) else frame.start
+        return steps[:0]
+    return steps[share > many]
 
 
 def placeholder_ends(frame: Frame) -> int:
@@ -217,4 +239,4 @@ def _routes(frame: Frame) -> list[Finding]:
 
 def unmeasured(findings: list[Finding]) -> bool:
     """Whether K3 of these findings is not a measurement."""
-    return any(f.cause.startswith("unfilled_") for f in findings)
+    return any(f.cause.startswith("unfilled_") and f.hides for f in findings)

@@ -47,7 +47,8 @@ def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
     if block > 1:
         whole = len(log_G) // block * block
         steps, log_G = steps[:whole:block], np.median(log_G[:whole].reshape(-1, block), axis=1)
-    fit, half = _Fit(log_G), len(log_G) / 2
+    begin, apart = int(number("shape_begin")), max(len(log_G) // 60, 1)
+    fit, half = _Fit(log_G, np.arange(begin, len(log_G) - 5, apart)), len(log_G) / 2
     level, fits = max(fit.level(), 1e-12), {"jump": fit.jump(), "ramp": fit.ramp()}
 
     def gain(of: _Cost) -> float:
@@ -56,6 +57,11 @@ def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
     if max(map(gain, fits.values())) < number("shape_first_look"):
         return _LEVEL  # a power law that is told from a level is told by a jump or a ramp, too
     fits["power"] = fit.power()
+    if apart > 1:  # a jump between two starts would be bent into another shape
+        near = np.unique([of.start + by for of in fits.values() for by in range(1 - apart, apart)])
+        fine = _Fit(log_G, near[(near >= begin) & (near < len(log_G) - 5)])
+        finer = {"jump": fine.jump(), "ramp": fine.ramp(), "power": fine.power()}
+        fits = {name: min(of, finer[name], key=lambda each: each.cost) for name, of in fits.items()}
     kind = min(fits, key=lambda name: fits[name].cost)
     best = fits[kind]
     if gain(best) < number("shape_gain") or best.ratio < number("shape_ratio"):
@@ -63,7 +69,7 @@ def shape_of(steps: Steps, log_G: Floats) -> Shape | None:
     others = max(min(fits["power"].cost, fits["jump"].cost), 1e-12)
     drift = half * math.log(others / max(fits["ramp"].cost, 1e-12))
     named: Literal["jump", "ramp", "power"] = "jump" if kind == "jump" else "ramp" if kind == "ramp" else "power"
-    return Shape(named, int(steps[fit.starts[best.start]]), best.ratio, drift)
+    return Shape(named, int(steps[best.start]), best.ratio, drift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +82,14 @@ class _Cost:
 class _Fit:
     """Fits of one series; arrays are [starts, steps]."""
 
-    def __init__(self, log_G: Floats) -> None:
+    def __init__(self, log_G: Floats, starts: NDArray[np.int64]) -> None:
         """Prepare the series for every step at which a shape may start."""
         begin = log_G[: max(len(log_G) // 2, int(number("shape_begin")))]
         left = begin - begin.mean()
         memory = float(left[1:] @ left[:-1]) / max(float(left @ left), 1e-300)
         self._memory = min(max(memory, 0.0), number("shape_memory"))
-        first = int(number("shape_begin"))
         self._log = log_G
-        self.starts = np.arange(first, len(log_G) - 5, max(len(log_G) // 60, 1))
+        self.starts = starts
         self._after = np.maximum(np.arange(len(log_G)) - self.starts[:, None] + 1.0, 0.0)
         quiet = np.array([np.median(log_G[:start]) for start in self.starts])
         self._target = self._new(log_G - quiet[:, None])
@@ -111,7 +116,7 @@ class _Fit:
                 cost = ((self._target - self._new(x)) ** 2).sum(1)
                 start = int(cost.argmin())
                 if cost[start] < best.cost:
-                    best = _Cost(float(cost[start]), start, _ratio(float(x[start].max())))
+                    best = _Cost(float(cost[start]), int(self.starts[start]), _ratio(float(x[start].max())))
         return best
 
     def _scaled(self, x: Floats) -> _Cost:
@@ -119,7 +124,7 @@ class _Fit:
         slope = np.maximum((new * self._target).sum(1) / np.maximum((new * new).sum(1), 1e-12), 0.0)
         cost = ((self._target - slope[:, None] * new) ** 2).sum(1)
         start = int(cost.argmin())
-        return _Cost(float(cost[start]), start, _ratio(float(slope[start] * x[start].max())))
+        return _Cost(float(cost[start]), int(self.starts[start]), _ratio(float(slope[start] * x[start].max())))
 
     def _new(self, values: Floats) -> Floats:
         fresh: Floats = values[..., 1:] - self._memory * values[..., :-1]
@@ -162,6 +167,27 @@ def agreed_until(steps: Steps, log_G: Floats) -> int | None:
     last = int(np.flatnonzero(exact)[-1])
     mostly = float(exact[: last + 1].mean()) > number("agreed_share")
     return int(steps[last + 1]) if last >= number("few") - 1 and mostly and last < len(log_G) - 2 else None
+
+
+def odd_steps(table: Strata, far: float) -> Steps | None:
+    """Return the steps that differ from all others, again and again, by a K3 beyond `far`; else None.
+
+    Mean |d| of the others keeps together and that of these is a multiple of it, so that no tail of few tokens makes the
+    difference.
+    """
+    steps = table.steps
+    if len(steps) < number("shape_begin"):
+        return None
+    abs_d, k3 = table.by_step(steps, "sum_abs_d"), table.by_step(steps)
+    usual = float(np.median(abs_d))
+    odd: NDArray[np.bool_] = abs_d > number("place_ratio") * usual
+    between = ((abs_d > number("place_wide_lift") * usual) & ~odd).sum()
+    lately = odd[len(odd) // 2 :]
+    times = np.count_nonzero(np.diff(odd.astype(np.int8), prepend=0) > 0)
+    rare = times >= number("agreed_steps") and odd.sum() < number("most") * len(odd)
+    if not rare or between > number("agreed_gap") * odd.sum() or not lately.any():
+        return None
+    return steps[odd] if float(np.median(k3[odd])) > far else None
 
 
 def agreed_between(steps: Steps, log_G: Floats) -> Steps | None:

@@ -130,7 +130,8 @@ def _explanation(finding: judged.Finding) -> str:
     words = " ".join(_unknown(finding)) if finding.cause == UNKNOWN else finding.signature.words
     told = [sentence for clause in finding.signature.told if (sentence := _told(clause, finding.evidence))]
     place = [] if finding.place is None or finding.cause == UNKNOWN else [f"{place_words(finding.place)}."]
-    return " ".join([words, *told, *place])
+    over = [] if finding.until is None else [f"The last step with it is {finding.until}."]
+    return " ".join([words, *told, *place, *over])
 
 
 def _told(clause: str, evidence: Mapping[str, object]) -> str:
@@ -157,11 +158,14 @@ def _unknown(finding: judged.Finding) -> Iterator[str]:
         yield f"{place_words(finding.place)}."
         yield "No test names the cause."
         return
-    if "looks_like" in evidence:
+    if "every" in evidence:
+        yield f"In {evidence['steps']:,} steps, about every {evidence['every']}th, K3 is a multiple of that in all others."
+    elif "looks_like" in evidence:
         excluded = f", which the record excludes ({str(evidence['excluded_by']).replace('_', ' ')})"
         yield f"The numbers look like {evidence['looks_like']}{excluded}."
     elif "above" in evidence:
-        yield f"K3 of {evidence['k3']:.2g} is beyond {evidence['above']:.2g}, the most that such a setup is reported to have."
+        setup = "any setup" if evidence["unknown_setup"] else "such a setup"
+        yield f"K3 of {evidence['k3']:.2g} is beyond {evidence['above']:.2g}, the most that {setup} is reported to have."
     yield "The mismatch is measured, and no test names its cause."
 
 

@@ -309,8 +309,13 @@ class Placed:
         known = column.known
         codes, size = column.codes[known], len(column.values)
         n, k3 = np.bincount(codes, minlength=size), np.bincount(codes, self.k3[known], size)
-        high = (n > 0) & (k3 * n.sum() > number("place_lift") * k3.sum() * n)
-        return bool(high.any() and k3[high].sum() >= number("place_share") * number("place_first_look") * k3.sum())
+        kinds = (("place_lift", "place_share"), ("place_wide_lift", "place_nearly_all"))
+        return any(
+            k3[(n > 0) & (k3 * n.sum() > number(lift) * k3.sum() * n)].sum()
+            >= number(share) * number("place_first_look") * k3.sum()
+            > 0
+            for lift, share in kinds
+        )
 
 
 def k3_of(d_N: Floats) -> Floats:
@@ -421,14 +426,18 @@ class Frame:
     @cached_property
     def today(self) -> Frame:
         """The last steps alone. A fault that began late is a small part of the whole window."""
-        steps = windows(self.series.step)[1]
+        return replace(self.within(windows(self.series.step)[1]), history=None)
+
+    def within(self, steps: Steps) -> Frame:
+        """Return the frame of these steps alone."""
+        recorded = self.recorded
         return replace(
             self,
             series=self.series.within(steps),
-            history=None,
             strata=self.strata.within(steps),
             places=tuple(place.within(steps) for place in self.places),
-            recorded=None if self.recorded is None or not len(steps) else self.recorded.since(int(steps[0])),
+            recorded=None if recorded is None else recorded.where(np.isin(recorded.step, steps)),
+            history=None if self.history is None else self.history.within(steps),
         )
 
     def total(self, column: str) -> float:

@@ -13,7 +13,7 @@ from logprobe.monitor.diagnosis.evidence.evidence import windows
 from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, difference
 from logprobe.monitor.diagnosis.evidence.tokens import siblings_of
 from logprobe.monitor.diagnosis.result import Acceptance
-from logprobe.monitor.judging.contrast import Rest, contrasts, recorded, spared, where
+from logprobe.monitor.judging.contrast import Rest, contrasts, grew_at, recorded, spared, where
 from logprobe.monitor.judging.counted import counted, unmeasured
 from logprobe.monitor.judging.course import (
     Shape,
@@ -22,6 +22,7 @@ from logprobe.monitor.judging.course import (
     agreed_until,
     labels_lie,
     logs,
+    odd_steps,
     rise_of,
     short_rise,
     without_load,
@@ -40,7 +41,7 @@ from logprobe.monitor.judging.judgement import (
     State,
     Urgency,
 )
-from logprobe.monitor.judging.level import GROWS, bits_may_agree, expected, identical, level_of
+from logprobe.monitor.judging.level import GROWS, bits_may_agree, expected, far, identical, level_of
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
 from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN, Layer
 from logprobe.monitor.judging.thresholds import number
@@ -62,6 +63,7 @@ def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
     if facts.conflict:
         frame = frame.without_lags()
     found = counted(frame, facts)
+    frame = _without(frame, found)
     level = level_of(frame)
     if unmeasured(found):
         level = replace(level, k3=None, status="not measured")
@@ -70,22 +72,34 @@ def judge(frame: Frame, accepted: Sequence[Acceptance] = ()) -> Judgement:
     if equal and not bits_may_agree(frame):
         return _not_measured(frame, found, level)
     place = None if frame.gap.n < number("fewest") else where(frame)
-    found += _why(frame, found, facts)
+    grown = grew_at(frame) if frame.growth.verdict in GROWS else None
+    found += _why(frame, found, facts, place)
     found = _excluded(found, frame, facts)
-    found = _here(frame, found, place)
-    return _concluded(frame, found, level, place, facts=facts, accepted=accepted)
+    found = _here(frame, found, place, grown)
+    return _concluded(frame, found, level, _told(frame, place, grown), facts=facts, accepted=accepted)
+
+
+def _without(frame: Frame, found: list[Finding]) -> Frame:
+    """Return the frame without the steps of faults that hid everything else, and are over."""
+    over = [(f.since, f.until) for f in found if f.signature.hides and f.since is not None and f.until is not None]
+    keep = np.ones(len(frame.series), np.bool_)
+    for since, until in over:
+        keep &= (frame.series.step < since) | (frame.series.step > until)
+    return frame if keep.all() else frame.within(frame.series.step[keep])
 
 
 # ------------------------------------------------------------------------------------------------ why
 
 
-def _why(frame: Frame, counted_found: list[Finding], facts: Facts) -> list[Finding]:
+def _why(frame: Frame, counted_found: list[Finding], facts: Facts, place: Place | None) -> list[Finding]:
     """Run the tests whose causes need numbers."""
-    if any(finding.signature.hides for finding in counted_found):
+    if any(finding.hides for finding in counted_found):
         return []
     shape, trainer = _distributions(frame)
     if shape is not None and shape.signature.hides:
-        return [shape]
+        if place is None or place.others > far(frame):
+            return [shape]
+        shape = None  # elsewhere both sides do score the same text
     rest = Rest(frame)
     found = contrasts(frame, rest) if shape is None else _beside(frame, shape)
     fresh = rest.now.where(rest.now.own)
@@ -95,13 +109,16 @@ def _why(frame: Frame, counted_found: list[Finding], facts: Facts) -> list[Findi
     if shape is None or shape.cause != "miscalibrated_logprobs":
         missed = _sync(frame, rest, scaled=shape is not None, steady=trainer is not None) or _recurring(frame)
         found += [] if missed is None or known & {missed.cause, "partial_weight_sync"} else [missed]
+    if not any(f.named and f.signature.kind == "fault" for f in (*found, *counted_found)):
+        found += _now_and_then(frame, rest)
     stale = _lag(frame, rest)
     found += [] if stale is None else [stale]
     blocked = any(f.cause in _NEVER_ARRIVES and f.share is None and f.named for f in (*found, *counted_found))
     if shape is None and trainer is None and not blocked:
         grew = _growth(frame, rest, found, facts)
         found += [] if grew is None else [grew]
-    return [*found, *noise(frame, k3)]
+    known_noise = any(f.signature.kind == "noise" for f in counted_found)
+    return found if known_noise else [*found, *noise(frame, k3)]
 
 
 def _distributions(frame: Frame) -> tuple[Finding | None, Finding | None]:
@@ -157,9 +174,15 @@ def _sync(frame: Frame, rest: Rest, *, scaled: bool, steady: bool) -> Finding | 
     if at is not None:
         return None if spared(frame, at) else Finding(_by_records(frame), sure, at, evidence=agreed)
     between = agreed_between(steps, log_k3)
-    if between is not None and not frame.older:
+    if between is not None and not frame.older and not _partly_equal(frame, between):
         return _between(frame, rest, between, sure)
     return None if scaled else _by_power(frame, shape_of(rows), sure)
+
+
+def _partly_equal(frame: Frame, odd: Steps) -> bool:
+    """Whether many tokens have equal bits at steps that do not agree: for some of them one array was recorded twice."""
+    some = frame.series.within(odd)
+    return some.total("n_same") > number("partly_equal") * some.total("n")
 
 
 def _between(frame: Frame, rest: Rest, odd: Steps, sure: Confidence) -> Finding | None:
@@ -169,6 +192,16 @@ def _between(frame: Frame, rest: Rest, odd: Steps, sure: Confidence) -> Finding 
     share, least, most = rest.take(lambda rows: np.isin(rows.step, odd), lambda rows: ~np.isin(rows.step, odd))
     evidence = {"steps": len(odd), "every": int(np.median(np.diff(odd)))}
     return Finding("missed_weight_sync", sure, int(odd[0]), share, most, least=least, evidence=evidence)
+
+
+def _now_and_then(frame: Frame, rest: Rest) -> list[Finding]:
+    """Say that some steps differ from all others, where no test names the cause."""
+    odd = odd_steps(rest.all.alike, far(frame))
+    if odd is None:
+        return []
+    share, least, most = rest.take(lambda rows: np.isin(rows.step, odd), lambda rows: ~np.isin(rows.step, odd))
+    evidence = {"steps": len(odd), "every": int(np.median(np.diff(odd)))}
+    return [Finding(UNKNOWN, Confidence.INFERRED, int(odd[0]), share, most, least=least, evidence=evidence)]
 
 
 def _kept_since(frame: Frame, rest: Rest) -> Finding | None:
@@ -355,22 +388,34 @@ def _counted_against(finding: Finding, fact: str) -> bool:
     return fact == "loads_recorded" and (finding.confidence >= Confidence.KNOWN or "drift" not in finding.evidence)
 
 
-def _here(frame: Frame, found: list[Finding], place: Place | None) -> list[Finding]:
+def _told(frame: Frame, place: Place | None, grown: Place | None) -> Place | None:
+    """Return the place to report: within the range of a setup some tokens are always noisier than others."""
+    if place is None or (not _beyond_range(frame, place) and place.k3 < number("place_within") * place.others):
+        return grown
+    return place
+
+
+def _beyond_range(frame: Frame, place: Place) -> bool:
+    return place.k3 > number("above") * expected(frame)[1]
+
+
+def _here(frame: Frame, found: list[Finding], place: Place | None, grown: Place | None) -> list[Finding]:
     """Say where an unexplained mismatch is: "unknown: here, since then".
 
     A place whose column is that of a named cause is that cause's. A place whose K3 is within the range of the setup is
-    reported and changes nothing.
+    reported and changes nothing, unless all of the growth is in one place.
     """
+    if place is None or (grown is not None and not _beyond_range(frame, place)):
+        place = grown
     if place is None:
         return found
     causes = {f.signature.columns[0]: f for f in found if f.signature.test == "contrast" and f.cause != UNKNOWN}
     own = next((causes[column] for column in place.columns if column in causes), None)
     if own is not None:
         return [replace(f, place=place) if f is own else f for f in found]
-    _, high, _ = expected(frame)
-    if not place.k3 > number("above") * high:
+    if place is not grown and not _beyond_range(frame, place):
         return found
-    named = [f for f in found if f.named and f.layer == "semantic" and f.signature.hides]
+    named = [f for f in found if f.named and f.layer == "semantic" and f.hides]
     if named:
         return [replace(f, place=place) if f is named[0] else f for f in found]
     spread = [f if not _contradicted(f) else replace(f, confidence=Confidence.POSSIBLE, place=place) for f in found]
@@ -494,14 +539,16 @@ def _shared(found: list[Finding], frame: Frame, level: Level) -> tuple[list[Find
 def _beyond(found: list[Finding], frame: Frame, level: Level, accepted: Sequence[Acceptance]) -> list[Finding]:
     """Say that K3 is beyond what the setup is reported to have, if no finding explains it."""
     lived_with = {acceptance.cause for acceptance in accepted}
+    idle = () if frame.growth.verdict in GROWS else ("growth",)  # no excuse where growth itself finds nothing
     explained = any(
-        (f.named and f.signature.kind not in ("noise", "note") and _material(f)) or f.cause in lived_with for f in found
+        (f.named and f.signature.kind not in ("noise", "note", *idle) and _material(f)) or f.cause in lived_with
+        for f in found
     )
-    if level.k3 is None or level.status not in ("above", "far above") or explained:
+    if level.k3 is None or not level.beyond or explained:
         return []
     since = next((f.since for f in found if f.since is not None), None)
     share = 1 - level.high / frame.now.k3 if frame.now.k3 > level.high else None
-    evidence = {"above": level.high, "k3": level.k3}
+    evidence = {"above": level.high, "k3": level.k3, "unknown_setup": level.status == "unknown set-up"}
     return [Finding(UNKNOWN, Confidence.INFERRED, since, share, share, evidence=evidence)]
 
 
@@ -530,7 +577,7 @@ def _weighed(finding: Finding, frame: Frame, level: Level, accepted: Sequence[Ac
     material = _material(finding)
     fault = finding.signature.kind == "fault"
     at_fault = fault and (finding.layer == "semantic" or (urgency != "informational" and material))
-    finding = replace(finding, urgency=urgency, vetoes=finding.named and at_fault)
+    finding = replace(finding, urgency=urgency, vetoes=finding.named and at_fault and finding.until is None)
     acceptance = next((a for a in accepted if a.cause == finding.cause), None)
     if acceptance is None:
         return finding
@@ -548,7 +595,7 @@ def _urgency(finding: Finding, frame: Frame, level: Level) -> Urgency:
     by_trend: Urgency = "act" if trend in GROWS else "watch" if trend == "calibrating" else "informational"
     if kind == "noise":
         return "informational"  # it explains K3 up to the range of its setup, and nothing beyond
-    if kind == "note" or not finding.named or "identical" in finding.evidence:
+    if kind == "note" or not finding.named or finding.until is not None or "identical" in finding.evidence:
         return "watch"
     if kind == "growth":
         return by_trend
@@ -577,7 +624,7 @@ def _layer(frame: Frame, found: list[Finding], deciding: list[Finding], level: L
     explained = any((f.named and f.layer not in ("objective", "unknown")) or f.accepted is not None for f in found)
     off = abs(frame.gap.ratio.z) > SIGNIFICANT and abs(frame.gap.ratio.value) > frame.gap.k3 > number("slight")
     watched = any(f.urgency != "informational" for f in found)
-    high = level.status == "not measured" or (level.status in ("above", "far above") and not explained)
+    high = level.status == "not measured" or (level.beyond and not explained)
     few = frame.gap.n < number("fewest")
     grows = frame.growth.verdict in GROWS and not _lived_with(found)
     return "unknown" if watched or few or high or off or grows else "none"

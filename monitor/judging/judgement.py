@@ -55,6 +55,7 @@ class Finding:
         cause: row of the table of signatures; "unknown" if no test names one.
         confidence: strength of the evidence.
         since: first step concerned, or None if unknown.
+        until: last step concerned, if it is over; None if it is not.
         share: of today's K3 that it makes, or None if unknown.
         least: lower end of the interval of `share`, or None if unknown.
         most: upper end of it.
@@ -76,6 +77,7 @@ class Finding:
     k3: float = 0.0
     least: float | None = None
     place: Place | None = None
+    until: int | None = None
     evidence: Mapping[str, object] = field(default_factory=dict)
     urgency: Urgency = "watch"
     vetoes: bool = False
@@ -90,6 +92,11 @@ class Finding:
     def layer(self) -> Layer:
         """Layer at fault."""
         return self.signature.layer
+
+    @property
+    def hides(self) -> bool:
+        """Whether nothing else can be judged beside it."""
+        return self.signature.hides and self.until is None
 
     @property
     def named(self) -> bool:
@@ -116,6 +123,12 @@ class Level:
     status: LevelStatus
     source: str = ""
     settled: bool = False
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is higher than is reported of such a setup; of an unknown one, higher than of any."""
+        unlike_any = self.status == "unknown set-up" and self.k3 is not None and self.k3 > self.high
+        return self.status in ("above", "far above") or unlike_any
 
 
 @dataclass(frozen=True, slots=True)

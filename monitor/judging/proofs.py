@@ -112,20 +112,34 @@ def _loads_recorded(frame: Frame) -> bool:
     return len(labels) >= number("published_versions") and labels <= loaded and len(counts) <= 1
 
 
+def _cache_cleared(frame: Frame) -> bool:
+    """Whether each update's record says that the prefix cache was cleared."""
+    updates = [record for record in frame.weights.updates if record.loaded or record.cache_cleared is not None]
+    return len(updates) >= number("published_versions") and all(record.cache_cleared for record in updates)
+
+
 def stands_still(frame: Frame) -> tuple[int, float] | None:
-    """Return the step since which tokens have one version while the trainer goes on, and that version; else None."""
-    now = frame.strata.within(windows(frame.measured)[1])
-    known = now.where(now.known("version") & np.isfinite(now.lag))
-    if known.n < number("most") * now.n or len(known.steps) < number("paired_steps"):
+    """Return the step since which tokens have one version while the trainer goes on, and that version; else None.
+
+    Versions may rise rarely: they stand still if they have not risen for several times as long as they ever did.
+    """
+    rows = frame.strata
+    known = rows.where(rows.known("version") & np.isfinite(rows.lag))
+    now = known.within(windows(frame.measured)[1])
+    if now.n < number("most") * frame.now.n or len(known.steps) < 2 * number("paired_steps"):
         return None
-    index, version = np.searchsorted(known.steps, known.step), known.groups["version"].numbers
-    newest, lag = np.full(len(known.steps), -np.inf), np.full(len(known.steps), np.inf)
+    steps, version = known.steps, known.groups["version"].numbers
+    index = np.searchsorted(steps, known.step)
+    newest, lag = np.full(len(steps), -np.inf), np.full(len(steps), np.inf)
     np.maximum.at(newest, index, version)
     np.minimum.at(lag, index, known.lag)
-    if newest[-1] != newest[0] or not lag[-1] > lag[0] + 1 or _loaded_past(frame, float(newest[-1])):
+    newest = np.maximum.accumulate(newest)
+    risen = np.flatnonzero(np.diff(newest, prepend=-np.inf) > 0)
+    at, waits = int(risen[-1]), np.diff(steps[risen])
+    long = max(number("paired_steps"), number("stands_still") * float(waits.max(initial=0.0)))
+    if steps[-1] - steps[at] < long or not lag[-1] > lag[at] + 1 or _loaded_past(frame, float(newest[-1])):
         return None
-    versions = frame.strata.groups["version"].numbers
-    return int(frame.strata.step[versions == newest[-1]].min()), float(newest[-1])
+    return int(steps[at]), float(newest[-1])
 
 
 def _loaded_past(frame: Frame, version: float) -> bool:
@@ -173,6 +187,7 @@ _FACTS: Final[Mapping[str, Callable[[Frame], bool]]] = MappingProxyType(
         "engine_weights_change": _engine_weights_change,
         "fingerprints_agree": _fingerprints_agree,
         "loads_recorded": _loads_recorded,
+        "cache_cleared": _cache_cleared,
         "routes_agree": lambda frame: (frame.routing_agreement or 0.0) >= number("routes_agree"),
         "batch_invariant": lambda frame: any(bool(value) for value in frame.setup.engine("batch_invariant")),
         "version_stands_still": lambda frame: stands_still(frame) is not None,

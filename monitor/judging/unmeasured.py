@@ -20,7 +20,7 @@ def not_measured(frame: Frame, findings: Sequence[Finding] = ()) -> tuple[NotMea
     hidden = (
         NotMeasured("the inference path and the objective", f"{finding.cause} hides them", "mend it, then look again")
         for finding in findings
-        if finding.signature.hides
+        if finding.hides
     )
     return (*_missing(frame), *hidden)
 

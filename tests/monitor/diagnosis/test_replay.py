@@ -102,7 +102,7 @@ def test_a_trainer_that_chooses_by_itself_replays_nothing(run: Run) -> None:
     assert 0.9 < replay.agreement < 0.99
     found = run.findings()
     assert "replay_broken" not in found
-    assert (found["replay_off"].urgency, found["replay_off"].vetoes) == ("watch", False)
+    assert (found["replay_off"].urgency, found["replay_off"].vetoes) == ("informational", False)
 
 
 PLANTED: dict[str, tuple[Callable[[Marks, int, int], Marks], str, int | None]] = {
