@@ -17,7 +17,7 @@ at every step.
 | unknown, calibrating, no data, or none yet | info, or none | any step | unknown |
 
 A silence or an acknowledgement makes nothing better, so such an alert counts; what people have accepted does not. A
-verdict is overdue as `logprobe.monitor.diagnosis.judged` has it.
+verdict is overdue as `logprobe.monitor.judging.judged` has it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from datetime import datetime
 from typing import Any, Final, Literal, Self
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.judged import is_in_time
-from logprobe.monitor.diagnosis.result import Advice, Urgency, Verdict
+from logprobe.monitor.judging.judged import is_in_time
+from logprobe.monitor.judging.result import Advice, Urgency, Verdict
 from logprobe.monitor.queries import Source
 
 Severity = Literal["critical", "warning", "unknown", "ok"]

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from logprobe.alerts.controller import before_after
 from logprobe.alerts.controller.before_after import FEWEST
-from logprobe.monitor.diagnosis.document import FindingDocument
-from logprobe.monitor.diagnosis.growth.onset import theil_sen
-from logprobe.monitor.diagnosis.leading import alarms
+from logprobe.monitor.judging.document import FindingDocument
+from logprobe.monitor.judging.growth import theil_sen
+from logprobe.monitor.judging.leading import alarms
 from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]

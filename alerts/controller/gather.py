@@ -29,7 +29,7 @@ from logprobe.alerts.controller.situation import (
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
 from logprobe.collectors.directives import Directives
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.document import FindingDocument
+from logprobe.monitor.judging.document import FindingDocument
 from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader

@@ -13,8 +13,8 @@ from logprobe.alerts.rules.rule import Rule
 from logprobe.alerts.rules.step_conditions import Exact, Growth
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity, slices
-from logprobe.monitor.diagnosis.growth.judging import Judged, Spans, columns, judged
-from logprobe.monitor.diagnosis.growth.rule import K3
+from logprobe.monitor.judging.growth_kept import Judged, Spans, columns, judged
+from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.queries import Source
 

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 
 from logprobe.alerts.rules.fields import Model, Span
 from logprobe.alerts.rules.judging.observation import Observation
-from logprobe.monitor.diagnosis.document import FindingDocument
-from logprobe.monitor.diagnosis.named import told
-from logprobe.monitor.diagnosis.result import Layer, Verdict
+from logprobe.monitor.judging.document import FindingDocument
+from logprobe.monitor.judging.named import told
+from logprobe.monitor.judging.result import Layer, Verdict
 from logprobe.monitor.liveness import State, Writer, judge, span_words
 
 Event = Literal["no_new_step", "collector_stopped", "plugin_missing", "ended_silently", "host_failed"]

@@ -19,7 +19,7 @@ from logprobe.alerts.rules.present_conditions import DeadMan, Diagnosed, Doubled
 from logprobe.alerts.rules.step_conditions import Absent, Calibration, Exact, Growth, Nonfinite, Ratio, Threshold, Trend
 from logprobe.collectors.kernel.pairs import PAIRS, RatioPair
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG
-from logprobe.monitor.diagnosis.result import Layer
+from logprobe.monitor.judging.result import Layer
 from logprobe.monitor.metrics.catalog import KEYS, metric
 from logprobe.monitor.metrics.definition import Metric
 

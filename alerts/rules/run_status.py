@@ -11,8 +11,8 @@ from logprobe.alerts.rules.judging.observation import Observation
 from logprobe.alerts.rules.present_conditions import OnPresent, Pulse, RunStatus, alarms
 from logprobe.alerts.rules.rule import Rule
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.diagnosis.leading import leading, share_of
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.leading import leading, share_of
 from logprobe.monitor.liveness import Writer
 from logprobe.monitor.queries import Source
 

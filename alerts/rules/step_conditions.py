@@ -17,12 +17,12 @@ from pydantic import Field, model_validator
 from logprobe.alerts.rules.fields import Factor, Finite, Model, Window
 from logprobe.alerts.rules.judging.observation import Memory, Observation, StepFacts
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.diagnosis.evidence.measures import off_one
-from logprobe.monitor.diagnosis.growth.judging import Judged, take
-from logprobe.monitor.diagnosis.growth.onset import Tracker, theil_sen
-from logprobe.monitor.diagnosis.growth.rule import K3, RULE, GrowthRule
-from logprobe.monitor.diagnosis.growth.rule import Threshold as GrowthThreshold
-from logprobe.monitor.diagnosis.result import Growth as GrowthVerdict
+from logprobe.monitor.judging.growth import Tracker, theil_sen
+from logprobe.monitor.judging.growth_kept import Judged, take
+from logprobe.monitor.judging.growth_rule import K3, RULE, GrowthRule
+from logprobe.monitor.judging.growth_rule import Threshold as GrowthThreshold
+from logprobe.monitor.judging.measures import off_one
+from logprobe.monitor.judging.result import Growth as GrowthVerdict
 from logprobe.monitor.number_text import number
 
 if TYPE_CHECKING:  # a rule has a condition

@@ -19,10 +19,10 @@ from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.accepted import accepted, expectation, explained
-from logprobe.monitor.diagnosis.document import AcceptanceDocument, DiagnosisDocument
-from logprobe.monitor.diagnosis.result import MARGIN
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.accepted import accepted, expectation, explained
+from logprobe.monitor.judging.document import AcceptanceDocument, DiagnosisDocument
+from logprobe.monitor.judging.result import MARGIN
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 

@@ -29,10 +29,10 @@ from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.comparison import METRICS
 from logprobe.monitor.compare.places import in_files
-from logprobe.monitor.diagnosis import diagnose
-from logprobe.monitor.diagnosis.accepted import accepted
-from logprobe.monitor.diagnosis.leading import leading
-from logprobe.monitor.diagnosis.named import told
+from logprobe.monitor.judging import diagnose
+from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.leading import leading
+from logprobe.monitor.judging.named import told
 
 _MANY: Final = 10  # runs
 

@@ -26,12 +26,12 @@ from logprobe.app.text.correction import OFF, advised, in_force, remedy, setting
 from logprobe.app.text.diagnosis import ADVICE, LAYERS, evidence_name, extent, qualities, remembered, sure, verdict_line
 from logprobe.app.text.judgement import as_document, line
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor.diagnosis import Diagnosis, diagnose
-from logprobe.monitor.diagnosis.accepted import accepted
-from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.diagnosis.leading import in_reading_order
-from logprobe.monitor.diagnosis.named import in_words
 from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.judging import Diagnosis, diagnose
+from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.leading import in_reading_order
+from logprobe.monitor.judging.named import in_words
 from logprobe.monitor.reader import open_reader
 
 _WIDEST: Final = 200

@@ -36,8 +36,8 @@ from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.reader import FlightReader, Reader, open_reader
 
 _WORDS = 110  # characters of an action's sentence in the table

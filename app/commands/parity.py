@@ -22,8 +22,8 @@ from logprobe.app.parsers.arguments import home_path, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.parity import Parity, Setting, compare
-from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
+from logprobe.monitor.judging.parity import Parity, Setting, compare
+from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.reader import Reader, open_reader
 
 NOT_AT_PARITY: Final = 2

@@ -31,13 +31,13 @@ from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain, harmless
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.diagnosis import Diagnosis, diagnose
-from logprobe.monitor.diagnosis.accepted import accepted
-from logprobe.monitor.diagnosis.job import DiagnosisStage
-from logprobe.monitor.diagnosis.parity import Parity, compare
-from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import Diagnosis, diagnose
+from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.level import in_words
+from logprobe.monitor.judging.parity import Parity, compare
+from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.proof.paired import Gap, gap
 from logprobe.monitor.proof.sample import TokenSequence
 from logprobe.monitor.proof.scorers.jobs import TrialAnswer, TrialJob

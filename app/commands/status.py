@@ -37,8 +37,8 @@ from logprobe.app.text.judgement import as_document
 from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.diagnosis.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.judgement import FIRING
+from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.status import Backlog, Status, StuckFile
 

@@ -11,7 +11,7 @@ from logprobe.app.text.html import Markup, badge, element, joined, listing, page
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing
 from logprobe.monitor.compare.comparison import AXES
 from logprobe.monitor.compare.ratio import ratios
-from logprobe.monitor.diagnosis.parity import Setting
+from logprobe.monitor.judging.parity import Setting
 
 
 def report(comparison: Comparison) -> str:

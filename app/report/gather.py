@@ -14,13 +14,13 @@ from logprobe.app.text.diagnosis import verdict_line
 from logprobe.monitor import queries, worst
 from logprobe.monitor.compare import Place
 from logprobe.monitor.compare.history import history
-from logprobe.monitor.diagnosis import culprit, diagnose
-from logprobe.monitor.diagnosis.accepted import accepted
-from logprobe.monitor.diagnosis.document import DiagnosisDocument
-from logprobe.monitor.diagnosis.growth.rule import K3
-from logprobe.monitor.diagnosis.proven import latest
-from logprobe.monitor.diagnosis.result import Growth
 from logprobe.monitor.judgement import FIRING
+from logprobe.monitor.judging import culprit, diagnose
+from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.growth_rule import K3
+from logprobe.monitor.judging.proven import latest
+from logprobe.monitor.judging.result import Growth
 
 _SEQUENCES: Final = 10
 _DEEDS: Final = 10_000  # the newest

@@ -33,14 +33,14 @@ from logprobe.app.text.judgement import VERDICTS
 from logprobe.app.text.numbers import counted, duration, when
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare.history import History
-from logprobe.monitor.diagnosis.culprit import Picture
-from logprobe.monitor.diagnosis.document import DiagnosisDocument
-from logprobe.monitor.diagnosis.expected import expected
-from logprobe.monitor.diagnosis.growth.rule import K3, RULE
-from logprobe.monitor.diagnosis.leading import in_reading_order, leading
-from logprobe.monitor.diagnosis.named import in_words
-from logprobe.monitor.diagnosis.result import GROWS
 from logprobe.monitor.judgement import FIRING
+from logprobe.monitor.judging.culprit import Picture
+from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.expected import expected
+from logprobe.monitor.judging.growth_rule import K3, RULE
+from logprobe.monitor.judging.leading import in_reading_order, leading
+from logprobe.monitor.judging.named import in_words
+from logprobe.monitor.judging.result import GROWS
 from logprobe.monitor.metrics.catalog import metric as declared
 
 BEFORE: Final = 50  # steps before the onset in which changes are looked for

@@ -12,8 +12,8 @@ from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.refusals import STOPPED
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.diagnosis import ADVICE
-from logprobe.monitor.diagnosis.document import CorrectionDocument, DiagnosisDocument, FindingDocument, SettingDocument
-from logprobe.monitor.diagnosis.leading import alarms
+from logprobe.monitor.judging.document import CorrectionDocument, DiagnosisDocument, FindingDocument, SettingDocument
+from logprobe.monitor.judging.leading import alarms
 from logprobe.monitor.judging.signatures import SIGNATURES, UNKNOWN
 
 OFF: Final = Standing()

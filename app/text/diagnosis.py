@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from logprobe.app.text.numbers import number
 from logprobe.collectors.plain_text import harmless
-from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.diagnosis.growth.rule import RULE
-from logprobe.monitor.diagnosis.leading import highest_normal, share_of
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.growth_rule import RULE
+from logprobe.monitor.judging.leading import highest_normal, share_of
+from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.judging.signatures import kind_of
 
 LAYERS: Final = {

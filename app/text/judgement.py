@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.judgement import Judgement, Severity
+from logprobe.monitor.judging.growth_rule import RULE
 
 VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "healthy": ("✓", "Healthy", "Engine and trainer agree to within what this setup allows."),

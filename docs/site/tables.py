@@ -20,10 +20,10 @@ from logprobe.alerts.rules.rule import CONDITIONS
 from logprobe.app.parsers.commands import COMMANDS
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
-from logprobe.monitor.diagnosis.leading import CREDIBLE
-from logprobe.monitor.diagnosis.result import LAYERS
 from logprobe.monitor.judging.explain import CONFIDENCES
 from logprobe.monitor.judging.judgement import Confidence
+from logprobe.monitor.judging.leading import CREDIBLE
+from logprobe.monitor.judging.result import LAYERS
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.judging.thresholds import PRIORS
 from logprobe.monitor.metrics.definition import SEQUENCE_MEAN, Metric

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from logprobe.monitor import queries
 from logprobe.monitor.compare.places import Place
-from logprobe.monitor.diagnosis.growth.judging import growth_of
-from logprobe.monitor.diagnosis.growth.rule import K3
-from logprobe.monitor.diagnosis.parity.facts import Facts, facts_of
-from logprobe.monitor.diagnosis.parity.judging import trends
-from logprobe.monitor.diagnosis.parity.trajectories import Trend
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.judging.growth_kept import growth_of
+from logprobe.monitor.judging.growth_rule import K3
+from logprobe.monitor.judging.parity.facts import Facts, facts_of
+from logprobe.monitor.judging.parity.judging import trends
+from logprobe.monitor.judging.parity.trajectories import Trend
+from logprobe.monitor.judging.result import Growth
 
 
 @dataclass(frozen=True, slots=True)

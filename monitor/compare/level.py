@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.parity.recipe import Band
-from logprobe.monitor.diagnosis.parity.trajectories import Trend, in_blocks, margin, scaled
+from logprobe.monitor.judging.parity.recipe import Band
+from logprobe.monitor.judging.parity.trajectories import Trend, in_blocks, margin, scaled
 
 Floats = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from logprobe.monitor.diagnosis.parity.trajectories import Block, Trajectory
+from logprobe.monitor.judging.parity.trajectories import Block, Trajectory
 
 
 @dataclass(frozen=True, slots=True)

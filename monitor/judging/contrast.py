@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, clustered, difference
 from logprobe.monitor.judging.course import rise_of
 from logprobe.monitor.judging.course import shape as shape_of
 from logprobe.monitor.judging.frame import Bools, Frame, Strata
 from logprobe.monitor.judging.judgement import Confidence, Finding, Place
 from logprobe.monitor.judging.level import far
+from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, clustered, difference
 from logprobe.monitor.judging.signatures import tested_by
 from logprobe.monitor.judging.thresholds import number
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from logprobe.collectors.kernel.arithmetic import is_sentinel
-from logprobe.monitor.diagnosis.evidence.evidence import windows
 from logprobe.monitor.judging.frame import Bools, Frame, Steps
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.proofs import Facts
+from logprobe.monitor.judging.records import windows
 from logprobe.monitor.judging.thresholds import number
 
 

@@ -13,9 +13,9 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, Floats, Mean, difference
-from logprobe.monitor.diagnosis.evidence.once import once
 from logprobe.monitor.judging.frame import Bools, Frame, Steps, Strata
+from logprobe.monitor.judging.measures import SIGNIFICANT, Floats, Mean, difference
+from logprobe.monitor.judging.once import once
 from logprobe.monitor.judging.thresholds import number
 
 

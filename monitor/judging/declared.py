@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence.measures import grid_share
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import grids
+from logprobe.monitor.judging.measures import grid_share
 from logprobe.monitor.judging.thresholds import number
 
 _MANTISSA_BITS = (7, 10)  # of bfloat16 and float16

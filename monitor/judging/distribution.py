@@ -11,16 +11,16 @@ import math
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence.evidence import gap_of, windows
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, correlation, off_one
-from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, siblings_of, spread_of
 from logprobe.monitor.judging.course import shape_of
 from logprobe.monitor.judging.declared import declared, listed
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Confidence, Finding
 from logprobe.monitor.judging.level import far
+from logprobe.monitor.judging.measures import SIGNIFICANT, correlation, off_one
 from logprobe.monitor.judging.proofs import vocabularies
+from logprobe.monitor.judging.records import gap_of, windows
 from logprobe.monitor.judging.thresholds import number
+from logprobe.monitor.judging.tokens import Siblings, Tokens, siblings_of, spread_of
 
 
 def distribution(frame: Frame) -> Finding | None:

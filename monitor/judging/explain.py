@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from logprobe.monitor.diagnosis.decomposition import Decomposition, between
-from logprobe.monitor.diagnosis.result import Acceptance, Correction, Diagnosis, Finding, Level, Verdict
 from logprobe.monitor.judging import judgement as judged
+from logprobe.monitor.judging.decomposition import Decomposition, between
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judge import judge
 from logprobe.monitor.judging.judgement import Confidence, Judgement, Place, State
 from logprobe.monitor.judging.level import in_words, setup_of
+from logprobe.monitor.judging.result import Acceptance, Correction, Diagnosis, Finding, Level, Verdict
 from logprobe.monitor.judging.signatures import UNKNOWN
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.unmeasured import not_measured

@@ -14,14 +14,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.evidence import Gap, Joins, Series, Weights, gap_of, windows
-from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
-from logprobe.monitor.diagnosis.evidence.replay import Replay
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
-from logprobe.monitor.diagnosis.evidence.weight_readings import Readings
-from logprobe.monitor.diagnosis.result import Growth, Remembered
+from logprobe.monitor.judging.measures import Floats, Mean, from_sums
+from logprobe.monitor.judging.records import Gap, Joins, Series, Weights, gap_of, windows
+from logprobe.monitor.judging.replay import Replay
+from logprobe.monitor.judging.result import Growth, Remembered
+from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.judging.thresholds import number
+from logprobe.monitor.judging.tokens import Tokens
+from logprobe.monitor.judging.weight_readings import Readings
 
 Bools = NDArray[np.bool_]
 Steps = NDArray[np.int64]

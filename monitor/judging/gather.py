@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.slices import Steps
-from logprobe.monitor.diagnosis.evidence.evidence import (
+from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata, strata_of_steps
+from logprobe.monitor.judging.growth_kept import growth_of
+from logprobe.monitor.judging.memory import remembered, settings_of
+from logprobe.monitor.judging.places import places_of
+from logprobe.monitor.judging.records import (
     Joins,
     Series,
     VersionConflicts,
@@ -20,16 +24,12 @@ from logprobe.monitor.diagnosis.evidence.evidence import (
     Weights,
     windows,
 )
-from logprobe.monitor.diagnosis.evidence.replay import Replay
-from logprobe.monitor.diagnosis.evidence.replay import from_rows as routes_from_rows
-from logprobe.monitor.diagnosis.evidence.samples import Samples
-from logprobe.monitor.diagnosis.evidence.setup import from_documents, parsed
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens, from_table, replicas_of
-from logprobe.monitor.diagnosis.evidence.weight_readings import Readings, from_rows
-from logprobe.monitor.diagnosis.growth.judging import growth_of
-from logprobe.monitor.diagnosis.memory import remembered, settings_of
-from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata, strata_of_steps
-from logprobe.monitor.judging.places import places_of
+from logprobe.monitor.judging.replay import Replay
+from logprobe.monitor.judging.replay import from_rows as routes_from_rows
+from logprobe.monitor.judging.samples import Samples
+from logprobe.monitor.judging.setup import from_documents, parsed
+from logprobe.monitor.judging.tokens import Tokens, from_table, replicas_of
+from logprobe.monitor.judging.weight_readings import Readings, from_rows
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.lag import WeightRecord as Label
 from logprobe.monitor.queries import Source

@@ -9,10 +9,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence.evidence import windows
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT, difference
-from logprobe.monitor.diagnosis.evidence.tokens import siblings_of
-from logprobe.monitor.diagnosis.result import Acceptance
 from logprobe.monitor.judging.contrast import Rest, contrasts, grew_at, recorded, spared, where
 from logprobe.monitor.judging.counted import counted, unmeasured
 from logprobe.monitor.judging.course import (
@@ -42,9 +38,13 @@ from logprobe.monitor.judging.judgement import (
     Urgency,
 )
 from logprobe.monitor.judging.level import GROWS, bits_may_agree, expected, far, identical, level_of
+from logprobe.monitor.judging.measures import SIGNIFICANT, difference
 from logprobe.monitor.judging.proofs import Facts, facts_of, stands_still
+from logprobe.monitor.judging.records import windows
+from logprobe.monitor.judging.result import Acceptance
 from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN, Layer
 from logprobe.monitor.judging.thresholds import number
+from logprobe.monitor.judging.tokens import siblings_of
 
 _URGENCIES: Final[tuple[Urgency, ...]] = ("act", "watch", "informational")
 _LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
-from logprobe.monitor.diagnosis.result import Acceptance, LevelStatus
+from logprobe.monitor.judging.result import Acceptance, LevelStatus
 from logprobe.monitor.judging.signatures import SIGNATURES, Layer, Signature
 
 State = Literal["not measured", "calibrating", "healthy", "unknown", "watch", "growing", "critical"]

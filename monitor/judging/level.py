@@ -9,15 +9,15 @@ from typing import Final, Literal
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence.evidence import windows
-from logprobe.monitor.diagnosis.evidence.once import once
-from logprobe.monitor.diagnosis.evidence.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
-from logprobe.monitor.diagnosis.evidence.tokens import on_grid
-from logprobe.monitor.diagnosis.result import REMEMBERED_RUNS, LevelStatus, Remembered
-from logprobe.monitor.diagnosis.result import Level as LevelOfDocument
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Level
+from logprobe.monitor.judging.once import once
+from logprobe.monitor.judging.records import windows
+from logprobe.monitor.judging.result import REMEMBERED_RUNS, LevelStatus, Remembered
+from logprobe.monitor.judging.result import Level as LevelOfDocument
+from logprobe.monitor.judging.setup import FULL_DTYPES, HALF_DTYPES, LOW_DTYPES, Setup
 from logprobe.monitor.judging.thresholds import PRIORS, Prior, number
+from logprobe.monitor.judging.tokens import on_grid
 
 Precision = Literal["full", "half", "bf16"]
 GROWS: Final = ("growing", "critical")

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens, sequences_of
 from logprobe.monitor.judging.frame import Column, Placed
+from logprobe.monitor.judging.tokens import Tokens, sequences_of
 
 Codes = NDArray[np.intp]
 

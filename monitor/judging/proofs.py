@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence.evidence import number_of, windows
 from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.records import number_of, windows
 from logprobe.monitor.judging.thresholds import number
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.result import NotMeasured
 from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.judgement import Finding
+from logprobe.monitor.judging.result import NotMeasured
 
 ENOUGH: Final = 1000  # tokens: standard errors of a mean ratio are then a few per cent of the log-ratios' spread
 _SOME: Final = 200  # tokens: with fewer no rule judges them

@@ -22,8 +22,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.judging.distribution import one_sided
+from logprobe.monitor.judging.tokens import Tokens
 from logprobe.monitor.proof.paired import OFF, Gap, differences
 from logprobe.monitor.proof.sample import Floats, Scores, TokenSequence
 from logprobe.monitor.proof.scale import scale_between

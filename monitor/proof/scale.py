@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.monitor.diagnosis.evidence.measures import correlation, logit, slope
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens, siblings_of
 from logprobe.monitor.judging.distribution import by_siblings
+from logprobe.monitor.judging.measures import correlation, logit, slope
+from logprobe.monitor.judging.tokens import Tokens, siblings_of
 
 _NO_SCALE: Final = 0.01  # temperatures that close are one
 _WIDER: Final = 0.05  # from 1: a slope that noise larger than the scale may bend is not believed nearer

@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.monitor.diagnosis.judged import JudgedAsOf
+from logprobe.monitor.judging.judged import JudgedAsOf
 from logprobe.monitor.service.jobs import PATIENCE, Job
 from logprobe.monitor.service.scrape import CONTENT_TYPE
 

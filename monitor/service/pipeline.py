@@ -18,15 +18,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from logprobe.monitor.analysis.profile_job import ProfileJob
-from logprobe.monitor.diagnosis.accepted import accepted
-from logprobe.monitor.diagnosis.evidence.samples import Samples
-from logprobe.monitor.diagnosis.growth.stage import GrowthStage
-from logprobe.monitor.diagnosis.job import PACES, DiagnosisStage
-from logprobe.monitor.diagnosis.judged import SECONDS
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
 from logprobe.monitor.ingest.spool_scan import scan
+from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.growth_stage import GrowthStage
+from logprobe.monitor.judging.job import PACES, DiagnosisStage
+from logprobe.monitor.judging.judged import SECONDS
+from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.service.jobs import INCOMPLETE, Progress
 from logprobe.monitor.service.status import Backlog, Ingested
 from logprobe.monitor.service.turns import Turns

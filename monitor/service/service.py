@@ -27,8 +27,8 @@ from logprobe.collectors.errors import (
     ServiceUnavailableError,
     StoreError,
 )
-from logprobe.monitor.diagnosis.judged import JudgedAsOf, judged_runs
 from logprobe.monitor.home import Home, ServiceInfo, utc_now
+from logprobe.monitor.judging.judged import JudgedAsOf, judged_runs
 from logprobe.monitor.service import healthz, heap, scrape
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.flight import FlightServer, Request, stated_token

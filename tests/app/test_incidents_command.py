@@ -24,9 +24,9 @@ from logprobe.app.text.html import joined
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
-from logprobe.monitor.diagnosis.result import Diagnosis, Verdict
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
+from logprobe.monitor.judging.result import Diagnosis, Verdict
 from logprobe.monitor.store.store import Store
 
 LAST = 69  # step; tokens are missing from step 58 on, and the alert counts three steps: it begins at step 60

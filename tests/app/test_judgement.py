@@ -31,8 +31,8 @@ from logprobe.app.processes import logger
 from logprobe.app.runs import run_of
 from logprobe.app.text.judgement import headline
 from logprobe.monitor import judgement as judged
-from logprobe.monitor.diagnosis.judged import SECONDS, judged_runs
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
+from logprobe.monitor.judging.judged import SECONDS, judged_runs
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.service import healthz, scrape
 from logprobe.monitor.store.store import Store

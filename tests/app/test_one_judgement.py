@@ -24,8 +24,8 @@ from logprobe.app.dashboard.data.feed import Feed
 from logprobe.app.dashboard.elements.verdict import banner
 from logprobe.app.text.judgement import headline, line
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.diagnosis.judged import SECONDS, STEPS
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.judged import SECONDS, STEPS
 from logprobe.monitor.reader import connect
 
 RUN = "half-broken"

@@ -10,8 +10,8 @@ from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.data.tokenizers import vocabulary
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
-from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.recorded import RecordedRun
 
 LEVELS = 6

@@ -24,7 +24,7 @@ from marked_page import write_between  # noqa: E402
 from logprobe.alerts.rules import backtest, rule_file  # noqa: E402
 from logprobe.alerts.rules.judging.observation import StepFacts  # noqa: E402
 from logprobe.alerts.rules.rule import Rule, Threshold  # noqa: E402
-from logprobe.monitor.diagnosis.growth.onset import Tracker  # noqa: E402
+from logprobe.monitor.judging.growth import Tracker  # noqa: E402
 
 K3 = "backend.k3_kl"
 RUNS = 200

@@ -14,10 +14,10 @@ from figure import Figure
 from growth_runs import HEALTHY, Trend, series
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.diagnosing import diagnose
-from logprobe.monitor.diagnosis.growth.onset import Tracker
-from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.growth import Tracker
+from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 

@@ -2,7 +2,7 @@
 
 A real service beside ended runs; live runs have a history that sets their baseline, and some of them begin to grow, so that the verdict
 changes and waits for a diagnosis. A step is late when it was judged after more than two seconds and more than ten newer steps: the
-promise of `logprobe.monitor.diagnosis.judged`. The load is four busy loops for each core, of lower priority, as data loaders have.
+promise of `logprobe.monitor.judging.judged`. The load is four busy loops for each core, of lower priority, as data loaders have.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from figure import Figure
 from processes import connected, end, start_service
 
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.diagnosis.judged import SECONDS, STEPS, judged_runs
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.judged import SECONDS, STEPS, judged_runs
 from logprobe.monitor.reader import FlightReader
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store

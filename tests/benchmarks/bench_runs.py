@@ -16,8 +16,8 @@ import numpy as np
 from figure import Figure
 from playwright.sync_api import Browser, sync_playwright
 
-from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 

@@ -26,10 +26,10 @@ from logprobe.app.text.comparison import _names as metrics
 from logprobe.app.text.scores import _sequences
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.evidence.weight_readings import Mismatch
-from logprobe.monitor.diagnosis.judged import JudgedAsOf
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.delays import SHOWN, Delays
+from logprobe.monitor.judging.judged import JudgedAsOf
+from logprobe.monitor.judging.weight_readings import Mismatch
 from logprobe.monitor.liveness import Writer
 from logprobe.monitor.service import healthz
 from logprobe.monitor.store.raw_damage import DamagedFiles
@@ -63,7 +63,7 @@ SAID = {
     "app/text/comparison.py _SHOWN": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "collectors/directives.py _MOST_ENTRIES": "tests/collectors/test_directives.py::test_the_257th_switch",
     "collectors/vllm/config.py _LONGEST": "tests/collectors/test_vllm_config.py::test_what_differs_beyond_the_cut",
-    "monitor/diagnosis/evidence/weight_readings.py _NAMED": "tests/contracts/test_limits.py::test_names_in_a_sentence",
+    "monitor/judging/weight_readings.py _NAMED": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "monitor/ingest/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
     "monitor/service/healthz.py _MOST_NAMED": "tests/contracts/test_limits.py::test_late_runs",
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
@@ -96,9 +96,9 @@ OTHERS = {
     "collectors/vllm/weights/fingerprints.py 4096": "oldest",
     "monitor/analysis/token_view.py _LISTED": "sample",
     "monitor/deletion/part.py _LAST": "window",
-        "monitor/diagnosis/evidence/weight_readings.py _LOOKED_AT": "window",
-    "monitor/diagnosis/growth/onset.py _TREND_BLOCKS": "window",
-    "monitor/diagnosis/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
+        "monitor/judging/weight_readings.py _LOOKED_AT": "window",
+    "monitor/judging/growth.py _TREND_BLOCKS": "window",
+    "monitor/judging/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
     "monitor/importers/reading.py _SHOWN": "text",
     "monitor/judging/gather.py _ROUTED_STEPS": "sample",
     "monitor/plain_text.py _LONGEST_NAME": "text",  # followed by a checksum of all
@@ -145,14 +145,14 @@ GUARDS = {
     "collectors/vllm/capture.py _STEPS_IN_FLIGHT": "counted",
     "collectors/vllm/config.py _LONGEST": "said",
     "collectors/vllm/prompts.py _MOST_KNOWN": "forgotten",
-    "monitor/diagnosis/decomposition.py _FEWEST_STEPS": "least",
-    "monitor/diagnosis/evidence/evidence.py _HABIT": "least",
-    "monitor/diagnosis/evidence/evidence.py _LONG": "least",
-    "monitor/diagnosis/evidence/replay.py _SOME": "least",
-    "monitor/diagnosis/evidence/weight_readings.py _NAMED": "said",
-    "monitor/diagnosis/growth/onset.py _FEWEST_BLOCKS": "least",
-    "monitor/diagnosis/parity/judging.py _SHOWN": "said",
-    "monitor/diagnosis/proven.py _FEWEST": "least",
+    "monitor/judging/decomposition.py _FEWEST_STEPS": "least",
+    "monitor/judging/records.py _HABIT": "least",
+    "monitor/judging/records.py _LONG": "least",
+    "monitor/judging/replay.py _SOME": "least",
+    "monitor/judging/weight_readings.py _NAMED": "said",
+    "monitor/judging/growth.py _FEWEST_BLOCKS": "least",
+    "monitor/judging/parity/judging.py _SHOWN": "said",
+    "monitor/judging/proven.py _FEWEST": "least",
     "monitor/ingest/ingest.py BATCH_SEGMENTS": "batch",
     "monitor/metrics/exact.py _FEW": "least",
     "monitor/proof/departing.py _FEWEST": "least",

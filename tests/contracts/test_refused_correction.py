@@ -12,8 +12,8 @@ from recorded_home import SAMPLE_DATA, ingest_recorded
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store

@@ -16,8 +16,8 @@ from logprobe.alerts.rules.rule import CONDITIONS
 from logprobe.app.parsers.commands import COMMANDS
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
 from logprobe.monitor.judging.gather import SAMPLE_TOKENS
+from logprobe.monitor.judging.measures import SIGNIFICANT
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.metrics import CATALOG

@@ -10,8 +10,8 @@ import pytest
 from engine_process import run_scenario
 from processes import logprobe
 
-from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import diagnose
 from logprobe.monitor.store.store import Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]

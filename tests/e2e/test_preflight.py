@@ -19,10 +19,10 @@ from recorded_home import ingest_recorded
 
 from logprobe.app.cli import main
 from logprobe.app.commands.preflight import judged, verdict
-from logprobe.monitor.diagnosis.parity import Parity
-from logprobe.monitor.diagnosis.parity.judging import Check
-from logprobe.monitor.diagnosis.result import Diagnosis, Finding, Level
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.parity import Parity
+from logprobe.monitor.judging.parity.judging import Check
+from logprobe.monitor.judging.result import Diagnosis, Finding, Level
 from logprobe.monitor.proof.forward import score
 from logprobe.monitor.proof.scorers import trial_process
 from logprobe.monitor.proof.scorers.running import Outcome

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from logprobe.monitor.diagnosis.named import table
+from logprobe.monitor.judging.named import table
 
 Names = Callable[[Path, str], bool]
 

@@ -14,11 +14,11 @@ from store_work import bring_in, fold
 
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.growth.stage import GrowthStage
-from logprobe.monitor.diagnosis.job import DiagnosisStage
-from logprobe.monitor.diagnosis.judged import judged_runs
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.growth_stage import GrowthStage
+from logprobe.monitor.judging.job import DiagnosisStage
+from logprobe.monitor.judging.judged import judged_runs
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.folding import CHANCE, WORST
 from logprobe.monitor.store.store import Store

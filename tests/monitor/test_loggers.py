@@ -22,9 +22,9 @@ from logprobe.app.runs import runs_of
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import loggers
-from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.loggers import PREFIX, Standing, TensorBoardSettings, named, open_target, push
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.reader import open_reader

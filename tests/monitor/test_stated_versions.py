@@ -14,8 +14,8 @@ from store_work import compute_again
 from logprobe.app.cli import main
 from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder
-from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import diagnose
 from logprobe.monitor.store.store import Store
 
 KEYS = (

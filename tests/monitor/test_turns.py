@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from segments import Clock
 
-from logprobe.monitor.diagnosis.job import PACES
+from logprobe.monitor.judging.job import PACES
 from logprobe.monitor.service.jobs import INCOMPLETE
 from logprobe.monitor.service.turns import BURST, Pace, Priority, Turns, priority
 

@@ -40,9 +40,9 @@ from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.judged import judged_runs
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
+from logprobe.monitor.judging.judged import judged_runs
 from logprobe.monitor.reader import Reader, connect
 
 ONSET: Final = 230

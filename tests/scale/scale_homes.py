@@ -15,8 +15,8 @@ from operator_homes import health, is_well
 from playwright.sync_api import sync_playwright
 from processes import eventually, logprobe, record
 
-from logprobe.monitor.diagnosis.job import DiagnosisStage
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.reader import FlightReader, connect
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.raw_files import raw_dir

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.evidence.evidence import Joins, Series, Weights
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.tokens import from_table, replicas_of
-from logprobe.monitor.diagnosis.growth.onset import judge
 from logprobe.monitor.judging.frame import Column, Frame, Strata
+from logprobe.monitor.judging.growth import judge
 from logprobe.monitor.judging.level import band_of
+from logprobe.monitor.judging.records import Joins, Series, Weights
+from logprobe.monitor.judging.setup import Setup
+from logprobe.monitor.judging.tokens import from_table, replicas_of
 from logprobe.monitor.metrics.lag import Versions
 
 Logits = np.ndarray  # [contexts, V]

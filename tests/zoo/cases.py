@@ -17,8 +17,8 @@ from typing import Final, Literal
 import numpy as np
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, Trend
 
-from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
-from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.judging.records import WeightRecord, Weights
+from logprobe.monitor.judging.setup import Setup
 
 Wanted = Literal["healthy", "enable", "refuse"]
 RECORDED: Final = json.loads((Path(__file__).parent / "recorded_noise.json").read_text(encoding="utf-8"))

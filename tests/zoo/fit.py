@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from recorded_home import ingest_recorded
 
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.tokens import Tokens
 from logprobe.monitor.store.store import Store
 
 NAMES = ("low_precision", "batch_variance", "moe_routing")

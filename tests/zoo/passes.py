@@ -18,12 +18,12 @@ from diagnosis_simulation import Columns
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from logprobe.monitor.diagnosis.evidence.evidence import Joins, Weights
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.tokens import from_table
-from logprobe.monitor.diagnosis.growth.onset import judge
 from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.growth import judge
 from logprobe.monitor.judging.level import band_of
+from logprobe.monitor.judging.records import Joins, Weights
+from logprobe.monitor.judging.setup import Setup
+from logprobe.monitor.judging.tokens import from_table
 from logprobe.monitor.metrics.lag import Versions
 
 HIDDEN = 32

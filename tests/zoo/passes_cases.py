@@ -14,8 +14,8 @@ import numpy as np
 from zoo.cases import Case
 from zoo.passes import Drift, Fault, Lag, Policy, Run
 
-from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
-from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.judging.records import WeightRecord, Weights
+from logprobe.monitor.judging.setup import Setup
 
 Made = tuple[str, Run, str | None]  # what should follow, of which run, for which cause
 Make = Callable[[np.random.Generator, Run], Made]

@@ -20,8 +20,8 @@ from zoo.cases import Case
 from zoo.passes import Run
 from zoo.passes_cases import DEVELOPMENT, HELD_BACK, cases
 
-from logprobe.monitor.diagnosis.result import Diagnosis
 from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.result import Diagnosis
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "RESULTS.md"
 BEGIN, END = "<!-- zoo of passes: written by make campaign NAME=zoo-passes -->", "<!-- zoo of passes: end -->"

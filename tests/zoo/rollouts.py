@@ -15,12 +15,12 @@ import numpy as np
 from diagnosis_simulation import flags, log_softmax, series_of
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.evidence.evidence import Joins, Weights
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
-from logprobe.monitor.diagnosis.growth.onset import judge
 from logprobe.monitor.judging.frame import Column, Frame, Strata
+from logprobe.monitor.judging.growth import judge
 from logprobe.monitor.judging.level import band_of
+from logprobe.monitor.judging.records import Joins, Weights
+from logprobe.monitor.judging.setup import Setup
+from logprobe.monitor.judging.tokens import Tokens
 
 Array = np.ndarray
 TOKENS = 4

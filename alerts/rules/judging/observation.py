@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.diagnosis.growth.judging import Judged
+from logprobe.monitor.judging.growth_kept import Judged
 
 # bad: the condition holds. between: neither that nor cleared, so nothing changes. missing: nothing to judge by. error:
 # the rule could not be evaluated.

@@ -33,7 +33,7 @@ from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.theme import DASHES, Theme
 from logprobe.app.text.numbers import number, quantity
 from logprobe.collectors.kernel.pairs import SIDES
-from logprobe.monitor.diagnosis.growth.rule import K3, RULE
+from logprobe.monitor.judging.growth_rule import K3, RULE
 from logprobe.monitor.metrics.catalog import metric
 
 _MARKED_EVENTS: Final = 2000

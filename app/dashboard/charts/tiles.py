@@ -15,7 +15,7 @@ from logprobe.app.dashboard.data.visible import Visible
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.text.diagnosis import multiple
 from logprobe.app.text.numbers import number, quantity
-from logprobe.monitor.diagnosis.growth.rule import K3
+from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.metrics.catalog import metric
 
 _SPARK_STEPS: Final = 60  # points of a sparkline

@@ -9,10 +9,10 @@ from datetime import datetime
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.document import DiagnosisDocument
-from logprobe.monitor.diagnosis.growth.judging import growth_of
-from logprobe.monitor.diagnosis.growth.rule import K3
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.growth_kept import growth_of
+from logprobe.monitor.judging.growth_rule import K3
+from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.reader import Reader
 
 

@@ -19,10 +19,10 @@ from logprobe.app.text.correction import advised, remedy, settings, unnamed
 from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, remembered, share
 from logprobe.app.text.judgement import Headline, headline, lateness
 from logprobe.app.text.numbers import number
-from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.diagnosis.leading import CREDIBLE, foremost, leading
-from logprobe.monitor.diagnosis.named import particulars
 from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.leading import CREDIBLE, foremost, leading
+from logprobe.monitor.judging.named import particulars
 from logprobe.monitor.judging.signatures import kind_of
 
 Block = dict[str, object]

@@ -32,7 +32,7 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing, Place
 from logprobe.monitor.compare.comparison import AXES, METRICS, Axis, positions
 from logprobe.monitor.compare.ratio import ratios
-from logprobe.monitor.diagnosis.parity import Setting
+from logprobe.monitor.judging.parity import Setting
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.metrics.catalog import metric as declared
 

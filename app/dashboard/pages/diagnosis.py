@@ -33,17 +33,17 @@ from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
 from logprobe.app.text.numbers import number
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis import culprit
-from logprobe.monitor.diagnosis.accepted import Expectation, expectation, explained
-from logprobe.monitor.diagnosis.culprit import Picture
-from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.diagnosis.expected import expected
-from logprobe.monitor.diagnosis.leading import alarms, in_reading_order
-from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
-from logprobe.monitor.diagnosis.parity import compare as parity_of
-from logprobe.monitor.diagnosis.proven import latest
-from logprobe.monitor.diagnosis.result import LAYERS as ORDER
-from logprobe.monitor.diagnosis.result import MARGIN
+from logprobe.monitor.judging import culprit
+from logprobe.monitor.judging.accepted import Expectation, expectation, explained
+from logprobe.monitor.judging.culprit import Picture
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.expected import expected
+from logprobe.monitor.judging.leading import alarms, in_reading_order
+from logprobe.monitor.judging.parity import Check, Parity, Setting
+from logprobe.monitor.judging.parity import compare as parity_of
+from logprobe.monitor.judging.proven import latest
+from logprobe.monitor.judging.result import LAYERS as ORDER
+from logprobe.monitor.judging.result import MARGIN
 from logprobe.monitor.judging.signatures import SIGNATURES
 
 

@@ -23,7 +23,7 @@ from logprobe.app.text.judgement import SIGNS
 from logprobe.app.text.numbers import when
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
-from logprobe.monitor.diagnosis.leading import leading
+from logprobe.monitor.judging.leading import leading
 
 Row = Mapping[str, Any]
 _PLACE: Final = "incidents"

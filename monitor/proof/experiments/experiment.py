@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from logprobe.monitor.diagnosis.evidence.setup import Setup as SetupOfRun
 from logprobe.monitor.judging.level import band_of
+from logprobe.monitor.judging.setup import Setup as SetupOfRun
 from logprobe.monitor.proof.departing import FLOOR, Departs, pattern
 from logprobe.monitor.proof.experiments.bisecting import Bench, Bisection, Change, Measured, Verdict, leg, search_all
 from logprobe.monitor.proof.experiments.countdown import Countdown

@@ -30,7 +30,7 @@ CREATE TABLE diagnosis_changes (
     diagnosed_at TIMESTAMPTZ NOT NULL
 );
 
--- What healthy runs had, by setup: with it a new run of the same setup is judged from its first step on, see logprobe.monitor.diagnosis.memory.
+-- What healthy runs had, by setup: with it a new run of the same setup is judged from its first step on, see logprobe.monitor.judging.memory.
 CREATE TABLE known_levels (
     run      VARCHAR PRIMARY KEY,
     setup    VARCHAR NOT NULL,       -- digest of the settings

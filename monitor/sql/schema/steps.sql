@@ -172,7 +172,7 @@ CREATE TABLE folded_profiles (
     sum_k3     DOUBLE NOT NULL
 );
 
--- Growth of K3, judged once per complete step: see logprobe.monitor.diagnosis.growth. What alerts ask of a step, and from where the
+-- Growth of K3, judged once per complete step: see logprobe.monitor.judging.growth. What alerts ask of a step, and from where the
 -- diagnosis goes on.
 CREATE TABLE step_growth (
     run            VARCHAR NOT NULL,
@@ -197,7 +197,7 @@ CREATE TABLE growth_states (
 );
 
 -- How the growth of K3 stands at each run's newest step, complete or not: judged as steps are computed, see
--- logprobe.monitor.diagnosis.growth.stage. What is kept for good is in step_growth.
+-- logprobe.monitor.judging.growth_stage. What is kept for good is in step_growth.
 CREATE TABLE growth_now (
     run          VARCHAR PRIMARY KEY,
     step         BIGINT NOT NULL,       -- newest that was judged

@@ -20,7 +20,7 @@ from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.gaps import SILENT_SECONDS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.judged import judged_as_of
+from logprobe.monitor.judging.judged import judged_as_of
 from logprobe.monitor.liveness import Liveness, State
 from logprobe.monitor.store.store import Store
 

@@ -25,7 +25,7 @@ from logprobe.app.dashboard.pages.compare import (
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.runs import Run
 from logprobe.monitor.compare import Comparison, History, Place, compared
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.liveness import judge
 from logprobe.monitor.metrics.catalog import KEYS
 

@@ -13,11 +13,11 @@ from logprobe.app.dashboard.data.feed import RunView
 from logprobe.app.dashboard.data.series import RunSeries
 from logprobe.app.dashboard.pages.diagnosis import Acceptances, diagnosis_blocks, parity_data, picture
 from logprobe.app.dashboard.theme import LIGHT
-from logprobe.monitor.diagnosis.accepted import Expectation
-from logprobe.monitor.diagnosis.culprit import Picture
-from logprobe.monitor.diagnosis.expected import expected
-from logprobe.monitor.diagnosis.parity import Check, Parity, Setting
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.judging.accepted import Expectation
+from logprobe.monitor.judging.culprit import Picture
+from logprobe.monitor.judging.expected import expected
+from logprobe.monitor.judging.parity import Check, Parity, Setting
+from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.judging.signatures import SIGNATURES
 
 FINDING = {

@@ -25,12 +25,12 @@ from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
 from logprobe.app.dashboard.theme import LIGHT
 from logprobe.app.text.diagnosis import extent, qualities
 from logprobe.app.text.judgement import VERDICTS
-from logprobe.monitor.diagnosis.growth.onset import judge
-from logprobe.monitor.diagnosis.growth.rule import K3
-from logprobe.monitor.diagnosis.job import DiagnosisStage
-from logprobe.monitor.diagnosis.result import GROWS, Growth, Verdict
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Judgement
+from logprobe.monitor.judging.growth import judge
+from logprobe.monitor.judging.growth_rule import K3
+from logprobe.monitor.judging.job import DiagnosisStage
+from logprobe.monitor.judging.result import GROWS, Growth, Verdict
 from logprobe.monitor.reader import Reader, open_reader
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store

@@ -12,14 +12,14 @@ import numpy as np
 from diagnosis_simulation import series_of
 
 from logprobe.collectors.kernel.statistics import sequence_statistics
-from logprobe.monitor.diagnosis.evidence.evidence import Joins, VersionConflicts, WeightRecord, Weights
-from logprobe.monitor.diagnosis.evidence.replay import Replay, Turn
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
-from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
-from logprobe.monitor.diagnosis.growth.onset import judge as growth_of
 from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, strata_of
+from logprobe.monitor.judging.growth import judge as growth_of
 from logprobe.monitor.judging.level import band_of
+from logprobe.monitor.judging.records import Joins, VersionConflicts, WeightRecord, Weights
+from logprobe.monitor.judging.replay import Replay, Turn
+from logprobe.monitor.judging.setup import Setup
+from logprobe.monitor.judging.tokens import Tokens
+from logprobe.monitor.judging.weight_readings import Reading, Readings
 
 ENGINE = {
     "dtype": "bfloat16",

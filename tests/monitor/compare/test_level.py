@@ -10,7 +10,7 @@ from scipy.stats import binom, t
 from logprobe.monitor.compare import level as level_module
 from logprobe.monitor.compare.comparison import judge_metric
 from logprobe.monitor.compare.level import interval, level
-from logprobe.monitor.diagnosis.parity.recipe import Band, Recipe
+from logprobe.monitor.judging.parity.recipe import Band, Recipe
 
 PAIRS = 120
 NOTHING_IS_TOO_SMALL = Recipe(trajectories=(Band(metric="backend.k3_kl", label="K3", factor=1 + 1e-9),))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from logprobe.monitor.compare.ratio import ratios
-from logprobe.monitor.diagnosis.parity.recipe import Band
-from logprobe.monitor.diagnosis.parity.trajectories import Trend, follow
+from logprobe.monitor.judging.parity.recipe import Band
+from logprobe.monitor.judging.parity.trajectories import Trend, follow
 
 FACTOR = Band(metric="backend.k3_kl", label="K3", factor=2, floor=1e-5)
 FRACTION = Band(metric="reward", label="reward", fraction=0.1)

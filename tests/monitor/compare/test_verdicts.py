@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from logprobe.monitor.compare.comparison import METRICS, judge_metric
-from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
+from logprobe.monitor.judging.parity import recipe as parity_recipe
 from logprobe.monitor.metrics.catalog import KEYS
 
 RECIPE = parity_recipe.shipped()

@@ -22,12 +22,12 @@ from diagnosis_simulation import (
     tempered,
 )
 
-from logprobe.monitor.diagnosis.evidence.evidence import Joins, WeightRecord, Weights
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
-from logprobe.monitor.diagnosis.result import Finding
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.records import Joins, WeightRecord, Weights
+from logprobe.monitor.judging.result import Finding
+from logprobe.monitor.judging.setup import Setup
+from logprobe.monitor.judging.weight_readings import Reading, Readings
 
 TESTS = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parents[2].rglob("test_*.py"))
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.result import Diagnosis
 from logprobe.monitor.judging.course import shape
 from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.records import WeightRecord, Weights
+from logprobe.monitor.judging.result import Diagnosis
+from logprobe.monitor.judging.setup import Setup
 
 ONSET = 250
 TAILS = Noise(5e-3, tail=0.9, rerouted=0.005)

@@ -10,10 +10,10 @@ from zoo.cases import KINDS, _kept, _setup
 from zoo.passes_cases import silent
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, Trend, rollouts
 
-from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
-from logprobe.monitor.diagnosis.leading import CREDIBLE, leading
-from logprobe.monitor.diagnosis.result import Diagnosis
 from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.leading import CREDIBLE, leading
+from logprobe.monitor.judging.records import WeightRecord, Weights
+from logprobe.monitor.judging.result import Diagnosis
 
 STEPS, LATE = 330, 250
 BEHIND = Run(steps=STEPS, noise=Noise(1e-3), lag=Lag((1,), 1e-3), setup=silent(_setup(KINDS[0])))

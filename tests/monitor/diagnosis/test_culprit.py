@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logprobe.monitor.diagnosis import culprit
+from logprobe.monitor.judging import culprit
 
 
 class Rows:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from zoo.rollouts import Lag, Noise, Rollouts, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.decomposition import Decomposition
-from logprobe.monitor.diagnosis.evidence.setup import Setup
+from logprobe.monitor.judging.decomposition import Decomposition
 from logprobe.monitor.judging.explain import decomposed, diagnosed
+from logprobe.monitor.judging.setup import Setup
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))
 QUIET = Run(steps=330, noise=Noise(8e-4, unrest=0.05), setup=DENSE)

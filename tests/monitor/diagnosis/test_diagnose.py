@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from diagnosis_simulation import Simulation, drift, log_softmax, noisy, nucleus, rounded, tempered
 
-from logprobe.monitor.diagnosis.evidence.evidence import Joins, Series
-from logprobe.monitor.diagnosis.evidence.setup import from_documents
-from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame, strata_of_steps
+from logprobe.monitor.judging.records import Joins, Series
+from logprobe.monitor.judging.result import Acceptance, Diagnosis
+from logprobe.monitor.judging.setup import from_documents
 
 RAW = {"summary": {"logprobs_mode": "raw_logprobs", "dtype": "float32"}}
 HOT = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from recorded_home import SAMPLE_DATA, ingest_recorded
 
-from logprobe.monitor.diagnosis import diagnose
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import diagnose
 from logprobe.monitor.judging.signatures import kind_of
 from logprobe.monitor.store.store import Store
 

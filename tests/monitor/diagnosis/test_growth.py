@@ -12,11 +12,11 @@ from growth_runs import Trend
 from growth_runs import series as grown
 
 from logprobe.alerts.rules import backtest, rule_file
-from logprobe.monitor.diagnosis.growth import judging as growth
-from logprobe.monitor.diagnosis.growth.judging import Judged, growth_of, judged, take
-from logprobe.monitor.diagnosis.growth.onset import Tracker, judge
-from logprobe.monitor.diagnosis.growth.rule import RULE
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import growth_kept as growth
+from logprobe.monitor.judging.growth import Tracker, judge
+from logprobe.monitor.judging.growth_kept import Judged, growth_of, judged, take
+from logprobe.monitor.judging.growth_rule import RULE
 from logprobe.monitor.store.store import Store
 
 RUN = "run"

@@ -14,11 +14,11 @@ from segments import Clock
 from store_contents import same
 
 from logprobe.collectors.errors import QueryError
-from logprobe.monitor.diagnosis import job as job_module
-from logprobe.monitor.diagnosis.diagnosing import diagnose
-from logprobe.monitor.diagnosis.job import PACES, DiagnosisStage, essence
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import job as job_module
+from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.job import PACES, DiagnosisStage, essence
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 

@@ -18,11 +18,11 @@ from logprobe.app.commands import mis, status
 from logprobe.app.text.correction import in_force
 from logprobe.app.text.judgement import headline, line
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.growth.stage import GrowthStage
-from logprobe.monitor.diagnosis.job import DiagnosisStage
-from logprobe.monitor.diagnosis.judged import JudgedAsOf, judged_as_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
+from logprobe.monitor.judging.growth_stage import GrowthStage
+from logprobe.monitor.judging.job import DiagnosisStage
+from logprobe.monitor.judging.judged import JudgedAsOf, judged_as_of
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service import healthz
 from logprobe.monitor.service.turns import Turns, as_of

@@ -10,11 +10,11 @@ import pytest
 from diagnosis_simulation import Columns, Logits, Simulation, drift, log_softmax, noisy
 from zoo.rollouts import Lag, Noise, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.growth.onset import judge
-from logprobe.monitor.diagnosis.result import Diagnosis, Finding
 from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.growth import judge
 from logprobe.monitor.judging.level import band_of
+from logprobe.monitor.judging.result import Diagnosis, Finding
+from logprobe.monitor.judging.setup import Setup
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},), trainer={"dtype": "float32"})
 

@@ -16,15 +16,15 @@ from diagnosis_simulation import Simulation, noisy
 from recorded_home import SAMPLE_DATA, take_in
 
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.diagnosis.diagnosing import diagnose
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.growth.stage import GrowthStage
-from logprobe.monitor.diagnosis.job import DiagnosisStage
-from logprobe.monitor.diagnosis.memory import known_level, settings_of
-from logprobe.monitor.diagnosis.result import Difference, Remembered
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.growth_stage import GrowthStage
+from logprobe.monitor.judging.job import DiagnosisStage
+from logprobe.monitor.judging.memory import known_level, settings_of
+from logprobe.monitor.judging.result import Difference, Remembered
+from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, Trend, rollouts
 
-from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
-from logprobe.monitor.diagnosis.evidence.weight_readings import Reading, Readings
-from logprobe.monitor.diagnosis.result import Diagnosis, Finding
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
+from logprobe.monitor.judging.records import WeightRecord, Weights
+from logprobe.monitor.judging.result import Diagnosis, Finding
+from logprobe.monitor.judging.weight_readings import Reading, Readings
 
 MISSED = "missed_weight_sync"
 BF16, EXACT = Noise(5e-4), Noise(1e-13)

@@ -10,9 +10,9 @@ import pytest
 import setting_names
 from setting_names import missing
 
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.named import settings_of, table, with_settings
-from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding
+from logprobe.monitor.judging.named import settings_of, table, with_settings
+from logprobe.monitor.judging.result import Correction, Diagnosis, Finding
+from logprobe.monitor.judging.setup import Setup
 from logprobe.monitor.judging.signatures import SIGNATURES
 
 ENGINE = {"logprobs_mode": "raw_logprobs", "kv_cache_dtype": "fp8", "quantization": None, "enable_prefix_caching": True}

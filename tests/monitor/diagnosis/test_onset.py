@@ -13,9 +13,9 @@ import pytest
 from growth_runs import HEALTHY, Trend, series
 from scipy.stats import theilslopes
 
-from logprobe.monitor.diagnosis.growth.onset import Point, Tracker, bend, judge, theil_sen
-from logprobe.monitor.diagnosis.growth.rule import RULE
-from logprobe.monitor.diagnosis.result import Growth
+from logprobe.monitor.judging.growth import Point, Tracker, bend, judge, theil_sen
+from logprobe.monitor.judging.growth_rule import RULE
+from logprobe.monitor.judging.result import Growth
 
 QUIET = Trend(spread=0.1)
 

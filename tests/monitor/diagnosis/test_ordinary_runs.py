@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.result import Diagnosis
 from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.result import Diagnosis
+from logprobe.monitor.judging.setup import Setup
 
 ONSET = 250
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))

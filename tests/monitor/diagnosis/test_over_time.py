@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Rollouts, Run, Trend, rollouts
 
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.leading import in_reading_order, leading
-from logprobe.monitor.diagnosis.result import Diagnosis
 from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.leading import in_reading_order, leading
+from logprobe.monitor.judging.result import Diagnosis
+from logprobe.monitor.judging.setup import Setup
 
 DENSE = Setup(engines=({"dtype": "bfloat16", "architectures": ["Qwen3ForCausalLM"]},))
 NOISE = Noise(8e-4, unrest=0.15)

@@ -12,13 +12,13 @@ import pytest
 from growth_runs import HEALTHY, Trend, series
 
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.diagnosis import parity_defaults
-from logprobe.monitor.diagnosis.parity import Parity, compare
-from logprobe.monitor.diagnosis.parity import recipe as parity_recipe
-from logprobe.monitor.diagnosis.parity.facts import facts_of
-from logprobe.monitor.diagnosis.parity.recipe import Band, Requirement
-from logprobe.monitor.diagnosis.parity.trajectories import follow
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import parity_defaults
+from logprobe.monitor.judging.parity import Parity, compare
+from logprobe.monitor.judging.parity import recipe as parity_recipe
+from logprobe.monitor.judging.parity.facts import facts_of
+from logprobe.monitor.judging.parity.recipe import Band, Requirement
+from logprobe.monitor.judging.parity.trajectories import follow
 from logprobe.monitor.store.store import Store
 
 K3 = Band(metric="backend.k3_kl", label="K3", factor=1.5)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from recorded_home import RECORDED, ingest_recorded
 
-from logprobe.monitor.diagnosis import Diagnosis, diagnose
+from logprobe.monitor.judging import Diagnosis, diagnose
 from logprobe.monitor.reader import Reader, open_reader
 
 ONSET = 500

@@ -10,9 +10,9 @@ import pytest
 from recorded_home import feed
 from segments import sampled, trained
 
-from logprobe.monitor.diagnosis.evidence.replay import Replay
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.replay import Replay
 from logprobe.monitor.store.store import Store
 
 LAYERS, TOKENS, TOOL = 3, 24, 5

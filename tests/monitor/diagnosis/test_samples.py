@@ -16,9 +16,9 @@ from store_work import bring_in, fold
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.deletion.part import erase
-from logprobe.monitor.diagnosis.evidence.samples import Samples
 from logprobe.monitor.judging import gather as gathering
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.store import retention as retention_module
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from diagnosis_simulation import Simulation, log_softmax, noisy, nucleus, padded, rounded, tempered
 
-from logprobe.monitor.diagnosis.evidence.tokens import Siblings, Tokens, on_grid, siblings_of, spread_of
+from logprobe.monitor.judging.tokens import Siblings, Tokens, on_grid, siblings_of, spread_of
 
 
 def tokens(**simulation: object) -> Tokens:

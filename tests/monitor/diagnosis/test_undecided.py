@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from zoo.rollouts import Fault, Lag, Noise, Run, Tasks, rollouts
 
-from logprobe.monitor.diagnosis.leading import CREDIBLE
 from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.leading import CREDIBLE
 
 UNKNOWN = Lag(known=False)
 BASE = Run(noise=Noise(5e-4))

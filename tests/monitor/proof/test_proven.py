@@ -11,9 +11,9 @@ import pytest
 
 from logprobe.app.dashboard.pages.diagnosis import experiment_blocks
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.diagnosis.proven import latest, with_experiment
-from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging.proven import latest, with_experiment
+from logprobe.monitor.judging.result import Correction, Diagnosis, Finding
 from logprobe.monitor.proof.storing import record
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store

@@ -1,6 +1,6 @@
 """What vLLM does when nothing is set: defaults by version, as ``vllm_defaults.yaml`` beside this file has them.
 
-    python -m logprobe.monitor.diagnosis.parity_defaults        # adds the installed vLLM's to the file
+    python -m logprobe.monitor.judging.parity_defaults        # adds the installed vLLM's to the file
 
 A default of null means that vLLM decides, by model and hardware. Versions that are not in the file are not guessed.
 """
@@ -51,7 +51,7 @@ _FIELDS: Final = {
 
 @cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
-    return dict(yaml.safe_load(files("logprobe.monitor.diagnosis").joinpath(_FILE).read_text(encoding="utf-8")))
+    return dict(yaml.safe_load(files("logprobe.monitor.judging").joinpath(_FILE).read_text(encoding="utf-8")))
 
 
 def provenance(fact: str, value: Any, version: str | None, given: Collection[str] | None = None) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, from_sums
+from logprobe.monitor.judging.measures import Floats, Mean, from_sums
 
 ROUNDING: Final = 1e-8  # K3 of two float32 computations of the same log-probs is below (recorded runs: 1e-12)
 WINDOW: Final = 40  # steps of the run's beginning and of today that are compared

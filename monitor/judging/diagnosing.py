@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logprobe.monitor.analysis.slices import Steps
-from logprobe.monitor.diagnosis.evidence.samples import Samples
-from logprobe.monitor.diagnosis.named import with_settings
-from logprobe.monitor.diagnosis.proven import latest, with_experiment
-from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.gather import gather
+from logprobe.monitor.judging.named import with_settings
+from logprobe.monitor.judging.proven import latest, with_experiment
+from logprobe.monitor.judging.result import Acceptance, Diagnosis
+from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.queries import Source
 
 

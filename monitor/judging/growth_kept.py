@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import pyarrow as pa
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.evidence.setup import from_documents
-from logprobe.monitor.diagnosis.growth.onset import Change, Tracker, judge
-from logprobe.monitor.diagnosis.growth.rule import RULE
-from logprobe.monitor.diagnosis.result import Growth, Verdict
+from logprobe.monitor.judging.growth import Change, Tracker, judge
+from logprobe.monitor.judging.growth_rule import RULE
 from logprobe.monitor.judging.level import band_of
+from logprobe.monitor.judging.result import Growth, Verdict
+from logprobe.monitor.judging.setup import from_documents
 from logprobe.monitor.queries import Source
 
 if TYPE_CHECKING:  # pages read growth, and load no database

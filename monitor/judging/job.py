@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.diagnosing import diagnose
-from logprobe.monitor.diagnosis.document import DiagnosisDocument
-from logprobe.monitor.diagnosis.evidence.samples import Samples
-from logprobe.monitor.diagnosis.leading import CREDIBLE, leading, share_of
-from logprobe.monitor.diagnosis.memory import known_level
-from logprobe.monitor.diagnosis.result import Acceptance, Diagnosis
+from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.leading import CREDIBLE, leading, share_of
+from logprobe.monitor.judging.memory import known_level
+from logprobe.monitor.judging.result import Acceptance, Diagnosis
+from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.service.turns import Pace, Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.growth.judging import Now, growth_now
+from logprobe.monitor.judging.growth_kept import Now, growth_now
 from logprobe.monitor.service.turns import Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store
 

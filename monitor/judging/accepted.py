@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.document import DiagnosisDocument
-from logprobe.monitor.diagnosis.leading import share_of
-from logprobe.monitor.diagnosis.result import Acceptance
+from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.leading import share_of
+from logprobe.monitor.judging.result import Acceptance
 from logprobe.monitor.queries import Source
 
 

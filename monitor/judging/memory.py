@@ -17,8 +17,8 @@ from statistics import median
 from typing import Any, Final, TypedDict
 
 from logprobe.monitor import judgement, queries
-from logprobe.monitor.diagnosis.evidence.setup import flat, from_documents, parsed
-from logprobe.monitor.diagnosis.result import Diagnosis, Difference, Remembered
+from logprobe.monitor.judging.result import Diagnosis, Difference, Remembered
+from logprobe.monitor.judging.setup import flat, from_documents, parsed
 from logprobe.monitor.queries import Source
 
 _MOST: Final = 4  # settings that differ; with more, it is another setup

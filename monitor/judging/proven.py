@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.result import Correction, Diagnosis, Finding, NotMeasured
 from logprobe.monitor.judging.explain import CONFIDENCES
 from logprobe.monitor.judging.judgement import Confidence
+from logprobe.monitor.judging.result import Correction, Diagnosis, Finding, NotMeasured
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.proof.experiments.knobs import KNOBS
 from logprobe.monitor.queries import Source

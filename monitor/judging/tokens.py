@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.evidence.measures import Floats, Mean, clustered
-from logprobe.monitor.diagnosis.evidence.once import once
+from logprobe.monitor.judging.measures import Floats, Mean, clustered
+from logprobe.monitor.judging.once import once
 from logprobe.monitor.metrics.lag import Versions
 from logprobe.monitor.metrics.sums import CLAMP, exp_clamped
 from logprobe.monitor.ragged import floats

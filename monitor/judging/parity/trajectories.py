@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.parity.recipe import Band
+from logprobe.monitor.judging.parity.recipe import Band
 
 Floats: TypeAlias = NDArray[np.float64]
 Trend: TypeAlias = Mapping[int, float]  # step → value; steps without one are left out

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.evidence.evidence import WeightRecord, Weights
-from logprobe.monitor.diagnosis.evidence.setup import flat, parsed
+from logprobe.monitor.judging.records import WeightRecord, Weights
+from logprobe.monitor.judging.setup import flat, parsed
 from logprobe.monitor.queries import Source
 
 Facts = Mapping[str, tuple[Any, ...]]

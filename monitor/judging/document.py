@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 if TYPE_CHECKING:  # which makes these documents
-    from logprobe.monitor.diagnosis.result import AcceptedBy, Advice, Layer, LevelStatus, Urgency, Verdict
+    from logprobe.monitor.judging.result import AcceptedBy, Advice, Layer, LevelStatus, Urgency, Verdict
 
 
 class SettingDocument(TypedDict):

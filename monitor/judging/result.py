@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, Self
 
-from logprobe.monitor.diagnosis.document import (
+from logprobe.monitor.judging.document import (
     AcceptanceDocument,
     CorrectionDocument,
     DiagnosisDocument,
@@ -43,7 +43,7 @@ MARGIN: Final = 2.0  # times what a cause explained when it was accepted, where 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a remedy is called in a framework, see `logprobe.monitor.diagnosis.named`.
+    """What a remedy is called in a framework, see `logprobe.monitor.judging.named`.
 
     Attributes:
         framework: whose setting it is.
@@ -229,7 +229,7 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """What known-good runs of the same setup had, or of one that differs in few settings; see
-    `logprobe.monitor.diagnosis.memory`.
+    `logprobe.monitor.judging.memory`.
 
     Attributes:
         runs: how many.
@@ -360,7 +360,7 @@ class Correction:
 
 
 class Explained(Protocol):
-    """A `logprobe.monitor.diagnosis.decomposition.Decomposition`."""
+    """A `logprobe.monitor.judging.decomposition.Decomposition`."""
 
     @property
     def words(self) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument, LevelDocument
-from logprobe.monitor.diagnosis.result import LAYERS, Layer
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument, LevelDocument
+from logprobe.monitor.judging.result import LAYERS, Layer
 from logprobe.monitor.judging.signatures import kind_of
 
 CREDIBLE: Final = 0.5  # from here on a finding decides something

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits, yaml_text
-from logprobe.monitor.diagnosis.parity.facts import Facts
-from logprobe.monitor.diagnosis.result import Layer
+from logprobe.monitor.judging.parity.facts import Facts
+from logprobe.monitor.judging.result import Layer
 
 Outcome: TypeAlias = Literal["met", "violated", "unknown"]
 
@@ -93,7 +93,7 @@ class Recipe(_Part):
 def shipped() -> Recipe:
     """The recipe that comes with logprobe."""
     return _parsed(
-        files("logprobe.monitor.diagnosis.parity").joinpath("parity.yaml").read_text(encoding="utf-8"), "parity.yaml"
+        files("logprobe.monitor.judging.parity").joinpath("parity.yaml").read_text(encoding="utf-8"), "parity.yaml"
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from logprobe.monitor import queries
-from logprobe.monitor.diagnosis.document import DiagnosisDocument, FindingDocument
-from logprobe.monitor.diagnosis.leading import highest_normal, leading
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.leading import highest_normal, leading
 from logprobe.monitor.judging.signatures import SIGNATURES, kind_of
 from logprobe.monitor.queries import Source
 

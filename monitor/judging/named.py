@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import yaml
 
-from logprobe.monitor.diagnosis.document import FindingDocument, SettingDocument
-from logprobe.monitor.diagnosis.evidence.setup import Setup
-from logprobe.monitor.diagnosis.result import Diagnosis, Setting
+from logprobe.monitor.judging.document import FindingDocument, SettingDocument
+from logprobe.monitor.judging.result import Diagnosis, Setting
+from logprobe.monitor.judging.setup import Setup
 
 _FILE: Final = "framework_settings.yaml"
 _ENGINE: Final = "vllm"
@@ -29,7 +29,7 @@ _EQUAL: Final = 1e-9  # relative
 @cache
 def table() -> Mapping[str, Mapping[str, Any]]:
     """The file: framework → what its settings are called."""
-    return dict(yaml.safe_load(files("logprobe.monitor.diagnosis").joinpath(_FILE).read_text(encoding="utf-8")))
+    return dict(yaml.safe_load(files("logprobe.monitor.judging").joinpath(_FILE).read_text(encoding="utf-8")))
 
 
 def framework_of(setup: Setup) -> str | None:

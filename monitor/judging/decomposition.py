@@ -24,9 +24,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logprobe.monitor.diagnosis.document import ExplainedDocument, PartDocument
-from logprobe.monitor.diagnosis.evidence.measures import Floats
-from logprobe.monitor.diagnosis.evidence.tokens import Tokens
+from logprobe.monitor.judging.document import ExplainedDocument, PartDocument
+from logprobe.monitor.judging.measures import Floats
+from logprobe.monitor.judging.tokens import Tokens
 
 PARTS: Final = ("composition", "rate", "lag", "tail")
 _WORDS: Final = {

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logprobe.monitor.diagnosis.evidence.measures import SIGNIFICANT
-from logprobe.monitor.diagnosis.growth.rule import RULE
+from logprobe.monitor.judging.growth_rule import RULE
+from logprobe.monitor.judging.measures import SIGNIFICANT
 
 
 @dataclass(frozen=True, slots=True)
