@@ -1,16 +1,16 @@
-"""What an alert has to say: one transition of one episode, as plain data that outlives the process as JSON."""
+"""Notification: one transition of one alert, as plain data that outlives the process as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Final, Self
 
-CLOSED: Final = "closed"  # the state of the notification that an incident is over
-_FLOATS: Final = ("value", "baseline", "doubling_steps")
+CLOSED: Final = "closed"  # state of the notification that a critical period is over
+CONTROLLER: Final = "correction_controller"  # rule of notifications about a correction
+UNDELIVERED: Final = "undelivered"  # rule of notifications that a channel gave another one up
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,34 +21,29 @@ class Notification:
         key: idempotency key, unique per transition of an episode; the same transition evaluated again has the same key.
         run: the run that the alert is about.
         rule: name of the rule.
-        episode: names one firing of the rule, from its first to its last transition; messages of an episode that
-            belongs to no incident share a thread.
-        state: ``firing``, ``acknowledged``, ``resolved``, ``no_data``, ``updated``, ``still_firing``,
-            ``closed`` (of an incident), or another word for people.
-        severity: ``info``, ``warning`` or ``critical``; decides which channels hear of it.
+        episode: one firing of the rule, from its first to its last transition; messages of an episode that belongs to
+            no incident share a thread.
+        state: ``firing``, ``changed``, ``acknowledged``, ``still_firing``, ``resolved``, ``closed`` (of an incident),
+            or an action of the controller.
+        severity: ``info``, ``warning`` or ``critical``, the worst of the episode; decides which channels hear of it.
+        level: severity now; empty once it is resolved.
         step: training step of the transition.
         at: time of the transition, with a time zone.
-        metric: catalog key; with `pair` and `slice` the series that was judged.
-        pair: ``backend``, ``update`` or ``total``.
-        slice: as in ``weight_lag=2``; None: all tokens of the step.
+        metric: catalog key of the metric that was judged.
         value: of the metric at `step`, in `unit`.
         unit: as the catalog writes it.
-        baseline: what the value is compared with, in `unit`.
         since_step: first step at which the condition held.
-        doubling_steps: steps in which the value doubles.
-        summary: the verdict in one sentence.
-        description: what it means and what to look at, in plain text.
-        layer: ``semantic``, ``inference_path`` or ``objective``.
+        summary: what happened, in one or two sentences.
+        layer: ``semantic``, ``inference_path``, ``objective`` or ``unknown``.
         cause: name of the diagnosis.
         fix: what to do about it.
+        more: where to read more: a command.
         changes: what changed shortly before: weight sync, configuration, restart.
-        labels: of the rule.
-        link: page of that step.
-        runbook: page that says what the rule means and what to do.
-        series: recent (step, value) of the metric, for a sparkline.
-        run_severity: of the run as a whole after this transition, see `logprobe.monitor.judgement`; None: not known.
+        link: page of that step or incident.
+        run_severity: of the run as a whole after this transition, see `logprobe.monitor.judgement`.
         incident: that it belongs to, whose messages share a thread; None: to none.
         grouped: alerts that fire in the run after this transition, one line each.
+        undelivered: channel that gave a message up, if it tells that.
     """
 
     key: str
@@ -59,56 +54,43 @@ class Notification:
     severity: str
     at: datetime
     summary: str
+    level: str = ""
     step: int | None = None
     metric: str | None = None
-    pair: str | None = None
-    slice: str | None = None
     value: float | None = None
     unit: str | None = None
-    baseline: float | None = None
     since_step: int | None = None
-    doubling_steps: float | None = None
-    description: str = ""
     layer: str | None = None
     cause: str | None = None
     fix: str | None = None
+    more: str | None = None
     changes: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
     link: str | None = None
-    runbook: str | None = None
-    series: tuple[tuple[int, float], ...] = ()
     run_severity: str | None = None
     incident: str | None = None
     grouped: tuple[str, ...] = ()
+    undelivered: str | None = None
 
     def document(self) -> dict[str, object]:
-        """Values that JSON can hold: times in ISO 8601; a number that is not finite as the string nan, inf or -inf."""
-        document = asdict(self) | {"at": self.at.isoformat(), "labels": dict(self.labels)}
-        document |= {name: _number(document[name]) for name in _FLOATS}
-        document["changes"], document["grouped"] = list(self.changes), list(self.grouped)
-        document["series"] = [[step, _number(value)] for step, value in self.series]
-        return document
+        """Return values that JSON can hold: times in ISO 8601; a number that is not finite as nan, inf or -inf."""
+        value = self.value if self.value is None or math.isfinite(self.value) else str(float(self.value))
+        changed = {"at": self.at.isoformat(), "value": value}
+        return asdict(self) | changed | {"changes": list(self.changes), "grouped": list(self.grouped)}
 
     def to_json(self) -> str:
-        """One line of JSON; `from_json` gives an equal notification back."""
+        """Return one line of JSON; `from_json` gives an equal notification back."""
         return json.dumps(self.document(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The notification that `to_json` wrote; fields of a newer logprobe are left out. Raises `ValueError`,
-        `KeyError`."""
+        """Return the notification that `to_json` wrote, without fields of a newer logprobe.
+
+        Raises:
+            KeyError, ValueError: it is none.
+        """
         names = {f.name for f in fields(cls)}
         given = {name: value for name, value in json.loads(text).items() if name in names}
-        given |= {name: _parsed(given[name]) for name in _FLOATS if name in given}
+        given["value"] = None if given.get("value") is None else float(given["value"])
         given["at"] = datetime.fromisoformat(given["at"])
         given |= {name: tuple(given.get(name, ())) for name in ("changes", "grouped")}
-        given["series"] = tuple((step, float(value)) for step, value in given.get("series", ()))
         return cls(**given)
-
-
-def _number(value: float | None) -> float | str | None:
-    return value if value is None or math.isfinite(value) else str(float(value))
-
-
-def _parsed(value: float | str | None) -> float | None:
-    return None if value is None else float(value)

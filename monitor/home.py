@@ -55,7 +55,7 @@ _OWN: Final = (
     "logprobe.duckdb",
     "logprobe.duckdb.wal",
 )
-_SHARED: Final = ("spool", "versions", "alerts.d")  # collectors and people of other users make them too
+_SHARED: Final = ("spool", "versions")  # collectors of other users make them too
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ at every step.
 | healthy | info, or none | in time | ok |
 | unknown, calibrating, no data, or none yet | info, or none | any step | unknown |
 
-A silence or an acknowledgement makes nothing better, so such an alert counts; what people have accepted does not. A
-verdict is overdue as `logprobe.monitor.judging.judged` has it.
+A silence or an acknowledgement makes nothing better, so such an alert counts. The alert that tells the verdict adds
+nothing to it. A verdict is overdue as `logprobe.monitor.judging.judged` has it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from logprobe.monitor.queries import Source
 Severity = Literal["critical", "warning", "unknown", "ok"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "unknown", "ok")  # the worst first
 FIRING: Final = frozenset({"firing", "recovering"})  # phases of an alert with an episode that people should know of
-ACCEPTED: Final = "accepted: "  # how the reason begins why an alert is muted whose cause people have accepted
+JUDGEMENT: Final = "judgement"  # rule of the alert that tells the verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,6 @@ class Firing:
     Attributes:
         rule: name of the rule.
         severity: of the rule: critical, warning or info.
-        slice: part of the tokens that it is about; None: all.
         started_step: where it began; None: it is about no step.
         started_at: when it began.
         acknowledged_by: who takes care; None: not acknowledged.
@@ -54,7 +53,6 @@ class Firing:
 
     rule: str
     severity: str
-    slice: str | None = None
     started_step: int | None = None
     started_at: datetime | None = None
     acknowledged_by: str | None = None
@@ -62,8 +60,8 @@ class Firing:
 
     @property
     def counts(self) -> bool:
-        """Whether it is not lived with."""
-        return not (self.muted or "").startswith(ACCEPTED)
+        """Whether it adds to the verdict, instead of telling it."""
+        return self.rule != JUDGEMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +131,7 @@ class Judgement:
 
     @property
     def worst(self) -> str | None:
-        """The severity of the worst alert that fires and is not lived with; None: none does."""
+        """The severity of the worst alert that fires beside the judgement's own; None: none does."""
         severities = {alert.severity for alert in self.alerts if alert.counts}
         return next((severity for severity in ("critical", "warning", "info") if severity in severities), None)
 

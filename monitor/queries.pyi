@@ -83,21 +83,13 @@ class AlertDiagnoses(TypedDict):
 
 def alert_diagnoses(source: Source, /, *, runs: Any) -> Rows[AlertDiagnoses]: ...
 
-class AlertEngine(TypedDict):
-    in_use: Any  # BOOLEAN
-
-def alert_engine(source: Source, /, *, run: Any) -> Rows[AlertEngine]: ...
-
 class AlertHistory(TypedDict):
     run: Any  # VARCHAR
     rule: Any  # VARCHAR
-    slice: Any  # VARCHAR
     severity: Any  # VARCHAR
     step: Any  # BIGINT
     time: Any  # TIMESTAMP WITH TIME ZONE
-    before: Any  # VARCHAR
-    after: Any  # VARCHAR
-    reason: Any  # VARCHAR
+    state: Any  # VARCHAR
     value: Any  # DOUBLE
     words: Any  # VARCHAR
 
@@ -106,10 +98,8 @@ def alert_history(source: Source, /, *, run: Any) -> Rows[AlertHistory]: ...
 class AlertList(TypedDict):
     run: Any  # VARCHAR
     rule: Any  # VARCHAR
-    slice: Any  # VARCHAR
     severity: Any  # VARCHAR
     phase: Any  # VARCHAR
-    reason: Any  # VARCHAR
     step: Any  # BIGINT
     started_step: Any  # BIGINT
     changed_at: Any  # TIMESTAMP WITH TIME ZONE
@@ -126,7 +116,6 @@ def alert_list(source: Source, /, *, run: Any) -> Rows[AlertList]: ...
 class AlertLoad(TypedDict):
     run: Any  # VARCHAR
     rule: Any  # VARCHAR
-    slice: Any  # VARCHAR
     fingerprint: Any  # VARCHAR
     document: Any  # VARCHAR
 
@@ -155,28 +144,23 @@ class AlertRuns(TypedDict):
     revision: Any  # BIGINT
     last_arrival: Any  # TIMESTAMP WITH TIME ZONE
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
-    controlled_at: Any  # TIMESTAMP WITH TIME ZONE
-    cursor: Any  # BIGINT
-    rules: Any  # VARCHAR
+    grown: Any  # BIGINT
+    rules: Any  # VARCHAR[]
     open: Any  # BIGINT
     live_until: Any  # TIMESTAMP WITH TIME ZONE
     dated_ahead: Any  # DOUBLE
     incident: Any  # BOOLEAN
     returned_to: Any  # BIGINT[]
+    resumed_step: Any  # BIGINT
     silenced: Any  # BOOLEAN
     acknowledged: Any  # BOOLEAN
 
 def alert_runs(source: Source, /) -> Rows[AlertRuns]: ...
 
-class AlertSeries(TypedDict):
-    step: Any  # BIGINT
-    value: Any  # DOUBLE
-
-def alert_series(source: Source, /, *, count: Any, last: Any, metric: Any, run: Any) -> Rows[AlertSeries]: ...
-
 class AlertSilences(TypedDict):
     id: Any  # VARCHAR
-    matchers: Any  # VARCHAR
+    run: Any  # VARCHAR
+    rule: Any  # VARCHAR
     author: Any  # VARCHAR
     reason: Any  # VARCHAR
     created_at: Any  # TIMESTAMP WITH TIME ZONE
@@ -190,6 +174,20 @@ class AlertSteps(TypedDict):
     time: Any  # TIMESTAMP WITH TIME ZONE
 
 def alert_steps(source: Source, /, *, after: Any, count: Any, quiet_since: Any, runs: Any) -> Rows[AlertSteps]: ...
+
+class AlertTold(TypedDict):
+    run: Any  # VARCHAR
+    rule: Any  # VARCHAR
+    episode: Any  # VARCHAR
+    level: Any  # VARCHAR
+    severity: Any  # VARCHAR
+    cause: Any  # VARCHAR
+    since_step: Any  # BIGINT
+    count: Any  # BIGINT
+    step: Any  # BIGINT
+    acknowledged: Any  # BOOLEAN
+
+def alert_told(source: Source, /, *, runs: Any) -> Rows[AlertTold]: ...
 
 class AlertValues(TypedDict):
     run: Any  # VARCHAR
@@ -310,7 +308,6 @@ class AppMarks(TypedDict):
     kind: Any  # VARCHAR
     step: Any  # BIGINT
     label: Any  # VARCHAR
-    slice: Any  # VARCHAR
     words: Any  # VARCHAR
 
 def app_marks(source: Source, /, *, run: Any) -> Rows[AppMarks]: ...
@@ -378,7 +375,7 @@ class AppRuns(TypedDict):
     sequences: Any  # BIGINT
     revision: Any  # BIGINT
     news: Any  # VARCHAR
-    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, spooled_at TIMESTAMP WITH TIME ZONE, alerts STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
+    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, spooled_at TIMESTAMP WITH TIME ZONE, alerts STRUCT("rule" VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     last_record_at: Any  # TIMESTAMP WITH TIME ZONE
     dated_ahead: Any  # DOUBLE
@@ -1445,7 +1442,7 @@ class Judgements(TypedDict):
     advice: Any  # VARCHAR
     by_growth: Any  # BOOLEAN
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
-    alerts: Any  # STRUCT("rule" VARCHAR, slice VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[]
+    alerts: Any  # STRUCT("rule" VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[]
 
 def judgements(source: Source, /, *, runs: Any) -> Rows[Judgements]: ...
 

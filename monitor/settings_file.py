@@ -43,7 +43,7 @@ def section(home: Path, name: str) -> Section | None:
     """
     table = _table(home / FILE)
     _refuse_unknown(table)
-    return _given(table, name) if name in table.values else None
+    return given(table, name)
 
 
 def read(home: Path, name: str, kind: TypeAdapter[T], default: T) -> T:
@@ -77,23 +77,16 @@ def _mistake(value: Any, name: str, error: Mapping[str, Any], where: str) -> str
     return f"{place}: {'.'.join(keys)}: {error['msg'].removeprefix('Value error, ')}"
 
 
-def text(file: Path) -> str:
-    """The section ``alerts`` of a settings file as its own text, each line where it is in the file; any other file as
-    it is.
-
-    Raises `ConfigurationError`, `OSError` or `UnicodeDecodeError`.
-    """
-    whole = limits.read_text(file, limits.SETTINGS)
-    return located.source(whole, str(file), "alerts") if file.name == FILE else whole
-
-
 def _table(file: Path) -> Table:
     content = limits.settings_text(file)
     return located.empty(str(file)) if content is None else located.parse(content, str(file))
 
 
-def _given(table: Table, name: str) -> Section:
-    value, place = table.values.get(name), table.places.get(name, table.place)
+def given(table: Table, name: str) -> Section | None:
+    """Return a section of a whole file, as `section` does. Raise `ConfigurationError` if it is a single value."""
+    if name not in table.values:
+        return None
+    value, place = table.values[name], table.places.get(name, table.place)
     if value is None:
         return Table(place)
     if not isinstance(value, Table | Entries):

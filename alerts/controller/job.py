@@ -20,7 +20,7 @@ from logprobe.alerts.controller import decide, policy_file
 from logprobe.alerts.controller.gather import Known, gather, look
 from logprobe.alerts.controller.policy import Mode, Policy
 from logprobe.alerts.controller.situation import Action, Control, Situation
-from logprobe.alerts.notification import Notification
+from logprobe.alerts.notification import CONTROLLER, Notification
 from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.collectors.directives import DirectiveFile, Directives, decode, directive_key, encode, signed
@@ -124,9 +124,6 @@ PACES: Final = {level: Pace(share=0.3, rest=10) for level in Priority}
 _RUNS_PER_TURN: Final = 128
 _LIVE: Final = timedelta(days=1)  # a run that ended before that has no trainer to tell
 _RUN: Final = re.compile(r"\bRUN\b")
-RULE: Final = "correction_controller"
-# The alert rule `correction-not-acknowledged` says so, and when it is over
-_NOTIFIED_BY_RULES: Final = {"not_acknowledged"}
 ACTION: Final = "correction.command"
 POLICY: Final = "correction.policy"
 COMMANDS: Final = ("on", "off", "suggest", "armed", "stop", "release")
@@ -310,8 +307,6 @@ class Controller:
         with self._store.transaction() as cursor:
             remember(self._store, cursor, memory, actions, step=step, now=now)
             for number, action in enumerate(actions, start=memory.actions + 1):
-                if action.name in _NOTIFIED_BY_RULES:
-                    continue
                 enqueue(self._store, cursor, notification(memory, number, action, step=step, now=now))
 
     def _publish(self, directives: Directives) -> None:
@@ -375,17 +370,17 @@ def notification(memory: Memory, number: int, action: Action, *, step: int, now:
     """What people hear of an action; all messages about one switching of a run's correction share a thread."""
     run = memory.directives.run
     return Notification(
-        key=f"{run}/{RULE}/{number}",
+        key=f"{run}/{CONTROLLER}/{number}",
         run=run,
-        rule=RULE,
-        episode=f"{run}/{RULE}/{memory.control.switches}",
+        rule=CONTROLLER,
+        episode=f"{run}/{CONTROLLER}/{memory.control.switches}",
         state=action.name,
         severity=action.severity,
+        level=action.severity,
         at=now,
         step=step,
         summary=action.words,
         layer="objective",
-        labels={"reason": action.reason},
     )
 
 

@@ -1,19 +1,16 @@
-"""What people do about alerts: take care of one, silence some. Asked of the running service, which owns the store, or
-done directly.
+"""Actions of users about alerts: acknowledge, silence. Asked of the running service, which owns the store, or done
+directly.
 
 Every action is a JSON object in and one out, and doing it twice is doing it once.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from logprobe.alerts import audit
-from logprobe.alerts.rules.fields import span
-from logprobe.alerts.rules.judging.mutes import FIELDS
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.service import actions
@@ -23,24 +20,40 @@ from logprobe.monitor.store.store import Store
 ACKNOWLEDGE: Final = "alerts.acknowledge"
 SILENCE: Final = "alerts.silence"
 UNSILENCE: Final = "alerts.unsilence"
+FIELDS: Final = ("run", "rule")  # of a silence
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def of(store: Store, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> dict[str, Action]:
-    """The actions on an open store, for the service's endpoint."""
+    """Return the actions on an open store, for the service's endpoint."""
     return actions.offered(ACTIONS, store, clock)
+
+
+def span(text: str) -> timedelta:
+    """Return the duration of ``90s``, ``10m``, ``2h`` or ``1d``. Raise `ConfigurationError` if it is none above 0.
+
+    >>> span("90s") == span("1.5m")
+    True
+    """
+    unit = _UNITS.get(text.strip()[-1:])
+    try:
+        duration = timedelta(**{unit or "": float(text.strip()[:-1])})
+    except (TypeError, ValueError, OverflowError):
+        duration = timedelta(0)
+    if duration <= timedelta(0):
+        raise ConfigurationError(f"{text!r} is not a duration; write 90s, 10m, 2h or 1d")
+    return duration
 
 
 def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
     """``{"episode": …, "author": …, "reason": …, "for": "1h"}``; without ``for``, for as long as the episode lasts.
 
-    The episode may be named by run, or run and rule, where that says which.
+    The episode may be named by run, or run and rule, if that says which.
     """
     until = _until(document, now) if document.get("for") else None
     meant = _meant(store, actions.text(document, "episode"))
-    author, reason = (
-        actions.text(document, "author"),
-        str(document.get("reason") or ("snoozed" if until else "acknowledged")),
-    )
+    author = actions.text(document, "author")
+    reason = str(document.get("reason") or ("snoozed" if until else "acknowledged"))
     with store.transaction() as cursor:
         for episode in (name for name, taken in meant.items() if not taken):
             store.execute(
@@ -52,10 +65,11 @@ def _acknowledge(store: Store, document: Mapping[str, Any], now: datetime) -> di
 
 
 def _meant(store: Store, wanted: str) -> dict[str, bool]:
-    """The episodes that fire and that `wanted` names; whether they are acknowledged for as long as they last: the first
-    one stays.
+    """Return the firing episodes that `wanted` names, and whether each is acknowledged for as long as it lasts: the
+    first one stays.
 
-    Raises `ConfigurationError` when there is none.
+    Raises:
+        ConfigurationError: there is none.
     """
     rows = queries.alert_list(store, run=None).to_pylist()
     firing = {row["episode"]: row for row in rows if row["told"] and row["episode"]}
@@ -67,38 +81,25 @@ def _meant(store: Store, wanted: str) -> dict[str, bool]:
 
 
 def _until(document: Mapping[str, Any], now: datetime) -> datetime:
-    """The end of what lasts as long as ``for`` says. Raises `ConfigurationError`."""
+    """Return the end of what lasts as long as ``for`` says. Raise `ConfigurationError`."""
     try:
-        until = now + span(actions.text(document, "for"))
-    except (ValueError, OverflowError) as error:
-        raise ConfigurationError(str(error)) from error
-    if until <= now:
-        raise ConfigurationError("it needs a duration; write 90s, 10m, 2h or 1d")
-    return until
+        return now + span(actions.text(document, "for"))
+    except OverflowError as error:
+        raise ConfigurationError(f"{document['for']!r} is too long; end it by hand instead") from error
 
 
 def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[str, object]:
-    """``{"id": …, "matchers": {field: pattern}, "for": "2h", "author": …, "reason": …}``."""
-    matchers = document.get("matchers")
-    if not isinstance(matchers, dict) or not matchers:
-        raise ConfigurationError(
-            f"a silence needs a matcher, such as rule=gap-*; fields are {', '.join(FIELDS)} and labels"
-        )
+    """``{"id": …, "run": pattern, "rule": pattern, "for": "2h", "author": …, "reason": …}``; one pattern is enough."""
+    patterns = {name: str(document.get(name) or "").strip() for name in FIELDS}
+    if not any(patterns.values()):
+        raise ConfigurationError("a silence needs a pattern of run or rule, such as run=ablation-*")
     expires = _until(document, now)
     silence, author, reason = (actions.text(document, name) for name in ("id", "author", "reason"))
-    patterns = {str(name): str(pattern) for name, pattern in matchers.items()}
+    meant = {name: pattern or "*" for name, pattern in patterns.items()}
     with store.transaction() as cursor:
-        store.execute(
-            cursor,
-            "alert_silence",
-            id=silence,
-            matchers=json.dumps(patterns),
-            author=author,
-            reason=reason,
-            created_at=now,
-            expires_at=expires,
-        )
-        subject = ", ".join(f"{name}={pattern}" for name, pattern in patterns.items())
+        facts = {"author": author, "reason": reason, "created_at": now, "expires_at": expires}
+        store.execute(cursor, "alert_silence", id=silence, **meant, **facts)
+        subject = ", ".join(f"{name}={pattern}" for name, pattern in patterns.items() if pattern)
         done = f"silenced until {expires:%Y-%m-%d %H:%M} UTC"
         audit.note(store, cursor, now, author=author, action=done, subject=subject, words=reason)
     return {"id": silence, "expires_at": expires}
@@ -110,11 +111,11 @@ def _unsilence(store: Store, document: Mapping[str, Any], now: datetime) -> dict
     silences = {row["id"]: row for row in queries.alert_silences(store, now=now.isoformat()).to_pylist()}
     if wanted not in silences:
         raise ConfigurationError(f"no active silence {wanted!r}; see `logprobe alerts list`")
-    author = str(document.get("author") or audit.UNKNOWN_AUTHOR)
+    author, ended = str(document.get("author") or audit.UNKNOWN_AUTHOR), silences[wanted]
     with store.transaction() as cursor:
         store.execute(cursor, "alert_unsilence", id=wanted, now=now.isoformat())
-        description = f"{silences[wanted]['matchers']}, by {silences[wanted]['author']}"
-        audit.note(store, cursor, now, author=author, action="silence ended", subject=wanted, words=description)
+        words = f"run={ended['run']}, rule={ended['rule']}, by {ended['author']}"
+        audit.note(store, cursor, now, author=author, action="silence ended", subject=wanted, words=words)
     return {"id": wanted, "expires_at": now}
 
 

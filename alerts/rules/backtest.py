@@ -1,7 +1,7 @@
-"""What would have fired, and when: rules applied to runs that were recorded, without notifications.
+"""Messages that thresholds would have sent about recorded runs: for trying them out.
 
-The same functions as in the service look at the same steps in the same order. What looks at the present (diagnosis,
-heartbeats) has nothing to look at in a recording, and is left out.
+The same functions as in the service look at the same steps in the same order. What looks at a run as it is now
+(judgement, liveness) has nothing to look at in a recording, and is left out.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from logprobe.alerts.rules import facts
-from logprobe.alerts.rules.judging import evaluation
-from logprobe.alerts.rules.judging.evaluation import Alert, Context, Message, Transition
-from logprobe.alerts.rules.judging.observation import StepFacts
-from logprobe.alerts.rules.rule import PresentCondition, Rule
+from logprobe.alerts.rules.alert import LEVELS, Alert
+from logprobe.alerts.rules.steps import Step, next_steps
+from logprobe.alerts.rules.telling import Context, Message, messages
+from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.reading import recorded_table
@@ -33,53 +32,48 @@ END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)  # every step of a recordi
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run's rules came to: transitions and messages in their order, the steps that were looked at, the state of
-    alerts at the end."""
+    """Result of a backtest: messages in their order, and how many steps were looked at."""
 
     run: str
     steps: int
-    transitions: tuple[Transition, ...]
     messages: tuple[Message, ...]
-    alerts: tuple[Alert, ...]
 
 
-def backtest(source: Source, run: str, rules: Sequence[Rule]) -> Outcome:
-    """The rules over all steps of `run`. Raises `QueryError`."""
-    stepwise = [rule for rule in rules if not isinstance(rule.when, PresentCondition)]
-    return over(run, batches(source, run, stepwise), stepwise)
+def backtest(source: Source, run: str, thresholds: Sequence[Threshold]) -> Outcome:
+    """Apply thresholds to all steps of a run. Raise `QueryError` as the source does."""
+    return over(run, _steps(source, run, thresholds), thresholds)
 
 
-def batches(source: Source, run: str, rules: Sequence[Rule]) -> Iterator[list[StepFacts]]:
-    """The steps of a run as its rules see them."""
-    after: int | None = None
-    # What is not kept would be judged from the first step for every batch
-    grown = facts.growth_of_all(source, run, rules)
-    while steps := facts.steps_after(source, run, rules, after, quiet_since=END_OF_TIME, grown=grown):
-        yield steps
-        after = steps[-1].step
-
-
-def over(run: str, batches: Iterator[list[StepFacts]], rules: Sequence[Rule]) -> Outcome:
-    """The rules over steps, ascending. Pure."""
-    alerts = evaluation.begin(rules)
+def over(run: str, steps: Iterator[Step] | Sequence[Step], thresholds: Sequence[Threshold]) -> Outcome:
+    """Apply thresholds to steps, ascending. Pure."""
+    alerts = [Alert(t.name, t.fingerprint, t.steps, t.steps) for t in thresholds]
     context = Context(run=run, now=END_OF_TIME)
-    looked = 0
-    transitions: list[Transition] = []
-    messages: list[Message] = []
-    for steps in batches:
-        looked += len(steps)
-        for after, moved, messages_of_step in evaluation.through_steps(alerts, rules, steps, context):
-            alerts = after
-            transitions += moved
-            messages += messages_of_step
-    return Outcome(run, looked, tuple(transitions), tuple(messages), tuple(alerts))
+    looked, sent = 0, []
+    for step in steps:
+        looked += 1
+        alerts = [
+            alert.look(threshold.look(step.values.get(threshold.metric)), step=step.step, at=step.at)
+            for alert, threshold in zip(alerts, thresholds, strict=True)
+        ]
+        alerts, due = messages(alerts, context, step=step.step, at=step.at)
+        sent += due
+    return Outcome(run, looked, tuple(sent))
+
+
+def _steps(source: Source, run: str, thresholds: Sequence[Threshold]) -> Iterator[Step]:
+    after: int | None = None
+    metrics = {run: {threshold.metric for threshold in thresholds}}
+    while steps := next_steps(source, {run: after}, metrics, quiet_since=END_OF_TIME)[run]:
+        yield from steps
+        after = steps[-1].step
 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[tuple[Store, str]]:
-    """The store of a recorded run (a folder with ``RUN.json``), made in a temporary place, and the run's name.
+    """Open a recorded run (a folder with ``RUN.json``) in a temporary store; with the run's name.
 
-    Raises `ConfigurationError` when `folder` is no recorded run.
+    Raises:
+        ConfigurationError: `folder` is no recorded run.
     """
     with tempfile.TemporaryDirectory(prefix="logprobe-backtest-") as place:
         recorded = RecordedRun(folder, recorded_table)
@@ -98,21 +92,17 @@ def is_recorded(name: str) -> bool:
 
 
 def rows(outcome: Outcome) -> list[dict[str, object]]:
-    """What was told, as plain data, in its order."""
-    return [_row(outcome.run, message) for message in outcome.messages]
-
-
-def _row(run: str, message: Message) -> dict[str, object]:
-    alert, seen = message.alert, message.alert.observation
-    return {
-        "run": run,
-        "step": message.step,
-        "state": message.word,
-        "severity": alert.rule.severity,
-        "rule": alert.rule.name,
-        "slice": alert.slice,
-        "value": None if seen is None else seen.value,
-        "baseline": None if seen is None else seen.baseline,
-        "since_step": None if seen is None else seen.since_step,
-        "words": None if seen is None else seen.words,
-    }
+    """Return the messages as plain data, in their order."""
+    return [
+        {
+            "run": outcome.run,
+            "step": message.step,
+            "state": message.word,
+            "severity": LEVELS[message.alert.told.peak],
+            "rule": message.alert.rule,
+            "value": None if message.alert.seen is None else message.alert.seen.value,
+            "since_step": message.alert.told.since_step,
+            "words": None if message.alert.seen is None else message.alert.seen.words,
+        }
+        for message in outcome.messages
+    ]

@@ -15,7 +15,7 @@ from typing import Any, Final, TypedDict
 
 from logprobe.alerts import audit
 from logprobe.alerts.sending import outbox, trial
-from logprobe.alerts.sending.channels.settings import read_settings, routes_of
+from logprobe.alerts.sending.channels.settings import channels_of
 from logprobe.alerts.sending.delivery import Condition, Sender
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
@@ -115,12 +115,8 @@ class ChannelActions:
 
     def _tried(self, wanted: str, author: str) -> Tested:
         """A test through a separate channel: the sender's belongs to the sender's thread."""
-        settings = {
-            name: channel.model_copy(update={"timeout": min(channel.timeout, _PATIENCE)})
-            for name, channel in read_settings(self._store.home.path).items()
-        }
-        routes = routes_of(
-            settings, self._store.home, environment=os.environ, stopping=self._stopping, clock=self._clock
+        routes = channels_of(
+            self._store.home, environment=os.environ, stopping=self._stopping, clock=self._clock, seconds=_PATIENCE
         )
         outcome = trial.attempt(trial.chosen(routes, wanted), now=self._clock())
         self._note(author, "channel tested", wanted, outcome.lines[-1])

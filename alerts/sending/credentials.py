@@ -43,20 +43,23 @@ def redacted(text: str, secrets: Iterable[Secret]) -> str:
     return text
 
 
-def read_secret(label: str, *, variable: str, file: Path | None, environment: Mapping[str, str]) -> Secret:
-    """The secret in `file` if one is named, else in the environment's `variable`, else in the file that
-    ``<variable>_FILE`` names.
+def read_secret(label: str, place: str, environment: Mapping[str, str]) -> Secret:
+    """Return the secret at a place: ``$VARIABLE`` of `environment`, or the path of a private file.
 
-    Raises `ConfigurationError` when there is none, or when others than the owner and the group may read the file. The
-    message names the place and never the content.
+    Raises:
+        ConfigurationError: there is none, or other users than the owner and the group may read the file. The message
+            names the place and never the content; a text that is no place may be the secret, and is not quoted.
     """
-    if file is None and variable not in environment and f"{variable}_FILE" in environment:
-        file = Path(environment[f"{variable}_FILE"])
-    if file is not None:
-        return Secret(_checked(_read_private(file), f"{label}: the file {file}"))
-    if variable not in environment:
-        raise ConfigurationError(f"{label}: set the environment variable {variable}, or name a file that holds it")
-    return Secret(_checked(environment[variable], f"{label}: the environment variable {variable}"))
+    if place.startswith("$"):
+        if (variable := place[1:]) not in environment:
+            raise ConfigurationError(f"{label}: the environment variable {variable} is not set")
+        return Secret(_checked(environment[variable], f"{label}: the environment variable {variable}"))
+    if not place.startswith(("/", "~/", "./")):
+        raise ConfigurationError(
+            f"{label} is neither $VARIABLE nor the path of a file (/…, ~/…, ./…); write where the secret is, never the "
+            "secret itself"
+        )
+    return Secret(_checked(_read_private(Path(place)), f"{label}: the file {place}"))
 
 
 def _read_private(file: Path) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final, TypedDict
 
-from logprobe.alerts.notification import Notification
+from logprobe.alerts.notification import UNDELIVERED, Notification
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.outbox import Delivery
@@ -25,7 +25,6 @@ LOGGER: Final = logging.getLogger("logprobe.alerts")
 Clock = Callable[[], datetime]
 
 _BUDGET: Final = 30.0  # seconds of one run; what is left waits for the next
-UNDELIVERED: Final = "undelivered"  # rule and label of the notice that a channel has given a message up
 _FIRST: Final = 2.0  # seconds
 _LONGEST: Final = 300.0
 _SETUP: Final = 60.0  # a person has to act first, and then wants to see it work
@@ -40,7 +39,7 @@ def route_new(store: Store, routes: Sequence[Route], now: datetime) -> int:
 
 def _wanted(notification: Notification, routes: Sequence[Route]) -> list[str]:
     # Of its own failure a channel hears nothing.
-    silent = notification.labels.get(UNDELIVERED)
+    silent = notification.undelivered
     return [r.channel.name for r in routes if notification.severity in r.severities and r.channel.name != silent]
 
 
@@ -173,7 +172,7 @@ class Sender:
 def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | None:
     """Tells the other channels that a message was given up; an abandoned notice is not reported."""
     lost = delivery.outgoing.notification
-    if UNDELIVERED in lost.labels:
+    if lost.undelivered is not None:
         return None
     return replace(
         lost,
@@ -182,10 +181,9 @@ def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | Non
         episode=f"{UNDELIVERED}/{delivery.channel}/{lost.episode}",
         state="firing",
         at=now,
-        summary=f"Channel {delivery.channel} did not accept this message: {lost.summary}",
-        description=f"It was abandoned ({words}). Run `logprobe alerts test {delivery.channel}` for details.",
-        labels={**lost.labels, UNDELIVERED: delivery.channel},
-        series=(),
+        summary=f"Channel {delivery.channel} did not accept this message ({words}): {lost.summary}",
+        more=f"logprobe alerts test {delivery.channel}",
+        undelivered=delivery.channel,
         incident=None,
     )
 

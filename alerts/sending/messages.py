@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from typing import Final
 
 from logprobe.alerts.notification import CLOSED, Notification
-from logprobe.monitor.liveness import span_words
 from logprobe.monitor.number_text import number
 
 _HEADINGS: Final = {
     "resolved": "Resolved",
     "acknowledged": "Acknowledged",
-    "no_data": "No data",
-    "updated": "Updated",
+    "changed": "Changed",
     "still_firing": "Still firing",
     CLOSED: "Closed",
 }
@@ -30,7 +27,8 @@ _UNITLESS: Final = ("", "fraction", "1e-4")
 def heading(notification: Notification) -> str:
     """What happened to which rule and run, in a few words."""
     state = notification.state
-    word = notification.severity.capitalize() if state == "firing" else _HEADINGS.get(state, _words(state))
+    now = notification.level or notification.severity
+    word = now.capitalize() if state == "firing" else _HEADINGS.get(state, _words(state))
     return f"{word}: {notification.rule} · {notification.run}"
 
 
@@ -47,10 +45,9 @@ def facts(notification: Notification) -> list[tuple[str, str]]:
     n = notification
     rows = [
         ("Run now", n.run_severity or ""),
-        ("Series", " · ".join(part for part in (n.metric, n.pair, n.slice) if part)),
+        ("Metric", n.metric or ""),
         ("Value", _value(n)),
         ("Step", _step(n)),
-        ("Doubles in", f"{_number(n.doubling_steps)} steps" if n.doubling_steps is not None else ""),
         ("Layer", _LAYERS.get(n.layer, n.layer) if n.layer else ""),
         ("Cause", n.cause or ""),
     ]
@@ -64,12 +61,10 @@ def plain(notification: Notification) -> str:
     if n.fix:
         lines.append(f"What to do: {n.fix}")
     lines += [f"Preceding change: {change}" for change in n.changes]
-    if n.description:
-        lines.append(n.description)
+    if n.more:
+        lines.append(f"More: {n.more}")
     if n.link:
         lines.append(n.link)
-    if n.runbook:
-        lines.append(f"Runbook: {n.runbook}")
     return "\n".join(lines)
 
 
@@ -81,13 +76,8 @@ def one_line(notification: Notification) -> str:
 def _value(n: Notification) -> str:
     if n.value is None:
         return ""
-    if n.unit == "seconds" and math.isfinite(n.value) and n.baseline is None:
-        return span_words(timedelta(seconds=n.value))
     unit = f" {n.unit}" if n.unit and n.unit not in _UNITLESS else ""
-    if n.baseline is None:
-        return f"{_number(n.value)}{unit}"
-    times = f", ×{_number(n.value / n.baseline)}" if n.baseline > 0 and math.isfinite(n.value / n.baseline) else ""
-    return f"{_number(n.value)}{unit} (baseline {_number(n.baseline)}{times})"
+    return f"{_number(n.value)}{unit}"
 
 
 def _step(n: Notification) -> str:

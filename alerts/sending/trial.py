@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +13,6 @@ from logprobe.alerts.sending.channels.channel import Channel, Outgoing
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.collectors.errors import ChannelError, ConfigurationError
 
-_BASELINE: Final = 1.2e-3
 _ADVICE: Final = {
     "unreachable": "there is no response; check the address, and HTTPS_PROXY if there is a proxy",
     "uncertain": "the message may have arrived anyway; check there, and try again",
@@ -58,9 +56,6 @@ def attempt(channel: Channel, *, now: datetime) -> Trial:
 
 def sample(channel: str, now: datetime) -> Notification:
     """A notification that says that it is a test."""
-    series = tuple(
-        (step, _BASELINE * (1 + math.sin(step / 2) / 5) * math.exp(max(0, step - 40) / 6)) for step in range(60)
-    )
     return Notification(
         key=f"test/{channel}/{now.isoformat()}",
         run="no run",
@@ -69,14 +64,10 @@ def sample(channel: str, now: datetime) -> Notification:
         state="firing",
         severity="info",
         at=now,
-        summary=f"This is a test of the channel {channel}. Nothing is wrong.",
-        description="The numbers and the chart are made up.",
-        metric="k3_kl",
-        pair="backend",
-        value=series[-1][1],
+        summary=f"This is a test of the channel {channel}. Nothing is wrong, and the numbers are made up.",
+        metric="backend.k3_kl",
+        value=3.1e-2,
         unit="nats",
-        baseline=_BASELINE,
         step=59,
         since_step=40,
-        series=series,
     )

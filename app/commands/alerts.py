@@ -1,4 +1,4 @@
-"""`logprobe alerts`: what fires, who takes care, what is silenced; and trying rules out."""
+"""`logprobe alerts`: what fires, who takes care, what is silenced; and trying thresholds out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.alerts.rules import actions, backtest, ledger, rule_file
-from logprobe.alerts.rules.judging.mutes import FIELDS
-from logprobe.alerts.rules.rule_file import RuleBook, RuleFileError
+from logprobe.alerts.rules import actions, backtest, thresholds
+from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.sending import outbox, trial
 from logprobe.alerts.sending.channels.settings import channels_of
 from logprobe.app.parsers.arguments import home_path, require_run
@@ -37,49 +36,45 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    if arguments.schema:
-        print(tables.dump(rule_file.schema()))
+    if arguments.template:
+        print(thresholds.TEMPLATE, end="")
         return 0
-    try:
-        book = _book(arguments)
-    except RuleFileError as error:
-        print("\n".join(harmless(problem) for problem in error.problems))
-        return 1
+    found = _thresholds(arguments)
     if arguments.json:
-        print(tables.dump([rule.model_dump(mode="json", by_alias=True) for rule in book.rules]))
+        print(tables.dump([threshold.model_dump(mode="json") for threshold in found]))
         return 0
-    rows = [
-        [rule.name, rule.severity, rule.fires_when, rule.enabled, Path(book.files[rule.name]).name]
-        for rule in book.rules
-    ]
-    print(tables.aligned(["rule", "severity", "fires when", "enabled", "defined in"], rows, widest=_WORDS))
+    rows = [[t.name, t.severity, t.fires_when, t.runs] for t in found]
+    if rows:
+        print(tables.aligned(["alert", "severity", "fires when", "runs"], rows, widest=_WORDS))
+    else:
+        print("no thresholds; `logprobe alerts check --template` prints one to begin with")
     return 0
 
 
 def _backtest(arguments: argparse.Namespace) -> int:
-    book = _book(arguments)
-    outcomes = [_tried(name, arguments, book) for name in arguments.runs]
+    found = _thresholds(arguments)
+    outcomes = [_tried(name, arguments, found) for name in arguments.runs]
     if arguments.json:
-        print(tables.dump([_document(outcome) for outcome in outcomes]))
+        print(tables.dump([{"run": o.run, "steps": o.steps, "messages": backtest.rows(o)} for o in outcomes]))
         return 0
     for outcome in outcomes:
         rows = backtest.rows(outcome)
         print(f"{harmless(outcome.run)}: {outcome.steps} steps, {len(rows)} messages")
         if rows:
-            columns = ["step", "state", "severity", "rule", "slice", "value", "words"]
+            columns = ["step", "state", "severity", "rule", "value", "words"]
             print(tables.aligned(columns, [[row[name] for name in columns] for row in rows], widest=_WORDS))
     return 0
 
 
-def _book(arguments: argparse.Namespace) -> RuleBook:
-    if arguments.rules:
-        return rule_file.load(Path(arguments.rules))
-    return rule_file.for_home(Home(arguments.home)) if arguments.home else rule_file.load()
+def _thresholds(arguments: argparse.Namespace) -> Sequence[Threshold]:
+    if arguments.file:
+        return thresholds.of_file(Path(arguments.file))
+    return thresholds.of_home(home_path(arguments))
 
 
-def _tried(name: str, arguments: argparse.Namespace, book: RuleBook) -> backtest.Outcome:
+def _tried(name: str, arguments: argparse.Namespace, found: Sequence[Threshold]) -> backtest.Outcome:
     with _source(name, arguments) as (source, known_as):
-        return backtest.backtest(source, known_as, book.for_run(known_as))
+        return backtest.backtest(source, known_as, thresholds.for_run(found, known_as))
 
 
 @contextmanager
@@ -92,16 +87,6 @@ def _source(name: str, arguments: argparse.Namespace) -> Iterator[tuple[Source, 
     with open_reader(home_path(arguments)) as reader:
         require_run(name, [row["run"] for row in queries.app_runs(reader).to_pylist()])
         yield reader, name
-
-
-def _document(outcome: backtest.Outcome) -> dict[str, object]:
-    transitions = [ledger.transition_row(outcome.run, transition) for transition in outcome.transitions]
-    return {
-        "run": outcome.run,
-        "steps": outcome.steps,
-        "messages": backtest.rows(outcome),
-        "transitions": [{key: value for key, value in row.items() if key not in {"run", "key"}} for row in transitions],
-    }
 
 
 def _acknowledge(arguments: argparse.Namespace) -> int:
@@ -128,7 +113,7 @@ def _silence(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("--reason is required")
     document = {
         "id": secrets.token_hex(4),
-        "matchers": _matchers(arguments.matchers),
+        **_patterns(arguments.matchers),
         "for": arguments.span,
         "author": arguments.author,
         "reason": arguments.reason,
@@ -138,11 +123,11 @@ def _silence(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _matchers(pairs: Sequence[str]) -> dict[str, str]:
-    """``["rule=gap-*"]`` as a mapping. Raises `ConfigurationError`."""
+def _patterns(pairs: Sequence[str]) -> dict[str, str]:
+    """``["rule=few-*"]`` as a mapping. Raises `ConfigurationError`."""
     split = [pair.partition("=") for pair in pairs]
-    if not split or any(not name or not sign or not pattern for name, sign, pattern in split):
-        raise ConfigurationError(f"write FIELD=PATTERN, such as rule=gap-*; fields are {', '.join(FIELDS)} and labels")
+    if not split or any(name not in actions.FIELDS or not pattern for name, _, pattern in split):
+        raise ConfigurationError("write run=PATTERN, rule=PATTERN, or both, such as rule=few-*")
     return {name: pattern for name, _, pattern in split}
 
 
@@ -159,7 +144,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(
             tables.dump(
-                {"transitions" if arguments.history else "alerts": rows, "silences": silences, "undelivered": lost}
+                {"messages" if arguments.history else "alerts": rows, "silences": silences, "undelivered": lost}
             )
         )
         return 0
@@ -192,7 +177,6 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], empty
 _STANDING: Final = (
     "run",
     "rule",
-    "slice",
     "severity",
     "phase",
     "step",
@@ -202,9 +186,9 @@ _STANDING: Final = (
     "muted",
     "words",
 )
-_HISTORY: Final = ("run", "step", "rule", "slice", "severity", "before", "after", "reason", "value", "words")
+_HISTORY: Final = ("run", "step", "rule", "severity", "state", "value", "words")
 _UNDELIVERED: Final = ("channel", "run", "rule", "state", "severity", "time", "attempts", "last_error")
-_SILENCES: Final = ("id", "matchers", "author", "reason", "expires_at")
+_SILENCES: Final = ("id", "run", "rule", "author", "reason", "expires_at")
 _COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
     "ack": _acknowledge,
     "backtest": _backtest,

@@ -37,7 +37,7 @@ from logprobe.app.text.judgement import as_document
 from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.judgement import FIRING
+from logprobe.monitor.judgement import FIRING, JUDGEMENT
 from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.status import Backlog, Status, StuckFile
@@ -64,7 +64,6 @@ class Firing(TypedDict):
     """An alert that fires."""
 
     rule: str
-    slice: str | None
     severity: str
     started_step: int | None
     value: float | None
@@ -167,7 +166,6 @@ def _firing(reader: queries.Source, run: str) -> list[Firing]:
     return [
         {
             "rule": row["rule"],
-            "slice": row["slice"],
             "severity": row["severity"],
             "started_step": row["started_step"],
             "value": row["value"],
@@ -181,8 +179,9 @@ def _firing(reader: queries.Source, run: str) -> list[Firing]:
 
 
 def _seen_step(reader: queries.Source, run: str) -> int | None:
-    """The newest step that the alert rules have looked at; None: no one has, so that nothing fires means nothing."""
-    return next((row["cursor"] for row in queries.alert_runs(reader).to_pylist() if row["run"] == run), None)
+    """The newest step that the alerts have looked at; None: no one has, so that nothing fires means nothing."""
+    rows = queries.alert_list(reader, run=run).to_pylist()
+    return next((row["step"] for row in rows if row["rule"] == JUDGEMENT), None)
 
 
 def _stuck(service: Status, run: str) -> list[StuckFile] | None:
@@ -282,7 +281,7 @@ def _none(title: str, document: StatusDocument) -> str:
     if title != "alerts":
         return "none reported"
     seen = document["alerts_seen_step"]
-    return "the rules have not evaluated this run yet" if seen is None else f"no alerts firing as of step {seen}"
+    return "the alerts have not looked at this run yet" if seen is None else f"no alerts firing as of step {seen}"
 
 
 def _short(value: Any) -> Any:

@@ -221,8 +221,8 @@ PAGES: Final = (
         "alerts",
         "a",
         "Alerts",
-        "Which rules fire now, who is handling them, and where did notifications go? Rules work without setup; "
-        "`logprobe alerts backtest` shows on which recorded steps one would have fired.",
+        "Which alerts fire now, who is handling them, and where did notifications go? Judgement and liveness alert "
+        "without setup; `logprobe alerts backtest` shows on which recorded steps a threshold would have fired.",
         next={
             "diagnosis": "for the cause",
             "actions": "for the correction",
@@ -231,10 +231,10 @@ PAGES: Final = (
             "Firing": "Acknowledge: you are handling it. Snooze: the same for a while. Silence: no notifications for "
             "whatever "
             "matches.",
-            "Rules": "Built-in rules and your own; a text is checked as you type.",
+            "Thresholds": "Limits of your own, from `logprobe.yaml`.",
             "Channels": "Where notifications go, and whether that works; below, messages that were not delivered.",
         },
-        panels=("rules", "token_form"),
+        panels=("token_form",),
         acts=True,
     ),
     Page(

@@ -36,7 +36,7 @@ from logprobe.collectors.shipping.arguments import declare as declare_ship
 from logprobe.monitor.budgets import KEEP_GIB, KEEP_STORE_GIB
 
 RAW: Final = "text exactly as recorded, with control characters and formulas (docs/security.md)"
-RULES: Final = "a rule file (default: those of the home, or the built-in rules)"
+THRESHOLDS: Final = "a settings file (default: that of the data directory)"
 
 
 def no_home(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ ALERTS: Final[Commands] = {
         "list firing alerts and active silences",
         arg("name RUN", "only this run", nargs="?"),
         arg("--all", "also alerts that are not firing"),
-        arg("--history", "every change of state, oldest first"),
+        arg("--history", "every message, oldest first"),
         JSON,
     ),
     "ack": (
@@ -61,18 +61,18 @@ ALERTS: Final[Commands] = {
     ),
     "silence": (
         "silence matching alerts for a while",
-        arg("matchers FIELD=PATTERN", "run=exp-*, rule=gap-*, severity=warning, or a label", nargs="*"),
+        arg("matchers FIELD=PATTERN", "run=exp-*, rule=few-*, or both", nargs="*"),
         arg("--for SPAN", "90s, 10m, 2h or 1d (default: %(default)s)", dest="span", default="1h"),
         arg("--end ID", "end this silence instead"),
         AUTHOR,
         arg("--reason REASON", "why (required for a new silence)"),
     ),
     "check": (
-        "check a rule file",
-        arg("rules RULES", RULES, nargs="?"),
+        "check thresholds",
+        arg("file FILE", THRESHOLDS, nargs="?"),
         one_of(
-            arg("--schema", "print the JSON schema of rule files, for an editor"),
-            arg("--json", "the effective rules as one JSON document"),
+            arg("--template", "print thresholds to begin with"),
+            arg("--json", "the thresholds as one JSON document"),
         ),
     ),
     "test": (
@@ -80,9 +80,9 @@ ALERTS: Final[Commands] = {
         arg("channel CHANNEL", "a name from the home's settings"),
     ),
     "backtest": (
-        "show what would have fired when, on recorded runs",
+        "show which messages thresholds would have sent, on recorded runs",
         arg("runs RUN", "a run of the home, or the folder of a recorded run", nargs="+"),
-        arg("--rules FILE", RULES),
+        arg("--thresholds FILE", THRESHOLDS, dest="file"),
         JSON,
     ),
 }
@@ -373,7 +373,7 @@ COMMANDS: Final[Commands] = {
             "output file, of several runs the folder for them (default: RUN.html in the working directory)",
         ),
     ),
-    "alerts": ("list, acknowledge and silence alerts; try rules", actions(ALERTS, default="list")),
+    "alerts": ("list, acknowledge and silence alerts; try thresholds", actions(ALERTS, default="list")),
     "incidents": ("list incidents, or show the last one of a run", actions(INCIDENTS, default="list")),
     "mis": (
         "show or switch masked importance sampling, with its audit",

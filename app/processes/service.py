@@ -24,9 +24,8 @@ if __name__ == "__main__":
     without_pandas()  # 0.4 s of the start, and 29 MB as long as it runs, for nothing
 
 from logprobe.alerts.controller.job import controller_part
-from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.acceptance import acceptance_part
-from logprobe.alerts.rules.job import alerts_part
+from logprobe.alerts.rules.watch import alerts_part
 from logprobe.alerts.sending import dispatch
 from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
@@ -88,7 +87,7 @@ def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
     """What the service does besides ingest and metrics; a part may rely on what those before it wrote."""
     return [
         acceptance_part,
-        alerts_part(rule_file.for_home, page=page),
+        alerts_part(page=page),
         controller_part,
         dispatch.part,
         quarantine_actions.part,

@@ -109,7 +109,7 @@ def _of(incident: Incident, place: Place, opened: Row) -> Incident:
     alerts = [row for row in incident.alerts if during(row)]
     critical = queries.incident_critical(source, incident=opened["id"]).to_pylist()
     if not critical:  # silenced, so that there is no message
-        fired = (row["rule"] for row in reversed(alerts) if row["severity"] == "critical" and row["after"] in FIRING)
+        fired = (r["rule"] for r in incident.current if r["severity"] == "critical" and r["phase"] in FIRING)
         critical = [{"rule": rule, "words": ""} for rule in dict.fromkeys(fired)]
     incident = replace(
         incident,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.alerts.incidents.lifecycle import HEALTHY_STEPS
+from logprobe.alerts.rules.periods import HEALTHY_STEPS
 from logprobe.app.report import changes as changed
 from logprobe.app.report.chart import Chart, Line, figure, legend
 from logprobe.app.text import tables
@@ -150,7 +150,7 @@ def alert_line(incident: Incident) -> str:
 def alert_remedies(incident: Incident) -> list[tuple[str, str]]:
     """The alerts that made a run critical whose diagnosis does not call it so, each with what to do about it; empty:
     the diagnosis does."""
-    silent = "no message said what to do; see the runbook of the rule."
+    silent = "no message said what to do."
     return [(row["rule"], row["words"] or silent) for row in incident.critical] if incident.by_alert else []
 
 
@@ -219,6 +219,7 @@ def happened(incident: Incident) -> list[tuple[Any, ...]]:
 
 
 Event = tuple[datetime | None, int | None, str, str | None]
+_TOLD: Final = {"firing": "fires", "changed": "changes", "resolved": "ends"}
 
 
 def _events(incident: Incident) -> Iterator[Event]:
@@ -232,9 +233,8 @@ def _events(incident: Incident) -> Iterator[Event]:
             words = f"the run was healthy for {HEALTHY_STEPS} steps"
             yield opened["closed_at"], opened["closed_step"], "incident closed", words
     for row in reversed(incident.alerts):
-        fired, was = row["after"] in FIRING, row["before"] in FIRING
-        if fired != was:
-            yield row["time"], row["step"], f"alert {row['rule']} {'fires' if fired else 'ends'}", row["words"]
+        if (what := _TOLD.get(row["state"])) is not None:
+            yield row["time"], row["step"], f"alert {row['rule']} {what}", row["words"]
     for row in reversed(incident.actions):
         yield row["time"], row["step"], f"correction {row['name'].replace('_', ' ')}", row["words"]
     for row in incident.deeds:
@@ -428,7 +428,7 @@ _ALERTS: Final = {
     "step": "step",
     "rule": "rule",
     "severity": "severity",
-    "after": "became",
+    "state": "message",
     "words": "words",
 }
 _ACTIONS: Final = {"time": "UTC", "step": "step", "name": "action", "reason": "reason", "words": "words"}
@@ -530,7 +530,7 @@ def _alt(title: str, points: Sequence[tuple[int, float]], since: int | None) -> 
 def _records(incident: Incident) -> Iterator[Markup]:
     """What the rest stands on, folded away."""
     for words, rows, columns, caption in (
-        ("transitions of alerts", incident.alerts, _ALERTS, "Newest first"),
+        ("messages about alerts", incident.alerts, _ALERTS, "Newest first"),
         ("decisions about the correction", incident.actions, _ACTIONS, "Newest first"),
         (
             "observations of weight versions",

@@ -89,5 +89,5 @@ def line(run: Run, glance: Glance | None) -> dict[str, Any]:
 
 def acknowledged_by(judgement: Judgement) -> str | None:
     """Who takes care of the alerts that fire; None: none fires, or no one does of one of them."""
-    names: Sequence[str | None] = [alert.acknowledged_by for alert in judgement.alerts if alert.counts]
+    names: Sequence[str | None] = [alert.acknowledged_by for alert in judgement.alerts]
     return ", ".join(sorted({str(name) for name in names})) if names and all(names) else None

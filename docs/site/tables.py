@@ -1,22 +1,19 @@
-"""Tables of the documentation that follow from declarations: metrics, causes, rules, presets, commands, options of other frameworks.
+"""Tables of the documentation that follow from declarations: metrics, causes, presets, commands, options of other frameworks.
 
 `make docs` puts each in the place of its line `<!-- table: NAME -->`. In a checkout, with logprobe installed:
 
     python docs/site/tables.py           # names
-    python docs/site/tables.py rules     # prints these tables
+    python docs/site/tables.py presets   # prints these tables
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.rule import CONDITIONS
 from logprobe.app.parsers.commands import COMMANDS
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
@@ -44,8 +41,6 @@ def tables() -> dict[str, str]:
         "confidence": _confidence(),
         **{f"causes-{layer.replace('_', '-')}": _causes(layer) for layer in (*LAYERS, "unknown")},
         "expected-k3": _priors(),
-        "rules": _rules(),
-        "conditions": _conditions(),
         "limits": _limits(),
         "presets": _presets(),
         "commands": _table(
@@ -133,30 +128,6 @@ def _priors() -> str:
 def _either(precisions: tuple[str, ...]) -> str:
     names = {"full": "float32", "half": "float16", "bf16": "bf16"}
     return " or ".join(names[precision] for precision in precisions) or "any"
-
-
-def _rules() -> str:
-    """A row is the rule's runbook: its name is an anchor."""
-    rules = rule_file.load().rules
-    return _table(
-        ("built-in rule", "severity", "fires when", "what to do"),
-        (
-            (f'<a id="{rule.name}"></a>`{rule.name}`', rule.severity, rule.fires_when, rule.annotations.runbook)
-            for rule in rules
-        ),
-    )
-
-
-def _conditions() -> str:
-    rows = (
-        (
-            f"`{kind}`",
-            " ".join((inspect.getdoc(condition) or "").partition("\n\n")[0].split()),
-            ", ".join(f"`{name}`" for name in condition.model_fields if name != "kind"),
-        )
-        for kind, condition in CONDITIONS.items()
-    )
-    return _table(("`kind`", "fires when", "fields"), rows)
 
 
 def _limits() -> str:

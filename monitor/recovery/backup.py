@@ -3,7 +3,7 @@ raw tokens.
 
 <folder>/BACKUP.json            the home, the moment, the store's identity and schema
 <folder>/logprobe.duckdb         the store
-<folder>/*.yaml, alerts.d/, deleted/, raw/
+<folder>/*.yaml, deleted/, raw/
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from logprobe.monitor.store.store import Store
 MANIFEST: Final = "BACKUP.json"
 BACKUP: Final = "home.backup"
 _ANSWER_SECONDS: Final = 3600.0
-_FOLDERS: Final = ("alerts.d", "deleted")
+_FOLDERS: Final = ("deleted",)
 _TURN: Final = threading.Lock()  # one at a time: two would share what lies beside the folder
 
 Pause = Callable[[], AbstractContextManager[Any]]  # of what changes files, or the store

@@ -1,5 +1,5 @@
 -- Runs a dashboard can show, newest first (of those that arrived together, the one whose first step is newer), with what is needed to judge whether they live.
--- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records, diagnoses, alert_transitions, controller_actions,
+-- Grain: run. Inputs: segments, step_summaries, rollout_sequences, health_records, diagnoses, notifications, controller_actions,
 -- judgements, spooled.
 -- Parameters: none.
 -- `revision` grows whenever a step of the run was recomputed; `writers` are its collectors. `news` becomes another text whenever
@@ -35,7 +35,7 @@ WITH arrivals AS (
     SELECT run, max(time) AS last_at FROM rollout_sequences GROUP BY run
 ), happened AS (
     SELECT run, 'diagnosis ' || diagnosed_at AS what FROM diagnoses
-    UNION ALL SELECT run, 'alerts ' || max(number) FROM alert_transitions GROUP BY run
+    UNION ALL SELECT run, 'alerts ' || max(number) FROM notifications GROUP BY run
     UNION ALL SELECT run, 'actions ' || max(number) FROM controller_actions GROUP BY run
 ), news AS (
     SELECT run, string_agg(what, ', ' ORDER BY what) AS news FROM happened GROUP BY run

@@ -7,7 +7,7 @@ UPDATE incidents SET closed_at = $now, closed_step = $step::BIGINT WHERE id = $i
 
 -- incident_critical: Critical alerts with messages in the incident $incident, the first one first, and what those say to do. Grain: rule. Inputs:
 -- notifications.
-SELECT rule, arg_max(concat_ws(' ', nullif(document ->> '$.description', ''), document ->> '$.fix'), number) AS words
+SELECT rule, arg_max(concat_ws(' ', document ->> '$.fix', document ->> '$.more'), number) AS words
 FROM notifications
 WHERE incident = $incident AND severity = 'critical' AND state NOT IN ('resolved', 'closed')
 GROUP BY rule

@@ -3,9 +3,9 @@
 -- `spooled_at`: when the oldest record was written that waits in the spool; null: none has waited for long.
 -- Grain: run. Inputs: judged_steps, diagnoses, controllers, alert_states, alert_acknowledgements, spooled.
 WITH firing AS (
-    SELECT run, list({'rule': rule, 'slice': nullif(slice, ''), 'severity': severity, 'started_step': started_step, 'started_at': changed_at,
+    SELECT run, list({'rule': rule, 'severity': severity, 'started_step': started_step, 'started_at': changed_at,
                       'muted': muted, 'acknowledged_by': if(until IS NULL OR until > now(), author, NULL)}
-                     ORDER BY list_position(['critical', 'warning', 'info'], severity), rule, slice) AS alerts
+                     ORDER BY list_position(['critical', 'warning', 'info'], severity), rule) AS alerts
     FROM alert_states LEFT JOIN alert_acknowledgements USING (episode)
     WHERE phase IN ('firing', 'recovering') GROUP BY run
 ), held AS (

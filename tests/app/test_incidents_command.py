@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from alert_homes import K3, at, put
 
-from logprobe.alerts.incidents.lifecycle import HEALTHY_STEPS
-from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.job import Evaluator
+from logprobe.alerts.rules.periods import HEALTHY_STEPS
+from logprobe.alerts.rules.thresholds import Threshold
+from logprobe.alerts.rules.watch import Watch
 from logprobe.app.cli import main
 from logprobe.app.dashboard.pages.incidents import verdict_block
 from logprobe.app.report.gather import read
@@ -29,14 +29,19 @@ from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.judging.result import Diagnosis, Verdict
 from logprobe.monitor.store.store import Store
 
-LAST = 69  # step; tokens are missing from step 58 on, and the alert counts three steps: it begins at step 60
-RUNBOOK = "says what is missing: log-probs of the engine, of the trainer, or their join."
+LAST = 69  # step; tokens are missing from step 60 on
+RUNBOOK = "logprobe metrics a"
+LOW = (
+    Threshold.model_validate(
+        {"name": "coverage-low", "metric": "coverage", "below": 0.99, "steps": 3, "severity": "critical"}
+    ),
+)
 HEALTHY = Diagnosis("a", "healthy", None, None, "none", (), ())
 
 
 def look(store: Store, step: int, seconds: float = 3.0) -> None:
     now = at(step) + timedelta(seconds=seconds)
-    Evaluator(store, rule_file.load, threading.Event(), clock=lambda: now).run_once()
+    Watch(store, lambda: LOW, threading.Event(), clock=lambda: now).run_once()
 
 
 def diagnosed(store: Store, verdict: Verdict, step: int = LAST) -> None:
@@ -53,13 +58,13 @@ def opened(home: Path, verdict: Verdict | None = "healthy", *, silenced: bool = 
     """A run whose coverage becomes low, which is critical, and that is diagnosed as `verdict` (None: not)."""
     with Store.open(Home(home)) as store:
         steps: Mapping[int, Mapping[str, Any]] = {
-            step: {K3: 1e-4, "backend.coverage": 1.0 if step < 58 else 0.5} for step in range(LAST + 1)
+            step: {K3: 1e-4, "backend.coverage": 1.0 if step < 60 else 0.5} for step in range(LAST + 1)
         }
         put(store, "a", steps)
         with store.transaction() as cursor:
             if silenced:
-                row = ["1", '{"run": "a"}', "Ada", "known", at(0), at(10 * LAST)]
-                cursor.execute("INSERT INTO alert_silences VALUES (?, ?, ?, ?, ?, ?)", row)
+                row = ["1", "a", "*", "Ada", "known", at(0), at(10 * LAST)]
+                cursor.execute("INSERT INTO alert_silences VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         if verdict is not None:
             diagnosed(store, verdict)
         look(store, LAST)

@@ -19,7 +19,7 @@ from alert_homes import put
 from alert_notes import NOTE
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from logprobe.alerts.incidents.lifecycle import advance
+from logprobe.alerts.rules.periods import advance
 from logprobe.alerts.sending.channels.slack_message import colour
 from logprobe.alerts.sending.messages import facts, title
 from logprobe.app.commands import diagnose, mis, runs, status
@@ -45,7 +45,6 @@ ALERTS = (
     ("warning", None),
     ("critical", None),
     ("critical", "silenced by ann: known"),
-    ("critical", "accepted: by choice"),
 )
 AGES = ("in time", "before the alert", "overdue", "in the spool")
 LAST = 99
@@ -54,7 +53,7 @@ GREEN, GREY, AMBER, RED = "ok", "unknown", "warning", "critical"
 
 def expected(verdict: str | None, alert: tuple[str, str | None] | None, age: str) -> str:
     """Written down apart from the code, case by case."""
-    fires = None if alert is None or (alert[1] or "").startswith("accepted") else alert[0]
+    fires = None if alert is None else alert[0]
     if fires == "critical" or verdict == "critical":
         return RED
     if fires == "warning" or verdict == "growing":
@@ -88,7 +87,7 @@ def fill(store: Store, name: str, verdict: str | None, alert: tuple[str, str | N
             )
         if alert is not None:
             cursor.execute(
-                "INSERT INTO alert_states VALUES (?, 'some-rule', '', 'f', 'firing', 'still_bad', ?, NULL, false, ?, ?, ?, ?, 1.0, 'bad', '{}')",
+                "INSERT INTO alert_states VALUES (?, 'some-rule', 'f', 'firing', ?, NULL, false, ?, ?, ?, ?, 1.0, 'bad', '{}')",
                 [name, alert[0], alert[1], LAST, began, now],
             )
 

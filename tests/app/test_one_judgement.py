@@ -49,7 +49,10 @@ def record(recorder: Recorder, steps: range) -> None:
     assert recorder.flush(120)
 
 
-CHANNEL_OF = 'channels: {{team: {{kind: slack_bot, channel: {channel}, token_env: TEAM_TOKEN, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false}}}}'
+SETTINGS = """\
+channels: {{team: {{kind: slack, channel: {channel}, token: $TEAM_TOKEN, api_url: "{url}"}}}}
+alerts: [{{name: coverage-low, metric: coverage, below: 0.99, steps: 3, severity: critical}}]
+"""
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def slack(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlack]:
     monkeypatch.setenv("TEAM_TOKEN", TOKEN)
     with FakeSlack(interval=0.0) as fake:
         home.mkdir()
-        (home / "logprobe.yaml").write_text(CHANNEL_OF.format(channel=CHANNEL, url=fake.api_url))
+        (home / "logprobe.yaml").write_text(SETTINGS.format(channel=CHANNEL, url=fake.api_url))
         yield fake
 
 
@@ -84,8 +87,8 @@ def of_metrics(port: int, family: str) -> dict[str, float]:
 
 
 def of_messages(slack: FakeSlack) -> set[str]:
-    """What Slack's messages say of the run as it stands."""
-    return {word for message in slack.messages for word in re.findall(r"Run now\W+n?(\w+)", json.dumps(message))}
+    """What Slack's newest message says of the run as it stands."""
+    return {word for message in slack.messages[-1:] for word in re.findall(r"Run now\W+n?(\w+)", json.dumps(message))}
 
 
 def late_of(port: int) -> list[str]:

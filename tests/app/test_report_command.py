@@ -44,12 +44,11 @@ def test_the_first_screen_says_what_was_done_and_what_happened_in_order(incident
         "step": 30,
         "rule": "gap-critical",
         "severity": "critical",
-        "before": "pending",
-        "after": "firing",
+        "state": "firing",
         "words": "K3 is high",
         "time": NOON + timedelta(seconds=30),
     }
-    quiet = fires | {"step": 20, "before": "normal", "after": "pending", "words": "not yet"}
+    quiet = fires | {"step": 20, "state": "acknowledged", "words": "mine"}
     masks = {
         "step": 40,
         "name": "issued",
@@ -121,8 +120,8 @@ def test_what_changed_before_the_onset_and_what_is_unknown(incident: Incident) -
 def test_names_from_outside_are_text(incident: Incident) -> None:
     sequence = {**incident.sequences[0], "sample_id": EVIL, "finish_reason": "</style>"}
     history = replace(incident.history, label=EVIL, facts={EVIL: (EVIL,)})
-    alert = dict.fromkeys(("step", "rule", "severity", "before", "after", "words", "phase"), EVIL) | {"time": NOON}
-    fires = alert | {"step": 3, "after": "firing", "phase": "firing"}
+    alert = dict.fromkeys(("step", "rule", "severity", "state", "words", "phase"), EVIL) | {"time": NOON}
+    fires = alert | {"step": 3, "state": "firing", "phase": "firing"}
     page = report(
         replace(incident, history=history, headline=EVIL, sequences=[sequence], alerts=[alert, fires], current=[fires])
     )

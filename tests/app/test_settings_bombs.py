@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules import thresholds
 from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.data.tokenizers import vocabulary
@@ -21,7 +21,7 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 YAML = {
     "logprobe.yaml": read_settings,
-    "alerts.d/ours.yaml": lambda home: rule_file.for_home(Home(home)),
+    "ours.yaml": lambda home: thresholds.of_file(home / "ours.yaml"),
     "recipe.yaml": lambda home: parity_recipe.read(home / "recipe.yaml"),
 }
 ALL = {**YAML, "secrets.toml": sign_in.load, "token": lambda home: token.read(Home(home)), "RUN.json": RecordedRun}
@@ -80,11 +80,11 @@ def test_a_pipe_in_place_of_a_file_holds_nothing_up(tmp_path, name):
         ALL[name](tmp_path)
 
 
-def test_a_device_in_place_of_a_secret(tmp_path):
+def test_a_device_in_place_of_a_secret():
     from logprobe.alerts.sending.credentials import read_secret
 
     with pytest.raises(ConfigurationError, match="is not a regular file"):
-        read_secret("channel a", variable="X", file=tmp_path.__class__("/dev/zero"), environment={})
+        read_secret("channel a: token", "/dev/zero", {})
 
 
 def test_a_tokenizer_that_is_too_large(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ _NEVER: Final = {
 }
 # Of a run that becomes longer: conclusions from its steps, which follow from the copy.
 _CONCLUDED: Final = {"diagnoses", "diagnosis_changes", "step_growth", "growth_states"}
-_ALERTED: Final = {"alert_cursors", "alert_states", "alert_transitions", "controllers", "controller_actions"}
+_ALERTED: Final = {"alert_states", "controllers", "controller_actions"}
 _ONCE: Final = {"config_records", "health_records"}
 _MOMENT: Final = "TIMESTAMP WITH TIME ZONE"
 _IDS: Final = ("segment_id", "rollout_segment", "sample_id")

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 from alert_notes import NOTE
 
-from logprobe.alerts.rules.present_conditions import _names as collectors
+from logprobe.alerts.rules.liveness import _names as collectors
 from logprobe.alerts.sending.channels import slack_message
 from logprobe.app.dashboard.pages.weights import _lag_note
 from logprobe.app.proof_setup import _check_versions
@@ -47,9 +47,8 @@ _GUARD = re.compile(
 
 # Of those that people could miss: the test that shows what is said.
 SAID = {
-    "alerts/rules/present_conditions.py _FEW": "tests/contracts/test_limits.py::test_names_in_a_sentence",
+    "alerts/rules/liveness.py _FEW": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "alerts/sending/channels/slack_message.py _MOST_CHANGES": "tests/contracts/test_limits.py::test_a_slack_message",
-    "alerts/sending/channels/slack_message.py _MOST_LABELS": "tests/contracts/test_limits.py::test_a_slack_message",
     "app/text/scores.py _SHOWN": "tests/contracts/test_limits.py::test_sequences_that_a_score_names",
     "app/dashboard/pages/alerts.py RECENT": "tests/app/dashboard/test_pages.py",  # "the last 30 transitions"
     "app/dashboard/pages/compare.py MOST": "tests/app/dashboard/test_compare_page.py::test_what_cannot_be_had",
@@ -108,7 +107,6 @@ OTHERS = {
     "monitor/shipped/pulling.py _MOST_NAMED": "counted",
     "monitor/store/folding.py _DAY // _GROWTH_PAUSE": "window",
     "monitor/sql/acceptances_expected.sql acceptances_expected 5": "sample",
-    "monitor/sql/alert.sql alert_series $count": "window",
     "monitor/sql/diagnosis_routes.sql diagnosis_routes 512": "sample",
     "monitor/sql/example.sql example_events 100": "sample",
     "monitor/sql/example.sql example_sequences 50": "sample",
@@ -126,10 +124,7 @@ OTHERS = {
 # Sizes that something is compared with. "refused": the error names the limit; "batch": the rest comes with the next one; "forgotten": asked, read or
 # said once more; "least": from so many on something can be told; "said", "counted", "oldest", "text": as above.
 GUARDS = {
-    "alerts/rules/editing/editor.py _LONGEST": "refused",
-    "alerts/rules/rule_file.py _MOST_FILES": "refused",
     "alerts/sending/actions.py _REMEMBERED": "oldest",  # trials of channels
-    "alerts/sending/channels/slack_message.py _MOST_LABELS": "said",
     "app/text/scores.py _SHOWN": "said",
     "app/dashboard/access/tries.py _ADDRESSES": "oldest",  # the pause of all together is kept apart
     "app/dashboard/data/series.py _RUNS": "forgotten",
@@ -222,12 +217,12 @@ def test_names_in_a_sentence() -> None:
 
 
 def test_a_slack_message() -> None:
-    many = replace(NOTE, changes=tuple(f"change {at}" for at in range(11)), labels={f"l{at}": "x" for at in range(21)})
+    many = replace(NOTE, changes=tuple(f"change {at}" for at in range(11)))
     text = json.dumps(slack_message.message(many))
     assert "change 9" in text
     assert "change 10" not in text
-    assert text.count("and 1 more") == 2
-    fits = replace(NOTE, changes=many.changes[:10], labels=dict(list(many.labels.items())[:20]))
+    assert text.count("and 1 more") == 1
+    fits = replace(NOTE, changes=many.changes[:10])
     assert "more" not in json.dumps(slack_message.message(fits))
 
 

@@ -11,8 +11,6 @@ from types import ModuleType
 
 import pytest
 
-from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.rule import CONDITIONS
 from logprobe.app.parsers.commands import COMMANDS
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
@@ -51,9 +49,7 @@ def test_a_page_gets_its_tables_and_a_name_of_none_is_refused(tables: ModuleType
         (["causes-semantic", "causes-inference-path", "causes-objective", "causes-unknown"], list(SIGNATURES), 5),
         (["presets"], list(PRESETS), 4),
         (["limits"], [limit.name for limit in limits.ALL], 4),
-        (["conditions"], sorted(CONDITIONS), 4),
         (["commands"], list(COMMANDS), 3),
-        (["rules"], [rule.name for rule in rule_file.load().rules], 5),
     ],
 )
 def test_a_table_has_every_declaration_once_in_unbroken_rows(

@@ -26,7 +26,7 @@ DRAWN: Final = {
     "weights": ".lp-plot .trace",
     "tokens": ".lp-tk-worst tbody tr",
     "compare": ".lp-compare",
-    "alerts": "table[aria-label=rules]",
+    "alerts": "table[aria-label=thresholds]",
     "data": ".lp-sql",
 }
 LOOK: Final = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
@@ -53,12 +53,6 @@ def help_(page: Page) -> None:
     expect(page.get_by_role("dialog")).to_be_visible()
 
 
-def wrong_rule(page: Page) -> None:
-    page.get_by_role("button", name="gap-large", exact=True).click()
-    page.locator("input[name=limit]").fill("high")
-    expect(page.locator(".lp-rule-field-wrong")).to_be_visible()
-
-
 def acknowledging(page: Page) -> None:
     page.get_by_role("button", name="Acknowledge").first.click()
     expect(page.get_by_test_id("stForm")).to_be_visible()
@@ -79,20 +73,13 @@ def paused(page: Page) -> None:
     expect(page.locator(".lp-paused")).to_be_visible()
 
 
-def runbook(page: Page) -> None:
-    page.get_by_role("link", name="Runbook").first.click()
-    expect(page.locator("section[aria-label=runbook] dl")).to_be_visible()
-
-
 STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
     "run picker": ("", menu),
     "help": ("", help_),
-    "rule with a mistake": ("alerts", wrong_rule),
     "acknowledging": ("alerts", acknowledging),
     "incident": ("incidents", incident),
     "choosing metrics": ("", choosing),
     "paused": ("", paused),
-    "runbook": ("alerts", runbook),
 }
 
 

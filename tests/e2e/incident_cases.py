@@ -47,10 +47,9 @@ INCIDENTS: Final = (
     Incident("faults/temperature_mismatch", "temperature mismatch", "temperature=1.0"),
     Incident("faults/nonfinite_logprobs", "nonfinite logprobs", "no setting of vLLM", picture=False),
 )
-ALERTS: Final = "alerts: {tell_within: 36500d}\n"  # recordings are old
 CHANNELS: Final = """\
 channels:
-  oncall: {{kind: slack_bot, channel: {channel}, token_env: TEAM_TOKEN, api_url: "{url}", settle: 0.2, timeout: 60, pictures: false, severities: [critical, warning]}}
+  oncall: {{kind: slack, channel: {channel}, token: $TEAM_TOKEN, api_url: "{url}"}}
 """
 
 
@@ -65,7 +64,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, slack: FakeSlack) -> Path:
     folder = tmp_path_factory.mktemp("incidents") / "home"
     for incident in INCIDENTS:
         ingest_recorded(folder, incident.run)
-    (folder / "logprobe.yaml").write_text(ALERTS + CHANNELS.format(channel=CHANNEL, url=slack.api_url))
+    (folder / "logprobe.yaml").write_text(CHANNELS.format(channel=CHANNEL, url=slack.api_url))
     return folder
 
 

@@ -119,19 +119,3 @@ def test_a_paused_page_asks_for_nothing_and_calls_nothing_live_or_healthy(
     page.wait_for_function("() => !location.search.includes('pause')")
     sent.clear()
     until(page, lambda: bool(sent))
-
-
-def test_the_runbook_of_a_message_is_on_the_alerts_page(seen: Watched, address: str, artifacts: Path) -> None:
-    page = seen.page
-    page.goto(f"{address}/?page=alerts&run=sweep%2F%3Cb%3E%231&runbook=gap-growing")
-    runbook = page.locator("section[aria-label=runbook]")
-    expect(runbook).to_contain_text("Runbook: gap-growing")
-    expect(runbook).to_contain_text(f"logprobe diagnose {RUN} says which layer is at fault")
-    seen.shot(artifacts, "runbook")
-    runbook.get_by_role("link", name="Edit the rule").click()
-    page.wait_for_function("() => location.search.includes('rule=gap-growing')")
-    expect(runbook).to_have_count(0)
-    page.goto(f"{address}/?page=alerts&run=sweep%2F%3Cb%3E%231&runbook=gone")
-    expect(runbook).to_contain_text("No rule is called 'gone'")
-    runbook.get_by_role("link", name="Close").click()
-    expect(runbook).to_have_count(0)

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
@@ -39,17 +38,7 @@ HOSTILE = (
     '<img src=x onerror="window.hostile=1">"><script>window.hostile=1</script>[a](javascript:window.hostile=1)'
     "![b](http://foreign.invalid/b)\u202e"
 )
-RULES = f"""rules:
-  - name: hostile
-    severity: critical
-    metric: logprob_abs_diff_mean
-    pair: backend
-    when: {{kind: threshold, above: 0.01, window: 2}}
-    annotations:
-      summary: '{HOSTILE} of the rule'
-      description: '{HOSTILE}'
-      runbook: '{HOSTILE}'
-"""
+ALERTS = "alerts: [{name: hostile, severity: critical, metric: logprob_abs_diff_mean, above: 0.01, steps: 2}]\n"
 
 
 def told(home: Path) -> str:
@@ -144,7 +133,7 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
     home = tmp_path_factory.mktemp("hostile") / "home"
     ingest_recorded(home, "v1-initial", before_step=12)
     _record_markup(home)
-    (home / "logprobe.yaml").write_text("alerts:\n" + indent(RULES, "  "))
+    (home / "logprobe.yaml").write_text(ALERTS)
     with dashboard("up", "--home", str(home), "--port", "0", "--host", "0.0.0.0", "--read-only") as url:
         yield url, home
 
@@ -201,8 +190,6 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
         page.wait_for_timeout(2500)  # whatever the page fetches next
         if "page=alerts" in link:
             expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile")
-            page.get_by_role("button", name="hostile", exact=True).first.click()  # opens it, with what it says
-            page.wait_for_timeout(1500)
         with urlopen(named, timeout=90) as answer:
             announced = answer.headers["link"]
         assert {

@@ -16,9 +16,8 @@ from segments import RUN, records, trained
 
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Policy
-from logprobe.alerts.rules import rule_file
 from logprobe.alerts.rules.acceptance import follow
-from logprobe.alerts.rules.job import Evaluator
+from logprobe.alerts.rules.watch import Watch
 from logprobe.alerts.sending.dispatch import Dispatcher
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
@@ -141,12 +140,12 @@ def test_beside_writers_no_answer_is_older_than_what_was_committed_before_it_was
 
 def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked: list[str]) -> None:
     pipeline = Pipeline(store, threading.Event())
-    evaluator = Evaluator(store, rule_file.load, threading.Event(), quiet=timedelta(0))
+    watch = Watch(store, tuple, threading.Event(), quiet=timedelta(0))
     controller = Controller(store, lambda _: Policy())
     dispatcher = Dispatcher(store, list, clock=lambda: datetime.now(UTC), random=Random(1), stopping=threading.Event())
     jobs = [
         pipeline.profile, pipeline.judge_growth, pipeline.diagnose, pipeline.diagnose_armed,
-        evaluator.run_once, controller.run_once, dispatcher.run_once, lambda: follow(store, (), datetime.now(UTC)),
+        watch.run_once, controller.run_once, dispatcher.run_once, lambda: follow(store, (), datetime.now(UTC)),
     ]  # fmt: skip
     spool = SpoolWriter(home, RUN, "w")
     for step in range(3):

@@ -47,7 +47,7 @@ def act(store: Store, run: str) -> None:
     do(("alert_acknowledge", {"episode": episode, "author": "a", "reason": "ü\n", "time": NOW, "until": until}))
     do(("alert_acknowledge", {"episode": episode, "author": "b", "reason": "r", "time": NOW, "until": None}))
     for silence in ("one", "two"):
-        do(("alert_silence", {"id": f"{run}-{silence}", "matchers": '{"rule": "*"}', "author": "a", "reason": "r", "created_at": NOW, "expires_at": until}))  # fmt: skip
+        do(("alert_silence", {"id": f"{run}-{silence}", "run": "*", "rule": "*", "author": "a", "reason": "r", "created_at": NOW, "expires_at": until}))  # fmt: skip
     do(("alert_unsilence", {"id": f"{run}-one", "now": NOW.isoformat()}))
     facts = {"cause": "c", "because": "b", "up_to": 3e-3, "was": math.nan, "author": "a", "source": "command"}
     do(("acceptances_write", {"run": run, "now": NOW} | facts))

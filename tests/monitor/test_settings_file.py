@@ -3,15 +3,14 @@
 import pytest
 from pydantic import TypeAdapter
 
-from logprobe.alerts.rules import rule_file
+from logprobe.alerts.rules import thresholds
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import settings_file
-from logprobe.monitor.home import Home
 from logprobe.monitor.located import Table
 from logprobe.monitor.settings_file import read, section
 
 TEXTS = TypeAdapter(dict[str, str])
-RULES = "defaults: false\nrules:\n  - {name: a, metric: k3_kl, when: {kind: threshold, above: 1}}\n"
+ALERTS = "- {name: a, metric: k3_kl, above: 1}\n"
 
 
 def test_a_section_is_read_with_its_places(tmp_path):
@@ -40,11 +39,11 @@ def test_a_mistake_anywhere_in_the_file_is_named(tmp_path, text, words):
         section(tmp_path, "tokenizers")
 
 
-def test_rules_have_their_lines_in_the_whole_file(tmp_path):
-    text = "correction: {}\nalerts:\n" + "".join(f"    {line}\n" for line in RULES.splitlines()) + "channels: []\n"
+def test_entries_have_their_lines_in_the_whole_file(tmp_path):
+    text = "correction: {}\nalerts:\n" + "".join(f"    {line}\n" for line in ALERTS.splitlines()) + "channels: []\n"
     file = tmp_path / settings_file.FILE
     file.write_text(text)
-    assert [rule.name for rule in rule_file.for_home(Home(tmp_path)).rules] == ["a"]
+    assert [threshold.name for threshold in thresholds.of_home(tmp_path)] == ["a"]
     file.write_text(text.replace("metric:", "metrik:"))
-    with pytest.raises(rule_file.RuleFileError, match=r"logprobe\.yaml:5: `metrik`"):
-        rule_file.for_home(Home(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"logprobe\.yaml:3: alerts\.0"):
+        thresholds.of_home(tmp_path)

@@ -19,8 +19,8 @@ from segments import records
 
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.job import Evaluator
+from logprobe.alerts.rules.thresholds import Threshold
+from logprobe.alerts.rules.watch import Watch
 from logprobe.collectors import Recorder
 from logprobe.collectors.kernel.statistics import sequence_statistics
 from logprobe.collectors.spool.schema import SCHEMAS
@@ -31,6 +31,7 @@ from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.store import Store
 
+HIGH = (Threshold.model_validate({"name": "high", "metric": "k3_kl", "above": 1}),)
 HEALTHY = "healthy"
 STEPS, SEQUENCES, TOKENS = 6, 4, 12
 BEGAN = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=5)
@@ -202,7 +203,7 @@ def odd_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
     with Store.open(Home(odd_home)) as store:
         pipeline = Pipeline(store, threading.Event(), budget=StoreBudget(1), armed=HEALTHY.__eq__)
-        evaluator = Evaluator(store, rule_file.load, threading.Event(), quiet=timedelta(0))
+        watch = Watch(store, lambda: HIGH, threading.Event(), quiet=timedelta(0))
         controller = Controller(store, lambda _: Policy(mode=Mode.ARMED))
         jobs = {
             "ingest": lambda: pipeline.ingest(lambda _: None),
@@ -210,7 +211,7 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
             "profiles": pipeline.profile,
             "armed_diagnosis": pipeline.diagnose_armed,
             "diagnosis": pipeline.diagnose,
-            "alerts": evaluator.run_once,
+            "alerts": watch.run_once,
             "controller": controller.run_once,
             "retention": pipeline.retain,
             "folding": pipeline.fold,
@@ -234,7 +235,7 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
         assert {name: problem for name, problem in problems.items() if problem} == {}
         assert _steps(store) == STEPS
         assert store.read("diagnosis_latest", run=HEALTHY)["step"].to_pylist() == [STEPS - 1]
-        assert {row["run"]: row["cursor"] for row in store.read("alert_runs").to_pylist()}[HEALTHY] == STEPS - 1
+        assert {row["run"]: row["grown"] for row in store.read("alert_runs").to_pylist()}[HEALTHY] == STEPS - 1
         assert controller._seen[HEALTHY]
 
 
@@ -253,20 +254,20 @@ def test_a_step_that_an_older_service_stored_stops_one_run_at_most(home: Path) -
         with store.transaction() as cursor:
             for table in ("step_summaries", "step_metrics", "training_sequences", "statistics"):
                 cursor.execute(f"UPDATE {table} SET step = ? WHERE run = 'broken' AND step = 0", [-(1 << 63)])
-        evaluator = Evaluator(store, rule_file.load, threading.Event(), quiet=timedelta(0))
+        watch = Watch(store, lambda: HIGH, threading.Event(), quiet=timedelta(0))
         controller = Controller(store, lambda _: Policy(mode=Mode.ARMED))
         reports = {
             work.__qualname__: work()
             for work in (
                 pipeline.judge_growth,
                 pipeline.diagnose,
-                evaluator.run_once,
+                watch.run_once,
                 controller.run_once,
                 pipeline.profile,
             )
         }
         assert store.read("diagnosis_latest", run=HEALTHY)["step"].to_pylist() == [STEPS - 1]
-        assert {row["run"]: row["cursor"] for row in store.read("alert_runs").to_pylist()}[HEALTHY] == STEPS - 1
+        assert {row["run"]: row["grown"] for row in store.read("alert_runs").to_pylist()}[HEALTHY] == STEPS - 1
         assert controller._seen[HEALTHY]
         problems = [report["problem"] for report in reports.values() if "problem" in report]
         assert all(problem.startswith("broken: ") for problem in problems)

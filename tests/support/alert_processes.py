@@ -1,4 +1,4 @@
-"""What runs, and is killed, in the processes of ``alerts/rules/test_alerts_killed.py``."""
+"""What runs, and is killed, in the processes of ``alerts/rules/test_watch_killed.py``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.job import Evaluator
+from logprobe.alerts.rules.thresholds import Threshold
+from logprobe.alerts.rules.watch import Watch
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.jobs import Job, Part
@@ -17,11 +17,10 @@ from logprobe.monitor.service.service import Service
 from logprobe.monitor.store.store import Store
 
 RUN = "waves"
-RULES = (
-    "defaults: false\nrules:\n"
-    "  - {name: high, metric: logprob_abs_diff_mean, for: 2, keep_firing: 2, when: {kind: threshold, above: 0.5, window: 2}}\n"
-    "  - {name: very-high, severity: critical, cause: high, metric: logprob_abs_diff_mean, when: {kind: threshold, above: 1.5}}\n"
-)
+THRESHOLDS = tuple(
+    Threshold.model_validate({"name": name, "metric": "logprob_abs_diff_mean", "above": above, "steps": steps, "severity": severity})
+    for name, above, steps, severity in (("high", 0.5, 2, "warning"), ("very-high", 1.5, 1, "critical"))
+)  # fmt: skip
 
 
 def gap(step: int) -> float:
@@ -47,9 +46,7 @@ def serve(home: Path) -> None:
     """The monitor service with its alerts, until it is killed."""
 
     def part(store: Store, stopping: threading.Event) -> Part:
-        evaluator = Evaluator(
-            store, lambda: rule_file.parse(RULES, "alerts.yaml"), stopping, quiet=timedelta(seconds=0.2)
-        )
-        return Part(jobs=[Job("alerts", 0.1, evaluator.run_once)])
+        watch = Watch(store, lambda: THRESHOLDS, stopping, quiet=timedelta(seconds=0.2))
+        return Part(jobs=[Job("alerts", 0.1, watch.run_once)])
 
     Service(Home(home), parts=[part]).run()

@@ -12,7 +12,7 @@ from random import Random
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.settings import Route
-from logprobe.alerts.sending.channels.slack_bot import SlackBot
+from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Sender
 from logprobe.monitor.home import Home
@@ -27,7 +27,7 @@ def main(home: Path, api_url: str, point: str) -> None:
     """Kills its own process at `point`: before or after the outbox is told that an attempt begins, or that it has sent a message."""
     _kill_at(point)
     stopping = threading.Event()
-    bot = SlackBot("team", token=Secret(TOKEN), channel=CHANNEL, calls=Calls(60.0, stopping), api_url=api_url)
+    bot = Slack("team", token=Secret(TOKEN), channel=CHANNEL, calls=Calls(60.0, stopping), api_url=api_url)
     bot.pace = PACE
     route = Route(bot, frozenset({"warning", "critical"}), SETTLE)
     with Home(home).lock(), Store.open(Home(home)) as store:

@@ -16,7 +16,7 @@ from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Channel
 from logprobe.alerts.sending.channels.settings import Route
-from logprobe.alerts.sending.channels.slack_bot import SlackBot
+from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.alerts.sending.delivery import Sender
 from logprobe.collectors.errors import ChannelError
@@ -26,9 +26,9 @@ T = TypeVar("T")
 ALL = frozenset({"info", "warning", "critical"})
 
 
-def bot(slack: FakeSlack, *, calls: Calls | None = None, token: str = TOKEN, channel: str = CHANNEL) -> SlackBot:
+def bot(slack: FakeSlack, *, calls: Calls | None = None, token: str = TOKEN, channel: str = CHANNEL) -> Slack:
     """A bot that does not wait between messages: where the pace matters, the test says so."""
-    made = SlackBot(
+    made = Slack(
         "team",
         token=Secret(token),
         channel=channel,

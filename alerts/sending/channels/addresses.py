@@ -1,8 +1,7 @@
 """Where a channel may connect to: http and https, no redirects, and no address at which a cloud hands its machines
 their secrets.
 
-The address is looked at when the connection is made, whatever name led to it, before anything is sent. Only
-``logprobe.yaml``, on disk, can allow such an address for one channel (``allow_link_local: true``).
+The address is looked at when the connection is made, whatever name led to it, before anything is sent.
 """
 
 from __future__ import annotations
@@ -66,14 +65,14 @@ def check_host(host: str, port: int = 0) -> None:
         _refuse(str(place[0]))
 
 
-def opener(*, allow_link_local: bool = False) -> OpenerDirector:
+def opener() -> OpenerDirector:
     """Opens http and https, nothing else; an answer that redirects is an error, as `HTTPError`."""
     director = OpenerDirector()  # without urllib's own: they follow redirects, and open files
     for handler in (
         ProxyHandler(),
         UnknownHandler(),
-        _Http(allow_link_local),
-        _Https(allow_link_local),
+        _Http(),
+        _Https(),
         HTTPDefaultErrorHandler(),
         HTTPErrorProcessor(),
     ):
@@ -82,28 +81,22 @@ def opener(*, allow_link_local: bool = False) -> OpenerDirector:
 
 
 class _Http(HTTPHandler):
-    def __init__(self, allow_link_local: bool) -> None:  # noqa: FBT001
-        super().__init__()
-        self._connection = partial(_connection, HTTPConnection, allow_link_local)
-
     def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(self._connection, req)
+        return self.do_open(partial(_connection, HTTPConnection), req)
 
 
 class _Https(HTTPSHandler):
-    def __init__(self, allow_link_local: bool) -> None:  # noqa: FBT001
+    def __init__(self) -> None:
         super().__init__(context=ssl.create_default_context())
-        self._connection = partial(_connection, HTTPSConnection, allow_link_local)
         self._checked = ssl.create_default_context()
 
     def https_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(self._connection, req, context=self._checked)
+        return self.do_open(partial(_connection, HTTPSConnection), req, context=self._checked)
 
 
-def _connection(kind: Callable[..., Any], allow_link_local: bool, host: str, **options: Any) -> Any:  # noqa: FBT001
+def _connection(kind: Callable[..., Any], host: str, **options: Any) -> Any:
     connection = kind(host, **options)
-    if not allow_link_local:
-        connection._create_connection = _connected  # noqa: SLF001 -- http.client's place for it
+    connection._create_connection = _connected  # noqa: SLF001 -- http.client's place for it
     return connection
 
 
@@ -124,6 +117,5 @@ def _refuse(address: str) -> None:
     if forbidden(address):
         raise ChannelError(
             "setup",
-            f"its address resolves to {address}, which is link-local or a cloud's metadata service; "
-            "if that is meant, set allow_link_local: true for the channel in logprobe.yaml",
+            f"its address resolves to {address}, which is link-local or a cloud's metadata service; use another one",
         )

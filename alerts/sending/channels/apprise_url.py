@@ -22,12 +22,11 @@ class AppriseUrl:
 
     pace = 1.0
 
-    def __init__(self, name: str, *, url: Secret, calls: Calls, allow_link_local: bool = False) -> None:
+    def __init__(self, name: str, *, url: Secret, calls: Calls) -> None:
         """Raises `MissingExtraError` without apprise, `ConfigurationError` for an address that it does not know."""
         self.name = name
         self._calls = calls
         apprise = _apprise()
-        self._allow_link_local = allow_link_local
         asset = apprise.AppriseAsset()
         asset.http_redirects = False  # of an apprise that knows it; an older one follows them
         self._target = apprise.Apprise(asset=asset)
@@ -40,7 +39,7 @@ class AppriseUrl:
     def send(self, outgoing: Outgoing) -> Receipt:
         """Sends the message as plain text. What went wrong, apprise does not say."""
         note = outgoing.notification
-        kind = "success" if note.state == "resolved" else _TYPES.get(note.severity, "info")
+        kind = "success" if note.state == "resolved" else _TYPES.get(note.level or note.severity, "info")
         title, body = messages.heading(note), messages.plain(note)
         done = self._calls.run(lambda: self._notify(body=body, title=title, notify_type=kind, body_format="text"))
         if not done:
@@ -48,7 +47,7 @@ class AppriseUrl:
         return {}
 
     def _notify(self, **message: Any) -> bool:
-        for host in [] if self._allow_link_local else [target.host for target in self._target if target.host]:
+        for host in (target.host for target in self._target if target.host):
             try:
                 check_host(host.strip("[]"))
             except ChannelError:

@@ -49,7 +49,7 @@ def network_error(error: OSError | HTTPException, secrets: Sequence[Secret]) -> 
     return ChannelError("uncertain", f"no response ({words})")
 
 
-def checked_address(secret: Secret, label: str, *, allow_link_local: bool = False) -> Secret:
+def checked_address(secret: Secret, label: str) -> Secret:
     """`secret` itself. Raises `ConfigurationError`, without quoting it, when it is no web address, or one that
     `addresses` forbids."""
     try:
@@ -59,9 +59,6 @@ def checked_address(secret: Secret, label: str, *, allow_link_local: bool = Fals
         valid = False
     if not valid or not secret.reveal().isascii():
         raise ConfigurationError(f"{label} is not an https:// or http:// URL")
-    if not allow_link_local and is_forbidden_literal(parts.hostname or ""):
-        raise ConfigurationError(
-            f"{label} is link-local or a cloud's metadata service; if this is intended, set allow_link_local: true in "
-            "logprobe.yaml"
-        )
+    if is_forbidden_literal(parts.hostname or ""):
+        raise ConfigurationError(f"{label} is link-local or a cloud's metadata service; use another address")
     return secret

@@ -2,12 +2,12 @@
 
     channels:
       oncall:
-        kind: slack_bot
+        kind: slack
         channel: C0123456789
-        token_file: ~/.config/logprobe/slack-token
+        token: ~/.config/logprobe/slack-token
         severities: [critical]
 
-Secrets are in the environment or in private files, never in the settings.
+Secrets are in the environment (``token: $SLACK_TOKEN``) or in private files, never in the settings.
 """
 
 from __future__ import annotations
@@ -25,13 +25,10 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Channel
-from logprobe.alerts.sending.channels.file import Console, File
 from logprobe.alerts.sending.channels.network import checked_address
-from logprobe.alerts.sending.channels.slack_bot import SlackBot
-from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
+from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.channels.webhook import Webhook
 from logprobe.alerts.sending.credentials import Secret, read_secret
-from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 
@@ -48,71 +45,42 @@ def _channel_id(name: str) -> str:
 
 
 Severity: TypeAlias = Literal["info", "warning", "critical"]
-_Variable: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+SECONDS: Final = 10.0  # of one call over the network
+SETTLE: Final = timedelta(seconds=15)  # after which a message, had Slack accepted it, can be found
 
 
 class _Channel(settings_file.Settings):
+    """`severities`: those that it hears of. `url`, `token`, `secret`: where a secret is, see `read_secret`."""
+
     severities: tuple[Severity, ...] = ("warning", "critical")
-    timeout: float = Field(default=10.0, gt=0, le=60)  # seconds, of one call over the network
-    allow_link_local: bool = False  # also where clouds hand machines their secrets; see `addresses`
 
 
-class SlackBotSettings(_Channel):
+class SlackSettings(_Channel):
     """A Slack channel through a bot token."""
 
-    kind: Literal["slack_bot"]
+    kind: Literal["slack"]
     channel: Annotated[str, AfterValidator(_channel_id)]  # a name can be given to another channel
-    token_env: _Variable | None = None
-    token_file: Path | None = None
-    pictures: bool = True
+    token: str
     api_url: str = Field(default="https://slack.com/api/", pattern=r"^https?://[^\s]+/$")  # another one for GovSlack
-    # Seconds after which a message, had it been accepted, can be found
-    settle: float = Field(default=15.0, ge=0, le=300)
-
-
-class SlackWebhookSettings(_Channel):
-    """A Slack channel through an incoming webhook."""
-
-    kind: Literal["slack_webhook"]
-    url_env: _Variable | None = None
-    url_file: Path | None = None
 
 
 class WebhookSettings(_Channel):
     """A receiver of signed JSON documents."""
 
     kind: Literal["webhook"]
-    url_env: _Variable | None = None
-    url_file: Path | None = None
-    secret_env: _Variable | None = None
-    secret_file: Path | None = None
-
-
-class ConsoleSettings(_Channel):
-    """Standard error of the service."""
-
-    kind: Literal["console"]
-
-
-class FileSettings(_Channel):
-    """A file of JSON lines; a relative path starts at the home."""
-
-    kind: Literal["file"]
-    path: Path
+    url: str
+    secret: str
 
 
 class AppriseSettings(_Channel):
     """An address of the package apprise."""
 
     kind: Literal["apprise"]
-    url_env: _Variable | None = None
-    url_file: Path | None = None
+    url: str
 
 
-Settings: TypeAlias = (
-    SlackBotSettings | SlackWebhookSettings | WebhookSettings | ConsoleSettings | FileSettings | AppriseSettings
-)
+Settings: TypeAlias = SlackSettings | WebhookSettings | AppriseSettings
 
 
 _CHANNELS: Final = TypeAdapter(dict[_Name, Annotated[Settings, Field(discriminator="kind")]])
@@ -138,80 +106,53 @@ class Route:
 
 
 def channels_of(
-    home: Home, *, environment: Mapping[str, str], stopping: threading.Event, clock: Callable[[], datetime]
-) -> list[Route]:
-    """The channels that a home is configured with. Raises `ConfigurationError` or `MissingExtraError`."""
-    settings = read_settings(home.path)
-    return routes_of(settings, home, environment=environment, stopping=stopping, clock=clock)
-
-
-def routes_of(
-    settings: Mapping[str, Settings],
     home: Home,
     *,
     environment: Mapping[str, str],
     stopping: threading.Event,
     clock: Callable[[], datetime],
+    seconds: float = SECONDS,
 ) -> list[Route]:
-    """The channels of `settings`, by name. Raises `ConfigurationError` or `MissingExtraError`."""
-    build = _Builder(home.path, environment, stopping, clock)
-    return [build.route(name, channel) for name, channel in settings.items()]
+    """Return the channels that a home is configured with. `seconds`: of one call over the network.
+
+    Raises:
+        ConfigurationError, MissingExtraError: one cannot be used.
+    """
+
+    def secret(label: str, place: str) -> Secret:
+        inside = str(home.path / place) if place.startswith("./") else place
+        return read_secret(label, inside, environment)
+
+    return [
+        Route(
+            _channel(name, channel, secret, Calls(seconds, stopping), clock),
+            frozenset(channel.severities),
+            SETTLE if isinstance(channel, SlackSettings) else timedelta(0),
+            channel.kind,
+        )
+        for name, channel in read_settings(home.path).items()
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    folder: Path
-    environment: Mapping[str, str]
-    stopping: threading.Event
-    clock: Callable[[], datetime]
+def _channel(
+    name: str,
+    settings: Settings,
+    read: Callable[[str, str], Secret],
+    calls: Calls,
+    clock: Callable[[], datetime],
+) -> Channel:
+    def secret(what: str, place: str) -> Secret:
+        return read(f"channel {name}: {what}", place)
 
-    def route(self, name: str, settings: Settings) -> Route:
-        settle = timedelta(seconds=settings.settle if isinstance(settings, SlackBotSettings) else 0.0)
-        return Route(self._channel(name, settings), frozenset(settings.severities), settle, settings.kind)
-
-    def _channel(self, name: str, settings: Settings) -> Channel:
-        calls = Calls(settings.timeout, self.stopping)
-        match settings:
-            case SlackBotSettings():
-                return SlackBot(
-                    name,
-                    token=self._secret(name, settings, "token"),
-                    channel=settings.channel,
-                    calls=calls,
-                    api_url=settings.api_url,
-                    pictures=settings.pictures,
-                    allow_link_local=settings.allow_link_local,
-                )
-            case SlackWebhookSettings():
-                url = self._address(name, settings)
-                return SlackWebhook(name, url=url, calls=calls, allow_link_local=settings.allow_link_local)
-            case WebhookSettings():
-                secret = self._secret(name, settings, "secret")
-                return Webhook(
-                    name,
-                    url=self._address(name, settings),
-                    secret=secret,
-                    calls=calls,
-                    clock=self.clock,
-                    allow_link_local=settings.allow_link_local,
-                )
-            case AppriseSettings():
-                url = self._secret(name, settings, "url")
-                return AppriseUrl(name, url=url, calls=calls, allow_link_local=settings.allow_link_local)
-            case FileSettings():
-                return File(name, self.folder / settings.path.expanduser())
-            case ConsoleSettings():
-                return Console(name)
-            case _:
-                assert_never(settings)
-
-    def _address(self, name: str, settings: SlackWebhookSettings | WebhookSettings) -> Secret:
-        secret = self._secret(name, settings, "url")
-        label = f"channel {name}: what {settings.url_file or settings.url_env or 'its variable'} holds"
-        return checked_address(secret, label, allow_link_local=settings.allow_link_local)
-
-    def _secret(self, name: str, settings: Settings, what: str) -> Secret:
-        variable, file = getattr(settings, f"{what}_env"), getattr(settings, f"{what}_file")
-        if variable is None and file is None:
-            raise ConfigurationError(f"channel {name}: say where its {what} is: `{what}_env` or `{what}_file`")
-        return read_secret(f"channel {name}", variable=variable or "", file=file, environment=self.environment)
+    match settings:
+        case SlackSettings():
+            token = secret("token", settings.token)
+            return Slack(name, token=token, channel=settings.channel, calls=calls, api_url=settings.api_url)
+        case WebhookSettings():
+            url = checked_address(secret("url", settings.url), f"channel {name}: its URL")
+            key = secret("secret", settings.secret)
+            return Webhook(name, url=url, secret=key, calls=calls, clock=clock)
+        case AppriseSettings():
+            return AppriseUrl(name, url=secret("url", settings.url), calls=calls)
+        case _:
+            assert_never(settings)

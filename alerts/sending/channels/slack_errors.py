@@ -1,6 +1,6 @@
-"""Slack's SDK with care: what its error codes mean for a delivery, and clients that follow no redirect.
+"""Slack's SDK with care: what its error codes mean for a delivery, and a client that follows no redirect.
 
-urllib's own opener follows redirects to any host, and takes the token along. The clients replace the SDK's one function
+urllib's own opener follows redirects to any host, and takes the token along. The client replaces the SDK's one function
 that opens an address; a test with a server that redirects says when a newer SDK calls it otherwise.
 """
 
@@ -19,28 +19,12 @@ from slack_sdk.http_retry.builtin_handlers import RateLimitErrorRetryHandler
 from slack_sdk.http_retry.request import HttpRequest
 from slack_sdk.http_retry.response import HttpResponse
 from slack_sdk.http_retry.state import RetryState
-from slack_sdk.web.file_upload_v2_result import FileUploadV2Result
-from slack_sdk.webhook import WebhookClient, WebhookResponse
 
 from logprobe.alerts.sending.channels.network import network_error, retry_after
 from logprobe.alerts.sending.credentials import Secret, redacted
 from logprobe.collectors.errors import ChannelError
 
 _ANSWER: Final = 4 << 20  # bytes that are read of one; a page of a channel's history is the largest
-
-
-class CarefulWebhookClient(WebhookClient):
-    """Of an incoming webhook."""
-
-    def __init__(self, through: OpenerDirector, url: str, **options: Any) -> None:
-        super().__init__(url, **options)
-        self._through = through
-
-    def _perform_http_request_internal(self, url: str, req: Request) -> WebhookResponse:
-        answer = _answer(self._through, req, self.timeout)
-        return WebhookResponse(
-            url=url, status_code=answer["status"], body=answer["body"], headers=dict(answer["headers"])
-        )
 
 
 class CarefulWebClient(WebClient):
@@ -54,10 +38,6 @@ class CarefulWebClient(WebClient):
         del url  # it is the request's
         return _answer(self._through, req, self.timeout)
 
-    def _upload_file(self, *, url: str, data: bytes, timeout: int, **_: Any) -> FileUploadV2Result:
-        answer = _answer(self._through, Request(url, data, method="POST"), timeout)  # noqa: S310 - the opener knows http alone
-        return FileUploadV2Result(status=answer["status"], body=answer["body"])
-
 
 def _answer(through: OpenerDirector, request: Request, timeout: int) -> dict[str, Any]:
     with through.open(request, timeout=timeout) as answer:
@@ -67,8 +47,7 @@ def _answer(through: OpenerDirector, request: Request, timeout: int) -> dict[str
 
 T = TypeVar("T")
 
-# The SDK logs addresses and bodies, and a webhook's address is its password. This logger belongs to no tree and says
-# nothing.
+# The SDK logs requests, which hold the token. This logger belongs to no tree and says nothing.
 SILENT: Final = Logger("logprobe.slack", CRITICAL + 1)  # noqa: LOG001 - one from getLogger would inherit handlers
 
 _PATIENCE: Final = 1.0  # seconds that a call itself may wait for Slack; longer waits are the outbox's
@@ -93,13 +72,6 @@ _SETUP: Final = {
     "is_archived": "the channel is archived; choose another one",
     "channel_is_archived": "the channel is archived; choose another one",
     "restricted_action": "a workspace preference forbids posting there; ask its administrator",
-    "invalid_token": "the webhook's address is not valid any more; make a new one under Incoming Webhooks",
-    "no_service": "the webhook was removed or is disabled; make a new one under Incoming Webhooks",
-    "no_service_id": "the webhook's address is not complete; copy it again",
-    "no_active_hooks": "the webhook was disabled; make a new one under Incoming Webhooks",
-    "no_team": "the webhook's workspace does not exist any more; make a new one",
-    "team_disabled": "the webhook's workspace is disabled; make one elsewhere",
-    "action_prohibited": "an administrator has restricted posting by webhooks; ask the administrator",
     "posting_to_general_channel_denied": "only some people may post to this channel; choose another one",
 }
 _BUSY: Final = ("ratelimited", "rate_limited", "message_limit_exceeded", "team_added_to_org", "org_login_required")

@@ -22,7 +22,6 @@ SECTION: Final = 3000
 FIELD: Final = 2000
 FALLBACK: Final = 3000
 _MOST_CHANGES: Final = 10
-_MOST_LABELS: Final = 20
 _MOST_LINK: Final = 2000
 
 _COLOURS: Final = {
@@ -34,17 +33,11 @@ _COLOURS: Final = {
 }
 _SIGNS: Final = {"info": "🔵", "warning": "🟠", "critical": "🔴", "ok": "🟢", "unknown": "⚪"}
 _ANGLES: Final = str.maketrans("<>", "‹›")
-_REPEAT: Final = "This may be a duplicate: an earlier attempt got no response."
 
 
-def message(notification: Notification, *, repeat: bool = False) -> dict[str, Any]:
-    """Arguments of ``chat.postMessage``, ``chat.update`` or an incoming webhook: ``text``, ``blocks``, ``attachments``.
-
-    `repeat`: says in the message that it may have been sent before.
-    """
+def message(notification: Notification) -> dict[str, Any]:
+    """Return arguments of ``chat.postMessage`` or ``chat.update``: ``text``, ``blocks``, ``attachments``."""
     blocks = list(_details(notification))
-    if repeat:
-        blocks.append(_context(_REPEAT))
     return {
         "text": fallback(notification),
         "blocks": [_header(notification)],
@@ -61,8 +54,7 @@ def reply(notification: Notification) -> dict[str, object]:
     lead = f"{_sign(notification)} *{escape(messages.heading(notification))}*\n"
     verdict = _section(lead + fit(notification.summary, SECTION - len(lead)))
     facts = [_fields(notification)] if messages.facts(notification) else []
-    runbook = [_section(link)] if (link := _anchor(notification.runbook, "Runbook")) else []
-    blocks = [verdict, *facts, *runbook, _origin(notification)]
+    blocks = [verdict, *facts, _origin(notification)]
     return {"text": fallback(notification), "blocks": blocks, "unfurl_links": False}
 
 
@@ -107,7 +99,7 @@ def _sign(notification: Notification) -> str:
 
 def _severity(notification: Notification) -> str:
     over = notification.state in {"resolved", CLOSED}
-    return (notification.run_severity or "unknown") if over else notification.severity
+    return (notification.run_severity or "unknown") if over else notification.level or notification.severity
 
 
 def _standing(notification: Notification) -> str:
@@ -138,9 +130,10 @@ def _details(n: Notification) -> Iterator[Block]:
         yield _titled("What to do", n.fix)
     if n.changes:
         yield _titled("Preceding changes", _bullets(n.changes))
-    if n.description:
-        yield _section(fit(n.description, SECTION))
-    yield from (_section(link) for link in (_link(n), _anchor(n.runbook, "Runbook")) if link)
+    if n.more:
+        yield _section(f"`{fit(n.more, FIELD)}`")
+    if link := _link(n):
+        yield _section(link)
     yield _origin(n)
 
 
@@ -188,10 +181,7 @@ def _anchor(address: str | None, words: str) -> str | None:
 
 
 def _origin(n: Notification) -> Block:
-    labels = [f"{name}={value}" for name, value in list(n.labels.items())[:_MOST_LABELS]]
-    if len(n.labels) > _MOST_LABELS:
-        labels.append(f"and {len(n.labels) - _MOST_LABELS} more")
-    return _context(" · ".join([f"{n.at:%Y-%m-%d %H:%M:%S %Z}", f"episode {n.episode}", *labels]))
+    return _context(f"{n.at:%Y-%m-%d %H:%M:%S %Z} · episode {n.episode}")
 
 
 def _context(text: str) -> Block:

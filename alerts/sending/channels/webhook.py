@@ -28,7 +28,6 @@ from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError, ConfigurationError
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
-TOLERANCE: Final = 300.0  # seconds between the sender's clock and the receiver's
 
 _PREFIX: Final = "whsec_"
 _PLAIN: Final = string.punctuation.replace("%", "")  # in a header, beside letters and digits; the rest is quoted
@@ -53,7 +52,6 @@ class Webhook:
         secret: Secret,
         calls: Calls,
         clock: Callable[[], datetime],
-        allow_link_local: bool = False,
     ) -> None:
         """`secret`: ``whsec_`` and a key in base64, or any other text of 24 bytes or more. Raises
         `ConfigurationError`."""
@@ -63,7 +61,7 @@ class Webhook:
         self._url = url
         self._key = key_of(secret)
         self._clock = clock
-        self._opener = opener(allow_link_local=allow_link_local)
+        self._opener = opener()
 
     def send(self, outgoing: Outgoing) -> Receipt:
         """Posts the notification. Sent again under the same ``webhook-id`` while it is not known to have arrived."""
@@ -118,26 +116,6 @@ def sign(key: Secret, message_id: str, seconds: int, body: bytes) -> str:
     signed = f"{message_id}.{seconds}.".encode() + body
     digest = hmac.new(key.reveal().encode("latin-1"), signed, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
-
-
-def verify(secret: Secret, headers: Mapping[str, str], body: bytes, *, now: datetime) -> bool:
-    """Whether a request came from the holder of `secret`, and not long ago. The receiver's side, for receivers in
-    Python.
-
-    Args:
-        secret: as the sender has it.
-        headers: of the request, by lower-case name.
-        body: of the request, as it arrived.
-        now: the receiver's clock.
-
-    A replay within five minutes passes: drop what has a ``webhook-id`` that was seen before.
-    """
-    seconds = headers.get(TIMESTAMP, "")
-    if not seconds.isascii() or not seconds.isdecimal() or abs(now.timestamp() - int(seconds)) > TOLERANCE:
-        return False
-    expected = sign(key_of(secret), headers.get(ID, ""), int(seconds), body).encode()
-    signatures = headers.get(SIGNATURE, "").encode().split()
-    return any(hmac.compare_digest(expected, signature) for signature in signatures)
 
 
 def _answered(status: int, wait: float | None) -> ChannelError:

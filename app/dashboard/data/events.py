@@ -40,7 +40,7 @@ def marks_of(rows: pa.Table) -> tuple[Event, ...]:
 
 def _label(row: Mapping[str, Any]) -> str:
     if row["kind"] == "alert":
-        return " ".join(str(part) for part in ("alert", row["label"], row["slice"]) if part is not None)
+        return f"alert {row['label']}"
     return f"correction {row['label']}"
 
 

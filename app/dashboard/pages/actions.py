@@ -12,7 +12,7 @@ import pyarrow as pa
 import streamlit as st
 
 from logprobe.alerts.controller.job import ACTION
-from logprobe.alerts.rules.notification_builder import steps_around
+from logprobe.alerts.rules.notices import steps_around
 from logprobe.app.commands.mis import MisDocument, describe, foresee
 from logprobe.app.dashboard.charts.curves import Curve, CurveRow, Happened, Span, curves_chart
 from logprobe.app.dashboard.charts.downsample import Window, thin

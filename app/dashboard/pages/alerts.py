@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,33 +12,30 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
-from logprobe.alerts.rules.actions import ACKNOWLEDGE, SILENCE, UNSILENCE
-from logprobe.alerts.rules.judging.mutes import FIELDS
-from logprobe.alerts.rules.notification_builder import steps_around
+from logprobe.alerts.rules.actions import ACKNOWLEDGE, FIELDS, SILENCE, UNSILENCE
+from logprobe.alerts.rules.notices import steps_around
+from logprobe.alerts.rules.thresholds import Threshold, of_home
 from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
 from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.elements.blocks import BY, Block, action, facts, heading, place, row, table, text
-from logprobe.app.dashboard.pages.rules import consult, rules, rules_of
+from logprobe.app.dashboard.elements.blocks import BY, Block, action, heading, place, row, table, text
 from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
 from logprobe.app.dashboard.views.report import report
-from logprobe.app.dashboard.views.session import asked, feed, guarded, kept
+from logprobe.app.dashboard.views.session import feed, guarded, home, kept
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import FIRING
+from logprobe.monitor.reader import connect
 
 Row = Mapping[str, Any]
 
 RECENT: Final = 30
 TOMORROW: Final = "tomorrow"
 _MORNING: Final = 9  # o'clock, where whoever snoozes is
-_CALM: Final = frozenset({"normal", "no_data"})
 _HEAD: Final = ("alert", "severity", "since", "value", "observation", "acknowledged by")
 _REASON: Final = {"name": "reason", "label": "reason", "required": True}
 _FOR: Final = {"name": "for", "label": "for (90s, 10m, 2h, 1d)", "value": "2h", "required": True}
-_NUMBERED: Final = re.compile(r"\s+(?=\d+\.\s)")  # between the steps of a runbook
-_FOR_RUN: Final = re.compile(r"\bRUN\b")
 _SNOOZES: Final = (("1 h", "1h"), ("4 h", "4h"), ("until tomorrow", TOMORROW))
 
 
@@ -55,40 +50,11 @@ class Alerts:
     channels: bool = True
 
 
-def runbook_blocks(rule: Row | None, name: str, run: str) -> list[Block]:
-    """Blocks of `views/report.py`: what a rule means and what to do, where messages lead. `rule`: as the service
-    lists it; None: there is none."""
-    back = {"label": "Close", "href": _runbook("", run)}
-    if rule is None:
-        words = f"No rule is called {name!r}: it was removed or renamed since. The rules of this home are below."
-        return [text(words, "warning"), {"type": "actions", "actions": [back]}]
-    about = rule["about"]
-    steps = [_FOR_RUN.sub(lambda _: run, step) for step in _NUMBERED.split(about["runbook"]) if step]
-    lines = [
-        ("fires when", rule["fires"]),
-        ("means", " ".join(filter(None, (about["summary"], about["description"])))),
-        *(("what to do" if at == 0 else "", step) for at, step in enumerate(steps)),
-        ("fix", about["fix"] or ""),
-    ]
-    query = urlencode({"page": "alerts", "run": run, "rule": name, "runbook": ""})
-    edit = {"label": "Edit the rule", "href": f"./?{query}"}
-    state = "" if rule["enabled"] else " · disabled"
-    return [
-        heading(f"Runbook: {name}", f"{rule['severity']} · {rule['where']}{state}"),
-        facts([line for line in lines if line[1]]),
-        {"type": "actions", "actions": [_why(run), edit, back]},
-    ]
-
-
-def _runbook(rule: str, run: str) -> str:
-    return f"./?{urlencode({'page': 'alerts', 'run': run, 'runbook': rule})}"
-
-
 def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
     """Blocks of `views/report.py`. `blocked`: why nothing can be done from this page; "": it can."""
     firing = [alert for alert in alerts.current if alert["phase"] in FIRING]
     pending = [alert for alert in alerts.current if alert["phase"] == "pending"]
-    recent = [transition for transition in reversed(alerts.history) if _tells(transition)][:RECENT]
+    recent = list(reversed(alerts.history))[:RECENT]
     return [
         heading("Firing", _count(firing, channels=alerts.channels)),
         table("firing", _HEAD, [_alert(alert, run, blocked) for alert in firing], empty="No alerts firing."),
@@ -97,27 +63,15 @@ def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
         heading("Silenced", "matching alerts send no notifications, in any run of this home"),
         table("silences", ("what", "until", "by", "reason"), _silences(alerts.silences, blocked), empty="Nothing."),
         {"type": "actions", "actions": [_new_silence(run, blocked)]},
-        heading("Recent", f"the last {RECENT} transitions, without those between “no data” and “normal”"),
+        heading("Recent", f"the last {RECENT} messages"),
         table(
             "recent",
-            ("alert", "step", "change", "value", "observation"),
+            ("alert", "step", "message", "value", "observation"),
             _history(recent, run),
             empty="None.",
             fold=True,
         ),
     ]
-
-
-def matchers_of(given: Mapping[str, Any]) -> dict[str, str]:
-    """What the form of a silence says, as field → pattern; what was left empty matches anything.
-
-    >>> matchers_of({"rule": "gap-*", "run": "", "labels": "team=rl, gpu=h200", "by": "Ada"})
-    {'rule': 'gap-*', 'team': 'rl', 'gpu': 'h200'}
-    """
-    fields = {name: str(given.get(name) or "").strip() for name in FIELDS}
-    pairs = (pair.partition("=") for pair in str(given.get("labels") or "").split(","))
-    labels = {name.strip(): pattern.strip() for name, _, pattern in pairs if name.strip()}
-    return {name: pattern for name, pattern in fields.items() if pattern} | labels
 
 
 def snooze(choice: str, now: datetime) -> str:
@@ -128,21 +82,11 @@ def snooze(choice: str, now: datetime) -> str:
     return f"{(morning - now).total_seconds():.0f}s"
 
 
-def _tells(transition: Row) -> bool:
-    """Whether a transition is of interest: that a rule has data for the first time, or again, is not."""
-    before, after = transition["before"], transition["after"]
-    return before != after and not {before, after} <= _CALM
-
-
 def _count(rows: Sequence[Row], *, channels: bool) -> str:
     if not channels:
         return f"{len(rows)}; no channel is configured, so no notifications are sent" if rows else "0"
     unsent = sum(alert["muted"] is not None for alert in rows)
     return f"{len(rows)}, {unsent} of them without notification" if unsent else str(len(rows))
-
-
-def _name(alert: Row) -> str:
-    return " ".join(filter(None, [alert["rule"], alert["slice"]]))
 
 
 def _step(step: int | None, steps: str, run: str) -> str | Block:
@@ -158,15 +102,14 @@ def _alert(alert: Row, run: str, blocked: str) -> Block:
     began = alert["started_step"]
     newest = began if alert["step"] is None else alert["step"]
     cells = [
-        _name(alert),
+        alert["rule"],
         alert["severity"],
         _step(began, steps_around(newest or 0, began), run),
         number(alert["value"]),
         alert["words"] or "–",
         _who(alert),
     ]
-    runbook: Block = {"label": "Runbook", "href": _runbook(alert["rule"], run)}
-    return row(cells, tone=alert["severity"], actions=[_why(run), runbook, *_remedies(alert, run, blocked)])
+    return row(cells, tone=alert["severity"], actions=[_why(run), *_remedies(alert, run, blocked)])
 
 
 def _who(alert: Row) -> str:
@@ -184,9 +127,9 @@ def _why(run: str) -> Block:
 def _remedies(alert: Row, run: str, blocked: str) -> Iterable[Block]:
     if alert["episode"] and alert["phase"] in FIRING and (not alert["acknowledged_by"] or alert["acknowledged_until"]):
         args = {"episode": alert["episode"]}
-        words = f"Acknowledge `{_name(alert)}`: no more notifications during this episode."
+        words = f"Acknowledge `{alert['rule']}`: no more notifications during this episode."
         yield action("ack", "Acknowledge", words, blocked, args=args, fields=[BY, _REASON])
-        words = f"Snooze `{_name(alert)}`: notify again if it is still firing."
+        words = f"Snooze `{alert['rule']}`: notify again if it is still firing."
         choices = [{"label": label, "args": {"for": lasting}} for label, lasting in _SNOOZES]
         yield action("snooze", "Snooze", words, blocked, args=args, choices=choices)
     words = f"Silence `{alert['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
@@ -198,14 +141,11 @@ def _new_silence(run: str, blocked: str) -> Block:
     fields: list[Block] = [
         {"name": "rule", "label": "rule; * and ? are wildcards", "value": ""},
         {"name": "run", "label": "run", "value": run},
-        {"name": "severity", "label": "severity", "value": "", "options": ["", "info", "warning", "critical"]},
-        {"name": "slice", "label": "slice, as in replica=a", "value": ""},
-        {"name": "labels", "label": "labels, as in team=rl", "value": ""},
         _FOR,
         BY,
         _REASON,
     ]
-    words = "Alerts that match all of these fields send no notifications. Empty fields match anything."
+    words = "Alerts that match both patterns send no notifications. An empty field matches anything."
     return action("silence", "New silence", words, blocked, fields=fields)
 
 
@@ -216,28 +156,29 @@ def _silences(rows: Sequence[Row], blocked: str) -> list[Block]:
 
     return [
         row(
-            [_matching(silence["matchers"]), _when(silence["expires_at"]), silence["author"], silence["reason"]],
+            [
+                f"{silence['rule']} in {silence['run']}",
+                _when(silence["expires_at"]),
+                silence["author"],
+                silence["reason"],
+            ],
             actions=[end(silence)],
         )
         for silence in rows
     ]
 
 
-def _matching(matchers: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={pattern}" for name, pattern in matchers.items())
-
-
 def _history(rows: Sequence[Row], run: str) -> list[Block]:
     return [
         row(
             [
-                _name(transition),
+                transition["rule"],
                 _step(transition["step"], steps_around(transition["step"] or 0), run),
-                f"{transition['before']} → {transition['after']}".replace("_", " "),
+                transition["state"].replace("_", " "),
                 number(transition["value"]),
                 transition["words"] or "–",
             ],
-            tone=transition["severity"] if transition["after"] == "firing" else "",
+            tone=transition["severity"] if transition["state"] == "firing" else "",
         )
         for transition in rows
     ]
@@ -249,22 +190,29 @@ _CHANNELS: Final = "channels"
 
 def draw(run: Run, _: RunView) -> None:
     """Draws the page."""
-    if wanted := asked("runbook"):
-        with guarded("runbook"):
-            _explain(wanted, run.name)
     with guarded(_KEY):
         _current(run.name)
-    with guarded("rules"):
-        rules(run.name)
+    with guarded("thresholds"):
+        report("thresholds", "thresholds", thresholds_blocks(of_home(home())))
     with guarded(_CHANNELS):
         _telling(run.name)
 
 
-def _explain(wanted: str, run: str) -> None:
-    listed = rules_of(run)
-    if listed is not None:
-        rule = next((candidate for candidate in listed["rules"] if candidate["name"] == wanted), None)
-        report("runbook", "runbook", runbook_blocks(rule, wanted, run))
+def thresholds_blocks(found: Sequence[Threshold]) -> list[Block]:
+    """Blocks of `views/report.py`: the thresholds of the home."""
+    rows = [row([t.name, t.severity, t.fires_when, t.runs]) for t in found]
+    note = "`logprobe.yaml` in the home is reloaded when it changes; `logprobe alerts check --template` begins one"
+    return [
+        heading("Thresholds", note),
+        table("thresholds", ("alert", "severity", "fires when", "runs"), rows, empty="None."),
+    ]
+
+
+def consult(action: str, document: Mapping[str, Any]) -> Any:
+    """Asks the service for something that changes nothing; anyone who sees the page may. Raises as `Reader.act`
+    does."""
+    with connect(home()) as reader:
+        return reader.act(action, document)
 
 
 def _current(run: str) -> None:
@@ -281,7 +229,7 @@ def _read(run: str) -> Alerts:
     return Alerts(
         current=queries.alert_list(feed(), run=run).to_pylist(),
         history=queries.alert_history(feed(), run=run).to_pylist(),
-        silences=[{**silence, "matchers": json.loads(silence["matchers"])} for silence in silences],
+        silences=silences,
         channels=bool(consult(CHANNELS, {})["channels"]),
     )
 
@@ -297,7 +245,8 @@ def _take_care(wanted: Mapping[str, Any]) -> str:
         ask(ACKNOWLEDGE, {"episode": wanted.get("episode"), "author": by, "for": lasting})
         return f"Snoozed by {by}."
     if wanted.get("id") == "silence":
-        document = {"id": secrets.token_hex(4), "matchers": matchers_of(wanted), "for": wanted.get("for"), "author": by}
+        meant = {name: wanted.get(name) for name in FIELDS}
+        document = {"id": secrets.token_hex(4), **meant, "for": wanted.get("for"), "author": by}
         ask(SILENCE, {**document, "reason": reason})
         return f"Silenced by {by}."
     ask(UNSILENCE, {"id": wanted.get("silence"), "author": by})

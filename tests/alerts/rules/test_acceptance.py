@@ -16,11 +16,6 @@ from recorded_home import take_in
 
 from logprobe.alerts.rules import acceptance as actions
 from logprobe.alerts.rules.acceptance import ACCEPT, Accepted, acceptance_part, follow
-from logprobe.alerts.rules.judging.evaluation import Alert, Context, notify
-from logprobe.alerts.rules.judging.states import Phase, State
-from logprobe.alerts.rules.present_conditions import RunStatus
-from logprobe.alerts.rules.rule_file import load
-from logprobe.alerts.rules.run_status import lived_with
 from logprobe.app import cli
 from logprobe.collectors import Recorder
 from logprobe.collectors.errors import ConfigurationError
@@ -222,42 +217,3 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, says: str) ->
     with pytest.raises(ConfigurationError) as caught:
         actions.load(tmp_path)
     assert says in str(caught.value)
-
-
-def found(layer: str, *, share: float, said: str | None = None, urgency: str = "act") -> dict[str, object]:
-    accepted = None if said is None else {"because": said}
-    return {
-        "cause": f"a {layer} cause",
-        "layer": layer,
-        "share": {"now": share},
-        "accepted": accepted,
-        "urgency": urgency,
-    }
-
-
-@pytest.mark.parametrize(
-    ("findings", "quiet"),
-    [
-        ([found("semantic", share=0.4, said="known")], {"diagnosis-semantic"}),
-        ([found("semantic", share=0.9, said="known")], {"diagnosis-semantic", "gap-large"}),
-        ([found("semantic", share=0.4, said="known"), found("semantic", share=0.5)], set()),
-        ([found("semantic", share=0.9)], set()),
-        ([found("semantic", share=0.9, urgency="informational")], set()),
-        ([found("inference_path", share=0.8, said="fp8")], {"gap-large"}),
-        ([found("inference_path", share=0.5, said="fp8"), found("objective", share=0.4)], set()),
-        (None, set()),
-    ],
-)
-def test_rules_on_metrics_know_what_was_accepted(findings: list[dict[str, object]] | None, quiet: set[str]) -> None:
-    known = lived_with(RunStatus(pulse=None, findings=findings))  # type: ignore[arg-type]
-    assert set(known) == quiet
-    assert all("known" in words or "fp8" in words for words in known.values())
-
-
-def test_an_alert_whose_cause_is_accepted_fires_and_tells_nobody() -> None:
-    (rule,) = (rule for rule in load().rules if rule.name == "gap-large")
-    firing = Alert(rule, state=State(Phase.FIRING, started_step=1, started_at=NOW))
-    for accepted_causes, words in (({}, ["firing"]), ({"gap-large": "accepted: fp8"}, [])):
-        after, messages = notify([firing], Context(RUN, NOW, accepted=accepted_causes), step=5, at=NOW)
-        assert [message.word for message in messages] == words
-        assert after[0].muted == accepted_causes.get("gap-large")

@@ -13,8 +13,8 @@ from segments import records, trained
 
 from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Policy
-from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.job import Evaluator
+from logprobe.alerts.rules.thresholds import Threshold
+from logprobe.alerts.rules.watch import Watch
 from logprobe.app import doctor
 from logprobe.app.runs import Run, runs_of
 from logprobe.app.text.gaps import SILENT_SECONDS
@@ -29,11 +29,7 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 STEPS = 30
 WRONG = [-400 * DAY, -DAY - HOUR, -8 * HOUR, 2 * DAY]
-HIGH = """
-defaults: false
-rules:
-  - {name: high, metric: k3_kl, for: 2, keep_firing: 2, when: {kind: threshold, above: 1, clear: 0.5}}
-"""
+HIGH = (Threshold.model_validate({"name": "high", "metric": "k3_kl", "above": 1, "steps": 2}),)
 
 
 def arrive(store: Store, home: Path, *, ahead: timedelta, events: tuple[str, ...] = ("heartbeat",), data: bool = True):
@@ -157,8 +153,7 @@ def test_the_controller_does_not_look_at_an_import(store: Store) -> None:
 
 
 def told(store: Store, now: datetime) -> list[tuple[int, str]]:
-    book = rule_file.parse(HIGH, "alerts.yaml")
-    Evaluator(store, lambda: book, threading.Event(), clock=lambda: now).run_once()
+    Watch(store, lambda: HIGH, threading.Event(), clock=lambda: now).run_once()
     rows = store.query("SELECT step, state FROM notifications ORDER BY number").to_pylist()
     return [(row["step"], row["state"]) for row in rows]
 

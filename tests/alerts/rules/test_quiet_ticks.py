@@ -10,14 +10,15 @@ from typing import Any
 import pyarrow as pa
 from segments import RUN, records, trained
 
-from logprobe.alerts.rules import rule_file
-from logprobe.alerts.rules.job import Evaluator
+from logprobe.alerts.rules.thresholds import Threshold
+from logprobe.alerts.rules.watch import Watch
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
 OF_STEPS = {"alert_steps", "alert_pulse", "growth_states", "growth_values"}
-COSTLY = OF_STEPS | {"controller_read", "alert_diagnoses", "alert_load"}
+COSTLY = OF_STEPS | {"alert_load", "alert_told"}
+THRESHOLDS = (Threshold.model_validate({"name": "high", "metric": "k3_kl", "above": 1}),)
 
 
 class Watched:
@@ -42,29 +43,26 @@ def bring(spool: SpoolWriter, pipeline: Pipeline, step: int) -> None:
 
 def test_without_news_neither_steps_nor_the_present_are_read_again(home: Path, store: Store) -> None:
     spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
-    book = rule_file.load()
 
     def tick() -> set[str]:
         watched.asked.clear()
-        evaluator.run_once()
+        watch.run_once()
         return set(watched.asked)
 
-    evaluator = Evaluator(watched, lambda: book, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
+    watch = Watch(watched, lambda: THRESHOLDS, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
     for step, asked in ((0, COSTLY), (1, OF_STEPS)):
         bring(spool, pipeline, step)
         assert tick() == asked
         assert tick() == set()
-    pipeline.diagnose()
-    assert tick() == {"alert_diagnoses"}
-    assert store.read("alert_runs")["cursor"].to_pylist() == [1]
+    assert store.read("alert_runs")["grown"].to_pylist() == [1]
 
 
 def test_a_step_that_may_still_receive_data_is_asked_about_later(home: Path, store: Store) -> None:
     spool, pipeline, watched = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event()), Watched(store)
     later = [timedelta(hours=1)]
-    evaluator = Evaluator(
+    watch = Watch(
         watched,  # type: ignore[arg-type]
-        rule_file.load,
+        lambda: THRESHOLDS,
         threading.Event(),
         clock=lambda: datetime.now(UTC) + later[0],
         quiet=timedelta(minutes=10),
@@ -73,10 +71,10 @@ def test_a_step_that_may_still_receive_data_is_asked_about_later(home: Path, sto
     def tick(after: timedelta) -> tuple[int, bool]:
         watched.asked.clear()
         later[0] = after
-        return evaluator.run_once()["steps"], "alert_steps" in watched.asked
+        return watch.run_once()["steps"], "alert_steps" in watched.asked
 
     bring(spool, pipeline, 0)
-    assert tick(timedelta(0)) == (0, True)  # the first: no rule has seen any step
+    assert tick(timedelta(0)) == (0, True)  # the first: no step was seen
     assert tick(timedelta(hours=1)) == (1, True)
     bring(spool, pipeline, 1)
     assert tick(timedelta(0)) == (0, False)
@@ -88,28 +86,28 @@ def test_a_step_that_may_still_receive_data_is_asked_about_later(home: Path, sto
 def test_many_runs_are_asked_about_together(home: Path, store: Store) -> None:
     """A small statement takes milliseconds, whatever it reads: so many per run would be most of what the service does."""
     pipeline, watched = Pipeline(store, threading.Event()), Watched(store)
-    evaluator = Evaluator(watched, rule_file.load, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
+    watch = Watch(watched, lambda: THRESHOLDS, threading.Event(), quiet=timedelta(0))  # type: ignore[arg-type]
     asked = []
     for step, runs in enumerate((["a"], ["a", "b", "c"])):
         for run in runs:
             SpoolWriter(home, run, f"w{step}").write("training", records("training", trained(f"{step}", step)))
         pipeline.ingest(lambda _: None)
         watched.asked.clear()
-        assert evaluator.run_once()["steps"] == len(runs)
+        assert watch.run_once()["steps"] == len(runs)
         asked.append(sorted(watched.asked))
     assert asked == [sorted(COSTLY), sorted(COSTLY)]
-    cursors = {row["run"]: row["cursor"] for row in store.read("alert_runs").to_pylist()}
+    cursors = {row["run"]: row["grown"] for row in store.read("alert_runs").to_pylist()}
     assert cursors == {"a": 1, "b": 1, "c": 1}
 
 
 def test_of_a_run_that_only_time_can_change_looks_are_seconds_apart(home: Path, store: Store) -> None:
     spool, pipeline = SpoolWriter(home, RUN, "w"), Pipeline(store, threading.Event())
     now = [datetime.now(UTC)]
-    evaluator = Evaluator(store, rule_file.load, threading.Event(), clock=lambda: now[0], quiet=timedelta(0))
+    watch = Watch(store, lambda: THRESHOLDS, threading.Event(), clock=lambda: now[0], quiet=timedelta(0))
 
     def looks(seconds: float) -> int:
         now[0] += timedelta(seconds=seconds)
-        return int(str(evaluator.run_once()["runs"]))
+        return int(str(watch.run_once()["runs"]))
 
     bring(spool, pipeline, 0)
     assert looks(1) == 1

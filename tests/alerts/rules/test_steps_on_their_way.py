@@ -1,4 +1,4 @@
-"""Trainer and engine flush when they like: no rule judges a step by half of its records."""
+"""Trainer and engine flush when they like: no threshold judges a step by half of its records."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 from recorded_home import take_in
 from segments import RUN, records, sampled, trained
 
-from logprobe.alerts.rules import facts, rule_file
-from logprobe.alerts.rules.job import Evaluator
+from logprobe.alerts.rules.steps import next_steps
+from logprobe.alerts.rules.thresholds import Threshold
+from logprobe.alerts.rules.watch import Watch
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.store.store import Store
 
-RULES = rule_file.load().for_run(RUN)
+COVERAGE = "backend.coverage"
 QUIET = timedelta(seconds=2)
 
 
@@ -43,9 +44,10 @@ class Run:
         return rows[0]["at"]
 
     def looked_at(self, after: timedelta, since: int | None = None) -> dict[int, float | None]:
-        """Coverage of the steps that rules may look at so long after the last was computed."""
-        steps = facts.steps_after(self.store, RUN, RULES, since, quiet_since=self.computed + after - QUIET)
-        return {step.step: step.values.get(("backend.coverage", None)) for step in steps}
+        """Coverage of the steps that thresholds may look at so long after the last was computed."""
+        quiet_since = self.computed + after - QUIET
+        steps = next_steps(self.store, {RUN: since}, {RUN: {COVERAGE}}, quiet_since=quiet_since)[RUN]
+        return {step.step: step.values.get(COVERAGE) for step in steps}
 
 
 @pytest.fixture
@@ -85,14 +87,14 @@ def test_where_no_engine_sends_records_none_are_awaited(run: Run) -> None:
 
 def test_an_engine_that_is_always_later_than_the_trainer_raises_no_alert(run: Run) -> None:
     run.sample("0/0", "0/1")
-    book = rule_file.load()
+    low = (Threshold.model_validate({"name": "low", "metric": COVERAGE, "below": 0.99, "steps": 1}),)
     for step in range(10):
         run.train(step)
         now = run.computed + timedelta(seconds=5)
-        Evaluator(run.store, lambda: book, threading.Event(), clock=lambda now=now: now).run_once()
-        run.sample(f"{step}/0", f"{step}/1")
+        Watch(run.store, lambda: low, threading.Event(), clock=lambda now=now: now).run_once()
+        if step:
+            run.sample(f"{step}/0", f"{step}/1")
     now = run.computed + timedelta(seconds=5)
-    Evaluator(run.store, lambda: book, threading.Event(), clock=lambda: now).run_once()
-    assert run.store.read("alert_runs")["cursor"].to_pylist() == [9]
-    told = run.store.query("SELECT rule FROM notifications").to_pylist()
-    assert not {"coverage-low", "gap-unmeasured", "nonfinite-tokens", "plugin-missing"} & {row["rule"] for row in told}
+    Watch(run.store, lambda: low, threading.Event(), clock=lambda: now).run_once()
+    assert run.store.query("SELECT step FROM alert_states WHERE rule = 'low'")["step"].to_pylist() == [9]
+    assert run.store.query("SELECT document ->> '$.summary' AS s FROM notifications").to_pylist() == []

@@ -19,8 +19,7 @@ from logprobe.alerts.sending.channels.apprise_url import AppriseUrl
 from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.channel import Channel, Outgoing
 from logprobe.alerts.sending.channels.settings import channels_of
-from logprobe.alerts.sending.channels.slack_bot import SlackBot
-from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
+from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.channels.webhook import Webhook
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ChannelError, ConfigurationError
@@ -90,19 +89,16 @@ def redirecting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Redirecting]:
         yield running
 
 
-def made(kind: str, url: str, *, allow_link_local: bool = False) -> Channel:
+def made(kind: str, url: str) -> Channel:
     calls = Calls(90.0, threading.Event())
-    more = {"calls": calls, "allow_link_local": allow_link_local}
     if kind == "webhook":
-        return Webhook("c", url=Secret(url), secret=KEY, clock=lambda: datetime.now(UTC), **more)
-    if kind == "slack_webhook":
-        return SlackWebhook("c", url=Secret(url), **more)
-    if kind == "slack_bot":
-        return SlackBot("c", token=Secret("xoxb-1"), channel="C1", api_url=f"{url}/", pictures=False, **more)
-    return AppriseUrl("c", url=Secret(url.replace("http:", "json:")), **more)
+        return Webhook("c", url=Secret(url), secret=KEY, calls=calls, clock=lambda: datetime.now(UTC))
+    if kind == "slack":
+        return Slack("c", token=Secret("xoxb-1"), channel="C1", api_url=f"{url}/", calls=calls)
+    return AppriseUrl("c", url=Secret(url.replace("http:", "json:")), calls=calls)
 
 
-KINDS = ("webhook", "slack_webhook", "slack_bot", "apprise")
+KINDS = ("webhook", "slack", "apprise")
 quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of apprise's own imports
 
 
@@ -120,7 +116,7 @@ def test_no_channel_follows_a_redirect_or_tells_what_was_answered(redirecting: R
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "2852039166", "0.0.0.0"])
 def test_no_channel_connects_to_where_clouds_keep_secrets(kind: str, host: str) -> None:
-    with pytest.raises(ChannelError, match="allow_link_local") as caught:
+    with pytest.raises(ChannelError, match="use another one") as caught:
         made(kind, f"http://{host}:9").send(Outgoing(NOTE))
     assert caught.value.reason == "setup"
 
@@ -132,7 +128,7 @@ def test_a_name_that_turns_into_another_address_is_refused_when_connecting(monke
     first = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setattr(addresses, "forbidden", lambda address: address == "127.0.0.1")
     monkeypatch.setattr(addresses, "check_host", lambda *_: None)
-    with pytest.raises((URLError, ChannelError), match="allow_link_local"):
+    with pytest.raises((URLError, ChannelError), match="use another one"):
         addresses.opener().open(f"http://127.0.0.1:{first.getsockname()[1]}/", timeout=90)
     first.close()
 
@@ -150,22 +146,19 @@ def test_apprise_opens_no_file(address: str) -> None:
         AppriseUrl("c", url=Secret(address), calls=Calls(1.0, threading.Event()))
 
 
-def configured(folder: Path, url: str, more: str = "") -> None:
+def configured(folder: Path, url: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "url").write_text(url)
     (folder / "url").chmod(0o600)
-    (folder / "logprobe.yaml").write_text(
-        f"channels: {{c: {{kind: webhook, url_file: '{folder}/url', secret_env: KEY{more}}}}}"
-    )
+    (folder / "logprobe.yaml").write_text("channels: {c: {kind: webhook, url: ./url, secret: $KEY}}")
     environment = {"KEY": "x" * 32}
     channels_of(Home(folder), environment=environment, stopping=threading.Event(), clock=lambda: datetime.now(UTC))
 
 
 @pytest.mark.parametrize("host", METADATA)
-def test_the_file_on_disk_alone_can_allow_such_an_address(tmp_path: Path, host: str) -> None:
-    with pytest.raises(ConfigurationError, match="set allow_link_local: true"):
+def test_such_an_address_is_refused_at_the_start(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigurationError, match="use another address"):
         configured(tmp_path, f"http://{host}/hook")
-    configured(tmp_path, f"http://{host}/hook", ", allow_link_local: true")
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,12 @@ from logprobe.monitor.home import Home
 EVERYTHING = """\
 channels:
   oncall:
-    kind: slack_bot
+    kind: slack
     channel: C0123456789
-    token_file: {token}
+    token: {token}
     severities: [critical]
-  everyone: {{kind: slack_webhook, url_env: HOOK}}
-  hook: {{kind: webhook, url_env: HOOK, secret_env: SIGN, severities: [info, warning, critical]}}
-  audit: {{kind: file, path: alerts.jsonl}}
-  log: {{kind: console}}
+  hook: {{kind: webhook, url: $HOOK, secret: $SIGN, severities: [info, warning, critical]}}
+  here: {{kind: webhook, url: ./url, secret: $SIGN}}
 """
 
 
@@ -44,32 +42,34 @@ def test_all_kinds(home: Path, tmp_path: Path) -> None:
     token.write_text(TOKEN + "\n")
     token.chmod(0o600)
     home.mkdir()
+    (home / "url").write_text("http://127.0.0.1/hook")
+    (home / "url").chmod(0o600)
     (home / "logprobe.yaml").write_text(EVERYTHING.format(token=token))
-    routes = build(home, {"HOOK": "https://hooks.slack.com/services/T/B/x", "SIGN": "s" * 32})
-    assert [route.channel.name for route in routes] == ["oncall", "everyone", "hook", "audit", "log"]
-    assert [sorted(route.severities) for route in routes[:2]] == [["critical"], ["critical", "warning"]]
+    routes = build(home, {"HOOK": "https://example.org/x", "SIGN": "s" * 32})
+    assert [route.channel.name for route in routes] == ["oncall", "hook", "here"]
+    assert [len(route.severities) for route in routes] == [1, 3, 2]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         (
-            "channels:\n  a:\n    kind: slack_bot\n    chanel: C012345\n",
+            "channels:\n  a:\n    kind: slack\n    chanel: C012345\n",
             "logprobe.yaml:4: channels.a.chanel: unknown key; did you mean 'channel'?",
         ),
         (
-            "channels:\n  a:\n    kind: slack_bot\n    channel: '#alerts'\n",
+            "channels:\n  a:\n    kind: slack\n    channel: '#alerts'\n",
             "logprobe.yaml:4: channels.a.channel: expected the channel's ID",
         ),
         ("channels:\n  a:\n    kind: slak\n", "logprobe.yaml:2: channels.a"),
-        ("channels:\n  a: {kind: console}\n\n  a: {kind: console}\n", "logprobe.yaml:4"),
-        ("channels:\n  a:\n    kind: console\n    severities: [loud]\n", "logprobe.yaml:4"),
+        ("channels:\n  a: {kind: apprise, url: $A}\n\n  a: {kind: apprise, url: $A}\n", "logprobe.yaml:4"),
+        ("channels:\n  a:\n    kind: apprise\n    severities: [loud]\n", "logprobe.yaml:4"),
         ("chanels: {}\n", "logprobe.yaml:1: unknown key 'chanels'; did you mean 'channels'?"),
-        ("channels:\n  a:\n    kind: console\n  b: [\n", "logprobe.yaml:5: invalid YAML"),
-        ("channels:\n  'a b': {kind: console}\n", "logprobe.yaml:2"),
+        ("channels:\n  a:\n    kind: apprise\n  b: [\n", "logprobe.yaml:5: invalid YAML"),
+        ("channels:\n  'a b': {kind: apprise, url: $A}\n", "logprobe.yaml:2"),
         (
-            "channels:\n  a:\n    kind: webhook\n    secret: hunter2hunter2\n",
-            "logprobe.yaml:4: channels.a.secret: unknown key",
+            "channels:\n  a:\n    kind: webhook\n    password: hunter2hunter2\n",
+            "logprobe.yaml:4: channels.a.password: unknown key",
         ),
     ],
 )
@@ -86,17 +86,23 @@ def test_no_channels(tmp_path: Path, text: str) -> None:
     assert parse_settings(text, tmp_path) == {}
 
 
-def test_where_a_secret_is_has_to_be_said(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("channel", "words"),
+    [
+        ("{kind: slack, channel: C0123456789, token: xoxb-canary}", "channel a: token is neither"),
+        ("{kind: webhook, url: $HOOK, secret: whsec_canary/x}", "channel a: secret is neither"),
+        ("{kind: apprise, url: 'mailto://canary'}", "channel a: url is neither"),
+        ("{kind: apprise, url: $NONE}", "channel a: url: the environment variable NONE is not set"),
+        ("{kind: apprise}", "logprobe.yaml:1: channels.a.url: Field required"),
+    ],
+)
+def test_where_a_secret_is_has_to_be_said(home: Path, channel: str, words: str) -> None:
     home.mkdir()
-    for channel, words in (
-        ("{kind: slack_bot, channel: C0123456789}", "`token_env` or `token_file`"),
-        ("{kind: slack_webhook}", "`url_env` or `url_file`"),
-        ("{kind: webhook, url_env: HOOK}", "`secret_env` or `secret_file`"),
-        ("{kind: apprise}", "`url_env` or `url_file`"),
-    ):
-        (home / "logprobe.yaml").write_text(f"channels: {{a: {channel}}}")
-        with pytest.raises(ConfigurationError, match=f"channel a: .*{words}"):
-            build(home, {"HOOK": "https://hooks.slack.com/services/T/B/x"})
+    (home / "logprobe.yaml").write_text(f"channels: {{a: {channel}}}")
+    with pytest.raises(ConfigurationError) as caught:
+        build(home, {"HOOK": "https://example.org/x"})
+    assert words in str(caught.value)
+    assert "canary" not in str(caught.value), "it may be the secret itself"
 
 
 @pytest.mark.parametrize(
@@ -104,9 +110,9 @@ def test_where_a_secret_is_has_to_be_said(home: Path) -> None:
 )
 def test_an_address_that_is_none_is_refused_and_not_quoted(home: Path, address: str) -> None:
     home.mkdir()
-    (home / "logprobe.yaml").write_text("channels: {team: {kind: slack_webhook, url_env: TEAM_WEBHOOK}}")
+    (home / "logprobe.yaml").write_text("channels: {team: {kind: webhook, url: $TEAM_WEBHOOK, secret: $S}}")
     with pytest.raises(ConfigurationError, match="channel team") as caught:
-        build(home, {"TEAM_WEBHOOK": address})
+        build(home, {"TEAM_WEBHOOK": address, "S": "s" * 32})
     assert "canary" not in str(caught.value)
 
 
@@ -116,7 +122,7 @@ def test_a_secret_that_others_may_read_or_change_is_refused(tmp_path: Path, mode
     file.write_text("canary")
     file.chmod(mode)
     with pytest.raises(ConfigurationError, match="chmod 600"):
-        read_secret("channel a", variable="X", file=file, environment={})
+        read_secret("channel a: token", str(file), {})
 
 
 @pytest.mark.parametrize("mode", [stat.S_IRUSR, 0o600, 0o440])
@@ -124,14 +130,13 @@ def test_a_private_file_is_read(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "token"
     file.write_text("canary\n")
     file.chmod(mode)
-    for given in ({"file": file, "environment": {}}, {"file": None, "environment": {"X_FILE": str(file)}}):
-        assert read_secret("channel a", variable="X", **given).reveal() == "canary"
+    assert read_secret("channel a: token", str(file), {}).reveal() == "canary"
 
 
 @pytest.mark.parametrize("content", ["", "  \n", "can ary", "can\nary"])
 def test_a_secret_is_one_word(content: str) -> None:
     with pytest.raises(ConfigurationError, match="environment variable X") as caught:
-        read_secret("channel a", variable="X", file=None, environment={"X": content})
+        read_secret("channel a: token", "$X", {"X": content})
     assert "can" not in str(caught.value).replace("channel", "")
 
 
@@ -144,5 +149,5 @@ def test_a_secret_prints_as_nothing() -> None:
 def test_the_file_in_the_documentation_is_valid(repository: Path, tmp_path: Path) -> None:
     page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
     block = page[page.index("    channels:\n") :].split("\n\n")[0]
-    names = ["oncall", "everyone", "receiver", "audit", "log", "mail"]
+    names = ["oncall", "receiver", "mail"]
     assert list(parse_settings(textwrap.dedent(block), tmp_path)) == names

@@ -15,7 +15,7 @@ from logprobe.alerts.sending import messages
     [
         ("firing", "Critical: k3 grows · run"),
         ("resolved", "Resolved: k3 grows · run"),
-        ("no_data", "No data: k3 grows · run"),
+        ("changed", "Changed: k3 grows · run"),
         ("mis_armed", "Mis armed: k3 grows · run"),
     ],
 )
@@ -24,36 +24,25 @@ def test_heading(state: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "baseline", "unit", "expected"),
-    [
-        (0.031, 0.0012, "nats", "0.031 nats (baseline 0.0012, ×25.8)"),
-        (0.98, None, "fraction", "0.98"),
-        (2400.0, None, "seconds", "40 min"),
-        (float("inf"), None, "seconds", "inf seconds"),
-        (float("inf"), 0.1, "nats", "inf nats (baseline 0.1)"),
-        (0.5, 0.0, None, "0.5 (baseline 0)"),
-    ],
+    ("value", "unit", "expected"),
+    [(0.031, "nats", "0.031 nats"), (0.98, "fraction", "0.98"), (float("inf"), "nats", "inf nats"), (0.5, None, "0.5")],
 )
-def test_value(value: float, baseline: float | None, unit: str | None, expected: str) -> None:
-    assert dict(messages.facts(replace(NOTE, value=value, baseline=baseline, unit=unit)))["Value"] == expected
+def test_value(value: float, unit: str | None, expected: str) -> None:
+    assert dict(messages.facts(replace(NOTE, value=value, unit=unit)))["Value"] == expected
 
 
 def test_plain_text_has_everything() -> None:
-    note = replace(
-        NOTE, fix="switch MIS on", description="They drift apart.", link="http://x/step", runbook="http://x/run"
-    )
+    note = replace(NOTE, fix="switch MIS on", more="logprobe diagnose run", link="http://x/step")
     assert messages.plain(note).splitlines() == [
         "Critical: k3 grows · run",
         "K3 of backend is 26 times its baseline",
-        "Series: k3_kl · backend",
-        "Value: 0.031 nat (baseline 0.0012, ×25.8)",
+        "Metric: backend.k3_kl",
+        "Value: 0.031 nat",
         "Step: 140 (since 118)",
-        "Doubles in: 12.5 steps",
         "What to do: switch MIS on",
         "Preceding change: weight sync 14",
-        "They drift apart.",
+        "More: logprobe diagnose run",
         "http://x/step",
-        "Runbook: http://x/run",
     ]
 
 

@@ -27,7 +27,6 @@ BY_SLACK = (
     ("chat.postMessage", "answered"),
     ("chat.update", "arrived"),
     ("chat.update", "answered"),
-    ("files.completeUploadExternal", "accepted"),
 )
 
 
@@ -59,7 +58,6 @@ def test_each_transition_is_one_message_wherever_the_sender_is_killed(
     firsts = [message for message in slack.messages if "thread_ts" not in message]
     assert len(firsts) == 3
     assert all("Resolved" in str(message["blocks"]) and message["edited"] for message in firsts)
-    assert len([message for message in slack.messages if message.get("files")]) == 3
     assert not slack.violations
 
 

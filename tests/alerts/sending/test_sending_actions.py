@@ -21,8 +21,8 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.store.store import Store
 
-TEAM = "channels:\n  team: {{kind: slack_bot, channel: {channel}, token_env: TEAM_TOKEN, api_url: '{url}', settle: 0.2, timeout: 60, pictures: false}}\n"
-FILE = "  audit: {kind: file, path: alerts.jsonl}\n"
+TEAM = "channels:\n  team: {{kind: slack, channel: {channel}, token: $TEAM_TOKEN, api_url: '{url}'}}\n"
+OTHER = "  other: {{kind: slack, channel: {channel}, token: $TEAM_TOKEN, api_url: '{url}'}}\n"
 
 
 def give_up(home: Path, slack: FakeSlack, *keys: str) -> None:
@@ -65,7 +65,7 @@ def given_up(home: Path, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> I
 def test_people_see_try_and_repeat(given_up: tuple[Reader, Path], slack: FakeSlack) -> None:
     reader, _ = given_up
     (team,) = reader.act(CHANNELS, {})["channels"]
-    assert (team["name"], team["kind"], team["dead"], team["sent"]) == ("team", "slack_bot", 2, 0)
+    assert (team["name"], team["kind"], team["dead"], team["sent"]) == ("team", "slack", 2, 0)
     assert team["severities"] == ["critical", "warning"]
 
     tested = [reader.act(TEST, {"channel": "team", "author": "ann", "id": "1"}) for _ in range(2)]
@@ -107,7 +107,7 @@ def test_a_channels_file_that_changes_is_taken_over_and_a_wrong_one_is_not(
     reader, home = given_up
     file = home / "logprobe.yaml"
     good = file.read_text()
-    rewrite(file, good + "  more: {kind: slack_bot, channel: general}\n")
+    rewrite(file, good + "  more: {kind: slack, channel: general}\n")
     eventually(lambda: reader.act(CHANNELS, {})["problem"], "the mistake is noticed")
     state = reader.act(CHANNELS, {})
     assert "logprobe.yaml:3: channels.more" in state["problem"]
@@ -118,12 +118,12 @@ def test_a_channels_file_that_changes_is_taken_over_and_a_wrong_one_is_not(
     reader.act(AGAIN, {"key": "a/firing", "channel": "team", "author": "ann"})  # the old one goes on working
     eventually(lambda: len(slack.by_key("a/firing")) == 1, "it is sent")
 
-    rewrite(file, "channels:\n" + FILE)
-    eventually(lambda: reader.act(CHANNELS, {})["channels"][0]["name"] == "audit", "the file is taken over")
+    rewrite(file, "channels:\n" + OTHER.format(channel=CHANNEL, url=slack.api_url))
+    eventually(lambda: reader.act(CHANNELS, {})["channels"][0]["name"] == "other", "the file is taken over")
     state = reader.act(CHANNELS, {})
     assert state["problem"] is None
-    assert [(row["name"], row["kind"]) for row in state["channels"]] == [("audit", "file"), ("team", None)]
-    assert reader.act(TEST, {"channel": "audit", "author": "ann", "id": "9"})["delivered"]
+    assert [(row["name"], row["kind"]) for row in state["channels"]] == [("other", "slack"), ("team", None)]
+    assert reader.act(TEST, {"channel": "other", "author": "ann", "id": "9"})["delivered"]
 
 
 def test_what_is_sent_late_takes_no_newer_message_s_place(store: Store, slack: FakeSlack) -> None:

@@ -25,32 +25,27 @@ NOTES = st.builds(
     run=TEXT,
     rule=TEXT,
     episode=TEXT,
-    state=st.sampled_from(["firing", "resolved", "still_firing", "acknowledged", "no_data", "mis_armed"]),
+    state=st.sampled_from(["firing", "resolved", "still_firing", "acknowledged", "changed", "mis_armed"]),
     severity=st.sampled_from(["info", "warning", "critical", "odd"]),
     at=st.just(datetime(2026, 5, 1, tzinfo=UTC)),
     summary=TEXT,
     step=st.none() | st.integers(0, 10**9),
     metric=st.none() | TEXT,
-    pair=st.none() | TEXT,
     value=NUMBER,
-    baseline=NUMBER,
     unit=st.sampled_from([None, "nats", "fraction"]),
     since_step=st.none() | st.integers(0, 10**9),
-    doubling_steps=NUMBER,
-    description=TEXT,
+    more=st.none() | TEXT,
     layer=st.none() | TEXT,
     cause=st.none() | TEXT,
     fix=st.none() | TEXT,
     changes=st.lists(TEXT, max_size=30).map(tuple),
-    labels=st.dictionaries(TEXT, TEXT, max_size=30),
     link=st.none() | TEXT.map(lambda text: f"http://127.0.0.1/{text}"),
-    runbook=st.none() | TEXT.map(lambda text: f"http://127.0.0.1/{text}"),
 )
 
 
 @given(NOTES)
 def test_slack_takes_every_notification(note: Notification) -> None:
-    for content in (slack_message.message(note), slack_message.message(note, repeat=True), slack_message.reply(note)):
+    for content in (slack_message.message(note), slack_message.reply(note)):
         blocks = list(content["blocks"])
         for attachment in content.get("attachments", []):
             blocks += attachment["blocks"]
@@ -81,16 +76,15 @@ def test_mentions_and_links_of_others_are_text() -> None:
     assert "a &lt; b &amp; c &gt; d" in content
 
 
-def test_a_message_and_a_reply_lead_to_the_runbook() -> None:
-    note = replace(NOTE, runbook="http://h/?page=alerts&runbook=a|b>")
-    for content in (slack_message.message(note), slack_message.reply(note)):
-        assert "<http://h/?page=alerts&amp;runbook=a%7Cb%3E|Runbook>" in str(content)
+def test_a_link_is_of_the_web_and_quoted() -> None:
+    note = replace(NOTE, link="http://h/?run=a|b>")
+    assert "<http://h/?run=a%7Cb%3E|Open step 140>" in str(slack_message.message(note))
     for other in ("javascript:alert(1)", None, f"http://h/{'é' * 400}"):
-        assert "|Runbook>" not in str(slack_message.message(replace(NOTE, runbook=other)))
+        assert "|Open step" not in str(slack_message.message(replace(NOTE, link=other)))
 
 
 def test_names_that_look_like_addresses_or_channels_stay_names() -> None:
-    note = replace(NOTE, run="evil.example.com #general", labels={"run": "evil.example.com"})
+    note = replace(NOTE, run="evil.example.com #general")
     marked = [part for part in _parts(slack_message.message(note)) if part.get("type") == "mrkdwn"]
     assert marked
     assert all(part["verbatim"] is True for part in marked)
@@ -117,12 +111,10 @@ def _parts(content: Any) -> Iterator[dict[str, Any]]:
 def test_green_is_for_resolved_alerts_of_healthy_runs_only(
     state: str, severity: str, run: str | None, expected: str
 ) -> None:
-    assert colour(replace(NOTE, state=state, severity=severity, run_severity=run)) == expected
+    assert colour(replace(NOTE, state=state, severity=severity, level=severity, run_severity=run)) == expected
 
 
 def test_what_is_unknown_is_not_told() -> None:
-    note = replace(
-        NOTE, value=None, baseline=None, since_step=None, doubling_steps=None, step=None, metric=None, pair=None
-    )
+    note = replace(NOTE, value=None, since_step=None, step=None, metric=None)
     assert "fields" not in str(slack_message.message(note))
     assert "None" not in str(slack_message.message(note))

@@ -11,9 +11,8 @@ from sending import bot
 
 from logprobe.alerts.sending import trial
 from logprobe.alerts.sending.channels.calls import Calls
-from logprobe.alerts.sending.channels.file import Console
 from logprobe.alerts.sending.channels.settings import Route
-from logprobe.alerts.sending.channels.slack_webhook import SlackWebhook
+from logprobe.alerts.sending.channels.webhook import Webhook
 from logprobe.alerts.sending.credentials import Secret
 from logprobe.collectors.errors import ConfigurationError
 
@@ -23,15 +22,14 @@ HISTORY = "channels:history"
 @pytest.mark.parametrize(
     ("scopes", "member", "token", "delivered", "words"),
     [
-        (("chat:write", "files:write", HISTORY), True, TOKEN, True, ["delivered: look"]),
-        (("chat:write", HISTORY), True, TOKEN, True, ["the scope files:write is missing", "delivered: look"]),
-        (("chat:write", "files:write"), True, TOKEN, True, ["the scope channels:history", "delivered: look"]),
-        (("files:write",), True, TOKEN, False, ["missing_scope", "chat:write", "install the app again"]),
+        (("chat:write", HISTORY), True, TOKEN, True, ["delivered: look"]),
+        (("chat:write",), True, TOKEN, True, ["the scope channels:history", "delivered: look"]),
+        ((HISTORY,), True, TOKEN, False, ["missing_scope", "chat:write", "install the app again"]),
         (("chat:write",), False, TOKEN, False, ["not_in_channel", "/invite"]),
         (("chat:write",), True, "xoxb-wrong", False, ["invalid_auth", "create a new bot token"]),
     ],
 )
-def test_slack_bot(scopes: tuple[str, ...], member: bool, token: str, delivered: bool, words: list[str]) -> None:
+def test_slack(scopes: tuple[str, ...], member: bool, token: str, delivered: bool, words: list[str]) -> None:
     with FakeSlack(scopes=scopes, member=member) as slack:
         outcome = trial.attempt(bot(slack, token=token), now=NOTE.at)
     assert outcome.delivered is delivered
@@ -41,14 +39,18 @@ def test_slack_bot(scopes: tuple[str, ...], member: bool, token: str, delivered:
 
 def test_nobody_there() -> None:
     calls = Calls(5.0, threading.Event())
-    hook = SlackWebhook("hook", url=Secret("http://127.0.0.1:9/services/T/B/x"), calls=calls)
+    hook = Webhook(
+        "hook", url=Secret("http://127.0.0.1:9/x"), secret=Secret("s" * 32), calls=calls, clock=lambda: NOTE.at
+    )
     outcome = trial.attempt(hook, now=NOTE.at)
     assert not outcome.delivered
     assert "HTTPS_PROXY" in outcome.lines[0]
 
 
 def test_which_channel() -> None:
-    route = Route(Console("log"), frozenset())
+    calls = Calls(5.0, threading.Event())
+    hook = Webhook("log", url=Secret("http://h"), secret=Secret("s" * 32), calls=calls, clock=lambda: NOTE.at)
+    route = Route(hook, frozenset())
     assert trial.chosen([route], "log") is route.channel
     with pytest.raises(ConfigurationError, match="did you mean 'log'"):
         trial.chosen([route], "lof")

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from logprobe.alerts.rules.editing.editor import Checked
 from logprobe.app.dashboard.page_table import PAGES
 from logprobe.app.dashboard.pages.actions import actions_blocks, outcome_blocks, spans_of
 from logprobe.app.dashboard.pages.alerts import Alerts, alerts_blocks, channels_blocks, snooze
-from logprobe.app.dashboard.pages.rules import checked_data, unchecked
 
 STANDING: dict[str, Any] = {
-    "rule": "gap-growing", "slice": "", "severity": "warning", "phase": "firing", "started_step": 12, "step": 90, "value": None,
+    "rule": "gap-growing", "severity": "warning", "phase": "firing", "started_step": 12, "step": 90, "value": None,
     "words": None, "episode": "r/gap-growing/1", "acknowledged_by": None, "acknowledged_until": None, "muted": None,
 }  # fmt: skip
 TEAM: dict[str, Any] = {
-    "name": "team", "kind": "slack_bot", "severities": ["critical"], "waits_until": None, "why": None, "limited": 0, "sent": 0, "waiting": 0,
+    "name": "team", "kind": "slack", "severities": ["critical"], "waits_until": None, "why": None, "limited": 0, "sent": 0, "waiting": 0,
     "dead": 1, "last_sent_at": None, "last_error": None,
 }  # fmt: skip
 CHANNELS: dict[str, Any] = {"problem": None, "channels": [TEAM]}
@@ -70,22 +68,13 @@ def test_without_a_channel_nothing_counts_as_notified() -> None:
     assert notes == ["1, 1 of them without notification", "1; no channel is configured, so no notifications are sent"]
 
 
-def test_a_rule_that_has_data_again_is_no_news() -> None:
+def test_the_newest_messages_come_first() -> None:
     history = [
-        {
-            "rule": "r",
-            "slice": "",
-            "severity": "warning",
-            "step": 1,
-            "before": before,
-            "after": after,
-            "value": 1.0,
-            "words": "",
-        }
-        for before, after in (("no_data", "normal"), ("normal", "firing"), ("firing", "no_data"))
+        {"rule": "r", "severity": "warning", "step": step, "state": state, "value": 1.0, "words": ""}
+        for step, state in ((1, "firing"), (9, "still_firing"))
     ]
     shown = table(alerts_blocks(Alerts([], history, []), run="r", blocked=""), "recent")
-    assert [row["cells"][2] for row in shown] == ["firing → no data", "normal → firing"]
+    assert [row["cells"][2] for row in shown] == ["still firing", "firing"]
 
 
 def test_unknown_values_are_no_zeros() -> None:
@@ -102,7 +91,8 @@ def test_unknown_values_are_no_zeros() -> None:
 def test_every_button_is_blocked_while_nothing_can_be_done() -> None:
     silence = {
         "id": "1",
-        "matchers": {"rule": "gap-*"},
+        "run": "*",
+        "rule": "gap-*",
         "author": "Ada",
         "reason": "known",
         "expires_at": datetime.now(UTC),
@@ -259,13 +249,6 @@ def test_a_correction_is_on_from_the_step_announced_until_it_is_taken_back() -> 
         {"phase": "on", "first": 25, "last": 100},
     ]
     assert spans_of([], None, 100) == []
-
-
-def test_a_text_that_was_not_checked_says_so() -> None:
-    nothing: Checked = {"problems": [], "form": None, "lost": ""}
-    told = unchecked("the service took too long to answer", 7)
-    assert told.keys() == checked_data(nothing, 7).keys()
-    assert told["problems"] == ["Not checked: the service took too long to answer. Edit the text to check it again."]
 
 
 def test_a_page_introduces_itself_in_three_sentences_at_most():

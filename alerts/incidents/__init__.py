@@ -1,1 +1,0 @@
-"""Incidents: opened when a run becomes critical, closed once it was healthy for long."""

@@ -1,0 +1,113 @@
+"""From a message to the notification that channels send: the numbers, and what changed before. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlencode
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.rules.alert import LEVELS, Seen
+from logprobe.alerts.rules.periods import link as incident_link
+from logprobe.alerts.rules.telling import REMINDER, Message
+from logprobe.alerts.rules.thresholds import JUDGEMENT, LIVENESS, Threshold
+
+_BEFORE, _AFTER = 50, 20  # steps of a chart, so that what was usual can be seen beside it
+_NOTHING: Final = Seen(None, "")
+_MORE: Final = {JUDGEMENT: "logprobe diagnose {run}", LIVENESS: "logprobe status {run}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a notification tells beside the alert itself.
+
+    Attributes:
+        step: newest step of the run.
+        changes: what changed before, as (what, when).
+        page: address of the dashboard, or None.
+        severity: of the run as a whole.
+        incident: that the message belongs to, or None.
+        grouped: alerts that fire in the run, one line each.
+    """
+
+    step: int | None = None
+    changes: Sequence[tuple[str, datetime]] = ()
+    page: str | None = None
+    severity: str | None = None
+    incident: str | None = None
+    grouped: Sequence[str] = ()
+
+
+def build(run: str, message: Message, threshold: Threshold | None, around: Surroundings) -> Notification:
+    """Return the notification of a message about `run`. `threshold`: that it is about, or None."""
+    alert, seen = message.alert, message.alert.seen or _NOTHING
+    over = message.word == "resolved"
+    step = message.step if message.step is not None else around.step
+    since = alert.told.since_step if seen.since_step is None else seen.since_step
+    more = _MORE.get(alert.rule, "logprobe metrics {run}")
+    return Notification(
+        key=message.key,
+        run=run,
+        rule=alert.rule,
+        episode=message.episode,
+        state=message.word,
+        severity=LEVELS[alert.told.peak],
+        level=LEVELS[alert.level],
+        at=message.at,
+        summary=_summary(seen, message),
+        step=step,
+        metric=None if threshold is None else threshold.metric,
+        value=seen.value,
+        unit=seen.unit,
+        since_step=since,
+        layer=seen.layer,
+        cause=seen.cause,
+        fix=None if over else seen.fix,
+        more=None if over else more.format(run=shlex.quote(run)),
+        changes=tuple(f"{change}, {at:%Y-%m-%d %H:%M:%S} UTC" for change, at in around.changes),
+        link=_link(around, run, step, since),
+        run_severity=around.severity,
+        incident=around.incident,
+        grouped=() if around.incident is None else tuple(around.grouped),
+    )
+
+
+def _summary(seen: Seen, message: Message) -> str:
+    words = _sentence(seen.words)
+    if (taken := message.acknowledgement) is not None:
+        if taken.until is not None:
+            return f"{taken.author} snoozed it until {taken.until:%Y-%m-%d %H:%M} UTC: {taken.reason}"
+        return f"{taken.author} acknowledged it: {taken.reason}"
+    if message.word == REMINDER:
+        return f"The snooze ended, and it is still firing. {words}".strip()
+    return f"Resolved. {words}".strip() if message.word == "resolved" else words
+
+
+def _sentence(words: str) -> str:
+    """Return words with a capital letter in front, unless they begin with a name, and a full stop behind."""
+    if not words:
+        return ""
+    is_word = words.partition(" ")[0].isalpha()
+    return (
+        (words[0].upper() if is_word else words[0]) + words[1:] + ("" if words.endswith((".", "!", "?", "…")) else ".")
+    )
+
+
+def _link(around: Surroundings, run: str, step: int | None, since: int | None) -> str | None:
+    if around.page is None or around.incident is not None:
+        return incident_link(around.page, run, around.incident or "")
+    wanted = {"run": run} if step is None else {"run": run, "step": step, "steps": steps_around(step, since)}
+    return f"{around.page}/?{urlencode(wanted, safe=':')}"
+
+
+def steps_around(step: int, since: int | None = None) -> str:
+    """Return the steps that a chart of an alert shows, as the dashboard's address has them: ``first:last``.
+
+    >>> steps_around(533, 470), steps_around(4)
+    ('420:553', '0:24')
+    """
+    first = step if since is None else min(since, step)
+    return f"{max(0, first - _BEFORE)}:{step + _AFTER}"

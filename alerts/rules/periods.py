@@ -1,0 +1,176 @@
+"""Critical periods of runs (incidents): their messages share a thread, and the report of one names its cause.
+
+| newest period | severity of the run | then |
+|---|---|---|
+| none, or closed | critical | one opens |
+| open | critical, warning | healthy steps count from 0 |
+| open | unknown | steps count neither as healthy nor against it |
+| open | ok | steps since the last look count, if the run was healthy then too |
+| open | ok for `HEALTHY_STEPS` steps in a row | it closes |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Literal
+from urllib.parse import urlencode
+
+import pyarrow as pa
+
+from logprobe.alerts.notification import CLOSED, Notification
+from logprobe.alerts.sending.outbox import enqueue
+from logprobe.monitor import queries
+from logprobe.monitor.judgement import Severity
+from logprobe.monitor.store.store import Store
+
+HEALTHY_STEPS: Final = 100
+RULE: Final = "incident"  # of the message that a period is over
+Change = Literal["opened", "closed"]
+_KEPT: Final = pa.schema([("id", pa.string()), ("healthy", pa.int64()), ("seen", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """State of a run's newest period.
+
+    Attributes:
+        number: 1 for the first of the run.
+        open: whether it has not ended.
+        healthy: steps in a row that the run has been healthy.
+        seen: step of the last look if the run was healthy then, else None.
+    """
+
+    number: int
+    open: bool = True
+    healthy: int = 0
+    seen: int | None = None
+
+
+def advance(before: Standing | None, severity: Severity, step: int | None) -> tuple[Standing | None, Change | None]:
+    """Return the newest period after one more look, and what that look changed. `step`: newest one of the run."""
+    if before is None or not before.open:
+        if severity == "critical":
+            return Standing(1 if before is None else before.number + 1), "opened"
+        return before, None
+    if severity == "unknown":
+        return replace(before, seen=None), None
+    if severity != "ok":
+        return replace(before, healthy=0, seen=None), None
+    passed = 0 if before.seen is None or step is None else max(0, step - before.seen)
+    after = replace(before, healthy=before.healthy + passed, seen=step)
+    if after.healthy >= HEALTHY_STEPS:
+        return replace(after, open=False), "closed"
+    return after, None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at a run makes of its newest period.
+
+    Attributes:
+        run: name of the run.
+        before: as it stood, or None.
+        after: as it stands.
+        change: whether one opened or closed.
+        step: newest one of the run.
+        at: time of the look.
+        since: where the trouble began, or None if unknown.
+        episodes: of critical alerts that fire, whose messages belong to a period that opens.
+        severity: of the run.
+        page: address of the dashboard, or None.
+        diagnosed: whether there is a diagnosis that was not looked at yet.
+    """
+
+    run: str
+    before: Standing | None
+    after: Standing | None
+    change: Change | None
+    step: int | None
+    at: datetime
+    since: int | None = None
+    episodes: Sequence[str] = ()
+    severity: Severity | None = None
+    page: str | None = None
+    diagnosed: bool = False
+
+    @property
+    def id(self) -> str | None:
+        """Name of the period that is open, or ended with this look."""
+        state = self.after
+        return None if state is None or not (state.open or self.change) else name(self.run, state.number)
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything to write."""
+        return self.after is not None and (self.after != self.before or (self.after.open and self.diagnosed))
+
+
+def name(run: str, number: int) -> str:
+    """Return the name of a run's period.
+
+    >>> name("math-4b", 2)
+    'math-4b#2'
+    """
+    return f"{run}#{number}"
+
+
+def link(page: str | None, run: str, incident: str) -> str | None:
+    """Return the URL of its page, or None without a dashboard."""
+    return None if page is None else f"{page}/?{urlencode({'page': 'incidents', 'run': run, 'incident': incident})}"
+
+
+def newest(source: queries.Source, runs: Sequence[str]) -> dict[str, Standing]:
+    """Return the newest period of each of `runs` that has had one. Raise `QueryError` as the source does."""
+    rows = queries.incident_newest(source, runs=list(runs)).to_pylist()
+    return {row["run"]: Standing(row["number"], row["open"], row["healthy"], row["seen"]) for row in rows}
+
+
+def keep(store: Store, cursor: Any, looks: Iterable[Look]) -> None:
+    """Write what looks came to, messages included, inside a `Store.transaction` whose cursor is `cursor`."""
+    looked = list(looks)
+    for look in looked:
+        if look.change == "opened" and look.after is not None:
+            opened = {"number": look.after.number, "now": look.at, "step": look.step, "since": look.since}
+            store.execute(cursor, "incident_open", id=look.id, run=look.run, **opened)
+            if look.episodes:
+                store.execute(cursor, "incident_adopt", id=look.id, run=look.run, episodes=list(look.episodes))
+    rows = [
+        {"id": name(look.run, look.after.number), "healthy": look.after.healthy, "seen": look.after.seen}
+        for look in looked
+        if look.change is None and look.after is not None and look.after != look.before
+    ]
+    if rows:
+        store.execute(cursor, "incident_keep", pa.Table.from_pylist(rows, _KEPT))
+    going_on = [look.run for look in looked if look.id is not None and (look.change or look.diagnosed)]
+    if going_on:
+        store.execute(cursor, "incident_diagnosed", runs=going_on)
+    for look in looked:
+        if look.change == "closed" and look.id is not None:
+            _close(store, cursor, look.id, look)
+
+
+def _close(store: Store, cursor: Any, incident: str, look: Look) -> None:
+    """Close a period, and tell those who were told of it: as loud as what opened it, so the same channels send it."""
+    (row,) = queries.incident_show(store, incident=incident).to_pylist()
+    store.execute(cursor, "incident_close", id=incident, now=look.at, step=look.step)
+    if not row["told"]:
+        return
+    closed = Notification(
+        key=f"{incident}/{CLOSED}",
+        run=look.run,
+        rule=RULE,
+        episode=incident,
+        state=CLOSED,
+        severity="critical",
+        at=look.at,
+        summary=f"Closed: the run was healthy for {HEALTHY_STEPS} steps, up to step {look.step:,}.",
+        step=look.step,
+        since_step=row["since_step"],
+        cause=row["cause"],
+        link=link(look.page, look.run, incident),
+        run_severity=look.severity,
+        incident=incident,
+    )
+    enqueue(store, cursor, closed)

@@ -1,0 +1,292 @@
+"""Slack by bot token, through the real SDK, against a Slack that enforces its rules."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from alert_notes import NOTE
+from fake_slack import CHANNEL, FAILURES, FakeSlack
+from sending import Bench, bot
+
+from logprobe.alerts.notification import Notification
+from logprobe.alerts.sending import outbox
+from logprobe.alerts.sending.channels.calls import Calls
+from logprobe.alerts.sending.channels.channel import Outgoing
+from logprobe.collectors.errors import ChannelError
+from logprobe.monitor.store.store import Store
+
+
+def later(state: str, severity: str = "critical", episode: str = "e1") -> Notification:
+    return replace(NOTE, key=f"{episode}/{state}", episode=episode, state=state, severity=severity, level=severity)
+
+
+def episode(*states: str) -> list[Notification]:
+    return [later(state) for state in states]
+
+
+def test_an_episode_is_one_message_that_is_edited_and_its_thread(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    for note in episode("firing", "acknowledged", "still_firing", "resolved"):
+        bench.enqueue(replace(note, run_severity="ok"))
+        bench.run()
+    first, *replies = slack.messages
+    assert [reply["thread_ts"] for reply in replies] == [first["ts"]] * 3
+    assert [bool(reply["reply_broadcast"]) for reply in replies] == [False, True, False]
+    assert "Resolved" in first["blocks"][0]["text"]["text"]
+    assert first["attachments"][0]["color"] == "#2eb67d"
+    assert slack.calls.count("chat.update") == 3
+    assert not slack.violations
+
+
+def of_incident(state: str, severity: str = "critical", episode: str = "e1") -> Notification:
+    return replace(later(state, severity, episode), incident="run#1", run_severity="critical")
+
+
+def test_another_critical_alert_of_an_incident_is_told_to_the_channel(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    for severity in ("critical", "critical", "warning", "info"):
+        bench.enqueue(of_incident("firing", severity, episode=f"e{len(slack.messages)}"))
+        bench.run()
+    first, *replies = slack.messages
+    assert [reply["thread_ts"] for reply in replies] == [first["ts"]] * 3
+    assert [bool(reply["reply_broadcast"]) for reply in replies] == [True, False, False]
+
+
+def test_an_incident_that_was_closed_stays_closed(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    end = of_incident("closed", episode="run#1")
+    after = [of_incident(state) for state in ("changed", "acknowledged", "still_firing", "resolved")]
+    for note in (of_incident("firing"), of_incident("firing", episode="e2"), end, *after):
+        bench.enqueue(note)
+        bench.run()
+    assert "Incident run#1: closed" in slack.messages[0]["blocks"][0]["text"]["text"]
+    assert [len(slack.by_key(note.key)) for note in after] == [1] * 4
+    assert {message["thread_ts"] for message in slack.messages[1:]} == {slack.messages[0]["ts"]}
+
+
+def test_the_end_of_an_incident_is_shown_though_it_comes_late(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    bench.enqueue(of_incident("firing"))
+    bench.run()
+    slack.fail("chat.postMessage", "500_after")
+    bench.enqueue(of_incident("closed", episode="run#1"), of_incident("still_firing"))
+    bench.run()
+    bench.finish()
+    assert [message["text"].split()[1] for message in slack.messages[1:]] == ["Closed:", "Still"]
+    assert "Incident run#1: closed" in slack.messages[0]["blocks"][0]["text"]["text"]
+
+
+@pytest.mark.parametrize("failure", ["timeout_after", "timeout_before"])
+def test_an_incidents_first_message_may_fail_and_each_comes_once(store: Store, slack: FakeSlack, failure: str) -> None:
+    bench = Bench(store, bot(slack))
+    notes = [of_incident("firing"), of_incident("firing", episode="e2")]
+    slack.fail("chat.postMessage", failure)
+    bench.enqueue(*notes)
+    bench.run()
+    bench.finish()
+    notes.append(of_incident("closed", episode="run#1"))
+    bench.enqueue(notes[-1])
+    bench.run()
+    assert [len(slack.by_key(note.key)) for note in notes] == [1] * 3
+    second, end = slack.by_key("e2/firing")[0], slack.by_key("run#1/closed")[0]
+    assert end["thread_ts"] == second["ts"]
+    assert "Incident run#1: closed" in second["blocks"][0]["text"]["text"]
+    assert not slack.violations
+
+
+def test_what_the_message_tells(store: Store, slack: FakeSlack) -> None:
+    note = replace(
+        NOTE,
+        layer="objective",
+        cause="policy_drift",
+        fix="switch MIS on",
+        more="logprobe diagnose run",
+        link="http://127.0.0.1:8501/?run=run&step=140",
+    )
+    bench = Bench(store, bot(slack))
+    bench.enqueue(note)
+    bench.run()
+    told = str(slack.messages[0]["attachments"])
+    for words in (
+        note.summary,
+        "0.031 nat",
+        "140 (since 118)",
+        "logprobe diagnose run",
+        "objective",
+        "policy_drift",
+        "switch MIS on",
+        "weight sync 14",
+        "<http://127.0.0.1:8501/?run=run&amp;step=140|Open step 140>",
+    ):
+        assert words in told
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("method", ["chat.postMessage", "chat.update"])
+def test_one_message_per_transition_whatever_goes_wrong(
+    store: Store, slack: FakeSlack, method: str, failure: str
+) -> None:
+    bench = Bench(store, bot(slack))
+    notes = episode("firing", "resolved")
+    bench.enqueue(*notes)
+    slack.fail(method, failure)
+    bench.run()
+    bench.finish()
+    assert [len(slack.by_key(note.key)) for note in notes] == [1, 1]
+    assert "Resolved" in str(slack.messages[0]["blocks"])
+    assert bench.states() == {"team": (2, 0, 0)}
+
+
+def test_the_message_is_found_among_many(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    slack.fail("chat.postMessage", "timeout_after")
+    bench.enqueue(NOTE)
+    bench.run()
+    for number in range(40):  # others go on talking; a page has 15
+        slack.post(CHANNEL, {"text": f"chat {number}"})
+    bench.finish()
+    assert len(slack.by_key(NOTE.key)) == 1
+    assert bench.states() == {"team": (1, 0, 0)}
+
+
+def test_without_the_scope_to_look_a_message_comes_rather_twice_than_never(store: Store, slack: FakeSlack) -> None:
+    slack.scopes = ("chat:write",)
+    bench = Bench(store, bot(slack))
+    slack.fail("chat.postMessage", "timeout_after", "timeout_before")
+    bench.enqueue(NOTE)
+    bench.run()
+    bench.finish()
+    assert len(slack.by_key(NOTE.key)) == 2
+    assert bench.states() == {"team": (1, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("invalid_auth", "create a new bot token"),
+        ("token_revoked", "create a new bot token"),
+        ("channel_not_found", "invite the bot"),
+        ("not_in_channel", "/invite"),
+        ("is_archived", "choose another"),
+        ("missing_scope", "install the app again"),
+    ],
+)
+def test_wrong_settings_say_what_to_do_and_are_tried_until_they_are_mended(
+    store: Store, slack: FakeSlack, error: str, advice: str
+) -> None:
+    bench = Bench(store, bot(slack))
+    slack.fail("chat.postMessage", *[error] * 5)
+    bench.enqueue(NOTE)
+    bench.run()
+    assert error in bench.error()
+    assert advice in bench.error()
+    bench.run(hours=0.2)
+    assert bench.states() == {"team": (1, 0, 0)}
+
+
+def test_a_wrong_token_and_a_foreign_channel(slack: FakeSlack) -> None:
+    with pytest.raises(ChannelError, match="invalid_auth"):
+        bot(slack, token="xoxb-of-another").check()
+    with pytest.raises(ChannelError, match="channel_not_found"):
+        bot(slack, channel="C9999999999").send(Outgoing(NOTE))
+
+
+def test_a_refused_message_is_a_dead_letter_and_does_not_hold_up_others(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    slack.fail("chat.postMessage", "invalid_blocks")
+    bench.enqueue(later("firing", episode="e1"), later("firing", episode="e2"))
+    bench.run()
+    (outgoing,) = outbox.dead_letters(store)
+    assert (outgoing["key"], outgoing["channel"], outgoing["attempts"]) == ("e1/firing", "team", 1)
+    assert "invalid_blocks" in outgoing["last_error"]
+    assert len(slack.by_key("e2/firing")) == 1
+
+
+def test_a_deleted_first_message_is_replaced(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    bench.enqueue(later("firing"))
+    bench.run()
+    slack.messages.clear()
+    bench.enqueue(later("resolved"))
+    bench.run()
+    (message,) = slack.by_key("e1/resolved")
+    assert "thread_ts" not in message
+
+
+def test_what_follows_a_deleted_first_message_has_one_new_thread(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    bench.enqueue(of_incident("firing"))
+    bench.run()
+    slack.messages.clear()
+    for note in (
+        of_incident("firing", episode="e2"),
+        *(of_incident(state) for state in ("changed", "acknowledged", "resolved")),
+    ):
+        bench.enqueue(note)
+        bench.run()
+    first, *replies = slack.messages
+    assert "thread_ts" not in first
+    assert [reply["thread_ts"] for reply in replies] == [first["ts"]] * 3
+
+
+def test_slack_that_is_away_for_a_day_leaves_dead_letters(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    slack.fail("chat.postMessage", *["internal_error"] * 2000)
+    bench.enqueue(later("firing"))
+    bench.run(hours=25, minutes_between=60)
+    assert bench.states() == {"team": (0, 0, 1)}
+    assert slack.calls.count("chat.postMessage") > 20
+
+
+def test_one_message_per_second(store: Store) -> None:
+    with FakeSlack() as slack:
+        slow = bot(slack)
+        slow.pace = type(slow).pace
+        bench = Bench(store, slow)
+        bench.enqueue(*(later("firing", episode=f"e{n}") for n in range(3)))
+        bench.run()
+        assert (len(slack.messages), slack.limited) == (3, 0)
+
+
+def test_too_fast_a_sender_is_told_to_wait_and_waits(store: Store) -> None:
+    with FakeSlack() as slack:
+        taken: list[int] = []
+
+        def strict(method: str, stage: str) -> None:
+            """The first try of every message comes too soon, however slow this machine is."""
+            if (method, stage) == ("chat.postMessage", "arrived") and len(slack.messages) not in taken:
+                taken.append(len(slack.messages))
+                slack._last_post = time.monotonic()
+
+        slack.on_call = strict
+        bench = Bench(store, bot(slack))
+        bench.enqueue(*(later("firing", episode=f"e{n}") for n in range(2)))
+        bench.run()
+        assert (len(slack.messages), slack.limited) == (2, 2)
+
+
+def test_a_long_wait_is_the_outboxs(store: Store, slack: FakeSlack) -> None:
+    bench = Bench(store, bot(slack))
+    slack.retry_after = 120
+    slack.fail("chat.postMessage", "ratelimited")
+    bench.enqueue(later("firing"))
+    started = bench.now
+    bench.run()
+    assert bench.states() == {"team": (0, 1, 0)}
+    (due,) = store.query("SELECT next_at FROM deliveries")["next_at"].to_pylist()
+    assert 120 <= (due - started).total_seconds() <= 121
+    bench.run(hours=0.1)
+    assert bench.states() == {"team": (1, 0, 0)}
+
+
+def test_stopping_ends_a_call_that_hangs(store: Store, slack: FakeSlack) -> None:
+    slow = bot(slack, calls=Calls(60.0, threading.Event()))
+    bench = Bench(store, slow)
+    slack.fail("chat.postMessage", "timeout_before")
+    slack.on_call = lambda method, stage: slow._calls._stopping.set()
+    bench.enqueue(later("firing"))
+    bench.run()  # neither Slack nor the call would give up for a minute
+    assert "the service stops" in bench.error()
