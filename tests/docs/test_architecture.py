@@ -65,7 +65,7 @@ def test_the_table_has_a_row_for_each_thing_to_add_and_a_place_for_it() -> None:
         "a table, a query",
         "a metric",
         "a cause",
-        "a condition",
+        "a line of the liveness test",
         "a page",
         "a command",
         "a channel",
