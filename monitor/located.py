@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
@@ -12,7 +12,7 @@ import yaml
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import yaml_text
 
-_DEEPEST: Final = 20  # a rule file needs five
+_DEEPEST: Final = 20  # settings need five
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,9 @@ class Table:
     values: dict[str, object] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
 
-    def over(self, base: Table, merged: Iterable[str] = ()) -> Table:
-        """`base` with what this table says instead; the tables under the keys `merged` are merged likewise."""
-        result = Table(self.place, {**base.values, **self.values}, {**base.places, **self.places})
-        for key in merged:
-            above, below = self.values.get(key), base.values.get(key)
-            if isinstance(above, Table) and isinstance(below, Table):
-                result.values[key] = above.over(below)
-        return result
+    def over(self, base: Table) -> Table:
+        """Return `base` with what this table says instead."""
+        return Table(self.place, {**base.values, **self.values}, {**base.places, **self.places})
 
 
 @dataclass(slots=True)
@@ -81,21 +76,6 @@ def parse(text: str, file: str) -> Table:
     if not isinstance(value, Table):
         raise ConfigurationError(f"{file}:1: expected a mapping, such as `rules:`")
     return value
-
-
-def source(text: str, file: str, key: str) -> str:
-    """The text below a key, each line with the number that it has in `text`; all of a text that `parse` refuses, so
-    that parsing it says why."""
-    try:
-        parse(text, file)
-    except ConfigurationError:
-        return text
-    node = yaml_text.composed(text, file)
-    for name, value in [] if node is None else node.value:
-        if name.value == key:
-            start, end = value.start_mark, value.end_mark
-            return f"{chr(10) * start.line}{' ' * start.column}{text[start.index : end.index]}"
-    return ""
 
 
 def plain(value: Any) -> Any:
@@ -170,14 +150,6 @@ def items(table: Table, key: str) -> list[Table]:
     return list(value.values)
 
 
-def with_items(table: Table, key: str, entries: list[Table]) -> Table:
-    """`table` with the sequence `entries` under `key`."""
-    place = table.places.get(key, table.place)
-    sequence = Entries(place, list(entries), [entry.place for entry in entries])
-    return Table(table.place, {**table.values, key: sequence}, {**table.places, key: place})
-
-
-def empty(file: str, values: Mapping[str, Any] | None = None) -> Table:
-    """A table that is not in any file's text."""
-    place = Place(file, 1)
-    return Table(place, dict(values or {}), dict.fromkeys(values or {}, place))
+def empty(file: str) -> Table:
+    """Return the table of a file that is not there."""
+    return Table(Place(file, 1))

@@ -97,7 +97,7 @@ def _silence(store: Store, document: Mapping[str, Any], now: datetime) -> dict[s
     silence, author, reason = (actions.text(document, name) for name in ("id", "author", "reason"))
     meant = {name: pattern or "*" for name, pattern in patterns.items()}
     with store.transaction() as cursor:
-        facts = {"author": author, "reason": reason, "created_at": now, "expires_at": expires}
+        facts: dict[str, Any] = {"author": author, "reason": reason, "created_at": now, "expires_at": expires}
         store.execute(cursor, "alert_silence", id=silence, **meant, **facts)
         subject = ", ".join(f"{name}={pattern}" for name, pattern in patterns.items() if pattern)
         done = f"silenced until {expires:%Y-%m-%d %H:%M} UTC"

@@ -49,12 +49,12 @@ def load(source: Source, runs: Sequence[str]) -> dict[str, Known]:
         alerts[row["run"]][row["rule"]] = _alert(row["rule"], row["fingerprint"], json.loads(row["document"]))
     told: dict[str, dict[str, tuple[Told, int | None]]] = {run: {} for run in runs}
     fresh = [run for run, of_run in alerts.items() if not of_run]
-    for row in queries.alert_told(source, runs=fresh).to_pylist() if fresh else ():
-        told[row["run"]][row["rule"]] = (_told(row), row["step"])
+    for sent in queries.alert_told(source, runs=fresh).to_pylist() if fresh else ():
+        told[sent["run"]][sent["rule"]] = (_told(sent), sent["step"])
     return {run: Known(alerts[run], told[run]) for run in runs}
 
 
-def _told(row: Mapping[str, Any]) -> Told:
+def _told(row: queries.AlertTold) -> Told:
     return Told(
         episode=row["episode"],
         level=LEVELS.index(row["level"]),

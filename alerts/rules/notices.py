@@ -13,7 +13,8 @@ from logprobe.alerts.notification import Notification
 from logprobe.alerts.rules.alert import LEVELS, Seen
 from logprobe.alerts.rules.periods import link as incident_link
 from logprobe.alerts.rules.telling import REMINDER, Message
-from logprobe.alerts.rules.thresholds import JUDGEMENT, LIVENESS, Threshold
+from logprobe.alerts.rules.thresholds import LIVENESS, Threshold
+from logprobe.monitor.judgement import JUDGEMENT
 
 _BEFORE, _AFTER = 50, 20  # steps of a chart, so that what was usual can be seen beside it
 _NOTHING: Final = Seen(None, "")

@@ -132,7 +132,12 @@ def keep(store: Store, cursor: Any, looks: Iterable[Look]) -> None:
     looked = list(looks)
     for look in looked:
         if look.change == "opened" and look.after is not None:
-            opened = {"number": look.after.number, "now": look.at, "step": look.step, "since": look.since}
+            opened: dict[str, Any] = {
+                "number": look.after.number,
+                "now": look.at,
+                "step": look.step,
+                "since": look.since,
+            }
             store.execute(cursor, "incident_open", id=look.id, run=look.run, **opened)
             if look.episodes:
                 store.execute(cursor, "incident_adopt", id=look.id, run=look.run, episodes=list(look.episodes))

@@ -25,10 +25,10 @@ from logprobe.alerts.rules.notices import Surroundings
 from logprobe.alerts.rules.periods import Look
 from logprobe.alerts.rules.steps import STEPS_PER_BATCH, Step, next_steps
 from logprobe.alerts.rules.telling import Context, Message, end, messages
-from logprobe.alerts.rules.thresholds import JUDGEMENT, LIVENESS, SECTION, Threshold, for_run, of_home
+from logprobe.alerts.rules.thresholds import LIVENESS, SECTION, Threshold, for_run, of_home
 from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor import judgement, queries
-from logprobe.monitor.judgement import Firing, Judgement, Severity
+from logprobe.monitor.judgement import JUDGEMENT, Firing, Judgement, Severity
 from logprobe.monitor.judging.document import DiagnosisDocument
 from logprobe.monitor.judging.growth_kept import judged as judge_growth
 from logprobe.monitor.liveness import Writer
@@ -242,8 +242,8 @@ class Watch:
             self._pulses[found["run"]] = (marks[found["run"]], _pulse(**found))
         told = {row["run"]: row["diagnosed_at"] for row in rows if row["diagnosed_at"] is not None}
         changed = [run for run, mark in told.items() if self._documents.get(run, (None,))[0] != mark]
-        for found in queries.alert_diagnoses(self._store, runs=changed).to_pylist() if changed else ():
-            self._documents[found["run"]] = (told[found["run"]], json.loads(found["document"]))
+        for kept in queries.alert_diagnoses(self._store, runs=changed).to_pylist() if changed else ():
+            self._documents[kept["run"]] = (told[kept["run"]], json.loads(kept["document"]))
 
     def _commit(self, works: Sequence[_Work], stood: Mapping[str, Judgement], counts: Counter[str]) -> None:
         """Write what changed since the last time, in one transaction; nothing if nothing did."""

@@ -69,7 +69,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
 def _thresholds(arguments: argparse.Namespace) -> Sequence[Threshold]:
     if arguments.file:
         return thresholds.of_file(Path(arguments.file))
-    return thresholds.of_home(home_path(arguments))
+    return thresholds.of_home(Path(home_path(arguments)))
 
 
 def _tried(name: str, arguments: argparse.Namespace, found: Sequence[Threshold]) -> backtest.Outcome:
