@@ -7,7 +7,6 @@ Means of the medians of blocks of neighbouring steps, with an interval that know
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final, TypedDict
 
 import numpy as np
@@ -32,9 +31,8 @@ QUANTITIES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The mean of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it
+class Estimate(TypedDict):
+    """Mean of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it
     rests on."""
 
     value: float
@@ -43,82 +41,31 @@ class Estimate:
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One quantity on both sides of the switch.
+class Figure(TypedDict):
+    """One quantity on both sides of the switch, as JSON has it.
 
-    Attributes:
-        name: column of `controller_trend`.
-        words: for people.
-        unit: as the catalog writes it.
-        before: None: measured in too few steps.
-        after: likewise.
-        change: after minus before, or after over before where `factor`; None: one side is unknown.
-        sure: whether the interval of the change leaves "no change" out.
-        factor: how the change is told.
+    `before`, `after`: None if it was measured in too few steps. `change`: after minus before, or after over before if
+    `factor`; None if one side is unknown. `sure`: whether the interval of the change excludes no change.
     """
 
     name: str
     words: str
     unit: str
+    sure: bool
+    factor: bool
     before: Estimate | None
     after: Estimate | None
     change: Estimate | None
-    sure: bool
-    factor: bool
 
 
 def figures(before: pa.Table, after: pa.Table) -> list[Figure]:
-    """What is different between the rows of `controller_trend` before and after; quantities that were never measured
-    are left out."""
+    """Compare rows of `controller_trend` before and after; quantities that were never measured are left out."""
     measured = []
     for name, words, unit, factor in QUANTITIES:
         sides = [_usable(floats(side[name]), factor=factor) for side in (before, after)]
         if any(side.size for side in sides):
             measured.append(_figure((name, words, unit, factor), sides[0], sides[1]))
     return measured
-
-
-class EstimateDocument(TypedDict):
-    """An `Estimate`."""
-
-    value: float
-    low: float
-    high: float
-    steps: int
-
-
-class FigureDocument(TypedDict):
-    """A `Figure`."""
-
-    name: str
-    words: str
-    unit: str
-    sure: bool
-    factor: bool
-    before: EstimateDocument | None
-    after: EstimateDocument | None
-    change: EstimateDocument | None
-
-
-def document(figure: Figure) -> FigureDocument:
-    """As JSON has it."""
-    return {
-        "name": figure.name,
-        "words": figure.words,
-        "unit": figure.unit,
-        "sure": figure.sure,
-        "factor": figure.factor,
-        "before": _document(figure.before),
-        "after": _document(figure.after),
-        "change": _document(figure.change),
-    }
-
-
-def _document(estimate: Estimate | None) -> EstimateDocument | None:
-    if estimate is None:
-        return None
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "steps": estimate.steps}
 
 
 def _figure(quantity: tuple[str, str, str, bool], before: Floats, after: Floats) -> Figure:
@@ -128,16 +75,16 @@ def _figure(quantity: tuple[str, str, str, bool], before: Floats, after: Floats)
     if first is not None and second is not None:
         middle, half = second[0] - first[0], math.hypot(first[1], second[1])
         change, sure = _estimate(middle, half, min(before.size, after.size), factor=factor), abs(middle) > half
-    return Figure(
-        name,
-        words,
-        unit,
-        None if first is None else _estimate(*first, before.size, factor=factor),
-        None if second is None else _estimate(*second, after.size, factor=factor),
-        change,
-        sure,
-        factor,
-    )
+    return {
+        "name": name,
+        "words": words,
+        "unit": unit,
+        "sure": sure,
+        "factor": factor,
+        "before": None if first is None else _estimate(*first, before.size, factor=factor),
+        "after": None if second is None else _estimate(*second, after.size, factor=factor),
+        "change": change,
+    }
 
 
 def _level(values: Floats) -> tuple[float, float] | None:
@@ -150,7 +97,7 @@ def _level(values: Floats) -> tuple[float, float] | None:
 def _estimate(middle: float, half: float, steps: int, *, factor: bool) -> Estimate:
     ends = (middle, middle - half, middle + half)
     value, low, high = (math.exp(end) for end in ends) if factor else ends
-    return Estimate(value, low, high, steps)
+    return {"value": value, "low": low, "high": high, "steps": steps}
 
 
 def _usable(values: Floats, *, factor: bool) -> Floats:

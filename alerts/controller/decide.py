@@ -253,7 +253,8 @@ def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Dec
         words = f"the trainer applies {_name(control.config)} since step {step}"
         first = step if control.masked_from is None else control.masked_from
         applied = replace(control, phase=Phase.APPLIED, ack_missed=False, applied_from=step, masked_from=first)
-        return applied, (Action("acknowledged", "applied", words, details={"step": step}),)
+        heard = "critical" if control.ack_missed else "info"  # who heard that it was missing hears its end
+        return applied, (Action("acknowledged", "applied", words, heard, {"step": step}),)
     expected = since(control) + policy.ack_steps
     silent = control.phase is Phase.ISSUED and not situation.stopped and situation.step >= expected and situation.heard
     if silent and not control.ack_missed:

@@ -92,7 +92,7 @@ class Effect(TypedDict):
     doubling_steps: float | None
     masked: float | None
     steps: int
-    figures: list[before_after.FigureDocument]
+    figures: list[before_after.Figure]
 
 
 def judge(
@@ -113,7 +113,7 @@ def judge(
     figures = before_after.figures(before, after)
     growth, doubling = _growth(before, after, window)
     judgement, why = _early(after, applied_from, window) if early else _judgement(before, after)
-    masked = next((figure.after.value for figure in figures if figure.name == "masked" and figure.after), None)
+    masked = next((f["after"]["value"] for f in figures if f["name"] == "masked" and f["after"]), None)
     parts = [why, *_rest(figures), *_masked(masked), *_growing(growth, doubling, stale=is_stale(findings))]
     return {
         "judgement": judgement,
@@ -122,7 +122,7 @@ def judge(
         "doubling_steps": doubling,
         "masked": masked,
         "steps": len(after),
-        "figures": [before_after.document(figure) for figure in figures],
+        "figures": figures,
     }
 
 
@@ -236,9 +236,9 @@ def _doubling(table: pa.Table, window: int) -> float | None:
 def _rest(figures: Iterable[before_after.Figure]) -> list[str]:
     """Reward and gradient norm in numbers; nothing of what is unknown."""
     return [
-        f"{figure.words} {figure.before.value:.3g} → {figure.after.value:.3g}"
+        f"{figure['words']} {before['value']:.3g} → {after['value']:.3g}"
         for figure in figures
-        if figure.name in {"reward", "grad_norm"} and figure.before is not None and figure.after is not None
+        if figure["name"] in {"reward", "grad_norm"} and (before := figure["before"]) and (after := figure["after"])
     ]
 
 

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from logprobe.alerts.controller import decide, effect, refusals
 from logprobe.alerts.controller.policy import Policy
-from logprobe.alerts.controller.refusals import UPSTREAM
 from logprobe.alerts.controller.situation import (
     Acknowledgement,
     Control,
@@ -233,15 +232,13 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _known_finding(finding: FindingDocument) -> KnownFinding:
-    layer = finding["layer"]
     return KnownFinding(
         cause=finding["cause"],
-        layer=layer,
+        layer=finding["layer"],
         confidence=finding["confidence"],
-        explanation=finding.get("explanation", ""),
-        # An earlier version's diagnosis did not say: every fault counts
-        vetoes=finding.get("vetoes", layer in UPSTREAM),
-        accepted=finding.get("accepted") is not None,
+        explanation=finding["explanation"],
+        vetoes=finding["vetoes"],
+        accepted=finding["accepted"] is not None,
     )
 
 

@@ -376,7 +376,7 @@ def notification(memory: Memory, number: int, action: Action, *, step: int, now:
         episode=f"{run}/{CONTROLLER}/{memory.control.switches}",
         state=action.name,
         severity=action.severity,
-        level=action.severity,
+        level="info" if action.name == "acknowledged" else action.severity,
         at=now,
         step=step,
         summary=action.words,

@@ -48,7 +48,6 @@ def _doubled(bound: float | None) -> float | None:
 STOPPED: Final = "stopped"
 MODE_OFF: Final = "mode_off"
 NO_PREVIEW: Final = "no_preview"
-UPSTREAM: Final = ("semantic", "inference_path")
 
 
 class Refusal(NamedTuple):

@@ -148,10 +148,9 @@ class Control:
             phase=Phase(document["phase"]),
             mode=None if mode is None else Mode(mode),
             refusals=tuple(document["refusals"]),
-            impossible=tuple(document.get("impossible", ())),
-            kept=tuple(document.get("kept", ())),
-            # An earlier version counted them alone.
-            switched_at=tuple(document.get("switched_at", (document["last_switch"] or 0,) * document["switches"])),
+            impossible=tuple(document["impossible"]),
+            kept=tuple(document["kept"]),
+            switched_at=tuple(document["switched_at"]),
             config=None if config is None else CorrectionConfig.from_dict(config),
         )
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from logprobe.alerts.controller import policy_file, refusals
-from logprobe.alerts.controller.before_after import FigureDocument
+from logprobe.alerts.controller.before_after import Figure
 from logprobe.alerts.controller.effect import WORDS
 from logprobe.alerts.controller.gather import gather, judged
 from logprobe.alerts.controller.job import POLICY, InForce, perform, stated
@@ -118,7 +118,7 @@ class MisDocument(TypedDict):
     problem: str | None
     judged: JudgedDocument | None
     effect: EffectWords | None
-    figures: list[FigureDocument]
+    figures: list[Figure]
     actions: list[Mapping[str, Any]]
 
 
@@ -210,17 +210,16 @@ def _policy(home: Home, reader: Reader, run: str) -> InForce:
 
 def _effect(
     reader: Reader, run: str, control: Mapping[str, Any], window: int, actions: Sequence[Mapping[str, Any]]
-) -> tuple[EffectWords | None, list[FigureDocument]]:
+) -> tuple[EffectWords | None, list[Figure]]:
     """What came of the newest correction: as the controller judged it; until it has, the numbers so far. None: there
     was none."""
     if control.get("from_step") is None:
         return None, []
     verdict = judgement(actions, control["from_step"])
-    if verdict is not None and "figures" in (stored := json.loads(verdict["details"])):
+    if verdict is not None:
+        stored = json.loads(verdict["details"])
         return {"judgement": stored["judgement"], "words": verdict["words"], "step": verdict["step"]}, stored["figures"]
     so_far = judged(reader, run, Control.parse(control), window, ())
-    if verdict is not None:  # of an earlier version
-        return {"judgement": verdict["reason"], "words": verdict["words"], "step": verdict["step"]}, so_far["figures"]
     message = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"
     return {"judgement": "too_early", "words": message, "step": None}, so_far["figures"]
 
@@ -253,7 +252,7 @@ def words(document: MisDocument) -> str:
     return "\n".join([*lines, "", table]) + "\n"
 
 
-def _change(figure: FigureDocument) -> str:
+def _change(figure: Figure) -> str:
     """One quantity before and after the switch, and whether that is a change."""
     sides = [number(None if side is None else side["value"]) for side in (figure["before"], figure["after"])]
     verdict = "" if figure["change"] is None else ", changed" if figure["sure"] else ", no significant change"

@@ -29,8 +29,22 @@ from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.store.store import Store
 
 RUN = "run"
-STALE = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "explanation": "tokens are ten versions old"}
-RAW = {"cause": "raw_logprobs", "layer": "semantic", "confidence": 1.0, "explanation": "taken before the temperature"}
+STALE = {
+    "cause": "staleness",
+    "layer": "objective",
+    "confidence": 0.9,
+    "explanation": "tokens are ten versions old",
+    "vetoes": False,
+    "accepted": None,
+}
+RAW = {
+    "cause": "raw_logprobs",
+    "layer": "semantic",
+    "confidence": 1.0,
+    "explanation": "taken before the temperature",
+    "vetoes": True,
+    "accepted": None,
+}
 ARMED = Policy(mode=Mode.ARMED, notice_steps=3, ack_steps=2, effect_steps=12)
 
 
@@ -292,7 +306,7 @@ def test_a_trainer_that_does_not_answer_is_noted_once_it_can_have_heard(
     train(1)
     controller.run_once()
     assert audit(store)[-1] == "not_acknowledged/no_record"
-    assert told(store) == ["switched_on"]  # the alert rule of that name sends the message
+    assert told(store) == ["switched_on", "not_acknowledged"]
 
 
 def test_a_fault_upstream_keeps_it_off_and_is_named(home: Path, store: Store, trainer: Trainer) -> None:
