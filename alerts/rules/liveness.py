@@ -33,7 +33,7 @@ _ON_THE_WAY: Final = timedelta(minutes=2)  # both sides flush when they like, an
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Signs of life of a run.
+    """Heartbeats of a run.
 
     Attributes:
         last_step: newest step, or None before the first.

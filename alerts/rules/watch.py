@@ -235,7 +235,7 @@ class Watch:
         return stands
 
     def _read(self, rows: Sequence[Row]) -> None:
-        """Read signs of life and diagnoses of the runs where they may be others than were read last."""
+        """Read heartbeats and diagnoses of the runs where they may be others than were read last."""
         marks = {row["run"]: (row["last_arrival"], row["revision"]) for row in rows}
         changed = [run for run, mark in marks.items() if self._pulses.get(run, (None,))[0] != mark]
         for found in queries.alert_pulse(self._store, runs=changed).to_pylist() if changed else ():

@@ -146,7 +146,7 @@ def silence(**fields: object) -> Silence:
             "still_firing",
         ),
         (end(OPEN), {}, "resolved"),
-        (end(FIRES), {}, None),  # nobody was told
+        (end(FIRES), {}, None),  # no message was sent
         (replace(FIRES, step=4, quiet_until=5), {}, None),  # it looks again at steps about which messages were sent
         (replace(FIRES, step=5, quiet_until=5), {}, "firing"),
     ],

@@ -1,4 +1,4 @@
-"""The liveness test as a table of signs of life."""
+"""The liveness test as a table of heartbeats."""
 
 from __future__ import annotations
 
