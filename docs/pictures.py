@@ -44,7 +44,7 @@ class Picture:
 
 
 PICTURES: Final = (
-    Picture("tutorial-1-alerts", f"run={RUN}&page=alerts", "^median K3 of the last", height=520),
+    Picture("tutorial-1-alerts", f"run={RUN}&page=alerts", "^the run is critical", height=520),
     Picture("tutorial-2-runs", "page=runs", f"{RUN}-without", height=320),
     Picture("overview", f"run={RUN}&page=overview", "^on since step", height=860),
     Picture("tutorial-3-diagnosis", f"run={RUN}&page=diagnosis", "doubles every", height=820),

@@ -145,6 +145,7 @@ class AlertRuns(TypedDict):
     last_arrival: Any  # TIMESTAMP WITH TIME ZONE
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
     grown: Any  # BIGINT
+    grown_at: Any  # TIMESTAMP WITH TIME ZONE
     rules: Any  # VARCHAR[]
     open: Any  # BIGINT
     live_until: Any  # TIMESTAMP WITH TIME ZONE

@@ -182,4 +182,4 @@ def _moved(state: State, level: int, alert: Alert, steps: int) -> State:
 def _lasting(before: tuple[str, int] | None, cause: str | None, steps: int) -> tuple[str, int] | None:
     if cause is None:
         return before
-    return (cause, before[1] + steps) if before is not None and before[0] == cause else (cause, steps)
+    return (cause, before[1] + steps) if before is not None and before[0] == cause else (cause, min(steps, 1))

@@ -60,6 +60,8 @@ def steps_of(alert: Alert, seen: Seen, step: int) -> int:
     gone = None if alert.step is None else max(0, step - alert.step)
     if alert.state.toward is not None and (alert.state.toward > alert.level) == ((seen.level or 0) > alert.level):
         return gone or 0
+    if seen.level == alert.level and gone is not None:
+        return gone
     if not seen.level or seen.level <= alert.level:
         return 1
     stood = step - (seen.since_step or 0) + 1

@@ -86,6 +86,11 @@ class _Work:
         told = [message.alert for message in self.messages if message.word == "firing"]
         return [alert for alert in (*told, *self.firing) if alert.level == CRITICAL]
 
+    @property
+    def matters(self) -> bool:
+        """Whether it is of interest how severe the run is: there is something to tell, or a critical period."""
+        return bool(self.messages or self.critical or self.row["incident"])
+
     def tell(self, rules: Iterable[str], *, step: int | None, at: datetime) -> None:
         """Add the messages about some rules that are due."""
         told, due = messages([self.alerts[rule] for rule in rules], self.context, step=step, at=at)
@@ -138,6 +143,7 @@ class Watch:
         self._known: dict[str, Known] = {}  # alerts as this job has written them
         self._pulses: dict[str, tuple[object, Pulse]] = {}  # by run: the mark of its row, and what was read then
         self._documents: dict[str, tuple[object, DiagnosisDocument]] = {}  # likewise
+        self._judged: dict[str, tuple[object, Judgement]] = {}  # likewise
         self._diagnosed: dict[str, datetime | None] = {}  # by run: the diagnosis that its critical period has seen
         self._now = clock()
         self._written = 0  # of the store, when the runs were looked up
@@ -194,8 +200,8 @@ class Watch:
         """Look at some runs. Each is written as soon as it is through; one that lags holds up no other."""
         while works:
             lagging = self._steps(works)
-            stood = self._present([work for work in works if work not in lagging])
-            self._commit(works, stood, counts)
+            self._present([work for work in works if work not in lagging])
+            self._commit(works, lagging, counts)
             works = lagging
 
     def _steps(self, works: Sequence[_Work]) -> list[_Work]:
@@ -215,13 +221,11 @@ class Watch:
             work.looked += len(steps)
         return [work for work in works if len(found.get(work.run, ())) == STEPS_PER_BATCH]
 
-    def _present(self, works: Sequence[_Work]) -> dict[str, Judgement]:
-        """Look at how runs stand now; return the judgements of them."""
-        runs = [work.run for work in works]
-        stands = judgement.read(self._store, runs, self._clock()) if runs else {}
+    def _present(self, works: Sequence[_Work]) -> None:
+        """Look at how runs stand now."""
         self._read([work.row for work in works])
         for work in works:
-            row, now = work.row, stands[work.run]
+            row, now = work.row, self._judged[work.run][1]
             at = work.context.now if work.context.now - row["last_arrival"] <= TELL_WITHIN else row["last_arrival"]
             document = self._documents.get(work.run)
             seen = judged.look(now, None if document is None else document[1])
@@ -232,22 +236,29 @@ class Watch:
             alive = liveness.look(self._pulses[work.run][1], at)
             work.alerts[LIVENESS] = work.alerts[LIVENESS].look(alive, step=None, at=at)
             work.tell(list(work.alerts), step=row["newest_step"], at=at)
-        return stands
 
     def _read(self, rows: Sequence[Row]) -> None:
-        """Read heartbeats and diagnoses of the runs where they may be others than were read last."""
+        """Read heartbeats, judgements and diagnoses of the runs where they may be others than were read last."""
         marks = {row["run"]: (row["last_arrival"], row["revision"]) for row in rows}
         changed = [run for run, mark in marks.items() if self._pulses.get(run, (None,))[0] != mark]
         for found in queries.alert_pulse(self._store, runs=changed).to_pylist() if changed else ():
             self._pulses[found["run"]] = (marks[found["run"]], _pulse(**found))
+        stands = {row["run"]: (row["revision"], row["diagnosed_at"], row["grown_at"]) for row in rows}
+        changed = [run for run, mark in stands.items() if self._judged.get(run, (None,))[0] != mark]
+        for run, now in self._stand(changed).items():
+            self._judged[run] = (stands[run], now)
         told = {row["run"]: row["diagnosed_at"] for row in rows if row["diagnosed_at"] is not None}
         changed = [run for run, mark in told.items() if self._documents.get(run, (None,))[0] != mark]
         for kept in queries.alert_diagnoses(self._store, runs=changed).to_pylist() if changed else ():
             self._documents[kept["run"]] = (told[kept["run"]], json.loads(kept["document"]))
 
-    def _commit(self, works: Sequence[_Work], stood: Mapping[str, Judgement], counts: Counter[str]) -> None:
+    def _stand(self, runs: Sequence[str]) -> dict[str, Judgement]:
+        return judgement.read(self._store, runs, self._clock()) if runs else {}
+
+    def _commit(self, works: Sequence[_Work], lagging: Sequence[_Work], counts: Counter[str]) -> None:
         """Write what changed since the last time, in one transaction; nothing if nothing did."""
-        stands = {work.run: replace(stood[work.run], alerts=_firing(work)) for work in works if work.run in stood}
+        asked = {work.run: work for work in works if work not in lagging and work.matters}
+        stands = {run: replace(now, alerts=_firing(asked[run])) for run, now in self._stand(list(asked)).items()}
         looks = self._looks(works, stands)
         news = [(work, work.changed()) for work in works]
         news = [

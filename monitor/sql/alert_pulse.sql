@@ -1,4 +1,4 @@
--- heartbeats of $runs (a list), for the dead-man's rules. Grain: run. Inputs: step_summaries, segments, health_records,
+-- heartbeats of $runs (a list), for the liveness test. Grain: run. Inputs: step_summaries, segments, health_records,
 -- training_sequences, folded_joins, doubled, spooled. Times are of arrival where a clock of another machine could mislead.
 -- `writers`: the run's collectors. `spooled_at`: when the newest record was written that waits in the spool. `relies_on_engine`: trained steps whose sequences came without r as the trainer received it.
 WITH asked AS (

@@ -130,7 +130,7 @@ def test_an_alert_is_acknowledged_from_the_page_and_names_stay_text(
     confirm(page, "Silence", {"reason": "known", "for (": "a while"})
     expect(page.locator(".lp-tone-critical[role=status]")).to_contain_text("a while")  # refused, and why
     confirm(page, "Silence", {"reason": "known"})
-    expect(page.locator("table[aria-label=silences]")).to_contain_text("gap-critical")
+    expect(page.locator("table[aria-label=silences]")).to_contain_text("judgement")
 
 
 def test_the_kill_switch_is_asked_for_twice_and_audited(seen: Watched, address: str, artifacts: Path) -> None:

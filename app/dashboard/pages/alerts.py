@@ -1,4 +1,4 @@
-"""Alerts: what fires and taking care of it, the rules behind it, and who hears of it."""
+"""Alerts: what fires and taking care of it, thresholds, and who hears of it."""
 
 from __future__ import annotations
 

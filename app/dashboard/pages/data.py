@@ -70,7 +70,7 @@ class Account:
 def run_blocks(run: str, account: Account, alerts: Sequence[str] | None) -> list[Block]:
     """What a run's records allow to be measured, and what of them was lost. `alerts`: that fire; None: not evaluated
     yet."""
-    firing = "the rules have not been evaluated yet" if alerts is None else ", ".join(alerts) or "none fires"
+    firing = "the alerts have not looked yet" if alerts is None else ", ".join(alerts) or "none fires"
     stated = [("on-policy", account.on_policy), ("alerts", firing)]
     if account.gaps is not None:
         sampled = raw_sampled(account.gaps)

@@ -100,6 +100,7 @@ def history(*looks: tuple) -> list[str]:
             [(9, W, "x", 0), (10, W, "y", 0), (11, W, "x", 0), (12, W, "y", 0), (13, W, "x", 0)],
             ["9 firing warning x"],  # causes in turn are not told each time
         ),
+        ([(9, W, "x", 0), *[(10, W, "y", 0)] * 5], ["9 firing warning x"]),  # looks at one step are one
         (
             [(9, W, "x", 0), *((step, W, "y", 0) for step in (10, 11, 12))],
             ["9 firing warning x", "12 changed warning y"],

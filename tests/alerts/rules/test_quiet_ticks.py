@@ -16,7 +16,7 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.service.pipeline import Pipeline
 from logprobe.monitor.store.store import Store
 
-OF_STEPS = {"alert_steps", "alert_pulse", "growth_states", "growth_values"}
+OF_STEPS = {"alert_steps", "alert_pulse", "judgements", "growth_states", "growth_values"}
 COSTLY = OF_STEPS | {"alert_load", "alert_told"}
 THRESHOLDS = (Threshold.model_validate({"name": "high", "metric": "k3_kl", "above": 1}),)
 

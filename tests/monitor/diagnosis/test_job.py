@@ -120,8 +120,8 @@ def test_growth_that_is_judged_otherwise_since_makes_a_diagnosis_due_at_once(beg
         assert job.run_once()["runs"] == 1
         recompute(store)
         with store.transaction() as cursor:
-            columns = "run, rule, slice, fingerprint, phase, reason, severity, told, step, started_step, document"
-            row = ["v0-reference", "gap-growing", "", "f", "firing", "value", "warning", True, 30, 30, "{}"]
+            columns = "run, rule, fingerprint, phase, severity, told, step, started_step, document"
+            row = ["v0-reference", "high", "f", "firing", "warning", True, 30, 30, "{}"]
             cursor.execute(f"INSERT INTO alert_states ({columns}) VALUES ({', '.join('?' * len(row))})", row)
         assert job.run_once()["waiting"] == 1  # of a step that has not been computed
         with store.transaction() as cursor:

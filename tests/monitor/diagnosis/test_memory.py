@@ -242,8 +242,8 @@ def test_healthy_runs_are_remembered_and_a_new_one_is_judged_by_them(home: Path)
 
         with store.transaction() as cursor:  # one of them turned out to be ill, by an alert alone
             cursor.execute(
-                "INSERT INTO alert_states BY NAME SELECT 'known-x' AS run, 'gap-critical' AS rule, '' AS slice, 'critical' AS severity, "
-                "'firing' AS phase, 'e' AS episode, now() AS changed_at, 'x' AS fingerprint, 'still_bad' AS reason, false AS told, '{}' AS document"
+                "INSERT INTO alert_states BY NAME SELECT 'known-x' AS run, 'high' AS rule, 'critical' AS severity, "
+                "'firing' AS phase, 'e' AS episode, now() AS changed_at, 'x' AS fingerprint, false AS told, '{}' AS document"
             )
         again = diagnose(store, "new")
         assert again.verdict == "calibrating"
