@@ -1,31 +1,29 @@
 """The command `logprobe`.
 
 Exit codes: 0 done, 1 an error that the one line on stderr explains (``logprobe --debug`` adds the traceback), 2 wrong
-usage, or `logprobe parity` not at parity, 130 interrupted. A command whose 1 says something else declares its own
-(`failing`).
+usage, a critical run (`show`), a run not set up as its recipe (`compare --recipe`) or a damaged store (`store check`),
+130 interrupted. A command whose 1 says something else declares its own (`Leaf.error_code`).
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
-import keyword
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Sequence
-from types import ModuleType
+from contextlib import nullcontext
 from typing import Final
 
-from logprobe.app.parsers.command_line import build
-from logprobe.app.text.terminal import complete_streams, steerless_streams
+import click
+
+from logprobe.app.surface.arguments import Arguments
+from logprobe.app.surface.commands import SECTIONS, WORDS
+from logprobe.app.surface.declared import build, invoked
+from logprobe.app.text.terminal import complete_streams, steerless_streams, unchanged_output
 from logprobe.collectors.errors import LogprobeError, MissingExtraError
-from logprobe.collectors.health import LOGGER
-from logprobe.collectors.plain_text import complain
-from logprobe.monitor.home import apply_umask
-from logprobe.monitor.pandas_guard import without_pandas
+from logprobe.collectors.plain_text import complain, harmless
 
 # Packages that come with an extra, by the name that is imported.
 _EXTRAS: Final[dict[str, str]] = {
@@ -34,69 +32,126 @@ _EXTRAS: Final[dict[str, str]] = {
     "duckdb": "serve",
     "plotly": "serve",
     "polars": "serve",
-    "shtab": "completion",
     "pydantic": "serve",
+    "rich": "serve",
     "streamlit": "serve",
     "tsdownsample": "serve",
     "yaml": "serve",
     "torch": "torch",
     "vllm": "vllm",
 }
-_QUICK: Final = ("runs", "status", "metrics", "sql", "diagnose", "alerts", "ingest")  # none of them needs pandas
+_QUICK: Final = ("runs", "show", "sql", "alerts")  # none of them needs pandas
+_INTERRUPTED: Final = 130
+_COMPLETING: Final = "_LOGPROBE_COMPLETE"  # set by the shell's script, see docs/reading.md
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    program = build(SECTIONS, _perform, WORDS, [_version()])
     if argv is None:  # a process of our own
+        if _COMPLETING in os.environ:
+            program.main(prog_name="logprobe", complete_var=_COMPLETING)
         complete_streams()
-    with steerless_streams():
-        arguments = build().parse_args(argv)
-    if argv is None and arguments.command in _QUICK:
-        without_pandas()
-    level = LOGGER.level
+        _without_pandas(sys.argv[1:])
+    logger = logging.getLogger("logprobe")
+    level = logger.level
+    context = None
     try:
-        LOGGER.setLevel(logging.DEBUG if arguments.debug else level)
-        with steerless_streams(raw=getattr(arguments, "raw", False)):
-            return _guarded(arguments)
+        with steerless_streams():
+            try:
+                context = program.make_context("logprobe", list(sys.argv[1:] if argv is None else argv))
+                with context:
+                    if invoked(context)[2]:
+                        logger.setLevel(logging.DEBUG)
+                    return int(program.invoke(context) or 0)
+            except click.exceptions.Exit as done:
+                return done.exit_code
+            except click.exceptions.NoArgsIsHelpError as error:
+                print(error.format_message(), file=sys.stderr)
+                return 2
+            except click.UsageError as error:
+                return _wrong_usage(error)
+            except (KeyboardInterrupt, click.Abort):
+                return _INTERRUPTED
+            except Exception as error:  # noqa: BLE001 - the boundary of the process: one line instead of a traceback
+                return _failed(context, error)
     finally:
-        LOGGER.setLevel(level)
+        logger.setLevel(level)
 
 
-def _guarded(arguments: argparse.Namespace) -> int:
+def _version() -> click.Option:
+    def show(context: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - as click calls it
+        if asked:
+            from logprobe.app.surface.version import installed_version  # noqa: PLC0415 - slow to look up
+
+            print(f"logprobe {installed_version()}")
+            context.exit()
+
+    words = "show the version and exit"
+    return click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, help=words, callback=show)
+
+
+def _without_pandas(words: Sequence[str]) -> None:
+    """Save what pandas costs for a command that does not need it; a word that only looks like one costs nothing."""
+    if any(word in _QUICK for word in words[:3]):
+        from logprobe.monitor.pandas_guard import without_pandas  # noqa: PLC0415 - not for --help
+
+        without_pandas()
+
+
+def _perform(does: str, arguments: Arguments) -> int:
+    from logprobe.monitor.home import apply_umask  # noqa: PLC0415 - not for --help
+
+    apply_umask()
     try:
-        apply_umask()
-        return _run(arguments)
-    except LogprobeError as error:
-        return _fail(arguments, str(error))
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # `logprobe … | head`
-        _discard_output()
-        return int(arguments.error_code)
-    except Exception as error:  # noqa: BLE001 - the boundary of the process: one line instead of a traceback
-        if _is_interrupt(error):
-            return 130
-        why = f"unexpected {type(error).__name__}: {error}; `logprobe --debug` shows where, please report it"
-        return _fail(arguments, why)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    try:
-        code = int(_module(arguments.command).run(arguments))
-        sys.stdout.flush()
+        with unchanged_output() if getattr(arguments, "raw", False) else nullcontext():
+            module, _, function = does.partition(":")
+            work = getattr(importlib.import_module(f"logprobe.app.commands.{module}"), function or "run")
+            code = int(work(arguments))
+            sys.stdout.flush()
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
         raise MissingExtraError(
-            f"`logprobe {arguments.command}` needs the package {error.name!r}; pip install 'logprobe[{extra}]'"
+            f"`{click.get_current_context().command_path}` needs the package {error.name!r}; pip install "
+            f"'logprobe[{extra}]'"
         ) from error
     return code
 
 
-def _module(command: str) -> ModuleType:
-    name = f"{command}_" if keyword.iskeyword(command) else command.replace("-", "_")  # `import` can name no module
-    return importlib.import_module(f"logprobe.app.commands.{name}")
+def _wrong_usage(error: click.UsageError) -> int:
+    path = "logprobe" if error.ctx is None else error.ctx.command_path
+    message = harmless(error.format_message().replace("\n", " ")).rstrip(".")
+    print(f"logprobe: {message}; see: {path} --help", file=sys.stderr)
+    return error.exit_code
+
+
+def _failed(context: click.Context | None, error: Exception) -> int:
+    """Say what went wrong in one line; return the exit code."""
+    leaf, as_json, debug = invoked(context)
+    code = 1 if leaf is None else leaf.error_code
+    if isinstance(error, BrokenPipeError):  # `logprobe … | head`
+        _discard_output()
+        return code
+    if _is_interrupt(error):
+        return _INTERRUPTED
+    message = str(error) if isinstance(error, LogprobeError) else _unforeseen(error)
+    complain(message)
+    if debug:
+        import traceback  # noqa: PLC0415 - only here
+
+        traceback.print_exception(error)
+    if leaf is not None and leaf.error_document is not None and as_json:
+        try:
+            print(json.dumps({**leaf.error_document, "error": message}), flush=True)
+        except OSError:  # full, or closed: the exit code still says it
+            _discard_output()
+    return code
+
+
+def _unforeseen(error: Exception) -> str:
+    return f"unexpected {type(error).__name__}: {error}; `logprobe --debug` shows where, please report it"
 
 
 def _is_interrupt(error: Exception) -> bool:
@@ -105,20 +160,8 @@ def _is_interrupt(error: Exception) -> bool:
 
 
 def _discard_output() -> None:
-    """What stdout still holds goes nowhere, so that nothing complains at interpreter shutdown."""
+    """Send what stdout still holds nowhere, so that nothing complains at interpreter shutdown."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _fail(arguments: argparse.Namespace, message: str) -> int:
-    complain(message)
-    if arguments.debug:
-        traceback.print_exc()
-    if arguments.error_document is not None and arguments.json:
-        try:
-            print(json.dumps({**arguments.error_document, "error": message}), flush=True)
-        except OSError:  # full, or closed: the exit code still says it
-            _discard_output()
-    return int(arguments.error_code)
 
 
 if __name__ == "__main__":

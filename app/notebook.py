@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from logprobe.app.commands.ingest import take
 from logprobe.app.dashboard.charts.figures import steps_figure
 from logprobe.app.dashboard.charts.packing import packed, unpacked
 from logprobe.app.dashboard.charts.panels import OVERVIEW
@@ -20,6 +19,7 @@ from logprobe.app.dashboard.charts.steps_chart import absent, trend_of
 from logprobe.app.dashboard.data.feed import Feed, RunView
 from logprobe.app.dashboard.elements.verdict import sentence
 from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
+from logprobe.app.ingesting import take
 from logprobe.collectors.errors import HomeBusyError, ServiceUnavailableError, StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader

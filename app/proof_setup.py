@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.app.parsers.arguments import home_path, login, require_run
+from logprobe.app.surface.arguments import Arguments, home_path, login, refuse_usage, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
@@ -32,11 +31,11 @@ class Task:
     setup: Setup
 
 
-def task_of(arguments: argparse.Namespace, step: int | None = None) -> Task:
+def task_of(arguments: Arguments, step: int | None = None) -> Task:
     """Sequences, of a run's `step` alone where one is given, checkpoints, engine and trainer. Raises
     `ConfigurationError` when something is missing or does not fit."""
     if (arguments.sample is None) == (arguments.name is None):
-        arguments.usage_error("pass a RUN or --sample FILE")
+        refuse_usage("pass a RUN or --sample FILE")
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
         raise ConfigurationError(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
     setup = Setup(
@@ -44,7 +43,6 @@ def task_of(arguments: argparse.Namespace, step: int | None = None) -> Task:
         arguments=arguments.engine_args,
         trainer=arguments.trainer,
         trainer_settings=settings_of(arguments.trainer_args),
-        dtype=arguments.reference_dtype,
         seconds=60 * arguments.scorer_minutes,
     )
     if arguments.sample is None:
@@ -58,13 +56,13 @@ def task_of(arguments: argparse.Namespace, step: int | None = None) -> Task:
     return task
 
 
-def keep(arguments: argparse.Namespace, kind: str, document: Mapping[str, Any]) -> None:
+def keep(arguments: Arguments, kind: str, document: Mapping[str, Any]) -> None:
     """Stores the result in the run's home; of a sample file there is no run, and nothing is stored."""
     if arguments.name is not None:
         record(Home(home_path(arguments)), arguments.name, kind, tables.plain(document), login())
 
 
-def _of_run(arguments: argparse.Namespace, setup: Setup, step: int | None) -> Task:
+def _of_run(arguments: Arguments, setup: Setup, step: int | None) -> Task:
     with open_reader(home_path(arguments)) as reader:
         require_run(arguments.name, queries.app_runs(reader)["run"].to_pylist())
         models = checked({**recorded_checkpoints(reader, arguments.name), **setup.models})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.surface.arguments import Arguments, home_path, require_run
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import Judgement
 from logprobe.monitor.liveness import Liveness, Writer, judge
@@ -75,7 +74,7 @@ def run_of(source: Source, name: str, now: datetime) -> Run:
 
 
 @contextmanager
-def run_reader(arguments: argparse.Namespace) -> Iterator[Reader]:
+def run_reader(arguments: Arguments) -> Iterator[Reader]:
     """A reader of the home, which has the run that a command was given. Raises `ConfigurationError` where it has
     not."""
     with open_reader(home_path(arguments)) as reader:

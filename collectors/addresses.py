@@ -27,6 +27,8 @@ _OTHER: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NAME_BYTES: Final = 255  # of a folder name on common file systems
 _LASTING: Final = "/var/tmp"  # noqa: S108 - survives a reboot; the folder in it is this user's alone
 _STATE: Final = "XDG_STATE_HOME"
+_DATA: Final = "XDG_DATA_HOME"
+_OWN_DATA: Final = ".local/share"
 
 
 def is_address(home: object) -> bool:
@@ -36,6 +38,25 @@ def is_address(home: object) -> bool:
     (True, False)
     """
     return isinstance(home, str) and home.startswith(SCHEMES)
+
+
+def default_home(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the data directory of this user: ``$LOGPROBE_HOME``, else ``logprobe`` in the data folder of XDG.
+
+    Raises `ConfigurationError` for a user who has no home folder.
+
+    >>> default_home({"XDG_DATA_HOME": "/data"}), default_home({"LOGPROBE_HOME": "/runs"})
+    ('/data/logprobe', '/runs')
+    """
+    if named := environment.get("LOGPROBE_HOME"):
+        return named
+    try:
+        folder = Path(environment.get(_DATA) or Path(environment.get("HOME") or Path.home()) / _OWN_DATA)
+    except RuntimeError:  # neither HOME nor an entry of this user
+        folder = Path()
+    if not folder.is_absolute():
+        raise ConfigurationError("no data directory: this user has no home folder; set LOGPROBE_HOME")
+    return str(folder / "logprobe")
 
 
 def checked(address: str) -> str:

@@ -254,7 +254,7 @@ class FileReader(Reader):
         if not home.database.exists():
             raise StoreError(
                 f"{home.path}: nothing is stored here yet; ingest the records with: "
-                f"logprobe ingest --once --home {home.path}"
+                f"logprobe up --once --home {home.path}"
             )
         self._store = Store.open(home, read_only=True)
         self._calls = Interruptible()

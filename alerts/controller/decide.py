@@ -41,7 +41,9 @@ _NOT_YET: Final = (
     "or staleness is found"
 )
 # Why nothing is done, where nothing speaks against a correction.
-_ONLY_SUGGESTS: Final = "mode suggest: a person has to switch it on; `logprobe mis RUN armed` lets the controller do it"
+_ONLY_SUGGESTS: Final = (
+    "mode suggest: a person has to switch it on; `logprobe correct RUN armed` lets the controller do it"
+)
 _DRY: Final = "dry run: no directive is sent; set `dry_run: false` below `correction:` in logprobe.yaml"
 
 

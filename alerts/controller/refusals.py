@@ -71,10 +71,7 @@ def refusal(situation: Situation, control: Control, policy: Policy, mode: Mode |
     """The first reason against switching any of `tries` on now; None: there is none. `mode`: None when a person
     asks."""
     if mode is Mode.OFF:
-        message = (
-            "the mode is off, so nothing is suggested or switched on; `logprobe mis RUN suggest` or `armed` changes "
-            "that"
-        )
+        message = "the mode is off, so nothing is suggested or switched on; `logprobe correct RUN armed` changes that"
         return Refusal(MODE_OFF, message)
     return next((refused for rule in _RULES if (refused := rule(situation, control, policy))), None)
 
@@ -120,7 +117,9 @@ def _forbids(finding: KnownFinding) -> bool:
 
 def _stopped(situation: Situation, _: Control, __: Policy) -> Refusal | None:
     return (
-        Refusal(STOPPED, "the kill switch is set; `logprobe mis RUN release` clears it") if situation.stopped else None
+        Refusal(STOPPED, "the kill switch is set; `logprobe correct RUN armed` or `on` clears it")
+        if situation.stopped
+        else None
     )
 
 
@@ -148,7 +147,7 @@ def _impossible(_: Situation, control: Control, policy: Policy) -> Refusal | Non
         return None
     return Refusal(
         "impossible",
-        "the trainer reports that it can apply none of the corrections; its health records say why, and `logprobe mis "
+        "the trainer reports that it can apply none of the corrections; its health records say why, and `logprobe correct "
         "RUN armed` tries again",
         severity="critical",
     )
@@ -160,7 +159,7 @@ def _diagnosis(situation: Situation, _: Control, policy: Policy) -> Refusal | No
         return None
     return Refusal(
         "diagnosis_old",
-        f"the latest diagnosis covers steps up to {seen}, and the run is at step {situation.step}; `logprobe status` "
+        f"the latest diagnosis covers steps up to {seen}, and the run is at step {situation.step}; `logprobe show` "
         "names "
         "the job that fails",
     )
@@ -189,7 +188,7 @@ def _tried(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
     told = "; ".join(f"{config}: {refused.words}" for config, refused in seen)
     stale = any(finding.cause == "staleness" and not finding.accepted for finding in situation.findings)
     message = (
-        f"every correction exceeds a limit. {told}. `logprobe mis RUN on --force` switches the configured one on; or "
+        f"every correction exceeds a limit. {told}. `logprobe correct RUN on --force` switches the configured one on; or "
         f"{effect.remedy(stale=stale)}"
     )
     return Refusal(seen[0][1].reason, message, severity="critical")

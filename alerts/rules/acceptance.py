@@ -173,7 +173,9 @@ def _withdraw(store: Store, document: Mapping[str, Any], now: datetime) -> dict[
     run, cause, author = (actions.text(document, name) for name in ("run", "cause", "author"))
     rows = [row for row in queries.acceptances_read(store, run=run).to_pylist() if row["cause"] == cause]
     if not rows:
-        raise ConfigurationError(f"{cause!r} is not accepted in run {run!r}; `logprobe accept {run}` lists what is")
+        raise ConfigurationError(
+            f"{cause!r} is not accepted in run {run!r}; `logprobe alerts accept {run}` lists what is"
+        )
     if rows[0]["source"] == "policy":
         raise ConfigurationError(f"{cause} is accepted by {_POLICY}; change it there")
     with store.transaction() as cursor:

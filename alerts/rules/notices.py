@@ -18,7 +18,7 @@ from logprobe.monitor.judgement import JUDGEMENT
 
 _BEFORE, _AFTER = 50, 20  # steps of a chart, so that what was usual can be seen beside it
 _NOTHING: Final = Seen(None, "")
-_MORE: Final = {JUDGEMENT: "logprobe diagnose {run}", LIVENESS: "logprobe status {run}"}
+_MORE: Final = {JUDGEMENT: "logprobe show {run}", LIVENESS: "logprobe show {run}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def build(run: str, message: Message, threshold: Threshold | None, around: Surro
     over = message.word == "resolved"
     step = message.step if message.step is not None else around.step
     since = alert.told.since_step if seen.since_step is None else seen.since_step
-    more = _MORE.get(alert.rule, "logprobe metrics {run}")
+    more = _MORE.get(alert.rule, "logprobe show --metrics {run}")
     return Notification(
         key=message.key,
         run=run,

@@ -31,7 +31,7 @@ _PAIR: Final = "backend"  # of a metric that is named without one
 TEMPLATE: Final = """\
 alerts:
   - name: few-effective-samples   # any name
-    metric: ess                   # `logprobe metrics --list`; of the pair backend unless it names one: update.ess
+    metric: ess                   # `logprobe show --metrics`; of the pair backend unless it names one: update.ess
     below: 0.3                    # or `above`
     steps: 10                     # measured steps in a row, also to resolve (default: 5)
     severity: warning             # info | warning (default) | critical
@@ -45,7 +45,7 @@ def _key(name: str) -> str:
     if found is None:
         short = [key.removeprefix(f"{_PAIR}.") for key in KEYS]
         near = get_close_matches(name, short, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`logprobe metrics --list` lists them"
+        hint = f"did you mean {near[0]!r}?" if near else "`logprobe show --metrics` lists them"
         raise ValueError(f"unknown metric {name!r}; {hint}")
     return found
 

@@ -182,7 +182,7 @@ def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | Non
         state="firing",
         at=now,
         summary=f"Channel {delivery.channel} did not accept this message ({words}): {lost.summary}",
-        more=f"logprobe alerts test {delivery.channel}",
+        more=f"logprobe alerts ping {delivery.channel}",
         undelivered=delivery.channel,
         incident=None,
     )

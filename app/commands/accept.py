@@ -1,4 +1,4 @@
-"""`logprobe accept RUN [CAUSE]`: findings that people live with: which there are, accepting one, taking it back.
+"""`logprobe alerts accept RUN [CAUSE]`: findings that people live with: which there are, accepting one, taking it back.
 
 The JSON form: ``{"run", "accepted": [{"cause", "because", "up_to", "was", "by", "at", "source"}], "findings":
 [{"cause", "k3", "vetoes"}], "expectation": {"run", "k3", "steps", "same_setup"} | null}``; ``k3`` of a finding is what
@@ -7,13 +7,12 @@ it explains now.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import TypedDict
 
 from logprobe.alerts.rules.acceptance import ACCEPT, ACTIONS, WITHDRAW
-from logprobe.app.parsers.arguments import home_path, login, require_run
+from logprobe.app.surface.arguments import Arguments, home_path, login, require_run
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
@@ -27,12 +26,12 @@ from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Accepts, takes back, or lists."""
     home = Home(home_path(arguments))
     if arguments.cause is not None:
         sys.stderr.write(f"{harmless(_do(home, arguments))}\n")
-    elif arguments.because or arguments.withdraw or arguments.up_to is not None:
+    elif arguments.reason or arguments.withdraw or arguments.up_to is not None:
         raise ConfigurationError(
             "no finding named: give its cause after the run, or only the run to list accepted findings"
         )
@@ -42,22 +41,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _do(home: Home, arguments: argparse.Namespace) -> str:
+def _do(home: Home, arguments: Arguments) -> str:
     """Does what is asked and says what was done. Raises `ConfigurationError`."""
-    request = {"run": arguments.name, "cause": arguments.cause, "author": arguments.by or login()}
+    request = {"run": arguments.name, "cause": arguments.cause, "author": login()}
     if arguments.withdraw:
         perform(ACTIONS, home, WITHDRAW, request)
         return f"{arguments.cause} is no longer accepted: it alerts and vetoes again"
-    if not arguments.because:
-        raise ConfigurationError('--because is required, e.g. --because "bf16 by choice"')
+    if not arguments.reason:
+        raise ConfigurationError('--reason is required, e.g. --reason "bf16 by choice"')
     up_to = arguments.up_to if arguments.like is None else _like(home, arguments)
-    done = perform(
-        ACTIONS, home, ACCEPT, {**request, "because": arguments.because, "up_to": up_to, "source": "command"}
-    )
+    done = perform(ACTIONS, home, ACCEPT, {**request, "because": arguments.reason, "up_to": up_to, "source": "command"})
     return f"{arguments.cause} is accepted up to a K3 of {number(done['up_to'])}; above that it counts again"
 
 
-def _like(home: Home, arguments: argparse.Namespace) -> float:
+def _like(home: Home, arguments: Arguments) -> float:
     """The limit that another run lets expect. Raises `ConfigurationError` when its gap was not measured."""
     with open_reader(home) as reader:
         expected = expectation(reader, arguments.name, arguments.like)
@@ -152,7 +149,7 @@ def words(document: Acceptances) -> str:
         for accepted in document["accepted"]
     ]
     head = ["accepted", "K3 now", "up to", "because", "by", "at (UTC)"]
-    lines = [f"{tables.aligned(head, rows)}\n" if rows else f"no accepted findings in {harmless(document['run'])}\n"]
+    lines = [f"{tables.fitted(head, rows)}\n" if rows else f"no accepted findings in {harmless(document['run'])}\n"]
     others = sorted(k3.keys() - {accepted["cause"] for accepted in document["accepted"]})
     if others:
         explains = ", ".join(f"{cause} (K3 {number(k3[cause])})" for cause in others)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ from logprobe.alerts.rules import actions, backtest, thresholds
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.sending import outbox, trial
 from logprobe.alerts.sending.channels.settings import channels_of
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.surface.arguments import Arguments, home_path, login, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
@@ -27,32 +26,29 @@ from logprobe.monitor.queries import Source
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.actions import perform
 
-_WORDS: Final = 110  # characters of a sentence in a table
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Does what was asked; → exit code."""
-    return _COMMANDS[arguments.action](arguments)
-
-
-def _check(arguments: argparse.Namespace) -> int:
+def try_thresholds(arguments: Arguments) -> int:
+    """List thresholds; with runs, show which messages they would have sent."""
     if arguments.template:
         print(thresholds.TEMPLATE, end="")
         return 0
     found = _thresholds(arguments)
+    return _backtest(arguments, found) if arguments.runs else _show_thresholds(arguments, found)
+
+
+def _show_thresholds(arguments: Arguments, found: Sequence[Threshold]) -> int:
     if arguments.json:
         print(tables.dump([threshold.model_dump(mode="json") for threshold in found]))
         return 0
     rows = [[t.name, t.severity, t.fires_when, t.runs] for t in found]
     if rows:
-        print(tables.aligned(["alert", "severity", "fires when", "runs"], rows, widest=_WORDS))
+        print(tables.fitted(["alert", "severity", "fires when", "runs"], rows))
     else:
-        print("no thresholds; `logprobe alerts check --template` prints one to begin with")
+        print("no thresholds; `logprobe alerts try --template` prints one to begin with")
     return 0
 
 
-def _backtest(arguments: argparse.Namespace) -> int:
-    found = _thresholds(arguments)
+def _backtest(arguments: Arguments, found: Sequence[Threshold]) -> int:
     outcomes = [_tried(name, arguments, found) for name in arguments.runs]
     if arguments.json:
         print(tables.dump([{"run": o.run, "steps": o.steps, "messages": backtest.rows(o)} for o in outcomes]))
@@ -62,23 +58,23 @@ def _backtest(arguments: argparse.Namespace) -> int:
         print(f"{harmless(outcome.run)}: {outcome.steps} steps, {len(rows)} messages")
         if rows:
             columns = ["step", "state", "severity", "rule", "value", "words"]
-            print(tables.aligned(columns, [[row[name] for name in columns] for row in rows], widest=_WORDS))
+            print(tables.fitted(columns, [[row[name] for name in columns] for row in rows]))
     return 0
 
 
-def _thresholds(arguments: argparse.Namespace) -> Sequence[Threshold]:
+def _thresholds(arguments: Arguments) -> Sequence[Threshold]:
     if arguments.file:
         return thresholds.of_file(Path(arguments.file))
     return thresholds.of_home(Path(home_path(arguments)))
 
 
-def _tried(name: str, arguments: argparse.Namespace, found: Sequence[Threshold]) -> backtest.Outcome:
+def _tried(name: str, arguments: Arguments, found: Sequence[Threshold]) -> backtest.Outcome:
     with _source(name, arguments) as (source, known_as):
         return backtest.backtest(source, known_as, thresholds.for_run(found, known_as))
 
 
 @contextmanager
-def _source(name: str, arguments: argparse.Namespace) -> Iterator[tuple[Source, str]]:
+def _source(name: str, arguments: Arguments) -> Iterator[tuple[Source, str]]:
     """Where the steps of a run are read from: a folder of a recorded run, or the home."""
     if backtest.is_recorded(name):
         with backtest.opened(Path(name)) as source:
@@ -89,24 +85,26 @@ def _source(name: str, arguments: argparse.Namespace) -> Iterator[tuple[Source, 
         yield reader, name
 
 
-def _acknowledge(arguments: argparse.Namespace) -> int:
+def acknowledge(arguments: Arguments) -> int:
+    """Acknowledge an alert, for a while or until it is over."""
     document = {
         "episode": arguments.episode,
-        "author": arguments.author,
+        "author": login(),
         "reason": arguments.reason,
         "for": arguments.span,
     }
     done = perform(actions.ACTIONS, Home(home_path(arguments)), actions.ACKNOWLEDGE, document)
     for episode in done["acknowledged"]:
         until = f" until {tables.cell(done['until'])}" if done["until"] else ""
-        print(f"{harmless(episode)}: acknowledged by {harmless(arguments.author)}{until}")
+        print(f"{harmless(episode)}: acknowledged by {harmless(login())}{until}")
     return 0
 
 
-def _silence(arguments: argparse.Namespace) -> int:
+def silence(arguments: Arguments) -> int:
+    """Silence what matches, or end a silence."""
     home = Home(home_path(arguments))
     if arguments.end:
-        done = perform(actions.ACTIONS, home, actions.UNSILENCE, {"id": arguments.end, "author": arguments.author})
+        done = perform(actions.ACTIONS, home, actions.UNSILENCE, {"id": arguments.end, "author": login()})
         print(f"{harmless(done['id'])}: ended")
         return 0
     if not arguments.reason:
@@ -115,7 +113,7 @@ def _silence(arguments: argparse.Namespace) -> int:
         "id": secrets.token_hex(4),
         **_patterns(arguments.matchers),
         "for": arguments.span,
-        "author": arguments.author,
+        "author": login(),
         "reason": arguments.reason,
     }
     done = perform(actions.ACTIONS, home, actions.SILENCE, document)
@@ -131,7 +129,8 @@ def _patterns(pairs: Sequence[str]) -> dict[str, str]:
     return {name: pattern for name, _, pattern in split}
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def show_alerts(arguments: Arguments) -> int:
+    """List alerts, silences and messages that were not delivered."""
     with open_reader(home_path(arguments)) as reader:
         if arguments.name:
             require_run(arguments.name, [row["run"] for row in queries.app_runs(reader).to_pylist()])
@@ -154,7 +153,9 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _test(arguments: argparse.Namespace) -> int:
+def ping(arguments: Arguments) -> int:
+    """Send a test message; return 1 if it did not arrive."""
+
     def clock() -> datetime:
         return datetime.now(UTC)
 
@@ -169,7 +170,7 @@ def _test(arguments: argparse.Namespace) -> int:
 def _print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], empty: str = "nothing") -> None:
     if rows:
         body = [[row[name] for name in columns] for row in rows]
-        print(tables.aligned(list(columns), body, widest=_WORDS))
+        print(tables.fitted(columns, body))
     elif empty:
         print(empty)
 
@@ -189,11 +190,3 @@ _STANDING: Final = (
 _HISTORY: Final = ("run", "step", "rule", "severity", "state", "value", "words")
 _UNDELIVERED: Final = ("channel", "run", "rule", "state", "severity", "time", "attempts", "last_error")
 _SILENCES: Final = ("id", "run", "rule", "author", "reason", "expires_at")
-_COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
-    "ack": _acknowledge,
-    "backtest": _backtest,
-    "check": _check,
-    "list": _list,
-    "silence": _silence,
-    "test": _test,
-}

@@ -33,13 +33,13 @@ With ``--only-score``:
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from logprobe.app.proof_setup import Task, keep, task_of
+from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import scores, tables
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.proof.departing import LEGS
@@ -51,35 +51,37 @@ from logprobe.monitor.proof.experiments.knobs import Knob, chosen
 from logprobe.monitor.proof.paired import Cost
 from logprobe.monitor.proof.scoring import score
 
+FLOOR: Final = 3e-06  # K3 that counts as agreement
 
-def run(arguments: argparse.Namespace) -> int:
+
+def run(arguments: Arguments) -> int:
     """Prints which settings make the gap, or with ``--only-score`` which side deviates."""
     _check_options(arguments)
     return _score(arguments) if arguments.only_score else _bisect(arguments)
 
 
-def _check_options(arguments: argparse.Namespace) -> None:
+def _check_options(arguments: Arguments) -> None:
     """Ends with a usage error where options do not go together."""
     of_arms = ("at", "knobs", "against", "minutes", "cache")
     given = ", ".join(f"--{name}" for name in of_arms if getattr(arguments, name))
     if arguments.only_score and given:
-        arguments.usage_error(f"--only-score: no setting is changed; leave out {given}")
+        refuse_usage(f"--only-score: no setting is changed; leave out {given}")
     if arguments.exact and not arguments.only_score:
-        arguments.usage_error("--exact: pass --only-score, too")
+        refuse_usage("--exact: pass --only-score, too")
     if arguments.at and arguments.name is None:
-        arguments.usage_error("--at: pass a RUN; a sample file has no steps")
+        refuse_usage("--at: pass a RUN; a sample file has no steps")
 
 
-def _score(arguments: argparse.Namespace) -> int:
+def _score(arguments: Arguments) -> int:
     task = task_of(arguments)
-    scored = score(task.sequences, task.setup, floor=arguments.floor, exact=arguments.exact)
+    scored = score(task.sequences, task.setup, floor=FLOOR, exact=arguments.exact)
     document = scored.document()
     keep(arguments, "score", document)
     tables.show(document, lambda: scores.text(scored, exact=arguments.exact), as_json=arguments.json)
     return int(arguments.exact and not scored.exact)
 
 
-def _bisect(arguments: argparse.Namespace) -> int:
+def _bisect(arguments: Arguments) -> int:
     knobs = chosen(None if arguments.knobs is None else arguments.knobs.split(","))
     tasks = {step: task_of(arguments, step) for step in arguments.at or [None]}
     try:
@@ -97,13 +99,13 @@ def _bisect(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _bisected(task: Task, knobs: Sequence[Knob], arguments: argparse.Namespace) -> Bisection:
+def _bisected(task: Task, knobs: Sequence[Knob], arguments: Arguments) -> Bisection:
     return bisect(
         task.sequences,
         task.setup,
         knobs=knobs,
         against=arguments.against or "reference",
-        floor=arguments.floor,
+        floor=FLOOR,
         minutes=arguments.minutes,
         run=ArmCache(cache_folder(arguments)),
         countdown=Countdown(_say),
@@ -123,7 +125,7 @@ def drift(results: Mapping[int | None, Bisection]) -> str:
         ]
         for step, result in results.items()
     ]
-    lines = [tables.aligned(["step", "K3 of r, t", *LEGS, "departs", "change", "why"], rows, widest=120)]
+    lines = [tables.fitted(["step", "K3 of r, t", *LEGS, "departs", "change", "why"], rows)]
     missing = dict.fromkeys(words for result in results.values() for words in result.not_measured)
     lines += [f"not measured: {harmless(words)}" for words in missing]
     return "\n".join(lines) + "\n"
@@ -133,13 +135,9 @@ def _say(line: str) -> None:
     print(harmless(line), file=sys.stderr, flush=True)
 
 
-def cache_folder(arguments: argparse.Namespace) -> Path:
+def cache_folder(arguments: Arguments) -> Path:
     """Where finished arms are kept."""
-    if arguments.cache:
-        return Path(arguments.cache).expanduser()
-    if arguments.home:
-        return Path(arguments.home).expanduser() / "proof"
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "logprobe" / "proof"
+    return Path(arguments.cache).expanduser() if arguments.cache else Path(home_path(arguments)) / "proof"
 
 
 def text(bisection: Bisection) -> str:
@@ -179,7 +177,7 @@ def text(bisection: Bisection) -> str:
             "note",
             "leaves open",
         ]
-        lines += ["", tables.aligned(header, [_row(arm, bisection.cost) for arm in bisection.arms], widest=160)]
+        lines += ["", tables.fitted(header, [_row(arm, bisection.cost) for arm in bisection.arms])]
     lines += [f"not measured: {harmless(reason)}" for reason in bisection.not_measured]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,5 @@
-"""`logprobe compare RUN… --baseline RUN`: is a run the same as, better or worse than a baseline, metric by metric.
+"""`logprobe compare RUN… --baseline RUN`: is a run the same as, better or worse than a baseline, metric by metric; with
+``--recipe`` whether it is set up as it should be, see `logprobe.app.view.parity`.
 
 A RUN is a run of the home, ``HOME:RUN``, a folder with a recorded run, or a bundle; no service is needed. Exit code 0
 whatever the verdicts are. The JSON form is public API, one document, unknown is null:
@@ -14,31 +15,44 @@ whatever the verdicts are. The JSON form is public API, one document, unknown is
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from logprobe.app.parsers.arguments import require_run
 from logprobe.app.report import comparison as html
 from logprobe.app.report.written import write_report
+from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import comparison, tables
 from logprobe.app.text.terminal import replace_line
+from logprobe.app.view import parity
+from logprobe.app.view.places import alone, find
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.compare import Comparison, History, Pairing, Place, Places, compared, history
 from logprobe.monitor.compare.comparison import METRICS
-from logprobe.monitor.compare.places import in_files
 from logprobe.monitor.judging import diagnose
 from logprobe.monitor.judging.accepted import accepted
 from logprobe.monitor.judging.leading import leading
 from logprobe.monitor.judging.named import told
 
 _MANY: Final = 10  # runs
+_COLUMNS: Final = ("metric", "verdict", "run", "baseline", "ratio", "how this was decided")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the comparison."""
+def run(arguments: Arguments) -> int:
+    """Print the comparison."""
+    if (arguments.baseline is None) == (arguments.recipe is None):
+        refuse_usage("pass --baseline RUN, or --recipe for one run")
+    return _by_baseline(arguments) if arguments.recipe is None else _by_recipe(arguments)
+
+
+def _by_recipe(arguments: Arguments) -> int:
+    """Compare the configuration and trend of one run with a recipe; return 0 at parity."""
+    if len(arguments.names) != 1 or arguments.metric or arguments.html:
+        refuse_usage("--recipe: name one run, without --metric and --html")
+    return parity.show(home_path(arguments), arguments.names[0], arguments.recipe or None, as_json=arguments.json)
+
+
+def _by_baseline(arguments: Arguments) -> int:
     metrics = tuple(arguments.metric or METRICS)
     with Places(arguments.home) as places:
         reference, *others = _histories(arguments, metrics, places)
@@ -66,7 +80,7 @@ def _why(place: Place) -> str:
     return "" if first is None else f"{first['cause'].replace('_', ' ')}: {first['explanation']} {told(first)}"
 
 
-def _histories(arguments: argparse.Namespace, metrics: tuple[str, ...], places: Places) -> list[History]:
+def _histories(arguments: Arguments, metrics: tuple[str, ...], places: Places) -> list[History]:
     """The baseline's first."""
     names, histories = [arguments.baseline, *arguments.names], []
     for name in names:
@@ -82,32 +96,17 @@ def _show(read: int, runs: int) -> None:
         replace_line("" if read == runs else f"{read}/{runs} runs read")
 
 
-@contextmanager
-def alone(places: Places, name: str) -> Iterator[Place]:
-    """The run called `name`; one in files is open inside the block only, whose store takes memory. Raises as `find`
-    does."""
-    with Places(None) if in_files(name) else nullcontext(places) as found:
-        yield find(found, name)
-
-
-def find(places: Places, name: str) -> Place:
-    """The run called `name`. Raises `ConfigurationError`, with near matches, when it is not there."""
-    place = places.find(name)
-    require_run(place.run, place.run_names())
-    return place
-
-
 def text(result: Comparison, why: Mapping[str, str] | None = None) -> str:
     """The comparison for people: a sentence per run, and why where it is worse (`why`: by run); then what it stands
     on."""
     lines = []
     for pairing in result.pairings:
-        lines.append(harmless(comparison.sentence(pairing, result.axis)))
+        lines.append(tables.paragraph(comparison.sentence(pairing, result.axis)))
         if because := (why or {}).get(pairing.run):
-            lines.append(harmless(f"  why: {because}"))
+            lines.append(tables.paragraph(because, first="  why: "))
     for pairing in result.pairings:
         lines += ["", *_pairing(pairing, result.baseline)]
-    lines += ["", tables.aligned(comparison.ONSETS, comparison.onset_rows(result))]
+    lines += ["", tables.fitted(comparison.ONSETS, comparison.onset_rows(result))]
     return "\n".join(lines) + "\n"
 
 
@@ -116,8 +115,8 @@ def _pairing(pairing: Pairing, baseline: str) -> Iterator[str]:
     settings = [*pairing.relevant, *pairing.differences]
     if settings:
         shown = [[item.fact, item.words, item.reference_words] for item in settings]
-        yield tables.aligned(["differing setting", pairing.run, baseline], shown, widest=48)
+        yield tables.fitted(["differing setting", pairing.run, baseline], shown)
         yield ""
     yield harmless(f"{pairing.run} against {baseline}: {pairing.common} of {pairing.steps} steps in common")
-    rows = [[item.label, item.verdict, *comparison.numbers(item), item.reason] for item in pairing.metrics]
-    yield tables.aligned(comparison.COLUMNS, rows, widest=110)
+    rows = [[item.label, item.verdict, *comparison.numbers(item)[:3], item.reason] for item in pairing.metrics]
+    yield tables.fitted(_COLUMNS, rows)

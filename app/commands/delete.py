@@ -1,5 +1,4 @@
-"""`logprobe delete RUN`: a run and everything that the home holds of it, for good; without RUN, the runs that were
-deleted.
+"""`logprobe store delete RUN`: a run and everything that the home holds of it, for good; without RUN, the deleted runs.
 
 The JSON forms: ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes"}``; with ``--release`` ``{"run",
 "released_at"}``; without RUN a list of ``{"run", "deleted_at", "author", "released_at", "late", "late_at"}``.
@@ -7,13 +6,12 @@ The JSON forms: ``{"run", "deleted_at", "rows": {table: number}, "files", "bytes
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.surface.arguments import Arguments, home_path, login, require_run
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.plain_text import harmless
@@ -26,12 +24,12 @@ from logprobe.monitor.reader import open_reader
 _LISTED: Final = ("run", "deleted_at", "author", "released_at", "late", "late_at")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Deletes, releases or lists."""
     home = Home(home_path(arguments))
     if arguments.name is None:
         return _list(home, json=arguments.json)
-    document = {"run": arguments.name, "author": arguments.author, "force": arguments.force}
+    document = {"run": arguments.name, "author": login(), "force": arguments.force}
     if arguments.release:
         released = part.release(home, document)
         print(tables.dump(released) if arguments.json else f"{harmless(released['run'])}: the name may be used again")
@@ -61,7 +59,7 @@ def _list(home: Home, *, json: bool) -> int:
     if json:
         print(tables.dump(rows))
     elif rows:
-        print(tables.aligned(list(_LISTED), [list(row.values()) for row in rows]))
+        print(tables.fitted(list(_LISTED), [list(row.values()) for row in rows]))
     else:
         print("no run was deleted from this home", file=sys.stderr)
     return 0
@@ -91,7 +89,7 @@ def _delete(home: Home, document: Mapping[str, Any]) -> part.Deleted:
             else f"{document['run']} is not deleted yet, and the service may still do it"
         )
         raise ServiceUnavailableError(
-            f"no answer from the service of {home.path}: {outcome}; `logprobe delete` lists deleted runs"
+            f"no answer from the service of {home.path}: {outcome}; `logprobe store delete` lists deleted runs"
         ) from error
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-
 from logprobe.app import demo
+from logprobe.app.surface.arguments import Arguments
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Returns after Ctrl-C or SIGTERM."""
-    demo.run(names=arguments.run, speed=arguments.speed, port=arguments.port, data=arguments.data, home=arguments.home)
+    demo.run(
+        names=arguments.run, speed=arguments.speed, port=arguments.port, data=arguments.data, home=arguments.home_given
+    )
     return 0

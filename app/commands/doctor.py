@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-
 from logprobe.app import doctor
+from logprobe.app.surface.arguments import Arguments
 from logprobe.app.text import tables
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Prints findings; needs no extras, and no home. Whatever it finds, it has done its work: the exit code is 0."""
     findings = doctor.examine(arguments.home)
     documents = [finding.document() for finding in findings]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from logprobe.app.commands.ingest import take
-from logprobe.app.parsers.arguments import home_path
+from logprobe.app.ingesting import take
+from logprobe.app.surface.arguments import Arguments, home_path
 from logprobe.app.text import tables
 from logprobe.app.text.terminal import replace_line
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
@@ -23,7 +22,7 @@ from logprobe.monitor.importers.importing import Importer, ImportReport, files_o
 from logprobe.monitor.reader import open_reader
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Import, ingest and report. Return 1 if a file was refused, and 0 also if single records were left out."""
     home = Home(home_path(arguments))
     files = files_of(map(Path, arguments.files), without=home.path)

@@ -12,7 +12,6 @@ Errors, which `logprobe.app.cli` reports, are unknown too: {"result": "unknown",
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
@@ -24,10 +23,10 @@ from typing import Any, Final, Literal, TypedDict
 
 import numpy as np
 
-from logprobe.app.commands import diagnose as diagnose_command
-from logprobe.app.commands.ingest import take
-from logprobe.app.parsers.arguments import home_path
+from logprobe.app.ingesting import take
+from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import tables
+from logprobe.app.view import words as view_words
 from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
 from logprobe.collectors.plain_text import complain, harmless
 from logprobe.collectors.recorder.recorder import Recorder
@@ -50,6 +49,7 @@ Outcome = Literal["fine", "wrong", "unknown", "note"]
 EXIT: Final[Mapping[str, int]] = {"fine": 0, "wrong": 1, "unknown": 2}
 _TINY: Final = "tiny"
 _VERSION: Final = 0
+_DTYPE: Final = "float32"  # of the pass that stands for the trainer's
 _MARKS: Final[Mapping[Outcome, str]] = {"fine": "ok", "wrong": "WRONG", "unknown": "unknown", "note": "note"}
 
 
@@ -62,11 +62,11 @@ class Check:
     words: str
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Samples, scores, records, judges, and says what came of it."""
     home = Home(home_path(arguments))
     if arguments.trainer is not None and not re.fullmatch(r"[\w.]+:\w+", arguments.trainer):
-        arguments.usage_error(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
+        refuse_usage(f"--trainer {arguments.trainer!r} is not MODULE:FUNCTION")
     recipe = parity_recipe.shipped() if arguments.recipe is None else parity_recipe.read(Path(arguments.recipe))
     with tempfile.TemporaryDirectory() as folder:
         trial = _tried(arguments, _checkpoint(arguments, Path(folder)))
@@ -143,7 +143,7 @@ def _remember(home: Home, run: str) -> None:
         stage.run([row for row in stage.rows() if row["run"] == run])
 
 
-def _checkpoint(arguments: argparse.Namespace, folder: Path) -> Path:
+def _checkpoint(arguments: Arguments, folder: Path) -> Path:
     """The model to try; ``tiny``: one of random weights."""
     if arguments.model != _TINY:
         return Path(checked({"": Path(arguments.model).expanduser()})[""])
@@ -165,7 +165,7 @@ class Trial(TypedDict):
     prompts: str
 
 
-def _tried(arguments: argparse.Namespace, model: Path) -> Trial:
+def _tried(arguments: Arguments, model: Path) -> Trial:
     job: TrialJob = {
         "model": str(model),
         "arguments": arguments.engine_args,
@@ -186,7 +186,7 @@ def _tried(arguments: argparse.Namespace, model: Path) -> Trial:
     scorers = Scorers(sequences, Setup(models={"": model}, seconds=60 * arguments.scorer_minutes))
     settings = settings_of(arguments.trainer_args)
     if arguments.trainer is None:
-        policy = scorers.forward(REFERENCE, {"dtype": arguments.trainer_dtype, **settings}, lambda _: None)
+        policy = scorers.forward(REFERENCE, {"dtype": _DTYPE, **settings}, lambda _: None)
     else:
         policy = scorers.forward(arguments.trainer, settings, lambda _: None)
     scorers.require(policy)
@@ -200,7 +200,7 @@ def _tried(arguments: argparse.Namespace, model: Path) -> Trial:
     return _document(arguments, name, sampled, measured)
 
 
-def _answer(module: str, job: Mapping[str, Any], arguments: argparse.Namespace) -> Any:
+def _answer(module: str, job: Mapping[str, Any], arguments: Arguments) -> Any:
     outcome = run_scorer(module, job, seconds=60 * arguments.scorer_minutes)
     if outcome.answer is None:
         raise ConfigurationError(f"nothing could be sampled from {arguments.model}: {outcome.error}")
@@ -208,7 +208,7 @@ def _answer(module: str, job: Mapping[str, Any], arguments: argparse.Namespace) 
 
 
 def _record(
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     name: str,
     sampled: TrialAnswer,
     sequences: Sequence[TokenSequence],
@@ -234,16 +234,16 @@ def _record(
         recorder.training(step=1, **sides, trainer_logprobs=[np.asarray(values, np.float32) for values in policy])
 
 
-def _trainer_document(arguments: argparse.Namespace) -> dict[str, object]:
+def _trainer_document(arguments: Arguments) -> dict[str, object]:
     """What is known of the side in the trainer's place: of a user's function no more than it was given."""
     settings = settings_of(arguments.trainer_args)
     if arguments.trainer is None:
-        dtype = {"framework": "transformers", "compute_dtype": arguments.trainer_dtype}
+        dtype = {"framework": "transformers", "compute_dtype": settings.get("dtype", _DTYPE)}
         return {**dtype, "temperature": arguments.temperature, **settings, "trial": True}
     return {"framework": arguments.trainer, **settings, "trial": True}
 
 
-def _document(arguments: argparse.Namespace, name: str, sampled: TrialAnswer, measured: Gap) -> Trial:
+def _document(arguments: Arguments, name: str, sampled: TrialAnswer, measured: Gap) -> Trial:
     return {
         "run": name,
         "k3": measured.k3,
@@ -252,7 +252,7 @@ def _document(arguments: argparse.Namespace, name: str, sampled: TrialAnswer, me
         "tokens": measured.tokens,
         "sequences": len(sampled["sequences"]),
         "sampler": sampled["sampler"],
-        "trainer": arguments.trainer or f"transformers, {arguments.trainer_dtype}",
+        "trainer": arguments.trainer or f"transformers, {settings_of(arguments.trainer_args).get('dtype', _DTYPE)}",
         "prompts": sampled["prompts"],
     }
 
@@ -269,6 +269,6 @@ def text(result: str, checks: Sequence[Check], trial: Trial, diagnosis: Diagnosi
         f"sampled by {trial['sampler']}; scored by {harmless(trial['trainer'])}",
         f"run {harmless(trial['run'])}: `logprobe up` shows it",
         "",
-        diagnose_command.text(diagnosis),
+        view_words.of_diagnosis(diagnosis),
     ]
     return "\n".join(lines)

@@ -1,16 +1,15 @@
-"""`logprobe quarantine`: files that were moved out of the spool because they cannot be trusted, and what to do about
-them."""
+"""`logprobe store quarantine`: files that were moved out of the spool because they cannot be trusted, and what to do
+about them."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
-from logprobe.app.parsers.arguments import home_path
+from logprobe.app.surface.arguments import Arguments, home_path, login, refuse_usage
 from logprobe.app.text import tables
 from logprobe.app.text.lost_records import about_file
 from logprobe.collectors.errors import ConfigurationError, LogprobeError, SegmentError
@@ -20,7 +19,6 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import quarantine_actions
 from logprobe.monitor.reader import open_reader
 
-_WIDEST: Final = 160  # characters of a cell: a path should fit
 _ASIDE: Final = ("path", "run", "reason", "bytes", "moved_at")
 _STUCK: Final = ("path", "run", "error", "attempts", "retry_seconds")
 
@@ -33,12 +31,16 @@ class Outcome(TypedDict):
     error: str | None
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Does what was asked; → exit code."""
-    return _COMMANDS[arguments.action](arguments)
+def run(arguments: Arguments) -> int:
+    """List files, show one or several, or do what is asked; return the exit code."""
+    if arguments.retry and arguments.drop:
+        refuse_usage("one of --retry and --drop at a time")
+    if arguments.retry or arguments.drop:
+        return _change(arguments, quarantine_actions.RETRY if arguments.retry else quarantine_actions.DROP)
+    return _show(arguments) if arguments.files else _list(arguments)
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: Arguments) -> int:
     with open_reader(home_path(arguments)) as reader:
         files = queries.quarantine_list(reader, run=arguments.run).to_pylist()
         status = reader.status()
@@ -57,21 +59,30 @@ def _print(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
         print(f"{title}: none")
         return
     print(f"{title}: {len(rows)}")
-    print(tables.aligned(list(columns), [[row[name] for name in columns] for row in rows], widest=_WIDEST))
+    print(tables.fitted(columns, [[row[name] for name in columns] for row in rows]))
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def _show(arguments: Arguments) -> int:
+    """Say why files were moved aside, what is in them and what to do."""
     home = Home(home_path(arguments))
-    name = quarantine_actions.full_name(arguments.file)
     with open_reader(home) as reader:
-        rows = [row for row in queries.quarantine_list(reader, run=None).to_pylist() if row["path"] == name]
-    if not rows:
-        raise ConfigurationError(f"no file {arguments.file!r} in quarantine; see `logprobe quarantine list`")
-    happened, remedy = about_file(rows[0]["reason"])
-    document = {**rows[0], "happened": happened, "remedy": remedy, "content": _content(home.path / name)}
-    lines = [f"{key.replace('_', ' '):<10} {tables.fact(value)}\n" for key, value in document.items()]
-    tables.show(document, lambda: "".join(lines), as_json=arguments.json)
+        rows = {row["path"]: row for row in queries.quarantine_list(reader, run=None).to_pylist()}
+    documents = [_described(home, rows, file) for file in arguments.files]
+    lines = [
+        f"{key.replace('_', ' '):<10} {tables.fact(value)}\n"
+        for document in documents
+        for key, value in document.items()
+    ]
+    tables.show(documents, lambda: "".join(lines), as_json=arguments.json)
     return 0
+
+
+def _described(home: Home, rows: Mapping[str, Mapping[str, Any]], file: str) -> dict[str, Any]:
+    name = quarantine_actions.full_name(file)
+    if name not in rows:
+        raise ConfigurationError(f"no file {file!r} in quarantine; see `logprobe store quarantine`")
+    happened, remedy = about_file(rows[name]["reason"])
+    return {**rows[name], "happened": happened, "remedy": remedy, "content": _content(home.path / name)}
 
 
 def _content(path: Path) -> str:
@@ -96,18 +107,10 @@ def _content(path: Path) -> str:
     return f"an Arrow file with {table.num_rows:,} rows; {origin or 'not written by logprobe'}"
 
 
-def _retry(arguments: argparse.Namespace) -> int:
-    return _change(arguments, quarantine_actions.RETRY)
-
-
-def _drop(arguments: argparse.Namespace) -> int:
-    return _change(arguments, quarantine_actions.DROP)
-
-
-def _change(arguments: argparse.Namespace, action: str) -> int:
+def _change(arguments: Arguments, action: str) -> int:
     """Does it for each file; what fails for one is said and does not keep the others from it."""
     home = Home(home_path(arguments))
-    done = [_outcome(home, action, file, arguments.author) for file in _files(home, arguments)]
+    done = [_outcome(home, action, file, login()) for file in _files(home, arguments)]
     lines = [f"{outcome['file']}: {outcome['error'] or outcome['status']}" for outcome in done]
     tables.show(done, lambda: lines, as_json=arguments.json)
     return 1 if any(outcome["error"] for outcome in done) else 0
@@ -121,18 +124,10 @@ def _outcome(home: Home, action: str, file: str, author: str) -> Outcome:
     return {"file": handled["file"], "status": handled["status"], "error": None}
 
 
-def _files(home: Home, arguments: argparse.Namespace) -> list[str]:
+def _files(home: Home, arguments: Arguments) -> list[str]:
     if bool(arguments.files) == arguments.all:
-        raise ConfigurationError("no files named: give them as `logprobe quarantine list` prints them, or pass --all")
+        raise ConfigurationError("no files named: give them as `logprobe store quarantine` prints them, or pass --all")
     if arguments.files:
         return list(arguments.files)
     with open_reader(home) as reader:
         return [row["path"] for row in queries.quarantine_list(reader, run=arguments.run).to_pylist()]
-
-
-_COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
-    "list": _list,
-    "show": _show,
-    "retry": _retry,
-    "drop": _drop,
-}

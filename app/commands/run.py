@@ -3,21 +3,20 @@ processes."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from logprobe.app.parsers.arguments import home_path
+from logprobe.app.surface.arguments import Arguments, home_path
 from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.integrations.frameworks import python_path
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Becomes the command: its exit code, signals and output are its own."""
-    command = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
+    command = list(arguments.program)
     if not command:
         raise ConfigurationError("no command: logprobe run -- python train.py …")
     if shutil.which(command[0]) is None:

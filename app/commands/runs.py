@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +9,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import runs_of
+from logprobe.app.surface.arguments import Arguments, home_path
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.app.text.runs import line, worst_first
@@ -25,22 +24,19 @@ from logprobe.monitor.queries import Source
 from logprobe.monitor.store.raw_files import has_files
 
 _COLUMNS: Final = (
-    "severity",
     "run",
     "verdict",
     "since",
     "cause",
     "alerts",
     "k3",
-    "lag",
     "correction",
     "state",
     "last_step",
-    "last_record_at",
 )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Print one line per run, the worst first; with --also those of each other home after them, and where they are.
 
     Exit code 1 when a home could not be read, which stderr names.
@@ -65,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     return failed
 
 
-def _places_of(arguments: argparse.Namespace) -> tuple[Home, list[str]]:
+def _places_of(arguments: Arguments) -> tuple[Home, list[str]]:
     """Return the home, and all places to read: the home first, then those of --also. Raises `ConfigurationError`."""
     home = Home(home_path(arguments))
     return home, [str(home.path), *checked(arguments.also, home)]
@@ -86,7 +82,7 @@ def show(lines: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
         print(tables.dump_lines(lines))
     elif lines:
         shown = [_shown(row) for row in lines]
-        print(tables.aligned(list(shown[0]), [list(row.values()) for row in shown]))
+        print(tables.fitted(list(shown[0]), [list(row.values()) for row in shown]))
     else:
         print("no runs yet", file=sys.stderr)
 
@@ -97,7 +93,6 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {
         "alerts": alerts or None,
         "k3": number(row["k3"]),
-        "lag": number(row["lag"]),
     }
 
 
@@ -119,5 +114,5 @@ def _say_deleted(home: Home) -> None:
                 f"{tombstone.run} was deleted at {tombstone.deleted_at}; {tombstone.late:,} segments that came since "
                 "were removed"
             )
-            hint = f"to use the name again: logprobe delete {tombstone.run} --release"
+            hint = f"to use the name again: logprobe store delete {tombstone.run} --release"
             print(harmless(f"{message}; {hint}"), file=sys.stderr)

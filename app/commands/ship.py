@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 
+from logprobe.app.surface.arguments import Arguments
 from logprobe.collectors.plain_text import log_to_stderr
 from logprobe.collectors.shipping import command
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Return when nothing waits, after Ctrl-C or SIGTERM, or when the bucket refuses the credentials."""
     log_to_stderr()
-    return command.run(arguments)
+    return command.run(Namespace(home=arguments.home, seconds=arguments.seconds))

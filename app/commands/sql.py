@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from logprobe.app.parsers.arguments import home_path
+from logprobe.app.surface.arguments import Arguments, home_path
 from logprobe.app.text import tables
 from logprobe.monitor.reader import open_reader
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Arguments) -> int:
     """Prints the rows of the answer."""
     with open_reader(home_path(arguments)) as reader:
         answer = reader.query(arguments.query)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Final
 
 from logprobe.app.dashboard.access.settings import Access, checked_url
-from logprobe.app.parsers.arguments import home_path
+from logprobe.app.ingesting import take
 from logprobe.app.processes.stack import Stack, say
 from logprobe.app.processes.supervisor import stop_on_signals
+from logprobe.app.surface.arguments import Arguments, home_path
+from logprobe.app.text import tables
 from logprobe.collectors.addresses import checked as checked_address
 from logprobe.collectors.environment import unknown
 from logprobe.monitor.elsewhere import checked
 from logprobe.monitor.home import Home
 
+_TAKEN: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside\n"
 
-def run(arguments: argparse.Namespace) -> int:
-    """Returns after Ctrl-C or SIGTERM."""
+
+def run(arguments: Arguments) -> int:
+    """Return after Ctrl-C or SIGTERM; with ``--once`` when what waited is ingested."""
+    if arguments.once:
+        report = take(Home(home_path(arguments)))
+        tables.show(report, lambda: _TAKEN.format(**report), as_json=arguments.json)
+        return 0
     for words in unknown():
         say(words)
     stack = stack_of(arguments)
@@ -25,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def stack_of(arguments: argparse.Namespace) -> Stack:
+def stack_of(arguments: Arguments) -> Stack:
     """What the arguments ask for; not started. Raises as `Stack` does."""
     home = Home(home_path(arguments))
     return Stack(
@@ -39,12 +47,12 @@ def stack_of(arguments: argparse.Namespace) -> Stack:
     )
 
 
-def _access(arguments: argparse.Namespace) -> Access:
+def _access(arguments: Arguments) -> Access:
     public_url = None if arguments.public_url is None else checked_url(arguments.public_url)
     return Access(address=arguments.address, public_url=public_url, read_only=arguments.read_only)
 
 
-def _service_options(arguments: argparse.Namespace) -> list[str]:
+def _service_options(arguments: Arguments) -> list[str]:
     given = {
         "keep-gib": arguments.keep_gib,
         "keep-days": arguments.keep_days,

@@ -222,7 +222,7 @@ PAGES: Final = (
         "a",
         "Alerts",
         "Which alerts fire now, who is handling them, and where did notifications go? Judgement and liveness alert "
-        "without setup; `logprobe alerts backtest` shows on which recorded steps a threshold would have fired.",
+        "without setup; `logprobe alerts try` shows on which recorded steps a threshold would have fired.",
         next={
             "diagnosis": "for the cause",
             "actions": "for the correction",

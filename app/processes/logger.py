@@ -64,7 +64,7 @@ _SECONDS: Final = 5.0
 # Records of a step come from several processes; while newer steps are this few, some may be missing.
 SETTLE_STEPS: Final = 2
 _OVER: Final = frozenset({State.ENDED, State.FAILED, State.STALE})
-_OLD: Final = timedelta(days=1)  # what ended before that is pushed by hand: `logprobe push`
+_OLD: Final = timedelta(days=1)  # what ended before that is pushed by hand: `logprobe export`
 
 
 def standing(judgement: Judgement, run: str, page: str | None = None) -> Standing:

@@ -15,6 +15,7 @@ from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
 
+from logprobe.app.dashboard.access import token
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.access.sign_in import FILE, load
 from logprobe.app.dashboard.theme import streamlit_options
@@ -130,7 +131,8 @@ class Stack:
                 else f"serving {self._home.path} (Ctrl-C stops)"
             )
             if self._app and not self._access.local and not self._access.read_only:
-                say(f"to act from other machines: logprobe token --home {self._home.path}")
+                token.read(self._home)  # made when there is none yet
+                say(f"to act from other machines, enter the token that is in {token.path(self._home)}")
             on_ready()
 
         children = [

@@ -1,7 +1,7 @@
 """The one document about what went wrong with a run: since which step, in which layer, what to do and was done, and
 what that stands on. Pure.
 
-`logprobe report`, `logprobe incidents` and the page of an incident show it.
+`logprobe show` and the page of an incident show it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is said of a correction beside a diagnosis: switch one on, or what came of the one that is on. Pure.
 
-The banner, the Diagnosis page, `logprobe diagnose` and the incident report all say it in these words.
+The banner, the Diagnosis page, `logprobe show` and the incident report all say it in these words.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _TRAINING_GAPS: Final = (
         "pass entropy= to Recorder.training",
     ),
     ("without_reward", "no reward", "reward", "pass rewards= to Recorder.training"),
-    ("without_raw_tokens", "no raw tokens, statistics only", "all per-token views", "see `logprobe status` for why"),
+    ("without_raw_tokens", "no raw tokens, statistics only", "all per-token views", "see `logprobe show` for why"),
 )
 
 # Where an adapter calls the Recorder, people set options of their framework. Framework → column → what to do there.
@@ -54,10 +54,10 @@ _BY_FRAMEWORK: Final[Mapping[str, Mapping[str, str]]] = {
         "without_current_logprobs": "nothing where each batch is trained on once (num_iterations=1): the old log-probs "
         "are the current ones",
         "without_entropy": "use a loss that is not fused (use_liger_kernel=False)",
-        "without_reward": "look for a `missing_key` in `logprobe status`",
-        "without_trainer_version": "look for the adapter's problems in `logprobe status`",
+        "without_reward": "look for a `missing_key` in `logprobe show`",
+        "without_trainer_version": "look for the adapter's problems in `logprobe show`",
         "without_rollout_record": "set LOGPROBE_HOME before TRL starts, so that the plugin in its engine records",
-        "without_rollout_version": "look for the adapter's problems in `logprobe status`",
+        "without_rollout_version": "look for the adapter's problems in `logprobe show`",
     },
     "ms-swift": {
         "without_rollout_logprobs": "train with --use_vllm true and --log_rollout_offpolicy_metrics true",
@@ -212,7 +212,7 @@ def faults_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
         yield (
             f"{broken} of {row['tokens']:,} tokens under the mask; left out of the means",
             (
-                "see nonfinite_tokens and impossible_tokens in `logprobe metrics` for the steps, the view tokens for the "
+                "see nonfinite_tokens and impossible_tokens in `logprobe show --metrics` for the steps, the view tokens for the "
                 "tokens"
             ),
         )

@@ -13,7 +13,7 @@ from logprobe.monitor import queries
 UNNAMED_REMEDY: Final = "set LOGPROBE_RUN where the engine starts, and start it again"
 _SPOOL_REMEDY: Final = "do not delete <home>/spool: the service empties it; look for a cleanup job or a lost disk"
 _KEPT_AS_STATISTICS: Final = frozenset({"raw_reduced", "raw_sampled"})  # raw tokens only; every metric has them
-_DROPPED_REMEDY: Final = "see the last column of `logprobe status`: free disk space, or a larger queue_bytes"
+_DROPPED_REMEDY: Final = "see the last column of `logprobe show`: free disk space, or a larger queue_bytes"
 
 # Reason of a `SegmentError` → what happened, what to do.
 _REASONS: Final[Mapping[str, tuple[str, str]]] = {

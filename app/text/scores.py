@@ -46,7 +46,7 @@ def text(scored: Score, *, exact: bool = False) -> str:
         for pair in scored.pairs
     ]
     header = ["a", "b", "K3", "95 %", "mean |d|", "p99", "max", "ρ off 10 %", "above 1e-3", "tokens", "broken"]
-    lines += ["", tables.aligned(header, rows), "", f"K3 up to {scored.floor:g} counts as agreement (--floor)"]
+    lines += ["", tables.fitted(header, rows), "", f"K3 up to {scored.floor:g} counts as agreement"]
     lines += _bits(scored) if exact else []
     lines += _sequences(scored)
     lines += [f"not measured: {harmless(reason)}" for reason in scored.not_measured]

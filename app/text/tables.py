@@ -7,8 +7,10 @@ import io
 import json
 import math
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, TextIO
@@ -19,6 +21,8 @@ from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.plain_text import csv_cell
 
 _WIDEST: Final = 60  # characters of a cell; longer ones are cut, JSON and CSV never are
+_GAP: Final = 2  # blanks between columns
+_NARROWEST: Final = 14  # of a column of texts that has to give way
 _UNKNOWN: Final = "–"  # unknown is not zero, and looks it
 
 
@@ -55,6 +59,69 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[Any]], *, widest: int
         ).rstrip()
         for line in lines
     )
+
+
+def fitted(header: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int | None = None) -> str:
+    """Text of a table no wider than the terminal, or than `width` columns: long texts go on in the next line.
+
+    Numbers are never cut: a table of more of them than fit is wider.
+    """
+    header = [harmless(name) for name in header]
+    body = [[cell(value, sys.maxsize) for value in row] for row in rows]
+    right = [_numeric([row[i] for row in rows]) for i in range(len(header))]
+    space = (shutil.get_terminal_size().columns if width is None else width) - _GAP * (len(header) - 1)
+    widths = _widths([[_breakable(name), *(row[i] for row in body)] for i, name in enumerate(header)], right, space)
+    wrapped = [[_wrapped(text, size) for text, size in zip(line, widths, strict=True)] for line in [header, *body]]
+    lines = [line for row in wrapped for line in _lines(row, widths, right)]
+    return "\n".join([*lines[: (first := max(map(len, wrapped[0])))], _rule(widths), *lines[first:]])
+
+
+def _rule(widths: Sequence[int]) -> str:
+    return (" " * _GAP).join("─" * width for width in widths)
+
+
+def _widths(columns: Sequence[Sequence[str]], numeric: Sequence[bool], space: int) -> list[int]:
+    """Width of each column: what its longest cell takes, less where that is too much; numbers are never cut."""
+    widths, floor = [], []
+    for (name, *cells), number in zip(columns, numeric, strict=True):
+        longest, part = max(map(len, cells), default=0), max(map(len, name.split()), default=1)
+        widths.append(max(longest, len(name.replace(" ", ""))))
+        floor.append(max(part, longest if number else min(longest, _NARROWEST)))
+    while sum(widths) > space and any(width > low for width, low in zip(widths, floor, strict=True)):
+        widths[max(range(len(widths)), key=lambda i: widths[i] - floor[i])] -= 1
+    return widths
+
+
+def _breakable(name: str) -> str:
+    """The name of a column, with blanks where it may break: after dots and underscores."""
+    return re.sub(r"(?<=[._])(?=\w)", " ", name)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if len(text) <= width:
+        return [text]
+    if " " in text:
+        return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    return [line.replace(" ", "") for line in textwrap.wrap(_breakable(text), width, break_on_hyphens=False)]
+
+
+def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
+    for number in range(max(map(len, cells))):
+        parts = [
+            (cell[number] if number < len(cell) else "").rjust(width)
+            if side
+            else (cell[number] if number < len(cell) else "").ljust(width)
+            for cell, width, side in zip(cells, widths, right, strict=True)
+        ]
+        yield (" " * _GAP).join(parts).rstrip()
+
+
+def paragraph(text: str, *, first: str = "", then: str | None = None) -> str:
+    """A text in lines that fit the terminal; `first` and `then` begin the first and the others."""
+    indent = " " * len(first) if then is None else then
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(harmless(text), width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(lines) or first.rstrip()
 
 
 def _numeric(values: Sequence[Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final, TextIO
 
 from logprobe.collectors.plain_text import steerless
@@ -65,10 +65,12 @@ def complete_streams() -> None:
 
 
 @contextmanager
-def steerless_streams(*, raw: bool = False) -> Iterator[None]:
-    """Standard output and error as `Steerless`; with `raw` the former as it is."""
-    with ExitStack() as stack:
-        if not raw:
-            stack.enter_context(redirect_stdout(Steerless(sys.stdout)))
-        stack.enter_context(redirect_stderr(Steerless(sys.stderr)))
+def steerless_streams() -> Iterator[None]:
+    """Make standard output and error `Steerless`."""
+    with redirect_stdout(Steerless(sys.stdout)), redirect_stderr(Steerless(sys.stderr)):
         yield
+
+
+def unchanged_output() -> AbstractContextManager[TextIO]:
+    """Make standard output what it was before `steerless_streams`: for text exactly as recorded."""
+    return redirect_stdout(getattr(sys.stdout, "steering", sys.stdout))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from logprobe.app.parsers.commands import COMMANDS
+from logprobe.app.surface.commands import SECTIONS
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
 from logprobe.monitor.judging.explain import CONFIDENCES
@@ -44,7 +44,8 @@ def tables() -> dict[str, str]:
         "limits": _limits(),
         "presets": _presets(),
         "commands": _table(
-            ("command", "what it does"), ((f"`{name}`", words) for name, (words, *_) in COMMANDS.items())
+            ("command", "what it does"),
+            ((f"`{name}`", entry.words) for section in SECTIONS.values() for name, entry in section.items()),
         ),
         **{f"options-{name}": _options(peer) for name, peer in PEERS.items()},
     }

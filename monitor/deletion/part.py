@@ -203,7 +203,7 @@ def _release(store: Store, document: Mapping[str, Any], now: datetime) -> Releas
     run, author = actions.run_of(document), actions.text(document, "author")
     tombstones = Tombstones(store.home)
     if tombstones.find(run) is None:
-        raise ConfigurationError(f"run {run!r} was not deleted; `logprobe delete` lists those that were")
+        raise ConfigurationError(f"run {run!r} was not deleted; `logprobe store delete` lists those that were")
 
     def released(prior: Tombstone | None) -> Tombstone:
         assert prior is not None  # noqa: S101 - nobody removes them
@@ -211,7 +211,7 @@ def _release(store: Store, document: Mapping[str, Any], now: datetime) -> Releas
 
     places.remove_empty(places.raw_folder(store.home, run))  # whose files a read had held
     if left_of(store, [run]) and tombstones.all()[run].released_at is None:
-        raise ConfigurationError(f"the deletion of {run!r} is not finished; repeat it: logprobe delete {run}")
+        raise ConfigurationError(f"the deletion of {run!r} is not finished; repeat it: logprobe store delete {run}")
     done = tombstones.change(run, released)
     with store.transaction() as cursor:
         message = f"deleted at {done.deleted_at}; the name may be used again"

@@ -122,7 +122,7 @@ class Tombstones:
         if tombstone is not None and tombstone.released_at is None:
             raise RunDeletedError(
                 f"run {run!r} was deleted at {tombstone.deleted_at} by {tombstone.author}; to use the name again: "
-                f"logprobe delete {run} --release"
+                f"logprobe store delete {run} --release"
             )
 
     def _path(self, run: str) -> Path:

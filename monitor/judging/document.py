@@ -1,4 +1,4 @@
-"""The one JSON form of a diagnosis: what ``logprobe diagnose --json`` prints, the store keeps, and pages and alerts
+"""The one JSON form of a diagnosis: what ``logprobe show --json`` prints, the store keeps, and pages and alerts
 read.
 
 What is `NotRequired` is missing in diagnoses that an earlier version stored.

@@ -407,7 +407,7 @@ class Diagnosis:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> DiagnosisDocument:
-        """JSON-ready form: what ``logprobe diagnose --json`` prints and the store keeps."""
+        """JSON-ready form: what ``logprobe show --json`` prints and the store keeps."""
         return {
             "run": self.run,
             "verdict": self.verdict,

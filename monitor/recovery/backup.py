@@ -95,7 +95,7 @@ def check_backup(folder: Path) -> None:
         schema = int(json.loads((folder / MANIFEST).read_text())["schema"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
-            f"{folder} has no {MANIFEST}, or it cannot be read; pass a folder that `logprobe backup` made"
+            f"{folder} has no {MANIFEST}, or it cannot be read; pass a folder that `logprobe store copy` made"
         ) from error
     check_version(schema, str(folder / "logprobe.duckdb"))
 

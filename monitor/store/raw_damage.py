@@ -136,7 +136,7 @@ class DamagedFiles:
         """Sentences that say what to do, without names of files (which name runs) unless `named`."""
         faults = self._faults
         if faults and not named:
-            yield f"{len(faults):,} raw files cannot be read: logprobe check names them"
+            yield f"{len(faults):,} raw files cannot be read: logprobe store check names them"
             return
         for path, fault in list(faults.items())[:_MOST_NAMED]:
             yield (
@@ -145,7 +145,7 @@ class DamagedFiles:
                 "file, or move it away"
             )
         if len(faults) > _MOST_NAMED:
-            yield f"{len(faults) - _MOST_NAMED:,} more raw files cannot be read: logprobe check names them"
+            yield f"{len(faults) - _MOST_NAMED:,} more raw files cannot be read: logprobe store check names them"
 
 
 def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str | None:

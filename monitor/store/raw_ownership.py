@@ -63,7 +63,7 @@ class RawOwnership:
             problems.append(
                 f"{self._home.raw} has {len(self.unknown):,} complete raw files that the store does not list, as after "
                 "a restore of "
-                f"an older store: stop the service and run: logprobe rebuild --home {self._home.path}"
+                f"an older store: stop the service and run: logprobe store check --repair --home {self._home.path}"
             )
         unlisted = self.unlisted if named else [f"A folder below {self._home.raw}"] * bool(self.unlisted)
         return [*problems, *map(unlistable, unlisted), *self.damaged.problems(named=named)]
@@ -116,7 +116,7 @@ class RawOwnership:
             return None
         return (
             f"a rebuild of {self._home.path} was interrupted, and records are missing: repeat it: "
-            f"logprobe rebuild --home {self._home.path}"
+            f"logprobe store check --repair --home {self._home.path}"
         )
 
     def _find_problem(self) -> str | None:
@@ -133,7 +133,7 @@ class RawOwnership:
             return (
                 f"{self._home.raw} has none of the {len(files):,} raw files that the store lists: mount it, or put it "
                 "back; if "
-                f"they are gone for good, run: logprobe rebuild --home {self._home.path}"
+                f"they are gone for good, run: logprobe store check --repair --home {self._home.path}"
             )
         if mark is None and not files and has_files(self._home):
             return self._foreign("this store does not know")
@@ -145,9 +145,9 @@ class RawOwnership:
 
     def _foreign(self, whose: str) -> str:
         return (
-            f"{self._home.raw} has raw files that {whose}: put the right store back (logprobe restore) or mount the "
+            f"{self._home.raw} has raw files that {whose}: put the right store back or mount the "
             "right "
-            f"folder; if the store is lost, run: logprobe rebuild --home {self._home.path}"
+            f"folder; if the store is lost, run: logprobe store check --repair --home {self._home.path}"
         )
 
     def _copied(self, other: str) -> str:

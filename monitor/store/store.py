@@ -461,7 +461,7 @@ class Store:
     def _connect_file(self) -> duckdb.DuckDBPyConnection:
         path = self.home.database
         if self.read_only and not path.exists():
-            raise StoreError(f"{path} does not exist; start `logprobe up` or run `logprobe ingest --once` first")
+            raise StoreError(f"{path} does not exist; start `logprobe up` or run `logprobe up --once` first")
         try:
             if not self.read_only:
                 self.home.create()
@@ -473,7 +473,7 @@ class Store:
                 raise StoreDamagedError(
                     f"{path} or its log is damaged ({message}); records since its last checkpoint are still in the "
                     "spool: run: "
-                    f"logprobe rebuild --home {self.home.path}"
+                    f"logprobe store check --repair --home {self.home.path}"
                 ) from error
             raise StoreError(f"cannot open {path}: {message}") from error
 

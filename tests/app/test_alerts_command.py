@@ -62,9 +62,9 @@ def test_an_alert_fires_is_acknowledged_and_silenced_through_the_service(own: Pa
         with connected(home) as reader:
             reader.ingest()
             eventually(lambda: firing(home), "the alert fires")
-            status = json.loads(logprobe("status", "bad", "--home", home, "--json", code=2).stdout)
+            status = json.loads(logprobe("show", "bad", "--home", home, "--json", code=2).stdout)
             assert ("high", 2) in [(alert["rule"], alert["started_step"]) for alert in status["alerts"]]
-            done = logprobe("alerts", "ack", "bad/high", "--author", "ann", "--reason", "mine", "--home", home).stdout
+            done = logprobe("alerts", "ack", "bad/high", "--reason", "mine", "--home", home, LOGNAME="ann").stdout
             assert done == "bad/high/2: acknowledged by ann\n"
             assert firing(home)[0]["acknowledged_by"] == "ann"
             logprobe("alerts", "silence", "run=x*", "--for", "2h", "--reason", "ablation", "--home", home)
@@ -77,7 +77,7 @@ def test_an_alert_fires_is_acknowledged_and_silenced_through_the_service(own: Pa
             assert snoozed == "logprobe: 'soon' is not a duration; write 90s, 10m, 2h or 1d\n"
             rewrite(home / "logprobe.yaml", OWN.replace("severity", "severty"))
             kept = "alerts.0.severty: unknown key; did you mean 'severity'?; the previous version stays active"
-            eventually(lambda: kept in logprobe("status", "bad", "--home", home, code=2).stdout, "the mistake is said")
+            eventually(lambda: kept in logprobe("show", "bad", "--home", home, code=2).stdout, "the mistake is said")
             rewrite(home / "logprobe.yaml", OWN)
     finally:
         errors = end(process)
@@ -101,40 +101,40 @@ def test_a_home_with_a_wrong_threshold_does_not_start(own: Path) -> None:
     (own / "logprobe.yaml").write_text(OWN.replace("severity", "severty"))
     line = called(service_program.main, "--home", own, code=1).stderr
     assert line == f"logprobe: {own}/logprobe.yaml:2: alerts.0.severty: unknown key; did you mean 'severity'?\n"
-    for file in ([own / "logprobe.yaml"], ["--home", own]):
-        assert logprobe("alerts", "check", *file, code=1).stderr == line
+    for file in (["--thresholds", own / "logprobe.yaml"], ["--home", own]):
+        assert logprobe("alerts", "try", *file, code=1).stderr == line
 
 
 def test_backtest_of_a_recorded_run_and_of_a_home_without_a_service(own: Path, tmp_path: Path) -> None:
     growing = tmp_path / "growing.yaml"
     growing.write_text("alerts: [{name: high, metric: k3_kl, above: 0.005}]\n")
     options = ("--thresholds", growing, "--json")
-    document = json.loads(logprobe("alerts", "backtest", SAMPLE_DATA / "late-growth", *options).stdout)[0]
+    document = json.loads(logprobe("alerts", "try", SAMPLE_DATA / "late-growth", *options).stdout)[0]
     first = {row["rule"]: row["step"] for row in reversed(document["messages"])}
     assert document["steps"] == 800
     assert first["high"] > 450  # noise reaches the limit shortly before growth does
 
     record(own, "bad", [0.1, 1.0, 0.1])
-    logprobe("ingest", "--once", "--home", own)
-    text = logprobe("alerts", "backtest", "bad", "--home", own).stdout
+    logprobe("up", "--once", "--home", own)
+    text = logprobe("alerts", "try", "bad", "--home", own).stdout
     assert "bad: 3 steps, 2 messages" in text
-    assert logprobe("alerts", "backtest", "bax", "--home", own, code=1).stderr.startswith(
+    assert logprobe("alerts", "try", "bax", "--home", own, code=1).stderr.startswith(
         "logprobe: no run 'bax'; did you mean"
     )
-    assert "the alerts have not looked at this run yet" in logprobe("status", "bad", "--home", own).stdout
+    assert "the alerts have not looked at this run yet" in logprobe("show", "bad", "--home", own).stdout
     strict = tmp_path / "strict.yaml"
     strict.write_text(OWN.replace("0.5", "5"))
-    assert "0 messages" in logprobe("alerts", "backtest", "bad", "--thresholds", strict, "--home", own).stdout
+    assert "0 messages" in logprobe("alerts", "try", "bad", "--thresholds", strict, "--home", own).stdout
 
 
 def test_check_lists_what_is_in_force_and_prints_a_template(own: Path, tmp_path: Path) -> None:
-    listed = logprobe("alerts", "check", "--home", own).stdout
+    listed = logprobe("alerts", "try", "--home", own).stdout
     assert "high   critical" in listed
-    (threshold,) = json.loads(logprobe("alerts", "check", own / "logprobe.yaml", "--json").stdout)
+    (threshold,) = json.loads(logprobe("alerts", "try", "--thresholds", own / "logprobe.yaml", "--json").stdout)
     assert (threshold["name"], threshold["above"], threshold["steps"]) == ("high", 0.5, 1)
     template = tmp_path / "template.yaml"
-    template.write_text(logprobe("alerts", "check", "--template").stdout)
-    assert "few-effective-samples" in logprobe("alerts", "check", template).stdout
+    template.write_text(logprobe("alerts", "try", "--template").stdout)
+    assert "few-effective-samples" in logprobe("alerts", "try", "--thresholds", template).stdout
 
 
 @pytest.mark.parametrize(

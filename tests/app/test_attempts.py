@@ -30,7 +30,7 @@ def train(recorder: Recorder, steps: range, attempt: str) -> None:
 
 def status(home: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     capsys.readouterr()
-    main(["status", "run", "--home", str(home), *options])
+    main(["show", "run", "--home", str(home), *options])
     return capsys.readouterr().out
 
 

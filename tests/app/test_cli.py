@@ -18,8 +18,7 @@ import pytest
 from processes import SECONDS, eventually, logprobe, record, service
 
 from logprobe.app import cli
-from logprobe.app.parsers.arguments import require_run, step_range
-from logprobe.app.parsers.command_line import build
+from logprobe.app.surface.arguments import require_run, step_range
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
@@ -29,15 +28,13 @@ from logprobe.monitor.metrics import KEYS
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
 
-COMMANDS = ("up", "demo", "runs", "status", "metrics", "sql", "ingest", "doctor")
-
 
 @pytest.fixture(scope="module")
 def ingested(tmp_path_factory):
     """A home with an ingested run and no service."""
     home = tmp_path_factory.mktemp("ingested") / "home"
     record(home, "toy-run", steps=range(4))
-    done = logprobe("ingest", "--once", "--home", home)
+    done = logprobe("up", "--once", "--home", home)
     assert "192 tokens" not in done.stdout  # 4 steps · 4 sequences · 16 tokens
     assert "256 tokens ingested; 0 files moved aside" in done.stdout
     return home
@@ -63,7 +60,7 @@ SERVED = """
 import sys
 class Served:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"cryptography", "shtab", "torch", "transformers", "vllm", "wandb", "trackio", "tensorboard"}:
+        if name.partition(".")[0] in {"cryptography", "torch", "transformers", "vllm", "wandb", "trackio", "tensorboard"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Served())
 import logprobe.app.processes.service, logprobe.app.processes.stack, logprobe.app.dashboard.application
@@ -81,9 +78,7 @@ def test_the_extra_serve_is_enough_for_service_and_dashboard() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["doctor"], ["doctor", "--json"], ["metrics", "--help"]]
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor"], ["doctor", "--json"], ["show", "--help"]])
 def test_the_base_install_is_enough_for(arguments) -> None:
     done = bare(*arguments)
     assert done.returncode == 0, done.stderr
@@ -93,7 +88,7 @@ def test_the_base_install_is_enough_for(arguments) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["runs"], ["sql", "SELECT 1"], ["metrics", "x"], ["status", "x"], ["ingest", "--once"], ["up"], ["demo"]],
+    [["runs"], ["sql", "SELECT 1"], ["show", "x", "--metrics"], ["show", "x"], ["up", "--once"], ["up"], ["demo"]],
 )
 def test_a_missing_extra_is_named_in_one_line(arguments, tmp_path) -> None:
     done = bare(*arguments, "--home", str(tmp_path / "h"))
@@ -119,11 +114,13 @@ def test_doctor_on_a_home_without_extras_says_what_it_cannot_read(tmp_path) -> N
 
 
 def test_help_loads_nothing_heavy() -> None:
-    loaded = "import sys; from logprobe.app.parsers.command_line import build; build(); print(sorted(sys.modules))"
+    loaded = (
+        "import sys; from logprobe.app.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    for heavy in ("numpy", "pyarrow", "duckdb", "logprobe.app.commands"):
-        assert f"'{heavy}'" not in done.stdout
-    modules = [name for name in ast.literal_eval(done.stdout) if name.startswith("logprobe.monitor")]
+    for heavy in ("numpy", "pyarrow", "duckdb", "rich", "logprobe.app.commands"):
+        assert f"'{heavy}'" not in done.stderr
+    modules = [name for name in ast.literal_eval(done.stderr) if name.startswith("logprobe.monitor")]
     assert modules == ["logprobe.monitor", "logprobe.monitor.budgets"]  # a docstring, and three numbers
 
 
@@ -138,17 +135,10 @@ def test_a_list_of_runs_loads_no_rules() -> None:
 # --- Usage and errors ---
 
 
-def test_help_names_every_command() -> None:
-    text = logprobe("--help").stdout
-    assert all(f"    {command} " in text for command in COMMANDS)
-    for command in COMMANDS:
-        assert "--home DIR" in logprobe(command, "--help").stdout
-
-
 def test_the_budget_that_up_states_is_the_default_one() -> None:
     kept, stored = RetentionPolicy().max_bytes / GIB, StoreBudget().max_bytes / GIB
     words = " ".join(logprobe("up", "--help").stdout.split())
-    assert [f"no limit (default: {kept})" in words, f"no limit (default: {stored})" in words] == [True, True]
+    assert [f"[default: {kept}]" in words, f"[default: {stored}]" in words] == [True, True]
 
 
 def test_version() -> None:
@@ -158,12 +148,13 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nonsense"],
-        ["diagnose"],
-        ["metrics"],
-        ["ingest"],
-        ["metrics", "x", "--steps", "a:b"],
+        ["show"],
+        ["show", "x", "--tokens", "--metrics"],
+        ["show", "x", "--slice", "rank"],
+        ["show", "x", "--metrics", "--steps", "a:b"],
+        ["compare", "x"],
+        ["store", "quarantine", "x", "--retry", "--drop"],
         ["up", "--port", "99999"],
         ["demo", "--speed", "nan"],
     ],
@@ -175,12 +166,20 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments) -> None:
     assert "--help" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "command", [["runs"], ["sql", "SELECT 1"], ["metrics", "x"], ["status", "x"], ["ingest", "--once"], ["up"]]
-)
-def test_no_home_says_how_to_name_one(command) -> None:
-    done = logprobe(*command, code=1)
-    assert done.stderr == "logprobe: no home: pass --home DIR or set LOGPROBE_HOME\n"
+def test_the_default_data_directory_is_that_of_the_user(tmp_path) -> None:
+    record(tmp_path / "logprobe", "toy-run", steps=range(1))
+    assert "256" not in logprobe("up", "--once", LOGPROBE_HOME="", XDG_DATA_HOME=str(tmp_path)).stderr
+    assert "toy-run" in logprobe("runs", LOGPROBE_HOME="", XDG_DATA_HOME=str(tmp_path)).stdout
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set() -> None:
+    done = logprobe("runs", LOGPROBE_HOME="", XDG_DATA_HOME="relative", code=1)
+    assert done.stderr == "logprobe: no data directory: this user has no home folder; set LOGPROBE_HOME\n"
+
+
+def test_shared_options_stand_anywhere(ingested) -> None:
+    before = logprobe("--home", ingested, "--json", "runs").stdout
+    assert before == logprobe("runs", "--json", "--home", ingested).stdout != ""
 
 
 def test_the_home_may_come_from_the_environment(ingested) -> None:
@@ -189,7 +188,7 @@ def test_the_home_may_come_from_the_environment(ingested) -> None:
 
 def test_a_home_without_anything_says_what_to_do(home) -> None:
     done = logprobe("runs", "--home", home, code=1)
-    assert "logprobe ingest --once --home" in done.stderr
+    assert "logprobe up --once --home" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not home.exists()
 
@@ -287,7 +286,17 @@ def test_ctrl_c_pressed_again_while_the_query_is_being_stopped(ingested) -> None
 
 
 def test_a_closed_pipe_is_no_error_message(ingested) -> None:
-    words = [sys.executable, "-m", "logprobe.app.cli", "metrics", "toy-run", "--json", "--home", str(ingested)]
+    words = [
+        sys.executable,
+        "-m",
+        "logprobe.app.cli",
+        "show",
+        "--metrics",
+        "toy-run",
+        "--json",
+        "--home",
+        str(ingested),
+    ]
     command = f"{shlex.join(words)} | head -c 10"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.stdout == '{"run": "t'
@@ -309,7 +318,7 @@ def test_closed_streams_and_an_encoding_of_few_letters_are_no_error(ingested) ->
 
 
 def test_metrics_json_is_the_public_document(ingested) -> None:
-    text = logprobe("metrics", "toy-run", "--json", "--home", ingested).stdout
+    text = logprobe("show", "--metrics", "toy-run", "--json", "--home", ingested).stdout
     document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert list(document) == ["run", "steps"]
     assert document["run"] == "toy-run"
@@ -327,7 +336,9 @@ def test_metrics_json_is_the_public_document(ingested) -> None:
 
 def test_metrics_of_some_steps_and_keys(ingested) -> None:
     def steps(bounds: str) -> list[int]:
-        done = logprobe("metrics", "toy-run", "--json", "--steps", bounds, "--metric", "reward", "--home", ingested)
+        done = logprobe(
+            "show", "--metrics", "toy-run", "--json", "--steps", bounds, "--metric", "reward", "--home", ingested
+        )
         document = json.loads(done.stdout)
         assert all(list(step["metrics"]) == ["reward"] for step in document["steps"])
         return [step["step"] for step in document["steps"]]
@@ -340,35 +351,31 @@ def test_metrics_of_some_steps_and_keys(ingested) -> None:
 
 
 def test_metrics_for_people(ingested) -> None:
-    lines = logprobe("metrics", "toy-run", "--home", ingested).stdout.splitlines()
-    assert len(lines) == 2 + 4
-    assert lines[0].split()[:4] == ["step", "tokens", "sequences", "backend.k3_kl"]
-    assert "–" in lines[2]  # unknown looks unknown
+    lines = logprobe("show", "--metrics", "toy-run", "--home", ingested, COLUMNS="80").stdout.splitlines()
+    assert [line.split()[0] for line in lines[-4:]] == ["0", "1", "2", "3"]
+    assert lines[0].split()[:2] == ["step", "sequences"]
+    assert "–" in lines[-4]  # unknown looks unknown
+    assert max(map(len, lines)) <= 80
     assert "nan" not in "".join(lines).lower()
 
 
 def test_an_unknown_metric_or_run_is_named_with_a_remedy(ingested) -> None:
     assert (
-        "there is no metric 'k3'" in logprobe("metrics", "toy-run", "--metric", "k3", "--home", ingested, code=1).stderr
+        "there is no metric 'k3'"
+        in logprobe("show", "--metrics", "toy-run", "--metric", "k3", "--home", ingested, code=1).stderr
     )
-    assert "did you mean 'toy-run'?" in logprobe("metrics", "toyrun", "--home", ingested, code=1).stderr
-    assert "`logprobe runs` lists them" in logprobe("status", "zzz", "--home", ingested, code=1).stderr
-
-
-def test_status_without_a_run_lists_the_runs(ingested) -> None:
-    listed = logprobe("status", "--home", ingested)
-    assert listed.stdout == logprobe("runs", "--home", ingested).stdout
-    assert "toy-run" in listed.stdout
+    assert "did you mean 'toy-run'?" in logprobe("show", "--metrics", "toyrun", "--home", ingested, code=1).stderr
+    assert "`logprobe runs` lists them" in logprobe("show", "zzz", "--home", ingested, code=1).stderr
 
 
 def test_the_catalog_is_listed() -> None:
-    entries = json.loads(logprobe("metrics", "--list", "--json").stdout)
+    entries = json.loads(logprobe("show", "--metrics", "--json").stdout)
     assert [entry["key"] for entry in entries] == list(KEYS)
     assert all(entry["words"] and entry["formula"] and entry["grain"] for entry in entries)
     needs = {entry["key"]: entry["needs"] for entry in entries}
     assert needs["update.pg_clip_fraction"] == ["trainer_logprobs", "current_logprobs", "advantages"]
     assert needs["reward"] == ["rewards"]
-    text = logprobe("metrics", "--list").stdout
+    text = logprobe("show", "--metrics").stdout
     assert all(f"{key}\n" in text for key in KEYS)
 
 
@@ -404,13 +411,13 @@ def test_runs(ingested) -> None:
 
 
 def test_status_without_a_service(ingested) -> None:
-    document = json.loads(logprobe("status", "toy-run", "--json", "--home", ingested).stdout)
+    document = json.loads(logprobe("show", "toy-run", "--json", "--home", ingested).stdout)
     assert document["state"] == "ended"
     assert (document["last_step"], document["sequences"]) == (3, 16)
     assert document["service"] == {"running": False, "backlog": None, "jobs": {}}
     assert [collector["closed"] for collector in document["collectors"]] == [True]
-    text = logprobe("status", "toy-run", "--home", ingested).stdout
-    assert "state        ended: its collector closed" in text
+    text = logprobe("show", "toy-run", "--home", ingested).stdout
+    assert "ended: its collector closed" in text
     assert "no service is running" in text
 
 
@@ -421,12 +428,12 @@ def test_status_names_what_was_lost(home) -> None:
     foreign = home / "spool" / "lossy" / "someone" / "notes.txt"
     foreign.parent.mkdir()
     foreign.write_text("not a segment")
-    assert "1 files moved aside" in logprobe("ingest", "--once", "--home", home).stdout
-    document = json.loads(logprobe("status", "lossy", "--json", "--home", home).stdout)
+    assert "1 files moved aside" in logprobe("up", "--once", "--home", home).stdout
+    document = json.loads(logprobe("show", "lossy", "--json", "--home", home).stdout)
     assert document["quarantined"] == 1
     assert document["quarantine_reasons"] == ["foreign"]
     assert "bad_input" in {problem["event"] for problem in document["problems"]}
-    assert "bad_input" in logprobe("status", "lossy", "--home", home).stdout
+    assert "bad_input" in logprobe("show", "lossy", "--home", home).stdout
 
 
 def test_status_tells_a_problem_to_its_end(home) -> None:
@@ -434,8 +441,8 @@ def test_status_tells_a_problem_to_its_end(home) -> None:
     with Recorder(home, "toy") as recorder:
         recorder.step(0, loss=1.0)
         recorder.report("engine_stopped", message, severity="warning")
-    logprobe("ingest", "--once", "--home", home)
-    assert message in logprobe("status", "toy", "--home", home).stdout
+    logprobe("up", "--once", "--home", home)
+    assert logprobe("show", "toy", "--home", home).stdout.count("really") == 20
 
 
 def test_doctor_says_what_cannot_be_measured_and_why(ingested) -> None:
@@ -467,13 +474,13 @@ def test_doctor_knows_whether_an_engine_would_be_watched(home) -> None:
 def test_commands_go_through_a_running_service(home) -> None:
     record(home, "toy-run", steps=range(2))
     with service(home):
-        report = json.loads(logprobe("ingest", "--once", "--json", "--home", home).stdout)
+        report = json.loads(logprobe("up", "--once", "--json", "--home", home).stdout)
         assert report["remaining"] == 0
-        assert len(json.loads(logprobe("metrics", "toy-run", "--json", "--home", home).stdout)["steps"]) == 2
-        document = json.loads(logprobe("status", "toy-run", "--json", "--home", home).stdout)
+        assert len(json.loads(logprobe("show", "--metrics", "toy-run", "--json", "--home", home).stdout)["steps"]) == 2
+        document = json.loads(logprobe("show", "toy-run", "--json", "--home", home).stdout)
         assert document["service"]["running"] is True
         assert document["service"]["backlog"]["segments"] == 0
-        assert "segments (0 bytes) in the spool" in logprobe("status", "toy-run", "--home", home).stdout
+        assert "segments (0 bytes) in the spool" in logprobe("show", "toy-run", "--home", home).stdout
         done = logprobe("sql", "SELECT * FROM nowhere", "--home", home, code=1)
         assert "nowhere" in done.stderr
         assert done.stderr.count("\n") == 1
@@ -484,7 +491,7 @@ def test_commands_go_through_a_running_service(home) -> None:
 
 def test_ingest_alone_refuses_a_home_that_something_else_holds(home) -> None:
     with Home(home).lock():
-        line = logprobe("ingest", "--once", "--home", home, code=1).stderr
+        line = logprobe("up", "--once", "--home", home, code=1).stderr
     assert f"is in use by process {os.getpid()}" in line
 
 
@@ -509,18 +516,8 @@ def test_near_matches() -> None:
 
 def test_a_terminal_is_not_steered_by_names() -> None:
     assert "\x1b" not in tables.aligned(["run"], [["\x1b[2Jevil\n"]])
+    assert "\x1b" not in tables.fitted(["run"], [["\x1b[2Jevil\n"]])
+    assert "\x1b" not in tables.paragraph("\x1b[2Jevil\n")
     assert tables.cell("x" * 100) == "x" * 59 + "…"
     assert tables.cell(float("nan")) == "–"
     assert tables.cell(0.0) == "0"
-
-
-def test_alerts_without_an_action_lists_them(ingested):
-    assert logprobe("alerts", "--home", ingested).stdout == logprobe("alerts", "list", "--home", ingested).stdout
-
-
-@pytest.mark.parametrize(("wrong", "meant"), [("stauts", "status"), ("diagnoes", "diagnose")])
-def test_an_unknown_command_is_answered_with_the_nearest(wrong, meant, capsys):
-    with pytest.raises(SystemExit) as refused:
-        build().parse_args([wrong])
-    assert refused.value.code == 2
-    assert f"{wrong!r} does not exist; did you mean {meant!r}?" in capsys.readouterr().err

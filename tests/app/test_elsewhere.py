@@ -14,10 +14,10 @@ from processes import service
 from segments import RUN, records, trained
 
 from logprobe.app import cli
-from logprobe.app.commands.ingest import take
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.data.comparing import Comparer
 from logprobe.app.dashboard.data.other_places import Known, OtherPlaces
+from logprobe.app.ingesting import take
 from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SpoolWriter

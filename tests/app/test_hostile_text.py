@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import shutil
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -56,62 +55,65 @@ def home(tmp_path_factory):
     assert main(["import", str(source), "--run", RUN, "--home", str(folder)]) == 0
     with Recorder(folder, RUN) as recorder:
         assert recorder.step(1, {METRIC: -1.5})
-    assert main(["ingest", "--once", "--home", str(folder)]) == 0
+    assert main(["up", "--once", "--home", str(folder)]) == 0
     return folder
 
 
 COMMANDS = [
     ["runs"],
     ["runs", "--json"],
-    ["status", RUN],
-    ["status", RUN, "--json"],
-    ["metrics", RUN],
-    ["metrics", RUN, "--slice", "dataset"],
-    ["diagnose", RUN],
+    ["show", RUN],
+    ["show", RUN, "--json"],
+    ["show", "--metrics", RUN],
+    ["show", "--metrics", RUN, "--slice", "dataset"],
+    ["show", RUN],
     ["alerts", "list"],
     ["alerts", "list", "--json"],
-    ["mis", RUN],
+    ["correct", RUN],
+    ["correct", RUN, "off"],
+    ["correct", RUN, "\x1b[2J\nforged"],
     ["sql", "SELECT * FROM scalars"],
     ["sql", "SELECT * FROM scalars", "--json"],
     ["sql", "SELECT * FROM scalars", "--csv"],
     ["sql", "SELECT * FROM no_such\x1b[2Jtable"],
-    ["status", "no such \x1b[2J run\nforged"],
-    ["status", "bytes \udcff\nforged"],
-    ["status", "long " * 2000 + "\nforged"],
-    ["tokens", RUN, "--step", "1"],
-    ["metrics", RUN, "--metric", "\x1b[2J\nforged"],
-    ["compare", RUN, "no such \x1b[2J run\nforged"],
-    ["compare", RUN, RUN],
+    ["show", "no such \x1b[2J run\nforged"],
+    ["show", "bytes \udcff\nforged"],
+    ["show", "long " * 2000 + "\nforged"],
+    ["show", "--tokens", RUN, "--steps", "1"],
+    ["show", "--metrics", RUN, "--metric", "\x1b[2J\nforged"],
+    ["compare", RUN, "--baseline", "no such \x1b[2J run\nforged"],
+    ["compare", RUN, "--baseline", RUN],
     ["doctor"],
-    ["check"],
-    ["quarantine"],
-    ["report", RUN],
-    ["recompute", RUN],
-    ["export", RUN, "\x1b[2J\nforged.csv"],
-    ["push", RUN, "--to", "tensorboard", "--dir", "\x1b[2J\nforged"],
-    ["alerts", "silence", "run=*", "--for", "1h", "--author", "\x1b[2J\nforged", "--reason", "\x1b[2J\nforged"],
-    ["alerts", "ack", "\x1b[2J\nforged", "--author", "\x1b[2J\nforged", "--reason", "\x1b[2J\nforged"],
+    ["store", "check"],
+    ["store", "quarantine"],
+    ["store", "quarantine", "\x1b[2J\nforged"],
+    ["show", RUN, "--html", "\x1b[2J\nforged/page.html"],
+    ["compare", RUN, "--recipe"],
+    ["export", RUN, "--to", "\x1b[2J\nforged.csv"],
+    ["export", RUN, "--to", "tensorboard", "--dir", "\x1b[2J\nforged"],
+    ["alerts", "silence", "run=*", "--for", "1h", "--reason", "\x1b[2J\nforged"],
+    ["alerts", "ack", "\x1b[2J\nforged", "--reason", "\x1b[2J\nforged"],
     ["alerts", "list"],
-    ["accept", RUN, "\x1b[2J\nforged", "--by", "\x1b[2J\nforged", "--because", "\x1b[2J\nforged"],
-    ["status", RUN, "--\x1b[2J\nforged"],
+    ["alerts", "accept", RUN, "\x1b[2J\nforged", "--reason", "\x1b[2J\nforged"],
+    ["show", RUN, "--\x1b[2J\nforged"],
     ["import", "no such \x1b[2J file\nforged", "--run", RUN],
     ["import", __file__, "--run", RUN],
     ["import", __file__, "--run", "\0" + RUN],
     ["import", __file__, "--run", "long" * 3000],
-    ["backup", "\x1b[2J\nforged"],
-    ["restore", "\x1b[2J\nforged"],
-    ["delete", RUN, "--yes"],
-    ["delete", "--list"],
+    ["store", "copy", "\x1b[2J\nforged"],
+    ["store", "delete", RUN, "--yes"],
+    ["store", "delete"],
+    ["\x1b[2J\nforged"],
 ]
 
 
 def test_no_command_steers_the_terminal(home, capsys, tmp_path, monkeypatch):
     home = shutil.copytree(home, tmp_path / "home")  # one of them deletes the run
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGNAME", "\x1b[2J\nforged")
     bad = {}
     for command in COMMANDS:
-        with suppress(SystemExit):
-            main([*command, "--home", str(home)])
+        main([*command, "--home", str(home)])
         said = capsys.readouterr()
         text = said.out + said.err
         forged = "--csv" not in command and re.search(r"^\s*forged", text, re.MULTILINE)
@@ -146,8 +148,18 @@ def test_csv_of_a_query_runs_nothing_and_raw_is_exact(home, capsys):
 
 def test_an_exported_csv_runs_nothing_and_raw_is_exact(home, tmp_path):
     for name, *more in (("plain",), ("raw", "--raw")):
-        assert main(["export", RUN, str(tmp_path / f"{name}.csv"), "--home", str(home), *more]) == 0
-        arguments = ["export", RUN, str(tmp_path / f"t{name}.csv"), "--what", "tokens", "--home", str(home), *more]
+        assert main(["export", RUN, "--to", str(tmp_path / f"{name}.csv"), "--home", str(home), *more]) == 0
+        arguments = [
+            "export",
+            RUN,
+            "--to",
+            str(tmp_path / f"t{name}.csv"),
+            "--what",
+            "tokens",
+            "--home",
+            str(home),
+            *more,
+        ]
         assert main(arguments) == 0
     plain, raw = ((tmp_path / f"{name}.csv").read_text() for name in ("plain", "raw"))
     tokens, raw_tokens = ((tmp_path / f"t{name}.csv").read_text() for name in ("plain", "raw"))

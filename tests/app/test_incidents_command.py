@@ -1,4 +1,4 @@
-"""`logprobe incidents`: an incident that an alert opened says so and what to do, whatever the diagnosis says, in every form of it."""
+"""The last incident of a run, as `logprobe show` has it: an incident that an alert opened says so and what to do, whatever the diagnosis says, in every form of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from logprobe.monitor.judging.result import Diagnosis, Verdict
 from logprobe.monitor.store.store import Store
 
 LAST = 69  # step; tokens are missing from step 60 on
-RUNBOOK = "logprobe metrics a"
+RUNBOOK = "logprobe show a --metrics"
 LOW = (
     Threshold.model_validate(
         {"name": "coverage-low", "metric": "coverage", "below": 0.99, "steps": 3, "severity": "critical"}
@@ -99,11 +99,10 @@ def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.Captu
     verdict = verdict_block(incident, None)
     assert verdict["words"] == f"{incident.headline}."
     assert [(rule, RUNBOOK in words) for rule, words in verdict["do"]] == [("coverage-low", True)]
-    assert main(["incidents", "show", "a", "--home", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert incident.headline in shown
-    assert RUNBOOK in shown
-    assert "nothing\n" not in shown.partition("correction")[0]
+    assert main(["show", "a", "--home", str(tmp_path)]) == 2
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "a: critical: Critical, since step 60, coverage-low." in shown
+    assert "incident a#1: opened" in shown
 
 
 def test_it_has_the_onset_of_the_alert(tmp_path: Path) -> None:
@@ -127,8 +126,8 @@ def test_the_last_good_checkpoint_is_one_that_is_still_there(
         with Store.open(Home(tmp_path)) as store:
             Ingester(store).run_once()
         capsys.readouterr()
-        assert main(["incidents", "show", "a", "--json", "--home", str(tmp_path)]) == 0
-        document = json.loads(capsys.readouterr().out)
+        assert main(["show", "a", "--json", "--home", str(tmp_path)]) == 2
+        document = json.loads(capsys.readouterr().out)["incident"]
         assert document["changes"] == []
         return document["facts"]["last good step"].partition("; ")[2], document
 
@@ -204,7 +203,7 @@ def test_open_without_a_diagnosis_it_is_told_as_the_run_stands(tmp_path: Path) -
     assert found(tmp_path).headline.endswith("; the diagnosis says: no data")
 
 
-def test_the_last_one_of_a_run_is_shown_and_all_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_one_of_a_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened(tmp_path)
     over(tmp_path)
     with Store.open(Home(tmp_path)) as store:
@@ -213,14 +212,11 @@ def test_the_last_one_of_a_run_is_shown_and_all_are_listed(tmp_path: Path, capsy
         put(store, "quiet", {first + 8: {K3: 1e-4}})
         look(store, first + 8)
     at_home = ["--home", str(tmp_path)]
-    assert main(["incidents", "show", "a", "--json", *at_home]) == 0
+    assert main(["show", "a", "--json", *at_home]) == 2
     shown = json.loads(capsys.readouterr().out)["incident"]
     assert (shown["id"], shown["closed_at"]) == ("a#2", None)
-    assert main(["incidents", "list", "a", "--json", *at_home]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [(row["id"], row["closed_step"] is None) for row in listed] == [("a#2", True), ("a#1", False)]
-    assert main(["incidents", "show", "quiet", *at_home]) == 1
-    assert "quiet has no incident" in capsys.readouterr().err
+    assert main(["show", "quiet", "--json", *at_home]) == 0
+    assert json.loads(capsys.readouterr().out)["incident"] is None
 
 
 def test_without_a_checkpoint_or_an_onset_it_says_so(tmp_path: Path) -> None:

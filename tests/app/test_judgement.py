@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from logprobe.alerts.rules.periods import advance
 from logprobe.alerts.sending.channels.slack_message import colour
 from logprobe.alerts.sending.messages import facts, title
-from logprobe.app.commands import diagnose, mis, runs, status
+from logprobe.app.commands import runs
 from logprobe.app.dashboard.data.feed import Feed
 from logprobe.app.dashboard.elements.bar import bar_of
 from logprobe.app.dashboard.elements.verdict import banner
@@ -30,6 +26,7 @@ from logprobe.app.dashboard.pages.runs import Asked, listed, table_of
 from logprobe.app.processes import logger
 from logprobe.app.runs import run_of
 from logprobe.app.text.judgement import headline
+from logprobe.app.view import run_view, words
 from logprobe.monitor import judgement as judged
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
 from logprobe.monitor.judging.judged import SECONDS, judged_runs
@@ -148,11 +145,6 @@ def of_runs(reader: StoreReader) -> Iterator[tuple[str, str]]:
         yield row["run"], row["severity"]
 
 
-def of_status(reader: StoreReader) -> Iterator[tuple[str, str]]:
-    for name in CASES:
-        yield name, status.describe(reader, name, now=datetime.now(UTC))["judgement"]["severity"]
-
-
 def of_metrics(reader: StoreReader) -> Iterator[tuple[str, str]]:
     families = {family.name: family for family in text_string_to_metric_families(scrape.exposition(reader.store, []))}
     by = {sample.labels["severity"]: sample.value for sample in families["logprobe_live_runs_by_severity"].samples}
@@ -162,19 +154,13 @@ def of_metrics(reader: StoreReader) -> Iterator[tuple[str, str]]:
             yield sample.labels["run"], sample.labels["logprobe_severity"]
 
 
-def of_mis(reader: StoreReader) -> Iterator[tuple[str, str]]:
-    for name in CASES:
-        yield name, mis.describe(reader.store.home, name)["judgement"]["severity"]
-
-
-def of_diagnose(reader: StoreReader, *, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str]]:
-    asked = {"home": str(reader.store.home.path), "steps": (None, None)}
-    for name in CASES:
-        diagnose.run(Namespace(**asked, name=name, json=True))
-        said = json.loads(capsys.readouterr().out)["judgement"]
-        diagnose.run(Namespace(**asked, name=name, json=False))
-        shown = re.search(r"^severity +(\w+): (.*)$", capsys.readouterr().out, re.MULTILINE)
-        assert shown is None or shown.groups() == (said["severity"], said["words"])
+def of_show(reader: StoreReader) -> Iterator[tuple[str, str]]:
+    for name, (verdict, _, _) in CASES.items():
+        view = run_view.read(reader, reader.store.home.path, name)
+        said = view.document()["judgement"]
+        shown = " ".join(words.text(view).split())
+        assert shown.startswith(f"{name}: {said['severity']}: {' '.join(said['words'].split())}")
+        assert verdict is None or said["verdict"] == verdict
         yield name, said["severity"]
 
 
@@ -220,13 +206,13 @@ def of_incidents(reader: StoreReader) -> Iterator[tuple[str, str]]:
 
 PLACES = {
     "landing page": of_landing_page, "loggers": of_loggers, "incidents": of_incidents,
-    "banner": of_banner, "bar": of_bar, "runs": of_runs, "status": of_status, "metrics": of_metrics, "mis": of_mis, "diagnose": of_diagnose,
+    "banner": of_banner, "bar": of_bar, "runs": of_runs, "metrics": of_metrics, "show": of_show,
     "message": of_message,
 }  # fmt: skip
 
 
 def check_lateness(reader: StoreReader) -> None:
-    """`/healthz`, `logprobe status` and `mis` go by the first, banner and severity by the second."""
+    """`/healthz` and `logprobe show` go by the first, banner and severity by the second."""
     now = datetime.now(UTC)
     stated, judgements = judged_runs(reader, now=now), judged.read(reader, list(CASES), now)
     late = {name for name, run in stated.items() if not run.in_time}
@@ -238,15 +224,12 @@ def check_lateness(reader: StoreReader) -> None:
 
 
 def test_every_place_shows_the_severity_of_every_combination(
-    standing: StoreReader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    standing: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrape, "MOST_RUNS", len(CASES))
-    for command in (mis, diagnose):
-        monkeypatch.setattr(command, "open_reader", lambda _: nullcontext(standing))
-    own = diagnose.diagnose(standing, next(iter(CASES)))
+    own = run_view.diagnose(standing, next(iter(CASES)))
     # A look of its own at each run would take minutes.
-    monkeypatch.setattr(diagnose, "diagnose", lambda _, name, **__: replace(own, run=name))
-    monkeypatch.setitem(PLACES, "diagnose", partial(of_diagnose, capsys=capsys))
+    monkeypatch.setattr(run_view, "diagnose", lambda _, name, **__: replace(own, run=name))
     wanted = {name: expected(*case) for name, case in CASES.items()}
     assert set(wanted.values()) == set(SEVERITIES)
     shown = {place: list(read(standing)) for place, read in PLACES.items()}

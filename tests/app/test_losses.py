@@ -39,7 +39,7 @@ def said(home: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str
     """Problems and notes of doctor about runs, and the text of status, once everything is ingested."""
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-    main(["status", RUN, "--home", str(home)])
+    main(["show", RUN, "--home", str(home)])
     return [
         f"{each.level}: {each.text}" for each in examine(str(home)) if each.section == "runs"
     ], capsys.readouterr().out
@@ -82,7 +82,7 @@ def test_a_trainer_whose_records_nobody_reads_is_neither_dead_nor_judged(
     """As on a machine that is too busy for the service: what is not read yet is not known, and nothing else is said of it."""
     with Recorder(home, RUN, rank=0) as recorder:
         train(recorder, 1)
-        main(["ingest", "--once", "--home", str(home)])
+        main(["up", "--once", "--home", str(home)])
         with Store.open(Home(home)) as store, store.transaction() as cursor:
             for table, column in (("health_records", "time"), ("segments", "ingested_at"), ("step_summaries", "time")):
                 cursor.execute(f"UPDATE {table} SET {column} = {column} - INTERVAL 1 HOUR")
@@ -94,14 +94,15 @@ def test_a_trainer_whose_records_nobody_reads_is_neither_dead_nor_judged(
         with Store.open(Home(home)) as store:
             assert note_spooled(store, backlog(Home(home)), datetime.now(UTC)) == 1
         capsys.readouterr()
-        main(["status", RUN, "--home", str(home)])
+        main(["show", RUN, "--home", str(home)])
         status = capsys.readouterr().out
-        assert re.search(r"state +live: newer records wait in the spool, the newest written", status)
+        assert re.search(r"run +live: newer records wait in the spool, the newest written", status)
+        status = " ".join(status.split())
         assert re.search(r"judged +not judged yet: newer records have waited in the spool for 2\d s", status)
         assert "without closing" not in status
-        main(["ingest", "--once", "--home", str(home)])
+        main(["up", "--once", "--home", str(home)])
         capsys.readouterr()
-        main(["status", RUN, "--home", str(home)])
+        main(["show", RUN, "--home", str(home)])
         assert "in the spool for" not in capsys.readouterr().out
 
 
@@ -152,7 +153,7 @@ def test_a_rank_that_is_killed(home: Path, capsys: pytest.CaptureFixture[str], m
     assert [process.wait(timeout=120) for process in ranks] == [0, -signal.SIGKILL]
 
     def after(seconds: float) -> tuple[list[str], str]:
-        for module in ("doctor", "commands.status"):
+        for module in ("doctor", "view.records"):
             monkeypatch.setattr(f"logprobe.app.{module}.SILENT_SECONDS", seconds)
         return said(home, capsys)
 

@@ -105,24 +105,20 @@ def said(home: Path, port: int) -> dict[str, Any] | None:
         return None
     (listed,) = json.loads(logprobe("runs", "--json", "--home", home).stdout)
     severity = view.judgement.severity
-    status = json.loads(logprobe("status", RUN, "--json", "--home", home, code=2).stdout)
-    mis = json.loads(logprobe("mis", RUN, "--json", "--home", home).stdout)
-    diagnosed = json.loads(logprobe("diagnose", RUN, "--json", "--home", home).stdout)
+    status = json.loads(logprobe("show", RUN, "--json", "--home", home, code=2).stdout)
     states = of_metrics(port, "logprobe_severity")
     return {
         "banner": (severity, banner(view)["word"]),
         "runs": (listed["severity"], listed["verdict"]),
-        "status": (status["judgement"]["severity"], status["judgement"]["words"]),
-        "mis": (mis["judgement"]["severity"], mis["judgement"]["words"]),
-        "diagnose": (diagnosed["judgement"]["severity"], diagnosed["judgement"]["words"]),
-        "its own": (diagnosed["verdict"], diagnosed["correction"]["advice"]),
+        "show": (status["judgement"]["severity"], status["judgement"]["words"]),
+        "its own": (status["verdict"], status["correction"]["advice"]),
         "stored": (status["judgement"]["verdict"], status["judgement"]["advice"]),
         "healthz": [sentence for sentence in late_of(port) if sentence.startswith(f"{RUN}:")],
         "late": [f"{RUN}: {status['judged']['sentence']}"] if status["judged"]["sentence"] else [],
         "metrics": next(name for name, value in states.items() if value),
         "line": line(view.judgement),
         "word": headline(view.judgement).word,
-        "judged": [view.judgement.step, status["judgement"]["step"], mis["judgement"]["step"]],
+        "judged": [view.judgement.step, status["judgement"]["step"]],
         "alerts": [listed["alerts"], [each["rule"] for each in status["judgement"]["alerts"]]],
     }
 
@@ -138,7 +134,7 @@ def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int], sl
     found = eventually(settled, "the run is diagnosed and its alerts fire", seconds=300)
     assert found["banner"] == ("critical", found["word"])
     assert found["runs"] == ("critical", found["word"])
-    assert found["status"] == found["mis"] == found["diagnose"] == ("critical", found["line"])
+    assert found["show"] == ("critical", found["line"])
     assert found["its own"] == found["stored"]
     assert found["healthz"] == found["late"] == []
     eventually(lambda: of_messages(slack), "the alert is sent")
@@ -146,8 +142,8 @@ def test_all_places_say_the_same_of_a_run_at_one_time(live: tuple[Path, int], sl
     assert found["metrics"] == "critical"
     assert len(set(found["judged"])) == 1
     assert found["alerts"][0] == found["alerts"][1]
-    shown = logprobe("status", RUN, "--home", home, code=2).stdout
-    assert f"severity     critical: {found['line']}" in shown
+    shown = logprobe("show", RUN, "--home", home, code=2).stdout
+    assert f"{RUN}: critical: {found['line']}" in " ".join(shown.split())
 
 
 PROGRAM = Path(__file__).parent.parent / "support" / "pacing_program.py"
@@ -169,31 +165,28 @@ def test_an_armed_live_run_is_judged_in_time_or_it_is_said_that_it_is_not(home: 
             trainer = subprocess.Popen([sys.executable, PROGRAM, home, LIVE, str(PACED_STEPS), "0.05"], stdout=out)
         stack.callback(trainer.wait)
         stack.callback(trainer.kill)
-        eventually(
-            lambda: LIVE in logprobe("runs", "--home", home).stdout and judged_of(home, "status"), "a step is computed"
-        )
+        eventually(lambda: LIVE in logprobe("runs", "--home", home).stdout and judged_of(home), "a step is computed")
         looks = 0
         while trainer.poll() is None or looks == 0:
             check_what_is_said(home, told)
             looks += 1
-        eventually(lambda: judged_of(home, "status")["judged_step"] == PACED_STEPS - 1, "all of it is judged")
-        assert judged_of(home, "status")["sentence"] is None
+        eventually(lambda: judged_of(home)["judged_step"] == PACED_STEPS - 1, "all of it is judged")
+        assert judged_of(home)["sentence"] is None
 
 
-def judged_of(home: Path, command: str) -> dict[str, Any]:
-    judged: dict[str, Any] = json.loads(logprobe(command, LIVE, "--json", "--home", home).stdout)["judged"]
+def judged_of(home: Path) -> dict[str, Any]:
+    judged: dict[str, Any] = json.loads(logprobe("show", LIVE, "--json", "--home", home).stdout)["judged"]
     return judged
 
 
 def check_what_is_said(home: Path, told: Path) -> None:
     """More than ten steps that have been in the spool for more than two seconds are judged, or missed aloud."""
-    for command in ("status", "mis"):
-        before = time.time()
-        recorded = [line.split() for line in told.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        old = [int(step) for step, at in recorded if before - float(at) > SECONDS]
-        judged = judged_of(home, command)
-        behind = [step for step in old if judged["judged_step"] is None or step > judged["judged_step"]]
-        if len(behind) > STEPS:
-            assert judged["sentence"] is not None, (command, judged, behind)
-            assert judged["sentence"].startswith(("not judged since step", "not judged yet"))
-            assert not judged["in_time"]
+    before = time.time()
+    recorded = [line.split() for line in told.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    old = [int(step) for step, at in recorded if before - float(at) > SECONDS]
+    judged = judged_of(home)
+    behind = [step for step in old if judged["judged_step"] is None or step > judged["judged_step"]]
+    if len(behind) > STEPS:
+        assert judged["sentence"] is not None, (judged, behind)
+        assert judged["sentence"].startswith(("not judged since step", "not judged yet"))
+        assert not judged["in_time"]

@@ -1,4 +1,4 @@
-"""`logprobe metrics RUN --as FRAMEWORK`: what it prints, and that it is the view of the recorded tokens."""
+"""`logprobe show RUN --metrics --as FRAMEWORK`: what it prints, and that it is the view of the recorded tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_ingest(home: Path) -> int:
-    return cli.main(["ingest", "--once", "--home", str(home)])
+    return cli.main(["up", "--once", "--home", str(home)])
 
 
 def batch(step: int) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def batch(step: int) -> dict[str, Any]:
 
 
 def run(home: Path, name: str, *arguments: str) -> int:
-    return cli.main(["metrics", name, "--home", str(home), *arguments])
+    return cli.main(["show", "--metrics", name, "--home", str(home), *arguments])
 
 
 @pytest.mark.parametrize("peer", peers.PEERS)
@@ -151,6 +151,4 @@ def test_errors_say_what_to_do(
     "arguments", [["--option", "rollout_is=token"], ["--as", "verl", "--slice", "rank"], ["--as", "verl", "--per-step"]]
 )
 def test_wrong_usage_exits_with_2(ingested: Path, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        run(ingested, "toy-run", *arguments)
-    assert end.value.code == 2
+    assert run(ingested, "toy-run", *arguments) == 2

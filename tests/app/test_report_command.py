@@ -1,4 +1,4 @@
-"""`logprobe report`: the incident report of one run, and that names are never markup."""
+"""`logprobe show --html`: the incident report of one run, and that names are never markup."""
 
 from __future__ import annotations
 
@@ -135,22 +135,18 @@ def test_the_command_writes_where_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     home = ("--home", str(recorded_runs))
-    assert main(["report", "v0-reference", *home]) == 0
-    assert "wrote v0-reference.html" in capsys.readouterr().err
-    assert "No cause was found." in (tmp_path / "v0-reference.html").read_text()
-    assert main(["report", "v0-reference", "v1-fixed", "--html", "one.html", *home]) == 1
-    assert "reports of several runs need a folder" in capsys.readouterr().err
+    assert main(["show", "v0-reference", "--html", "page.html", *home]) == 0
+    assert "wrote page.html" in capsys.readouterr().err
+    assert "No cause was found." in (tmp_path / "page.html").read_text()
+    assert main(["show", "v0-reference", "--html", "nowhere/page.html", *home]) == 1
+    assert "cannot write the report nowhere/page.html" in capsys.readouterr().err
 
 
-def test_reports_of_several_runs_some_of_them_in_files(recorded_runs: Path, tmp_path: Path) -> None:
+def test_a_report_of_a_run_in_files(tmp_path: Path) -> None:
     shutil.copytree(SAMPLE_DATA / "faults" / "healthy", tmp_path / "healthy")
-    (tmp_path / "reports").mkdir()
-    words = ("v0-reference", str(tmp_path / "healthy"), str(recorded_runs) + ":v0-reference")
-    assert main(["report", *words, "--html", str(tmp_path / "reports"), "--home", str(recorded_runs)]) == 0
-    found = {file.name: file.read_text() for file in (tmp_path / "reports").iterdir()}
-    assert sorted(found) == ["healthy.html", "v0-reference-2.html", "v0-reference.html"]
-    assert "Incident report: healthy" in found["healthy.html"]
-    assert "Incident report: v0-reference" in found["v0-reference.html"]
+    page = tmp_path / "page.html"
+    assert main(["show", str(tmp_path / "healthy"), "--html", str(page), "--home", str(tmp_path / "none")]) == 0
+    assert "Incident report: healthy" in page.read_text()
 
 
 def test_steps_without_a_value_are_a_gap_and_not_a_line() -> None:

@@ -1,4 +1,4 @@
-"""`logprobe tokens`: the strip of a step's worst sequence, with its numbers, and nothing that steers a terminal."""
+"""`logprobe show --tokens`: the strip of a step's worst sequence, with its numbers, and nothing that steers a terminal."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_strip_and_its_worst_tokens(home: Path) -> None:
-    shown = logprobe("tokens", RUN, "--step", "10", "--home", home).stdout
+    shown = logprobe("show", "--tokens", RUN, "--steps", "10", "--home", home).stdout
     assert f"run       {RUN}, step 10" in shown
     assert "\x1b" not in shown  # nobody looks
-    document = json.loads(logprobe("tokens", RUN, "--step", "10", "--json", "--home", home).stdout)
+    document = json.loads(logprobe("show", "--tokens", RUN, "--steps", "10", "--json", "--home", home).stdout)
     assert document["step"] == 10
     assert document["sample_id"] == document["sequences"][0]["sample_id"]
     worst = max((token for token in document["tokens"] if token["k3"] is not None), key=lambda token: token["k3"])
@@ -36,18 +36,22 @@ def test_the_strip_and_its_worst_tokens(home: Path) -> None:
 
 
 def test_another_sequence_and_what_is_not_there(home: Path) -> None:
-    listed = json.loads(logprobe("tokens", RUN, "--step", "10", "--json", "--home", home).stdout)["sequences"]
-    other = logprobe("tokens", RUN, "--step", "10", "--sequence", listed[1]["sample_id"], "--home", home).stdout
+    listed = json.loads(logprobe("show", "--tokens", RUN, "--steps", "10", "--json", "--home", home).stdout)[
+        "sequences"
+    ]
+    other = logprobe(
+        "show", "--tokens", RUN, "--steps", "10", "--sequence", listed[1]["sample_id"], "--home", home
+    ).stdout
     assert f"sequence  {listed[1]['sample_id']};" in other
     assert (
         "has no step 99; steps 0 to 11 are recorded"
-        in logprobe("tokens", RUN, "--step", "99", "--home", home, code=1).stderr
+        in logprobe("show", "--tokens", RUN, "--steps", "99", "--home", home, code=1).stderr
     )
     assert (
         "has no sequence 'none'"
-        in logprobe("tokens", RUN, "--step", "10", "--sequence", "none", "--home", home, code=1).stderr
+        in logprobe("show", "--tokens", RUN, "--steps", "10", "--sequence", "none", "--home", home, code=1).stderr
     )
-    assert "step 1" in logprobe("tokens", RUN, "--home", home).stdout  # without a step the worst recent one
+    assert "step 1" in logprobe("show", "--tokens", RUN, "--home", home).stdout  # without a step the worst recent one
 
 
 class Terminal(io.StringIO):

@@ -31,7 +31,7 @@ def drill(home: Path) -> dict[str, Any]:
     remove_store(home)
     began = time.monotonic()
     with service(home):
-        assert "stop the service, `logprobe rebuild`" in PAGE.read_text(encoding="utf-8")
+        assert "stop the service, `logprobe store check --repair`" in PAGE.read_text(encoding="utf-8")
         said = unwell(home)
     logprobe(*_command(), "--home", home)
     with service(home):

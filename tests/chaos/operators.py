@@ -140,7 +140,7 @@ def _lost(drill: Drill) -> None:
         (drill.home / name).unlink(missing_ok=True)
     if raw_files(drill.home):
         drill.refused("`logprobe.duckdb` removed or replaced by another one")
-    drill.command("rebuild")
+    drill.command("store", "check", "--repair")
 
 
 def _yesterdays(drill: Drill) -> None:
@@ -150,14 +150,16 @@ def _yesterdays(drill: Drill) -> None:
     if by_hand:
         shutil.copy(drill.home / "logprobe.duckdb", drill.folder / "yesterday")
     else:
-        drill.command("backup", str(drill.folder / "backup"), kill=0.0)
+        drill.command("store", "copy", str(drill.folder / "backup"), kill=0.0)
     drill.ingested(killed=False)
     if by_hand:
         shutil.copy(drill.folder / "yesterday", drill.home / "logprobe.duckdb")
         drill.refused("An older `logprobe.duckdb` put back")
-        drill.command("rebuild")
+        drill.command("store", "check", "--repair")
     else:
-        drill.command("restore", str(drill.folder / "backup"))
+        for file in (drill.folder / "backup").glob("logprobe.duckdb*"):
+            shutil.copy(file, drill.home / file.name)
+        drill.command("store", "check", "--repair")
 
 
 def _cut(drill: Drill) -> None:
@@ -182,7 +184,7 @@ def _cut(drill: Drill) -> None:
         process.join(120)
     if damaged:
         assert str(FAULTS["The write-ahead log damaged"]) in drill.log.read_text(), drill.log.read_text()[-2000:]
-        drill.command("rebuild")
+        drill.command("store", "check", "--repair")
 
 
 def _answers(home: Path) -> bool:

@@ -77,7 +77,7 @@ def test_a_flood_that_closing_cannot_write_is_counted_by_the_last_record(home: P
     assert max(segments(home), key=lambda segment: segment.sequence).where.kind == "health"
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-    assert main(["status", "run", "--home", str(home)]) == 0
+    assert main(["show", "run", "--home", str(home)]) == 0
     said = capsys.readouterr().out
     assert lost["message"][:60] in said
     assert str(lost["sequences"]) in said
@@ -95,7 +95,7 @@ def test_a_process_that_ends_by_force_while_closing_has_said_what_was_left(home:
     assert 0 < lost <= 4 * json.loads(left["details"])["training"] + 12  # what was at work when it was said
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-    assert main(["status", "run", "--home", str(home)]) == 0
+    assert main(["show", "run", "--home", str(home)]) == 0
     assert left["message"] in capsys.readouterr().out
 
 

@@ -277,7 +277,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         assert damaged.look_at(place.name, 400, 1, whole=False) is not None
     *named, more = damaged.problems(named=True)
     assert len(named) == 10
-    assert more == "1 more raw files cannot be read: logprobe check names them"
+    assert more == "1 more raw files cannot be read: logprobe store check names them"
 
 
 def test_what_people_did(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def recorded(repository, tmp_path, capsys, name):
     script = repository / "docs" / "examples" / name
     done = subprocess.run([sys.executable, str(script)], env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert main(["ingest", "--once", "--home", str(home)]) == 0
+    assert main(["up", "--once", "--home", str(home)]) == 0
     capsys.readouterr()
-    assert main(["metrics", "r", "--json", "--home", str(home)]) == 0
+    assert main(["show", "--metrics", "r", "--json", "--home", str(home)]) == 0
     found = {step["step"]: step["metrics"] for step in json.loads(capsys.readouterr().out)["steps"]}
     with open_reader(home) as reader:
         for row in reader.query("SELECT step, name, value FROM scalars").to_pylist():

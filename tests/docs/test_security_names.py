@@ -2,7 +2,8 @@
 
 import re
 
-from logprobe.app.parsers.command_line import build
+from processes import understood
+
 from logprobe.collectors import environment
 
 
@@ -19,9 +20,8 @@ def test_every_boundary_names_a_test_that_exists(repository):
 
 
 def test_the_switch_for_exact_text_is_there():
-    parser = build()
-    assert parser.parse_args(["sql", "SELECT 1", "--csv", "--raw"]).raw
-    assert parser.parse_args(["export", "r", "r.csv", "--raw"]).raw
+    assert understood(["sql", "SELECT 1", "--csv", "--raw"]).raw
+    assert understood(["export", "r", "--to", "r.csv", "--raw"]).raw
 
 
 def test_the_policy_says_how_to_report_and_where_the_proofs_are(repository):

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from logprobe.app.parsers.commands import COMMANDS
+from logprobe.app.surface.commands import SECTIONS
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
 from logprobe.monitor.judging.gather import SAMPLE_TOKENS
@@ -49,7 +49,7 @@ def test_a_page_gets_its_tables_and_a_name_of_none_is_refused(tables: ModuleType
         (["causes-semantic", "causes-inference-path", "causes-objective", "causes-unknown"], list(SIGNATURES), 5),
         (["presets"], list(PRESETS), 4),
         (["limits"], [limit.name for limit in limits.ALL], 4),
-        (["commands"], list(COMMANDS), 3),
+        (["commands"], [name for section in SECTIONS.values() for name in section], 3),
     ],
 )
 def test_a_table_has_every_declaration_once_in_unbroken_rows(

@@ -25,7 +25,7 @@ def trained(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     settings = {"LOGPROBE_HOME": str(home), "LOGPROBE_RUN": RUN}
     told = run_scenario("agents", models, script="agent_scenario", timeout=1100, **settings)
     assert told["flushed"]
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    assert logprobe("up", "--once", "--home", home).returncode == 0
     return home, told
 
 

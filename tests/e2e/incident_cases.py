@@ -142,9 +142,9 @@ def good_of(words: str) -> int | None:
 
 
 def by_command(home: Path, incident: Incident) -> dict[str, Any]:
-    """`logprobe incidents show`."""
+    """`logprobe show`."""
     began = time.monotonic()
-    shown = logprobe("incidents", "show", incident.run, "--home", home).stdout
+    shown = logprobe("show", incident.run, "--home", home, code=2).stdout
     seconds = time.monotonic() - began
     assert incident.cause in shown
     assert incident.setting in shown

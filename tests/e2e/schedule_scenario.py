@@ -392,7 +392,7 @@ class Unannounced(Play):
 
         home = os.environ["LOGPROBE_HOME"]
         subprocess.run(
-            [sys.executable, "-m", "logprobe.app.cli", "ingest", "--once", "--home", home],
+            [sys.executable, "-m", "logprobe.app.cli", "up", "--once", "--home", home],
             check=True,
             capture_output=True,
         )

@@ -65,13 +65,13 @@ def trajectories(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     """Three trained sequences of two or three requests each, with an update between them, through the whole pipeline."""
     home, told = attributed("trajectories", models, tmp_path_factory.mktemp("trajectories"))
     assert told["flushed"]
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    assert logprobe("up", "--once", "--home", home).returncode == 0
     return home, told
 
 
 def test_trajectories_are_measured_as_what_their_requests_sampled(trajectories: tuple[Path, Any]) -> None:
     home, told = trajectories
-    [step] = json.loads(logprobe("metrics", RUN, "--json", "--home", home).stdout)["steps"]
+    [step] = json.loads(logprobe("show", "--metrics", RUN, "--json", "--home", home).stdout)["steps"]
     metrics = step["metrics"]
     assert metrics["backend.coverage"] == 1
     assert metrics["length_mismatch_frac"] == metrics["token_mismatch_frac"] == metrics["unknown_version_frac"] == 0
@@ -99,7 +99,7 @@ def test_parts_of_trajectories_are_listed(trajectories: tuple[Path, Any]) -> Non
 
 def test_healthy_trajectories_are_not_diagnosed_as_missing(trajectories: tuple[Path, Any]) -> None:
     home, _ = trajectories
-    diagnosis = logprobe("diagnose", RUN, "--json", "--home", home).stdout
+    diagnosis = logprobe("show", RUN, "--json", "--home", home).stdout
     assert "missing_logprobs" not in json.dumps(json.loads(diagnosis)["findings"])
 
 
@@ -112,7 +112,7 @@ def test_late_marks_and_clocks_that_are_set_do_not_matter(models: Path, tmp_path
     assert told["flushed"]
     assert versions(home)["late/0"] == ["0"], "the mark must be late"
     jumps = [row["message"] for row in spooled(home, RUN, "health") if row["event"] == "clock_jump"]
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    assert logprobe("up", "--once", "--home", home).returncode == 0
     rows = json.loads(logprobe("sql", "SELECT sample_id, spans FROM rollouts", "--json", "--home", home).stdout)
     assert {row["sample_id"]: spans(row) for row in rows} == {
         "before/0": [(0, 16, "0")],
@@ -125,7 +125,7 @@ def test_late_marks_and_clocks_that_are_set_do_not_matter(models: Path, tmp_path
     assert by is not None, jumps
     # The machine may stand still between two looks at its clocks.
     assert float(by[1]) == pytest.approx(-3600, abs=60)
-    [step] = json.loads(logprobe("metrics", RUN, "--json", "--home", home).stdout)["steps"]
+    [step] = json.loads(logprobe("show", "--metrics", RUN, "--json", "--home", home).stdout)["steps"]
     lags = [2] * 16 + [2] * 6 + [1] * 10 + [1] * 16 + [1] * 5 + [0] * 11 + [0] * 16
     assert math.isclose(step["metrics"]["weight_lag_mean"], sum(lags) / len(lags), rel_tol=1e-12)
 
@@ -196,7 +196,7 @@ def test_adapters_that_were_read_again_have_the_version_of_what_was_read(models:
 def test_what_a_killed_engine_cost_was_said_before(models: Path, tmp_path: Path) -> None:
     home, told = attributed("killed", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
     lost = told["answered"] - len(spooled(home, RUN, "rollout"))
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    assert logprobe("up", "--once", "--home", home).returncode == 0
     with Store.open(Home(home), read_only=True) as store:
         later = datetime.now(UTC) + timedelta(minutes=1)
         [row] = store.read("cli_ends", run=RUN, now=later, silent=SILENT_SECONDS).to_pylist()
@@ -248,10 +248,10 @@ def test_data_parallel_replicas_have_names_and_marks_of_their_own(models: Path, 
     rows = {row["sample_id"]: row for row in spooled(home, RUN, "rollout")}
     assert {name: row["replica"] for name, row in rows.items()} == {"first/0": "dp0", "second/0": "dp1"}
     assert versions(home) == {"first/0": ["0"], "second/0": ["1"]}
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    assert logprobe("up", "--once", "--home", home).returncode == 0
     report = logprobe("doctor", "--home", home).stdout
     assert "1 weight marks for replica 'dp7' match no engine; the run has dp0, dp1" in report
-    assert "dp7" in logprobe("status", RUN, "--home", home).stdout
+    assert "dp7" in logprobe("show", RUN, "--home", home).stdout
 
 
 # --- Fingerprints of weights ---
@@ -261,7 +261,7 @@ def test_an_engine_is_checked_to_have_the_trainers_weights(models: Path, tmp_pat
     home, told = attributed("fingerprints", models, tmp_path)
     assert told["flushed"] == [True, True]
     assert not list((home / "readings").rglob("*.jsonl")), "an engine that ended leaves no files of its own"
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    assert logprobe("up", "--once", "--home", home).returncode == 0
     with Store.open(Home(home), read_only=True) as store:
         readings = gather(store, RUN).readings
     engine = {row.version: row.tensors for row in readings.rows if row.source == "worker"}
@@ -273,7 +273,7 @@ def test_an_engine_is_checked_to_have_the_trainers_weights(models: Path, tmp_pat
     assert found is not None
     assert (found.version, found.held, found.compared) == ("2", "1", told["tensors"])
     assert readings.unannounced == 1
-    [finding] = json.loads(logprobe("diagnose", RUN, "--json", "--home", home).stdout)["findings"][:1]
+    [finding] = json.loads(logprobe("show", RUN, "--json", "--home", home).stdout)["findings"][:1]
     assert (finding["cause"], finding["confidence"]) == ("missed_weight_sync", 0.99)
     assert any(row["event"] == "weights_changed_unannounced" for row in unspooled(home))
 
@@ -287,8 +287,8 @@ def unspooled(home: Path) -> list[dict[str, Any]]:
 @pytest.mark.long
 def test_a_replica_that_an_update_did_not_reach_is_certain(models: Path, tmp_path: Path) -> None:
     home, _ = attributed("diverging", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
-    findings = json.loads(logprobe("diagnose", RUN, "--json", "--home", home).stdout)["findings"]
+    assert logprobe("up", "--once", "--home", home).returncode == 0
+    findings = json.loads(logprobe("show", RUN, "--json", "--home", home).stdout)["findings"]
     assert (findings[0]["cause"], findings[0]["confidence"]) == ("replica_divergence", 0.99)
     assert findings[0]["evidence"]["different"] == ["dp1"]
     assert findings[0]["since_step"] == 1
@@ -302,7 +302,7 @@ def test_weights_overwritten_in_place_are_unknown_since_they_were_last_seen_also
     assert told["flushed"]
     written = versions(home)
     assert {version for name in told["told"]["0 wrong"] for version in written[name]} == {"0"}, "nobody could know"
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    assert logprobe("up", "--once", "--home", home).returncode == 0
     rows = json.loads(logprobe("sql", "SELECT sample_id, spans FROM rollouts", "--json", "--home", home).stdout)
     seen = {row["sample_id"]: {span["version"] for span in row["spans"]} for row in rows}
     found = {name: set().union(*(seen[each] for each in ids)) for name, ids in told["told"].items()}

@@ -68,7 +68,7 @@ def test_a_model_is_sampled_scored_recorded_and_judged(
     assert (found["run"], found["sequences"], found["trainer"]) == ("mine", 20, "transformers, float32")
     (finding,) = found["diagnosis"]["findings"]
     assert (finding["cause"], finding["urgency"]) == ("low_precision", "informational")
-    assert main(["metrics", "mine", "--home", str(home), "--json"]) == 0
+    assert main(["show", "--metrics", "mine", "--home", str(home), "--json"]) == 0
     (step,) = json.loads(capsys.readouterr().out)["steps"]
     assert step["metrics"]["backend.k3_kl"] == pytest.approx(found["k3"], rel=1e-3)
     with Store.open(Home(home)) as store:

@@ -20,8 +20,8 @@ def recorded(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     home = tmp_path_factory.mktemp("real") / "home"
     told = run_scenario("exactness", models, LOGPROBE_HOME=str(home), LOGPROBE_RUN="real")
     assert told["flushed"]
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
-    answer = json.loads(logprobe("metrics", "real", "--json", "--home", home).stdout)
+    assert logprobe("up", "--once", "--home", home).returncode == 0
+    answer = json.loads(logprobe("show", "--metrics", "real", "--json", "--home", home).stdout)
     return home, told["tokens"], {step["step"]: step for step in answer["steps"]}
 
 

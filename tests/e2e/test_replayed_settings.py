@@ -26,7 +26,7 @@ def scored(models: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     settings = json.dumps({"hf_overrides": OVERRIDE})
     _run([sys.executable, str(RECORD), str(models / "new"), str(home), RUN, settings])
     logprobe = [sys.executable, "-m", "logprobe.app.cli"]
-    _run([*logprobe, "ingest", "--once", f"--home={home}"])
+    _run([*logprobe, "up", "--once", f"--home={home}"])
     score = [*logprobe, "bisect", "--only-score", RUN, f"--home={home}", f"--model=7={models / 'new'}", "--json"]
     return json.loads(_run(score))
 

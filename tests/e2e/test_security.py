@@ -216,9 +216,9 @@ def test_markup_in_what_people_say_stays_text_on_every_page(
     with Recorder(home, HOSTILE, rank=0) as recorder:
         recorder.config({HOSTILE: HOSTILE, "framework": HOSTILE}, kind="trainer_config")
         assert recorder.flush(120)
-    eventually(lambda: "<img src=x" in logprobe("incidents", *by).stdout, "the run has an incident")
-    logprobe("alerts", "ack", HOSTILE, "--reason", HOSTILE, "--author", HOSTILE, *by)
-    logprobe("report", HOSTILE, "--html", tmp_path / "report.html", *by)
+    eventually(lambda: "<img src=x" in logprobe("show", HOSTILE, *by, code=2).stdout, "the run has an incident")
+    logprobe("alerts", "ack", HOSTILE, "--reason", HOSTILE, *by, LOGNAME=HOSTILE)
+    logprobe("show", HOSTILE, "--html", tmp_path / "report.html", *by)
     seen = Watched(browser, address)
     page, named = seen.page, quote(HOSTILE, safe="")
     for shown, link in (

@@ -228,10 +228,10 @@ def test_callers_see_no_difference(harmless: tuple[Path, Any], case: str) -> Non
 
 def test_an_engine_without_a_run_name_says_so_in_its_home(harmless: tuple[Path, Any], tmp_path: Path) -> None:
     home = shutil.copytree(harmless[0], tmp_path / "home")
-    assert logprobe("ingest", "--once", "--home", home).returncode == 0
+    assert logprobe("up", "--once", "--home", home).returncode == 0
     words = "1 engines were not recorded: LOGPROBE_RUN was not set"
     assert words in logprobe("doctor", "--home", home).stdout
-    assert words in logprobe("status", "(no run)", "--home", home).stdout
+    assert words in logprobe("show", "(no run)", "--home", home).stdout
 
 
 def test_injection_measures_what_nobody_asked_for(harmless: tuple[Path, Any]) -> None:

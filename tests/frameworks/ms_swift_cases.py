@@ -109,7 +109,7 @@ def test_a_resume_of_two_ranks_under_the_same_name(train: Any, capsys: Any) -> N
     assert {step: values["sequences"] for step, values in ours.items()} == dict.fromkeys(range(1, 5), 8)
     again = [logged for logged in second["history"] if logged.get("step") in {3, 4}]
     assert agree(ours, again, {"reward": "reward"}) == 2
-    status = " ".join(seen.logprobe(capsys, "status", "resumed").split())
+    status = " ".join(seen.logprobe(capsys, "show", "resumed").split())
     assert "trained again, and the newest attempt counts; 8 sequences" in status
 
 

@@ -37,21 +37,21 @@ class Trained(dict[str, Any]):
         return capsys.readouterr().out
 
     def steps(self, capsys: pytest.CaptureFixture[str]) -> dict[int, dict[str, Any]]:
-        """Step → what `logprobe metrics` says of it."""
-        self.logprobe(capsys, "ingest", "--once")
-        found = json.loads(self.logprobe(capsys, "metrics", self["run"], "--json"))["steps"]
+        """Step → what `logprobe show --metrics` says of it."""
+        self.logprobe(capsys, "up", "--once")
+        found = json.loads(self.logprobe(capsys, "show", "--metrics", self["run"], "--json"))["steps"]
         return {
             step["step"]: {**step["metrics"], "sequences": step["sequences"], "tokens": step["tokens"]}
             for step in found
         }
 
     def peer(self, capsys: pytest.CaptureFixture[str], name: str) -> dict[int, dict[str, Any]]:
-        """Step → what `logprobe metrics --as` says another framework logs; after `steps`."""
-        found = json.loads(self.logprobe(capsys, "metrics", self["run"], "--as", name, "--json"))["steps"]
+        """Step → what `logprobe show --metrics --as` says another framework logs; after `steps`."""
+        found = json.loads(self.logprobe(capsys, "show", "--metrics", self["run"], "--as", name, "--json"))["steps"]
         return {step["step"]: step["metrics"] for step in found}
 
     def diagnosed(self, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-        return json.loads(self.logprobe(capsys, "diagnose", self["run"], "--json"))
+        return json.loads(self.logprobe(capsys, "show", self["run"], "--json"))
 
     def causes(self, capsys: pytest.CaptureFixture[str]) -> list[str]:
         """Causes that the diagnosis names, the first one first; after `steps`."""

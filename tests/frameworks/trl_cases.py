@@ -122,7 +122,7 @@ def test_a_rank_that_is_killed(model: Path, tmp_path: Path, capsys: Any, monkeyp
     seen = Trained({"home": home, "run": "killed"})
     ours = seen.steps(capsys)
     main(["doctor", "--home", str(home)])
-    doctor, status = capsys.readouterr().out, seen.logprobe(capsys, "status", "killed")
+    doctor, status = capsys.readouterr().out, seen.logprobe(capsys, "show", "killed")
     words = r"trainer of rank 1 \(.*?\)\s+ended\s+without\s+closing(?:\s+after\s+step\s+(\d))?;\s+what\s+it\s+recorded\s+in\s+the\s+last\s+1\s+s\s+may\s+be\s+lost"
     named = [re.search(words, text) for text in (doctor, status)]
     assert all(named), doctor + status
@@ -151,7 +151,7 @@ def test_a_resume_under_the_same_name(train: Any, capsys: Any) -> None:
     assert {step: values["sequences"] for step, values in ours.items()} == dict.fromkeys(range(1, 6), 16)
     again = [logged for logged in second["history"] if logged["step"] in {3, 4}]
     assert agree(ours, again, {"reward": "reward"}) == 2
-    status = " ".join(seen.logprobe(capsys, "status", "resumed").split())
+    status = " ".join(seen.logprobe(capsys, "show", "resumed").split())
     assert "2 steps (3 to 4) were trained again, and the newest attempt counts; 32 sequences" in status
 
 
@@ -335,7 +335,7 @@ def test_an_unknown_trainer_is_left_alone(train: Any, capsys: Any) -> None:
     seen = train("unknown", hide="_score_everything")
     assert bare["weights"] == seen["weights"]
     assert "has no method _score_everything" in seen["said"]
-    seen.logprobe(capsys, "ingest", "--once")
+    seen.logprobe(capsys, "up", "--once")
     assert "nothing is recorded" in seen.logprobe(capsys, "doctor")
 
 

@@ -134,7 +134,7 @@ def test_bypass_mode_is_not_a_perfect_match(tmp_path: Path, model: Path, capsys:
     seen = trained(tmp_path, model, "bypass", trainer, config={"algorithm.rollout_correction.bypass_mode": "true"})
     ours = seen.steps(capsys)
     assert all(values.get("backend.k3_kl") is None for values in ours.values())
-    assert "bypass mode" in seen.logprobe(capsys, "status", "bypass")
+    assert "bypass mode" in seen.logprobe(capsys, "show", "bypass")
 
 
 @TRAINERS

@@ -664,7 +664,7 @@ class Proofs:
     def _prove(self, what: str, fault: str, more: tuple[str, ...]) -> Any:
         home, _ = self._engines.told(f"rollout, {fault}")
         with _WRITING:
-            assert logprobe(home.with_name("ingest.log"), "ingest", "--once", "--home", home).returncode == 0
+            assert logprobe(home.with_name("ingest.log"), "up", "--once", "--home", home).returncode == 0
         version = f"7={self._models / 'old'}"
         began, said = time.monotonic(), home.with_name(f"{what}.log")
         done = logprobe(

@@ -177,9 +177,7 @@ def test_no_table_and_no_file_keeps_anything(filled: Path, capsys: pytest.Captur
     with Store.open(Home(filled)) as store:
         before, other = counts(store, RUN), counts(store, KEPT)
     assert len(traces(filled)) > 10
-    done = json.loads(
-        logprobe(capsys, "delete", RUN, "--yes", "--force", "--json", "--author", "ada", "--home", filled).out
-    )
+    done = json.loads(logprobe(capsys, "store", "delete", RUN, "--yes", "--force", "--json", "--home", filled).out)
     assert {table: count for table, count in done["rows"].items() if table in before} == before
     assert done["rows"]["deliveries"] == done["rows"]["alert_acknowledgements"] == 1
     assert done["files"] >= 8
@@ -193,7 +191,7 @@ def test_no_table_and_no_file_keeps_anything(filled: Path, capsys: pytest.Captur
     assert run_dir(filled, KEPT).is_dir()
     assert len(list((filled / "recomputed").iterdir())) == 1
     assert len(MarkFile(filled, KEPT).read_new()) == 1
-    (listed,) = json.loads(logprobe(capsys, "delete", "--json", "--home", filled).out)
+    (listed,) = json.loads(logprobe(capsys, "store", "delete", "--json", "--home", filled).out)
     assert (listed["run"], listed["author"], listed["released_at"]) == (RUN, "ada", None)
 
 
@@ -209,15 +207,17 @@ def test_what_is_asked_before_anything_is_removed(home: Path, capsys: pytest.Cap
     try:
         with Store.open(Home(home)) as store:
             take_in(store)
-        assert "did you mean 'live'" in logprobe(capsys, "delete", "alive", "--yes", "--home", home, code=1).err
-        assert "is being recorded" in logprobe(capsys, "delete", "live", "--yes", "--home", home, code=1).err
-        assert "--yes" in logprobe(capsys, "delete", "live", "--force", "--home", home, code=1).err
-        assert "was not deleted" in logprobe(capsys, "delete", "live", "--release", "--home", home, code=1).err
+        assert (
+            "did you mean 'live'" in logprobe(capsys, "store", "delete", "alive", "--yes", "--home", home, code=1).err
+        )
+        assert "is being recorded" in logprobe(capsys, "store", "delete", "live", "--yes", "--home", home, code=1).err
+        assert "--yes" in logprobe(capsys, "store", "delete", "live", "--force", "--home", home, code=1).err
+        assert "was not deleted" in logprobe(capsys, "store", "delete", "live", "--release", "--home", home, code=1).err
         assert not (home / FOLDER).exists()
-        assert "live is deleted" in logprobe(capsys, "delete", "live", "--force", "--yes", "--home", home).out
+        assert "live is deleted" in logprobe(capsys, "store", "delete", "live", "--force", "--yes", "--home", home).out
         recorder.step(9, loss=1.0)
         assert recorder.flush(), "the trainer is none the wiser"
-        assert json.loads(logprobe(capsys, "ingest", "--once", "--json", "--home", home).out)["late"] >= 1
+        assert json.loads(logprobe(capsys, "up", "--once", "--json", "--home", home).out)["late"] >= 1
         assert "since were removed" in logprobe(capsys, "runs", "--home", home).err
     finally:
         recorder.close()
@@ -230,12 +230,12 @@ def test_a_run_whose_records_only_wait_in_the_spool_is_not_deleted(
         pass
     recorder = record(home, "live", close=False)
     try:
-        refusal = logprobe(capsys, "delete", "live", "--yes", "--home", home, code=1).err
+        refusal = logprobe(capsys, "store", "delete", "live", "--yes", "--home", home, code=1).err
         assert "live is being recorded (collector" in refusal
         assert not (home / FOLDER).exists()
     finally:
         recorder.close()
-    assert "live is deleted" in logprobe(capsys, "delete", "live", "--yes", "--home", home).out, "it has ended"
+    assert "live is deleted" in logprobe(capsys, "store", "delete", "live", "--yes", "--home", home).out, "it has ended"
 
 
 def test_a_service_that_is_behind_deletes_no_run_that_is_being_recorded(home: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_service_that_does_not_answer_is_reported_with_what_became_of_the_run(
     try:
         with connected(home) as reader:
             reader.ingest()
-        said = logprobe(capsys, "delete", "run", "--yes", "--home", home, code=1).err
+        said = logprobe(capsys, "store", "delete", "run", "--yes", "--home", home, code=1).err
         assert "no answer from the service" in said
         assert "run is not deleted yet, and the service may still do it" in said
     finally:

@@ -154,7 +154,7 @@ def test_status_the_alert_and_the_data_page_say_so_at_once(filled: Filled, capsy
     assert "are in the store twice and count twice" in str(lacks)
     home = filled.store.home.path
     filled.store.close()
-    assert main(["status", RUN, "--home", str(home)]) == 0
+    assert main(["show", RUN, "--home", str(home)]) == 0
     said = capsys.readouterr().out
     assert "1 sequences and 1 rollouts of step 2 (4 tokens) are in the store twice and count twice" in said
 
@@ -162,7 +162,7 @@ def test_status_the_alert_and_the_data_page_say_so_at_once(filled: Filled, capsy
 def sent_line(home: Path, capsys: pytest.CaptureFixture[str]) -> str:
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-    assert main(["status", "toy", "--home", str(home)]) == 0
+    assert main(["show", "toy", "--home", str(home)]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sent")]
     return line.partition(" ")[2].strip()
 

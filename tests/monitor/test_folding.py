@@ -17,8 +17,8 @@ from processes import eventually, logprobe, service
 from store_contents import same
 from store_work import KEPT, METRICS, bring_in, compute_again, fold, recompute
 
-from logprobe.app.commands import status
 from logprobe.app.dashboard.pages.token_text import kept_words
+from logprobe.app.view import records
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor import worst
@@ -276,15 +276,15 @@ def test_the_command_line_says_what_is_kept(home: Path) -> None:
     with Store.open(Home(home)) as store:
         fold(store)
     with FileReader(Home(home)) as reader:
-        document = status.describe(reader, RUN, now=datetime.now(UTC))
+        document = records.describe(reader, RUN, now=datetime.now(UTC))
     assert (document["kept"]["folded"], document["kept"]["last_folded"], document["kept"]["sampled_from"]) == (
         36,
         35,
         0,
     )
     assert document["sequences"] == document["measured"]["trained"] == 240
-    assert "of 36 folded steps (0 to 35) sums and" in status.words(document)
-    done = logprobe("metrics", RUN, "--home", home, "--slice", "length")
+    assert "of 36 folded steps (0 to 35) sums and" in str(list(records.words(document)))
+    done = logprobe("show", "--metrics", RUN, "--home", home, "--slice", "length")
     assert "36 steps (0 to 35) are folded and not in these slices" in done.stderr
 
 

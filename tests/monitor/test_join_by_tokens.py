@@ -90,7 +90,7 @@ def test_what_fits_several_is_left_alone_and_counted(pipeline: Pipeline, capsys:
     pipeline.store.close()
     home = str(pipeline.store.home.path)
     assert any("all sequences not joined: their tokens fit several" in each.text for each in examine(home))
-    main(["status", RUN, "--home", home])
+    main(["show", RUN, "--home", home])
     assert "3 sequences, whose tokens fit several records" in capsys.readouterr().out
 
 
@@ -135,5 +135,5 @@ def test_doctor_and_status_say_so(pipeline: Pipeline, capsys: pytest.CaptureFixt
     home = str(pipeline.store.home.path)
     words = "all sequences joined by their tokens"
     assert any(words in each.text for each in examine(home))
-    main(["status", RUN, "--home", home])
+    main(["show", RUN, "--home", home])
     assert words in capsys.readouterr().out

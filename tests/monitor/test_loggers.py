@@ -94,7 +94,7 @@ def test_what_is_unknown_is_left_out_and_never_0():
 
 
 def push_command(home, *arguments, check=True):
-    command = [sys.executable, "-m", "logprobe.app.cli", "push", RUN, "--home", str(home), *arguments]
+    command = [sys.executable, "-m", "logprobe.app.cli", "export", RUN, "--home", str(home), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0 or not check, done.stderr
     return done
@@ -147,7 +147,7 @@ main(sys.argv[1:])
 
 def killed(home, target, *arguments):
     program = KILLED.format(target=target)
-    command = [sys.executable, "-c", program, "push", RUN, "--home", str(home), *arguments]
+    command = [sys.executable, "-c", program, "export", RUN, "--home", str(home), *arguments]
     assert subprocess.run(command, capture_output=True, timeout=180, check=False).returncode == -signal.SIGKILL
 
 
@@ -233,7 +233,19 @@ def test_a_missing_package_and_a_missing_setting_say_what_to_do(recorded, tmp_pa
     hidden = (
         "import sys; sys.modules['trackio'] = None; from logprobe.app.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", hidden, "push", RUN, "--home", str(recorded), "--to", "trackio", "--project", "p"]
+    command = [
+        sys.executable,
+        "-c",
+        hidden,
+        "export",
+        RUN,
+        "--home",
+        str(recorded),
+        "--to",
+        "trackio",
+        "--project",
+        "p",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "pip install 'logprobe[trackio]'" in done.stderr) == (1, True)
     assert "project" in push_command(recorded, "--to", "wandb", check=False).stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import duckdb
@@ -22,10 +23,10 @@ from logprobe.monitor.store.store import Store
 OLDER = "has schema 28 of an older logprobe. Export its runs with the code of commit 0b68d890 (logprobe export), or use a new data directory."
 NEWER = f"has schema 999, this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new data directory."
 STRANGE = "is a database of another program. Move it away, or use a new data directory."
-COMMANDS = {
-    "up": ["--no-app"], "ingest": ["--once"], "sql": ["SELECT 1"], "runs": [], "metrics": ["toy"], "export": ["toy", "out.zip"], "backup": ["kept"],
-    "rebuild": [], "compact": [], "check": [], "recompute": ["toy"], "delete": ["toy"],
-}  # fmt: skip
+COMMANDS = (
+    "up --no-app", "up --once", "sql 'SELECT 1'", "runs", "show toy", "export toy --to out.csv", "store copy kept",
+    "store check --repair", "store check", "store delete toy",
+)  # fmt: skip
 
 
 def content(home: Home) -> dict[str, tuple[int, bytes]]:
@@ -80,7 +81,7 @@ def test_commands_say_so_and_change_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = content(older)
-    done = logprobe(command, *COMMANDS[command], "--home", older.path, code=1)
+    done = logprobe(*shlex.split(command), "--home", older.path, code=1)
     assert f"{older.database} {OLDER}" in done.stderr
     assert content(older) == before
     assert [path for path in tmp_path.iterdir() if path != older.path] == []
@@ -101,8 +102,8 @@ def test_a_home_with_nothing_but_such_a_store_gets_no_other_file(tmp_path: Path)
     with duckdb.connect(str(place.database)) as connection:
         connection.execute("CREATE TABLE schema_versions AS SELECT 28 AS version")
     before = content(place)
-    for command in ("up", "ingest", "rebuild"):
-        assert OLDER in logprobe(command, *COMMANDS[command], "--home", place.path, code=1).stderr
+    for command in ("up --no-app", "up --once", "store check --repair"):
+        assert OLDER in logprobe(*command.split(), "--home", place.path, code=1).stderr
     assert content(place) == before
 
 

@@ -38,7 +38,7 @@ def _segments(home: Path) -> list[Path]:
 
 
 def listed(home: Path) -> list[dict]:
-    return json.loads(logprobe("quarantine", "list", "--json", "--home", home).stdout)["files"]
+    return json.loads(logprobe("store", "quarantine", "--json", "--home", home).stdout)["files"]
 
 
 def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home: Path) -> None:
@@ -50,9 +50,9 @@ def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home:
         assert names == aside(reader)
         first = f"quarantine/{RUN}/writer-a/{repaired.path.name}"
         second = (names - {first}).pop()
-        shown = logprobe("quarantine", "show", first.removeprefix("quarantine/"), "--home", home).stdout
+        shown = logprobe("store", "quarantine", first.removeprefix("quarantine/"), "--home", home).stdout
         assert "100 bytes, not an Arrow file" in shown
-        again = logprobe("quarantine", "retry", first, "--author", "ada", "--home", home).stdout
+        again = logprobe("store", "quarantine", "--retry", first, "--home", home, LOGNAME="ada").stdout
         assert again == f"{first}: returned\n"
         # Its row is written before it is moved.
         eventually(lambda: first in aside(reader) and (home / first).exists(), "it is still broken, and comes back")
@@ -61,7 +61,8 @@ def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home:
         sql = "SELECT sample_id FROM training_sequences"
         eventually(lambda: reader.query(sql)["sample_id"].to_pylist() == ["a"], "it is ingested")
         assert (
-            logprobe("quarantine", "drop", second, "--author", "ada", "--home", home).stdout == f"{second}: dropped\n"
+            logprobe("store", "quarantine", "--drop", second, "--home", home, LOGNAME="ada").stdout
+            == f"{second}: dropped\n"
         )
         assert perform(Home(home), DROP, {"file": second, "author": "ada"})["status"] == "gone"
         assert aside(reader) == set()
@@ -71,7 +72,7 @@ def test_a_mended_file_is_put_back_and_counts_once_and_a_dropped_one_never(home:
             ("ada", "dropped from quarantine", second),
         }
     assert [path for path in (home / "quarantine").rglob("*") if path.is_file()] == []
-    logprobe("quarantine", "retry", "--home", home, code=1)
+    logprobe("store", "quarantine", "--retry", "--home", home, code=1)
 
 
 def test_without_a_service_it_is_done_directly(home: Path) -> None:

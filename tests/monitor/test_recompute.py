@@ -13,7 +13,7 @@ from processes import service
 from segments import records, sampled, trained
 
 from logprobe.app import cli
-from logprobe.app.commands.ingest import take
+from logprobe.app.ingesting import take
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.spool.segments import SpoolWriter

@@ -147,9 +147,9 @@ def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Serv
         assert str(paths[run]).startswith(held[run]["path"])
     eventually(lambda: stuck(served)["eio-read"]["attempts"] > 2, "they are tried again")
     eventually(lambda: _says_that_files_wait(healthz(served.home)), "/healthz says so, and that the job itself is well")
-    listed = json.loads(logprobe("quarantine", "list", "--json", "--home", served.home).stdout)
+    listed = json.loads(logprobe("store", "quarantine", "--json", "--home", served.home).stdout)
     assert {each["run"] for each in listed["stuck"]} == READING.keys()
-    shown = json.loads(logprobe("status", "unconcerned", "--json", "--home", served.home).stdout)
+    shown = json.loads(logprobe("show", "unconcerned", "--json", "--home", served.home).stdout)
     assert shown["stuck"] == []
     assert quarantined(served) == []
     for rule in rules:
@@ -250,9 +250,9 @@ def test_a_hostile_spool_stops_nobody_and_costs_no_memory(served: Served, monkey
     assert all(os.path.lexists(served.home / row["path"]) for row in found)
     eventually(lambda: healthz(served.home)[1]["jobs"]["ingest"]["healthy"], "ingest is well")
     assert served.reader.status()["jobs"]["ingest"]["failures"] == 0
-    listed = logprobe("quarantine", "list", "--home", served.home).stdout
+    listed = logprobe("store", "quarantine", "--home", served.home).stdout
     assert "\x1b" not in listed
-    dropped = json.loads(logprobe("quarantine", "drop", "--all", "--json", "--home", served.home).stdout)
+    dropped = json.loads(logprobe("store", "quarantine", "--drop", "--all", "--json", "--home", served.home).stdout)
     assert {each["status"] for each in dropped} == {"dropped"}
     assert quarantined(served) == []
     assert [path for path in (served.home / "quarantine").rglob("*") if not path.is_dir()] == []

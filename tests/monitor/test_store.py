@@ -70,12 +70,12 @@ def test_tables_that_cannot_all_be_created_are_taken_back(home: Path, monkeypatc
 def test_what_is_no_store_is_refused(home: Path):
     place = Home(home).create()
     place.database.write_bytes(b"not a database" * 1000)
-    with pytest.raises(StoreDamagedError, match=r"is damaged .*run: logprobe rebuild --home"):
+    with pytest.raises(StoreDamagedError, match=r"is damaged .*run: logprobe store check --repair --home"):
         Store.open(place)
 
 
 def test_reading_what_does_not_exist_creates_nothing(home: Path):
-    with pytest.raises(StoreError, match="logprobe ingest --once"):
+    with pytest.raises(StoreError, match="logprobe up --once"):
         Store.open(Home(home), read_only=True)
     assert not home.exists()
 

@@ -15,7 +15,13 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PYTHONS: Final = ("python3.11", "python3.12", "python3.13")
-COLLECTORS: Final = {"array-api-compat", "logprobe", "numpy", "pyarrow"}  # all that a trainer or an engine installs
+COLLECTORS: Final = {
+    "array-api-compat",
+    "click",
+    "logprobe",
+    "numpy",
+    "pyarrow",
+}  # all that a trainer or an engine installs
 _RECORDS: Final = """
 from logprobe.collectors import Recorder
 from logprobe.collectors.correction import CorrectionConfig

@@ -72,7 +72,7 @@ def _found(folder: Path, run: str) -> Document:
     home = folder / "home"
     if not (folder / "recorded" / run).exists():
         _record(folder, run)
-    _run([*_LOGPROBE, "ingest", "--once", f"--home={home}"])
+    _run([*_LOGPROBE, "up", "--once", f"--home={home}"])
     which = [run, f"--home={home}", "--json"]
     document = {kind: json.loads(_run([*_LOGPROBE, *words, *which])) for kind, words in _HOW.items()}
     (folder / f"{run}.json").write_text(json.dumps(document, indent=1))

@@ -110,11 +110,11 @@ def _of_run(folder: Path) -> Document:
     shutil.rmtree(home, ignore_errors=True)
     _run([sys.executable, str(HERE / "recorded_run.py"), str(folder / "new"), str(home), RUN])
     of_home = [f"--home={home}", "--json"]
-    _run([*_LOGPROBE, "ingest", "--once", *of_home])
+    _run([*_LOGPROBE, "up", "--once", *of_home])
     which = [RUN, *of_home, f"--model={VERSION}={folder / 'new'}"]
     scored = json.loads(_run([*_LOGPROBE, "bisect", "--only-score", *which]))
     found = json.loads(_run([*_LOGPROBE, "bisect", *which, "--knobs", "logprobs_mode,dtype,kv_cache_dtype"]))
-    first = json.loads(_run([*_LOGPROBE, "diagnose", RUN, *of_home]))["findings"][0]
+    first = json.loads(_run([*_LOGPROBE, "show", RUN, *of_home]))["findings"][0]
     proven = (first["cause"], first["confidence"], first["evidence"].get("proven_by"))
     diagnosed = proven == ("raw_logprobs", 1.0, "logprobs_mode = processed_logprobs")
     return {"score": scored, "bisect": found, "diagnosed": diagnosed}

@@ -44,7 +44,7 @@ def test_ten_thousand_runs_in_a_home(tmp_path: Path, chromium: str) -> None:
     home, said = tmp_path / "home", {}
     for number in range(KEPT):
         record(home, f"kept-{number:02d}", steps=range(STEPS))
-    logprobe("ingest", "--once", "--home", home)
+    logprobe("up", "--once", "--home", home)
     copy(Home(home))
     disk = sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
     begun = time.monotonic()
@@ -62,11 +62,13 @@ def test_ten_thousand_runs_in_a_home(tmp_path: Path, chromium: str) -> None:
         with connect(Home(home).path) as reader:
             assert counted(reader) == (RUNS, RUNS * STEPS)
             said["a new run is judged after"], _ = timed(lambda: judged(reader, home))
-            said["logprobe delete"], _ = timed(
-                lambda: logprobe("delete", f"run-{RUNS // 2:05d}", "--yes", "--force", "--home", home)
+            said["logprobe store delete"], _ = timed(
+                lambda: logprobe("store", "delete", f"run-{RUNS // 2:05d}", "--yes", "--force", "--home", home)
             )
             assert counted(reader) == (RUNS, RUNS * STEPS - STEPS + 1)
-            said["check"], document = timed(lambda: json.loads(logprobe("check", "--json", "--home", home).stdout))
+            said["check"], document = timed(
+                lambda: json.loads(logprobe("store", "check", "--json", "--home", home).stdout)
+            )
             assert document["problems"] == []
             assert document["raw_files"] == RUNS
             process = psutil.Process(int(reader.status()["pid"]))

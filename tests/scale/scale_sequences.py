@@ -23,9 +23,9 @@ GIB = 1 << 30
 
 
 def ingest(home: Path) -> tuple[dict[str, int], float, int]:
-    """`logprobe ingest --once` in a process of its own: its report, seconds, and the most memory of any child so far."""
+    """`logprobe up --once` in a process of its own: its report, seconds, and the most memory of any child so far."""
     begun = time.monotonic()
-    command = [sys.executable, "-m", "logprobe.app.cli", "ingest", "--once", "--json", "--home", str(home)]
+    command = [sys.executable, "-m", "logprobe.app.cli", "up", "--once", "--json", "--home", str(home)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1800)
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
     return json.loads(done.stdout), time.monotonic() - begun, most

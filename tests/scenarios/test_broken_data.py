@@ -67,7 +67,7 @@ def say(home: Path, command: str, *arguments: str) -> str:
 
 def told(home: Path, run: str = "run") -> tuple[dict[int, dict[str, Any]], dict[str, Any], str]:
     """Metrics by step, the status and the doctor's findings about runs, as the command line tells them."""
-    say(home, "ingest", "--once")
+    say(home, "up", "--once")
     metrics = json.loads(say(home, "metrics", "--json", "--", run))
     status = json.loads(say(home, "status", "--json", "--", run))
     findings = json.loads(say(home, "doctor", "--json"))

@@ -45,7 +45,7 @@ def test_a_lost_store_costs_no_raw_file_and_records_wait(home: Path) -> None:
     with service(home):
         problem = unwell(home)
         assert FAULTS["`logprobe.duckdb` removed or replaced by another one"] in problem
-        assert f"logprobe rebuild --home {home}" in problem
+        assert f"logprobe store check --repair --home {home}" in problem
     assert before
     assert raw_files(home) == before
     assert waiting(home) == waits > 0
@@ -190,7 +190,7 @@ def test_a_moved_home_with_a_damaged_raw_file_is_served(home: Path, tmp_path: Pa
         problem = unwell(moved)
         assert str(FAULTS["A raw file damaged or unreadable"]) in problem
         assert str(damaged) in problem
-        assert str(damaged) in logprobe("check", "--home", str(moved), code=2).stdout
+        assert str(damaged) in logprobe("store", "check", "--home", str(moved), code=2).stdout
     assert damaged.exists()
 
 

@@ -20,11 +20,12 @@ from operator_homes import ingested, is_well, killed_service, raw_files, remove_
 from processes import connected, end, logprobe, record, service, start_service
 from training_calls import call
 
-from logprobe.collectors.errors import ConfigurationError
+from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.recovery.backup import backup
+from logprobe.monitor.recovery.rebuilding import restore
 
 KILLED_EARLY = 4  # changes of a rebuild that are made: the store is new, and no raw file is in it yet
 WITHIN_A_LENGTH = 38  # byte of a log of DuckDB 2.0: the highest of the length of its first entry
@@ -66,12 +67,12 @@ def test_a_lost_store_is_rebuilt_from_raw_tokens_and_spool(home: Path) -> None:
     before, files = metrics(home), raw_files(home)
     remove_store(home)
     record(home, steps=range(4, 5))
-    done = command("rebuild", "--home", home)
+    done = command("store", "check", "--repair", "--home", home)
     assert (done["new_store"], done["sequences"], done["incomplete"]) == (True, 16, {})
     assert done["adopted_files"] == len(files)
     assert done["from_spool"] > 0
     assert_rebuilt(home, before)
-    assert command("check", "--home", home)["problems"] == []
+    assert command("store", "check", "--home", home)["problems"] == []
     with service(home) as reader:
         assert stored(reader) == (20, 320)
         assert is_well(home)
@@ -90,10 +91,10 @@ def test_what_a_rebuild_cannot_measure_is_listed_also_when_a_start_has_made_an_e
     assert {run for run, _, _ in before} == {"toy", "half"}
     remove_store(home)
     with service(home):
-        assert "logprobe rebuild" in unwell(home)
+        assert "logprobe store check --repair" in unwell(home)
         said = logprobe("runs", "--home", home).stderr
         assert "raw files of runs that this store does not list; `logprobe doctor` says what to do" in said
-    done = logprobe("rebuild", "--home", home).stdout
+    done = logprobe("store", "check", "--repair", "--home", home).stdout
     assert "a new one" in done
     assert "unknown  half: steps 0 to 1" in done
     assert "scalars of step records" in done
@@ -106,17 +107,18 @@ def test_yesterdays_backup_is_restored_and_what_came_since_is_taken_in(home: Pat
     try:
         with connected(home) as reader:
             reader.ingest()
-            made = command("backup", tmp_path / "backup", "--home", home)
+            made = command("store", "copy", tmp_path / "backup", "--home", home)
             assert made["files"] >= 1
             record(home, steps=range(2, 4))
             reader.ingest()
-        assert "is in use" in logprobe("restore", tmp_path / "backup", "--home", home, code=1).stderr
+        with pytest.raises(HomeBusyError):
+            restore(Home(home), tmp_path / "backup")
     finally:
         end(process)
     before, files = metrics(home), raw_files(home)
-    done = command("restore", tmp_path / "backup", "--home", home)
-    assert (done["new_store"], done["sequences"]) == (False, 8)
-    assert len(done["set_aside"]) == 1
+    done = restore(Home(home), tmp_path / "backup")
+    assert (done.new_store, done.sequences) == (False, 8)
+    assert len(done.set_aside) == 1
     assert raw_files(home) == files
     assert_equal_or_null(metrics(home), before)
     with service(home) as reader:
@@ -127,10 +129,10 @@ def test_yesterdays_backup_is_restored_and_what_came_since_is_taken_in(home: Pat
 def test_a_backup_with_raw_tokens_makes_the_home_elsewhere(home: Path, tmp_path: Path) -> None:
     ingested(home, range(2))
     (home / ".#logprobe.yaml").symlink_to("somebody@host.1:2")  # an editor has it open
-    command("backup", tmp_path / "backup", "--raw", "--home", home)
-    assert "exists" in logprobe("backup", tmp_path / "backup", "--home", home, code=1).stderr
+    command("store", "copy", tmp_path / "backup", "--raw", "--home", home)
+    assert "exists" in logprobe("store", "copy", tmp_path / "backup", "--home", home, code=1).stderr
     shutil.rmtree(home)
-    command("restore", tmp_path / "backup", "--home", home)
+    restore(Home(home), tmp_path / "backup")
     with service(home) as reader:
         assert stored(reader) == (8, 128)
         assert is_well(home)
@@ -169,10 +171,10 @@ def test_a_damaged_store_is_named_set_aside_and_rebuilt(home: Path, damage: str)
     for place in places[damage]:
         data[place] ^= 1
     file.write_bytes(data)
-    done = command("rebuild", "--home", home)
+    done = command("store", "check", "--repair", "--home", home)
     assert done["set_aside"] or damage == "length in the log"
     assert done["new_store"] == (damage == "database")
-    assert command("check", "--home", home)["problems"] == []
+    assert command("store", "check", "--home", home)["problems"] == []
     with service(home) as reader:
         assert stored(reader) == (16, 256)
         assert is_well(home)
@@ -199,21 +201,21 @@ def test_up_does_not_start_again_and_again_on_a_damaged_log_but_says_what_to_do(
         up.kill()
     assert up.returncode == 1
     assert "is damaged" in said
-    assert f"logprobe rebuild --home {home}" in said
+    assert f"logprobe store check --repair --home {home}" in said
 
 
 def test_files_that_are_gone_for_good_are_forgotten_and_come_back(home: Path, tmp_path: Path) -> None:
     ingested(home, range(3))
     before, files = metrics(home), raw_files(home)
     (home / "raw").rename(tmp_path / "unmounted")
-    assert len(command("check", "--home", home, code=2)["problems"]) >= len(files)
-    assert command("rebuild", "--home", home)["forgotten_files"] == len(files)
+    assert len(command("store", "check", "--home", home, code=2)["problems"]) >= len(files)
+    assert command("store", "check", "--repair", "--home", home)["forgotten_files"] == len(files)
     assert metrics(home) == before
     shutil.rmtree(home / "raw")
     (tmp_path / "unmounted").rename(home / "raw")
     with service(home):
         assert "complete raw files" in unwell(home)
-    assert command("rebuild", "--home", home)["adopted_files"] == len(files)
+    assert command("store", "check", "--repair", "--home", home)["adopted_files"] == len(files)
     with service(home) as reader:
         assert stored(reader) == (12, 192)
         assert is_well(home)
@@ -235,10 +237,10 @@ def test_rebuilds_that_are_killed_lose_nothing_and_the_next_one_completes(home: 
     before, files = metrics(home), raw_files(home)
     remove_store(home)
     record(home, steps=range(4, 5))
-    for _ in killed_ever_later(tmp_path, "rebuild", "--home", home):
+    for _ in killed_ever_later(tmp_path, "store", "check", "--repair", "--home", home):
         assert raw_files(home) >= files
     assert_rebuilt(home, before)
-    assert command("check", "--home", home)["problems"] == []
+    assert command("store", "check", "--home", home)["problems"] == []
     with service(home) as reader:
         assert stored(reader) == (20, 320)
         assert is_well(home)
@@ -249,34 +251,22 @@ def test_after_a_killed_rebuild_the_service_says_that_it_is_not_done(home: Path,
     ingested(home, range(4))
     files = raw_files(home)
     remove_store(home)
-    assert not run_killed(tmp_path, KILLED_EARLY, "rebuild", "--home", home)
+    assert not run_killed(tmp_path, KILLED_EARLY, "store", "check", "--repair", "--home", home)
     with service(home) as reader:
-        assert "logprobe rebuild" in unwell(home)
+        assert "logprobe store check --repair" in unwell(home)
         reader.ingest()
     assert raw_files(home) == files
-    command("rebuild", "--home", home)
+    command("store", "check", "--repair", "--home", home)
     with service(home) as reader:
         assert stored(reader) == (16, 256)
         assert is_well(home)
 
 
 @pytest.mark.long
-def test_backups_and_restores_that_are_killed_are_none_and_the_next_one_completes(home: Path, tmp_path: Path) -> None:
+def test_copies_that_are_killed_are_none_and_the_next_one_completes(home: Path, tmp_path: Path) -> None:
     ingested(home, range(2))
-    before, folder = metrics(home), tmp_path / "backup"
-    for _ in killed_ever_later(tmp_path, "backup", folder, "--raw", "--home", home):
+    folder = tmp_path / "backup"
+    for _ in killed_ever_later(tmp_path, "store", "copy", folder, "--raw", "--home", home):
         assert not folder.exists()
     files = raw_files(home)
     assert {path.name for path in folder.glob("raw/[!!]*/*/*.parquet")} == files
-    ingested(home, range(2, 3))
-    newest = raw_files(home)
-    stores = {file.read_bytes() for file in home.glob("logprobe.duckdb*")}
-    for _ in killed_ever_later(tmp_path, "restore", folder, "--home", home):
-        assert raw_files(home) >= newest
-        assert {file.read_bytes() for file in home.glob("logprobe.duckdb*")} >= stores, (
-            "the store that was replaced is gone"
-        )
-    assert {key: value for key, value in metrics(home).items() if key[1] < 2} == before
-    with service(home) as reader:
-        assert stored(reader) == (12, 192)
-        assert is_well(home)

@@ -72,7 +72,7 @@ def rows(home: Path) -> list[dict[str, Any]]:
 
 def metrics(home: Path) -> list[dict[str, Any]]:
     """Every metric of every step of a home."""
-    logprobe("ingest", "--once", "--home", home)
+    logprobe("up", "--once", "--home", home)
     with open_reader(home) as reader:
         return reader.query(METRICS).to_pylist()
 
@@ -103,7 +103,7 @@ def test_what_is_recorded_for_a_bucket_arrives_once_and_trainers_are_told(
             eventually(lambda: switch._watch.directives.stopped)
             DirectiveFile(home, "toy").release()
             eventually(lambda: not DirectiveFile(node, "toy").stop_path.exists(), "it is released there, too")
-        eventually(lambda: "up to date" in logprobe("status", "toy", "--home", home).stdout, "its node is listed")
+        eventually(lambda: "up to date" in logprobe("show", "toy", "--home", home).stdout, "its node is listed")
         for recorder in recorders:
             recorder.close()
         eventually(lambda: not waiting(node), "nothing waits on the node")
@@ -343,7 +343,7 @@ def test_a_deleted_run_leaves_the_bucket(address: str, tmp_path: Path, monkeypat
         logprobe("ship", "--home", address)
         eventually(lambda: len(reader.query(SEQUENCES)) == 2, "both are stored")
         eventually(lambda: len(names(address, PACKS)) >= 2 and names(address, "control/"), "both are packed")
-        logprobe("delete", "toy", "--home", home, "--force", "--yes")
+        logprobe("store", "delete", "toy", "--home", home, "--force", "--yes")
         eventually(lambda: not any("/toy" in name for name in names(address)), "it is gone from the bucket")
         write(folder_of(address), "toy", writer="w-late")
         logprobe("ship", "--home", address)

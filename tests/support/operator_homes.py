@@ -98,7 +98,7 @@ def stored(reader: FlightReader) -> tuple[int, int]:
 def ingested(home: Path, steps: range) -> None:
     """Records steps, and has them ingested; nothing has the home open then."""
     record(home, steps=steps)
-    logprobe("ingest", "--once", "--home", home)
+    logprobe("up", "--once", "--home", home)
 
 
 @contextmanager

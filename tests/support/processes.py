@@ -20,6 +20,8 @@ import numpy as np
 
 from logprobe.app import cli
 from logprobe.app.processes import service as service_program
+from logprobe.app.surface.commands import SECTIONS, WORDS
+from logprobe.app.surface.declared import build
 from logprobe.collectors.errors import QueryError, ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.reader import FlightReader, connect
@@ -118,6 +120,14 @@ def end(process: subprocess.Popen[Any]) -> str:
         process.kill()
         _, errors = process.communicate()
     return errors.decode() if isinstance(errors, bytes) else errors or ""
+
+
+def understood(words: list[str]) -> SimpleNamespace:
+    """What a command would be given; nothing is done. Raises `click.UsageError`."""
+    given: list[SimpleNamespace] = []
+    program = build(SECTIONS, lambda _, arguments: given.append(arguments) or 0, WORDS)
+    program.main(words, prog_name="logprobe", standalone_mode=False)
+    return given[0] if given else SimpleNamespace()
 
 
 def logprobe(*arguments: object, code: int = 0, **environment: str) -> SimpleNamespace:

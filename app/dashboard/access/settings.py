@@ -24,7 +24,7 @@ class Permission(Enum):
     GRANTED = ""
     READ_ONLY = "this dashboard was started with --read-only; use the command line"
     NOT_LISTED = "you have read access only: your address is not under `act` in the home's secrets.toml"
-    LOCKED = "enter the home's token above first; run `logprobe token` on the home's machine to show it"
+    LOCKED = "enter the token above first; it is in the file `token` of the data directory"
 
 
 @dataclass(frozen=True, slots=True)

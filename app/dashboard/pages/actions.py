@@ -13,7 +13,6 @@ import streamlit as st
 
 from logprobe.alerts.controller.job import ACTION
 from logprobe.alerts.rules.notices import steps_around
-from logprobe.app.commands.mis import MisDocument, describe, foresee
 from logprobe.app.dashboard.charts.curves import Curve, CurveRow, Happened, Span, curves_chart
 from logprobe.app.dashboard.charts.downsample import Window, thin
 from logprobe.app.dashboard.charts.look import Look
@@ -26,6 +25,7 @@ from logprobe.app.dashboard.views.report import report
 from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, read_once, theme
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
+from logprobe.app.view.correction import CorrectionState, describe, foresee
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor import queries
@@ -49,7 +49,7 @@ def trend_chart(
 
     Args:
         trend: rows of `controller_trend` of the whole run.
-        document: as `logprobe mis` describes the correction.
+        document: as `logprobe show` describes the correction.
         theme: colours.
         window: steps in view.
     """
@@ -144,7 +144,7 @@ def actions_blocks(document: Mapping[str, Any], foreseen: Mapping[str, Any] | No
     """Blocks of `views/report.py`.
 
     Args:
-        document: as `logprobe mis` describes the correction of a run.
+        document: as `logprobe show` describes the correction of a run.
         foreseen: what it would do to the recorded recent steps; None: not asked for.
         blocked: why nothing can be done from this page; "": it can.
     """
@@ -372,7 +372,7 @@ def _trend(run: Run, view: RunView, document: Mapping[str, Any]) -> None:
         )
 
 
-def _read(run: str) -> MisDocument:
+def _read(run: str) -> CorrectionState:
     """Only through the service: a file held open by a page would keep the service from starting again."""
     if feed().snapshot(run).away_since is not None:
         raise ServiceUnavailableError("the monitor service is not responding")

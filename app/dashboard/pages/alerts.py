@@ -201,7 +201,7 @@ def draw(run: Run, _: RunView) -> None:
 def thresholds_blocks(found: Sequence[Threshold]) -> list[Block]:
     """Blocks of `views/report.py`: the thresholds of the home."""
     rows = [row([t.name, t.severity, t.fires_when, t.runs]) for t in found]
-    note = "`logprobe.yaml` in the home is reloaded when it changes; `logprobe alerts check --template` begins one"
+    note = "`logprobe.yaml` in the home is reloaded when it changes; `logprobe alerts try --template` begins one"
     return [
         heading("Thresholds", note),
         table("thresholds", ("alert", "severity", "fires when", "runs"), rows, empty="None."),

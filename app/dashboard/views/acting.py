@@ -109,7 +109,7 @@ def _opened(given: str) -> str:
     if not token.same(given, expected):
         wrong = _TRIES.failed(address, now)
         _LOGGER.warning("wrong token entered from %s, %d in a row", address, wrong)
-        return "Wrong token. `logprobe token` shows the home's token."
+        return "Wrong token. It is in the file `token` of the data directory."
     wrong = _TRIES.passed(address)
     _LOGGER.info("correct token entered from %s, after %d failed attempts", address, wrong)
     st.session_state[_MARK] = token.mark(expected)

@@ -1,6 +1,6 @@
 -- Judgements of runs: diagnoses, levels of healthy runs, accepted findings, and experiments.
 
--- What is wrong with each run, as of the last time the diagnosis job looked. `document`: what `logprobe diagnose --json` prints.
+-- What is wrong with each run, as of the last time the diagnosis job looked. `document`: what `logprobe show --json` prints.
 CREATE TABLE diagnoses (
     run          VARCHAR PRIMARY KEY,
     step         BIGINT NOT NULL,         -- the last one it has seen

@@ -29,21 +29,21 @@ def test_a_trainer_elsewhere_hears_of_directives_through_the_service(
             port = port_in(home)
             switch = stack.enter_context(CorrectionSwitch(f"grpc://127.0.0.1:{port}", RUN, poll_seconds=0.05))
             assert switch.current(1000) is None
-            logprobe("mis", RUN, "on", "--force", "--by", "ann", "--home", home)
+            logprobe("correct", RUN, "on", "--force", "--home", home, LOGNAME="ann")
             config = eventually(lambda: switch.current(1000), "the directive arrived")
             assert (config.is_mode, switch.version) == ("mask", 1)
         eventually(lambda: switch.health["problems"].get("directive_unreachable"), "the silence is noticed")
         assert switch.current(1000) == config  # the last good one
         with service(home, f"--port={port}"):
             eventually(lambda: "toy" in runs(home), "the service is back")
-            logprobe("mis", RUN, "stop", "--home", home)
+            logprobe("correct", RUN, "off", "--home", home)
             eventually(lambda: switch.current(1000) is None, "the kill switch arrived")
-            shown = json.loads(logprobe("mis", RUN, "--json", "--home", home).stdout)
+            shown = json.loads(logprobe("correct", RUN, "--json", "--home", home).stdout)["state"]
             assert (shown["phase"], shown["stopped"]) == ("issued", True)
             assert [action["name"] for action in shown["actions"]] == ["switched_on", "stopped"]
             assert "ann" in shown["actions"][0]["words"]
-            assert "stopped" in logprobe("mis", RUN, "--home", home).stdout
-            logprobe("mis", "another", "--home", home, code=1)
+            assert "stopped" in logprobe("correct", RUN, "--home", home).stdout
+            logprobe("correct", "another", "--home", home, code=1)
 
 
 def test_without_the_token_or_with_another_key_nothing_is_believed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_without_the_token_or_with_another_key_nothing_is_believed(home: Path, m
     try:
         eventually(lambda: "toy" in runs(home), "the run is known")
         port = port_in(home)
-        logprobe("mis", RUN, "on", "--force", "--home", home)
+        logprobe("correct", RUN, "on", "--force", "--home", home)
         for variable, value, problem in (
             ("LOGPROBE_TOKEN", "not the token at all", "directive_unreachable"),
             ("LOGPROBE_DIRECTIVE_KEY", "a key only the trainer has", "directive_refused"),

@@ -93,7 +93,7 @@ def test_degenerate_weights_are_passed_over() -> None:
     assert (control.on, action.name, action.severity) == (False, "refused", "critical")
     for share in ("44%", "30%", "5.0% effective"):
         assert share in action.words
-    assert "`logprobe mis RUN on --force`" in action.words
+    assert "`logprobe correct RUN on --force`" in action.words
     assert "lower the learning rate" in action.words
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import threading
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -51,10 +53,10 @@ def record(home: Path, run: str, *, spread: float = 0.03, setup: dict[str, str] 
         Turns(DiagnosisStage(store, accepted=lambda name: accepted(store, name))).run_once()
 
 
-def command(home: Path, *words: str) -> tuple[int, str, str]:
+def command(home: Path, *words: str, by: str = "ann") -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = cli.main(["accept", "--home", str(home), *words])
+    with patch.dict(os.environ, LOGNAME=by), redirect_stdout(out), redirect_stderr(err):
+        code = cli.main(["alerts", "accept", "--home", str(home), *words])
     return code, out.getvalue(), err.getvalue()
 
 
@@ -66,7 +68,7 @@ def audit(home: Path) -> list[tuple[str, str, str]]:
 
 def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
     record(home, RUN)
-    because = ("--because", "bf16 by choice", "--by", "ann")
+    because = ("--reason", "bf16 by choice")
     code, _, said = command(home, RUN, "low_precision", *because, "--up-to", "3e-3")
     assert (code, "up to a K3 of 0.003" in said) == (0, True)
     assert command(home, RUN, "low_precision", *because, "--up-to", "3e-3")[0] == 0  # twice is once
@@ -74,7 +76,7 @@ def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
     assert "bf16 by choice" in shown
     (entry,) = json.loads(command(home, RUN, "--json")[1])["accepted"]
     assert (entry["cause"], entry["up_to"], entry["by"], entry["source"]) == ("low_precision", 3e-3, "ann", "command")
-    assert command(home, RUN, "low_precision", "--withdraw", "--by", "bob")[0] == 0
+    assert command(home, RUN, "low_precision", "--withdraw", by="bob")[0] == 0
     assert "no accepted findings" in command(home, RUN)[1]
     subject = f"{RUN}/low_precision"
     assert audit(home) == [("bob", "acceptance withdrawn", subject), ("ann", "finding accepted", subject)]
@@ -83,13 +85,13 @@ def test_a_finding_is_accepted_listed_and_taken_back(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((RUN, "low_precison", "--because", "b", "--up-to", "1"), "did you mean 'low_precision'"),
-        ((RUN, "low_precision"), "--because"),
-        ((RUN, "misaligned_tokens", "--because", "b"), "--up-to 3e-3"),
-        (("nowhere", "low_precision", "--because", "b", "--up-to", "1"), "no run 'nowhere'"),
+        ((RUN, "low_precison", "--reason", "b", "--up-to", "1"), "did you mean 'low_precision'"),
+        ((RUN, "low_precision"), "--reason"),
+        ((RUN, "misaligned_tokens", "--reason", "b"), "--up-to 3e-3"),
+        (("nowhere", "low_precision", "--reason", "b", "--up-to", "1"), "no run 'nowhere'"),
         ((RUN, "low_precision", "--withdraw"), "is not accepted"),
-        ((RUN, "--because", "b"), "no finding named"),
-        ((RUN, "low_precision", "--because", "b", "--like", "nowhere"), "no K3 was measured in a run 'nowhere'"),
+        ((RUN, "--reason", "b"), "no finding named"),
+        ((RUN, "low_precision", "--reason", "b", "--like", "nowhere"), "no K3 was measured in a run 'nowhere'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(home: Path, words: tuple[str, ...], says: str) -> None:
@@ -103,7 +105,7 @@ def test_accepting_makes_the_run_due_for_a_diagnosis(home: Path) -> None:
     record(home, RUN)
     with Store.open(Home(home)) as store:
         assert store.read("diagnosis_due").num_rows == 0
-    command(home, RUN, "low_precision", "--because", "b", "--up-to", "1e-2")
+    command(home, RUN, "low_precision", "--reason", "b", "--up-to", "1e-2")
     with Store.open(Home(home)) as store:
         assert store.read("diagnosis_due")["run"].to_pylist() == [RUN]
         Turns(DiagnosisStage(store, accepted=lambda name: accepted(store, name))).run_once()
@@ -112,7 +114,7 @@ def test_accepting_makes_the_run_due_for_a_diagnosis(home: Path) -> None:
 
 def test_whoever_accepts_does_not_wait_for_the_next_turn(home: Path) -> None:
     record(home, RUN)
-    command(home, RUN, "low_precision", "--because", "b", "--up-to", "1e-2")
+    command(home, RUN, "low_precision", "--reason", "b", "--up-to", "1e-2")
     seconds = itertools.count()
     with Store.open(Home(home)) as store:
         stage = DiagnosisStage(store, accepted=lambda name: accepted(store, name))
@@ -139,7 +141,7 @@ def test_an_earlier_run_of_the_same_setup_is_proposed(home: Path) -> None:
     assert named is not None
     assert (named.run, named.same_setup) == ("other", False)
     assert "run first of the same setup had K3" in command(home, RUN)[1]
-    command(home, RUN, "low_precision", "--because", "as before", "--like", "first")
+    command(home, RUN, "low_precision", "--reason", "as before", "--like", "first")
     (entry,) = json.loads(command(home, RUN, "--json")[1])["accepted"]
     assert entry["up_to"] == pytest.approx(2 * found.k3)
 
@@ -164,7 +166,7 @@ def test_a_policy_accepts_for_patterns_of_runs(home: Path) -> None:
         assert accepted(store, RUN)[0].up_to == 1e-3
     code, _, said = command(home, RUN, "low_precision", "--withdraw")
     assert (code, "logprobe.yaml; change it there" in said) == (1, True)
-    command(home, RUN, "low_precision", "--because", "less", "--up-to", "5e-4")
+    command(home, RUN, "low_precision", "--reason", "less", "--up-to", "5e-4")
     with Store.open(Home(home)) as store:
         assert accepted(store, RUN)[0].up_to == 5e-4  # a person's word counts before the policy's
         follow(store, (), NOW)

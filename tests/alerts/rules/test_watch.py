@@ -349,4 +349,4 @@ def test_a_notification_carries_what_people_need(store: Store) -> None:
     assert (document["step"], document["since_step"], document["value"]) == (6, 5, 2.0)
     assert document["changes"] == ["weights 41, 2026-03-01 12:00:40 UTC"]
     assert document["link"] == "http://127.0.0.1:8501/?run=a&step=6&steps=0:26"
-    assert document["more"] == "logprobe metrics a"
+    assert document["more"] == "logprobe show a --metrics"

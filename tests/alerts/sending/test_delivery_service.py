@@ -88,10 +88,10 @@ def test_a_channel_that_is_configured_wrongly_fails_at_the_start(configured: Pat
 
 
 def test_alerts_test_sends_a_message(configured: Path, slack: FakeSlack, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["alerts", "test", "team", "--home", str(configured)]) == 0
+    assert main(["alerts", "ping", "team", "--home", str(configured)]) == 0
     assert capsys.readouterr().out == "team: delivered: look for the test message there\n"
     assert "This is a test" in slack.texts()
-    assert main(["alerts", "test", "tem", "--home", str(configured)]) == 1
+    assert main(["alerts", "ping", "tem", "--home", str(configured)]) == 1
     assert "did you mean 'team'?" in capsys.readouterr().err
 
 

@@ -32,7 +32,7 @@ def test_value(value: float, unit: str | None, expected: str) -> None:
 
 
 def test_plain_text_has_everything() -> None:
-    note = replace(NOTE, fix="switch MIS on", more="logprobe diagnose run", link="http://x/step")
+    note = replace(NOTE, fix="switch MIS on", more="logprobe show run", link="http://x/step")
     assert messages.plain(note).splitlines() == [
         "Critical: k3 grows · run",
         "K3 of backend is 26 times its baseline",
@@ -41,7 +41,7 @@ def test_plain_text_has_everything() -> None:
         "Step: 140 (since 118)",
         "What to do: switch MIS on",
         "Preceding change: weight sync 14",
-        "More: logprobe diagnose run",
+        "More: logprobe show run",
         "http://x/step",
     ]
 

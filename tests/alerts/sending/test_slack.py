@@ -103,7 +103,7 @@ def test_what_the_message_tells(store: Store, slack: FakeSlack) -> None:
         layer="objective",
         cause="policy_drift",
         fix="switch MIS on",
-        more="logprobe diagnose run",
+        more="logprobe show run",
         link="http://127.0.0.1:8501/?run=run&step=140",
     )
     bench = Bench(store, bot(slack))
@@ -114,7 +114,7 @@ def test_what_the_message_tells(store: Store, slack: FakeSlack) -> None:
         note.summary,
         "0.031 nat",
         "140 (since 118)",
-        "logprobe diagnose run",
+        "logprobe show run",
         "objective",
         "policy_drift",
         "switch MIS on",

@@ -12,7 +12,6 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from logprobe.app.cli import main
 from logprobe.app.dashboard.access import sign_in, token
 from logprobe.app.dashboard.access.guard import Guard
 from logprobe.app.dashboard.access.settings import Access, Permission, Visitor, checked_url, is_direct, permission
@@ -81,21 +80,20 @@ def test_wrong_tries_wait_twice_as_long_each_and_only_where_they_came_from() -> 
     assert len(tries._addresses) == 1_000  # whoever comes from everywhere takes no memory
 
 
-def test_the_token_is_private_stays_and_can_be_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home = tmp_path / "home"
-    assert main(["token", "--home", str(home)]) == 0
-    first = capsys.readouterr().out.strip()
+def test_the_token_is_private_stays_and_can_be_replaced(home: Path) -> None:
+    Home(home).create()
+    first = token.read(Home(home))
     assert len(first) >= 32
     assert (home / "token").stat().st_mode & 0o777 == 0o600
     assert token.read(Home(home)) == first
-    assert main(["token", "--new", "--home", str(home)]) == 0
-    second = capsys.readouterr().out.strip()
+    (home / "token").unlink()
+    second = token.read(Home(home))
     assert second != first
     # Sessions opened with the old one are closed
-    assert not token.same(token.mark(first), token.mark(token.read(Home(home))))
+    assert not token.same(token.mark(first), token.mark(second))
     (home / "token").chmod(0o644)
-    assert main(["token", "--home", str(home)]) == 1
-    assert "logprobe token --new" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="others can read it; remove it"):
+        token.read(Home(home))
 
 
 def test_two_first_readers_of_a_token_read_the_same(home: Path) -> None:

@@ -14,9 +14,9 @@ from recorded_home import ingest_recorded
 
 from logprobe.alerts.controller.situation import Phase
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.commands import mis, status
 from logprobe.app.text.correction import in_force
 from logprobe.app.text.judgement import headline, line
+from logprobe.app.view import run_view, words
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
@@ -162,17 +162,22 @@ def test_a_run_whose_growth_is_judged_otherwise_is_diagnosed_next(store: Store) 
     assert (due["live"], due["changed"]) == (True, True)
 
 
-def test_status_and_mis_say_it(store: Store, home: Path) -> None:
+def test_show_says_it_unless_its_own_diagnosis_is_the_first(store: Store, home: Path) -> None:
     live(store, behind=5.0)
     store.close()
-    sentence = judged_sentence = "not judged yet: 60 steps and "
     with open_reader(home) as reader:
-        document = status.describe(reader, RUN, now=datetime.now(UTC))
-    assert document["judged"]["sentence"].startswith(sentence)
-    assert judged_sentence in status.words(document)
-    of_correction = mis.describe(Home(home), RUN)
-    assert of_correction["judged"]["in_time"] is False
-    assert sentence in mis.words(of_correction)
+        view = run_view.read(reader, home, RUN)
+    sentence = view.document()["judged"]["sentence"]
+    assert sentence.startswith("not judged yet: 60 steps and ")
+    assert sentence not in words.text(view)
+    with Store.open(Home(home)) as again:
+        DiagnosisStage(again).run(DiagnosisStage(again).rows())
+        with again.transaction() as cursor:
+            cursor.execute("UPDATE diagnoses SET step = 30")
+        live(again, behind=5.0)
+    with open_reader(home) as reader:
+        view = run_view.read(reader, home, RUN)
+    assert view.document()["judged"]["sentence"] in words.text(view)
 
 
 @pytest.mark.parametrize(("seconds", "healthy"), [(5.0, True), (61.0, False)])

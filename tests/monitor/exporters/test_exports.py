@@ -34,12 +34,12 @@ def home(tmp_path_factory):
     assert main(["import", str(source), "--run", RUN, "--home", str(folder)]) == 0
     with Recorder(folder, RUN) as recorder:
         assert all(recorder.step(step, loss=0.5) for step in (1, 2, 3))
-    assert main(["ingest", "--once", "--home", str(folder)]) == 0
+    assert main(["up", "--once", "--home", str(folder)]) == 0
     return folder
 
 
 def export(home, path, *more):
-    return main(["export", RUN, str(path), "--home", str(home), *more])
+    return main(["export", RUN, "--to", str(path), "--home", str(home), *more])
 
 
 def metrics(home, run=RUN):
@@ -140,7 +140,7 @@ def test_forged_bundles_are_refused_and_nothing_lands_outside(home, tmp_path, ca
 def test_wrong_usage(home, tmp_path, capsys):
     assert export(home, tmp_path / "x.txt") == 1
     assert "use a name that ends in .parquet" in capsys.readouterr().err
-    assert main(["export", "nobody", str(tmp_path / "x.csv"), "--home", str(home)]) == 1
+    assert main(["export", "nobody", "--to", str(tmp_path / "x.csv"), "--home", str(home)]) == 1
     assert "no run 'nobody' here" in capsys.readouterr().err
     assert not (tmp_path / "x.csv").exists()
 

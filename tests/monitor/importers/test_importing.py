@@ -410,7 +410,7 @@ def test_an_imported_run_has_ended_and_records_without_a_time_have_the_files(tmp
     write_lines(tmp_path / "in.jsonl", [generic_row(1, "a")])
     os.utime(tmp_path / "in.jsonl", (1.7e9, 1.7e9))
     import_(tmp_path / "home", tmp_path / "in.jsonl", capsys)
-    main(["status", "r", "--home", str(tmp_path / "home"), "--json"])
+    main(["show", "r", "--home", str(tmp_path / "home"), "--json"])
     assert json.loads(capsys.readouterr().out)["state"] == "ended"
     assert rows(tmp_path / "home", "SELECT epoch(time) AS at FROM training_sequences") == [{"at": 1.7e9}]
 

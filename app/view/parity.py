@@ -1,4 +1,4 @@
-"""`logprobe parity RUN --reference RUN|recipe.yaml`: is a run set up as its reference, and does it behave like it?
+"""`logprobe compare RUN --recipe FILE|RUN`: is a run set up as its reference, and does it behave like it?
 
 Exit code 0 at parity, 2 when not, or when it is unknown. The JSON form is public API, one document, unknown is null:
 
@@ -13,12 +13,11 @@ Exit code 0 at parity, 2 when not, or when it is unknown. The JSON form is publi
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.app.parsers.arguments import home_path, require_run
+from logprobe.app.surface.arguments import require_run
 from logprobe.app.text import tables
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
@@ -37,11 +36,14 @@ _SENTENCES: Final = {
 }
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the comparison."""
-    with open_reader(home_path(arguments)) as reader:
-        parity = _compare(reader, arguments.name, arguments.reference)
-    tables.show(parity.document(), lambda: text(parity), as_json=arguments.json)
+def show(home: str, run: str, reference: str | None, *, as_json: bool) -> int:
+    """Print the comparison of a run with a recipe, or with a run of the data directory; return the exit code.
+
+    `reference`: None for the built-in recipe.
+    """
+    with open_reader(home) as reader:
+        parity = _compare(reader, run, reference)
+    tables.show(parity.document(), lambda: text(parity), as_json=as_json)
     return 0 if parity.verdict == "at_parity" else NOT_AT_PARITY
 
 
@@ -66,7 +68,7 @@ def text(parity: Parity) -> str:
     lines += ["", _checks(parity), "", _settings([item for check in parity.checks for item in check.settings], parity)]
     if parity.trajectories:
         rows = [[item.label, item.verdict, item.leaves_step, item.reason] for item in parity.trajectories]
-        lines += ["", tables.aligned(["metric", "verdict", "step", "how"], rows, widest=100)]
+        lines += ["", tables.fitted(["metric", "verdict", "step", "how"], rows)]
     if parity.differences:
         lines += ["", "other differing settings", _settings(parity.differences, parity)]
     return "\n".join(lines) + "\n"
@@ -74,7 +76,7 @@ def text(parity: Parity) -> str:
 
 def _checks(parity: Parity) -> str:
     marks = {"at_parity": "ok", "not_at_parity": "NOT MET", "unknown": "unknown"}
-    return tables.aligned(
+    return tables.fitted(
         ["check", "layer", ""],
         [
             [check.name, (check.layer or "").replace("_", " "), marks[check.verdict]]
@@ -89,7 +91,7 @@ def _settings(settings: Iterable[Setting], parity: Parity) -> str:
     compared = any(check.reference is not None for check in parity.checks)
     rows = {item.fact: _row(item, compared=compared) for item in settings}
     head = ["setting", parity.run, *([parity.reference, ""] if compared else []), "who set it"]
-    return tables.aligned(head, list(rows.values()), widest=48)
+    return tables.fitted(head, list(rows.values()))
 
 
 def _row(item: Setting, *, compared: bool) -> Sequence[Any]:

@@ -1,30 +1,17 @@
-"""`logprobe ingest --once`: ingest the spool into the store, through the service or without one."""
+"""Ingesting what waits in the spool, through the service or without one, as `logprobe up --once` does."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import Final
 
-from logprobe.app.parsers.arguments import home_path
-from logprobe.app.text import tables
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
 from logprobe.monitor.service.pipeline import Pipeline, backlog, note_spooled
 from logprobe.monitor.service.status import Ingested
 from logprobe.monitor.store.store import Store
-
-_WORDS: Final = "{segments} segments, {tokens:,} tokens ingested; {quarantined} files moved aside\n"
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Ingests, computes the steps concerned, reports."""
-    report = take(Home(home_path(arguments)))
-    tables.show(report, lambda: _WORDS.format(**report), as_json=arguments.json)
-    return 0
 
 
 def take(home: Home) -> Ingested:

@@ -1,5 +1,4 @@
-"""`logprobe tokens RUN [--step N]`: the tokens of a step's worst sequence, coloured by their ratio, and which of them
-are worst.
+"""`logprobe show RUN --tokens [--steps N]`: the tokens of a step's worst sequence, coloured by their ratio.
 
 The JSON form: ``{"run", "step", "pair", "sequences": [{"sample_id", "share"}], "sample_id", "tokens": [{"position",
 "id", "text", "state", "behaviour", "policy", "ratio", "k3"}]}``; `text` is null without a tokenizer, numbers are null
@@ -8,20 +7,19 @@ where they cannot be measured.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from logprobe.app.dashboard.data.tokenizers import vocabulary
 from logprobe.app.dashboard.data.tokens import StepTokens, read_step, read_steps
-from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import run_reader
+from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import tables
 from logprobe.app.text.numbers import number
 from logprobe.app.text.terminal import painted
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.kernel.pairs import Pair
+from logprobe.collectors.kernel.pairs import RATIO_PAIRS, Pair
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor.analysis.token_view import FIRST_BROKEN, SIDES, STATES, pair_tokens, read_tokens
 from logprobe.monitor.reader import Reader
@@ -31,13 +29,16 @@ _BELOW, _ABOVE, _BROKEN, _MASKED = 39, 208, 160, 244  # of the 256 colours of te
 _NOTICEABLE: Final = 0.05  # |ρ − 1| from which a token has a colour
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the strip, and the worst tokens below it."""
-    home = Path(home_path(arguments))
+def show(arguments: Arguments) -> int:
+    """Print the strip, and the worst tokens below it."""
+    home, (step, last) = Path(home_path(arguments)), arguments.steps
+    pair: Pair = arguments.pair or "backend"
+    if step != last:
+        refuse_usage("--tokens: name one step, as in --steps 12")
+    if pair not in RATIO_PAIRS:
+        refuse_usage(f"--tokens: --pair is one of {', '.join(RATIO_PAIRS)}")
     with run_reader(arguments) as reader:
-        document = describe(
-            reader, home, arguments.name, step=arguments.step, pair=arguments.pair, sample=arguments.sequence
-        )
+        document = describe(reader, home, arguments.name, step=step, pair=pair, sample=arguments.sequence)
     if arguments.json:
         print(tables.dump(document))
     else:
@@ -60,7 +61,7 @@ def describe(
     if chosen is None or step_tokens.asked is not None:
         wanted = "sequences" if step_tokens.asked is None else f"sequence {step_tokens.asked!r}"
         raise ConfigurationError(
-            f"step {number_of} of {run!r} has no {wanted}; `logprobe tokens {run}` shows the worst step"
+            f"step {number_of} of {run!r} has no {wanted}; `logprobe show {run} --tokens` shows the worst step"
         )
     return {
         "run": run,
@@ -113,7 +114,7 @@ def _show(document: Mapping[str, Any]) -> None:
     painted(_pieces(document["tokens"]))
     worst = sorted(document["tokens"], key=rank)[:_WORST]
     head = ("position", "token", "state", sides[0], sides[1], "ρ", "K3")
-    print("\n" + tables.aligned(head, [_cells(token) for token in worst]))
+    print("\n" + tables.fitted(head, [_cells(token) for token in worst]))
 
 
 def rank(token: Mapping[str, Any]) -> tuple[bool, float]:

@@ -1,4 +1,4 @@
-"""`logprobe metrics RUN`: the metrics of a run, step by step; `--list`: what they mean.
+"""`logprobe show RUN --metrics`: the metrics of a run, step by step; without RUN what they mean.
 
 The JSON forms are public API, one document each, what is unknown or not finite is null. By step, by group of sequences
 (``--slice``), over tokens (``--profile``) and as another framework would have logged it (``--as``):
@@ -21,7 +21,6 @@ have raw tokens with log-probs of both sides; the numbers of another framework a
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -29,6 +28,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from logprobe.app.runs import run_reader
+from logprobe.app.surface.arguments import Arguments, refuse_usage
 from logprobe.app.text import tables
 from logprobe.collectors.errors import ConfigurationError, QueryError
 from logprobe.monitor import peers, queries
@@ -37,12 +37,10 @@ from logprobe.monitor.metrics import CATALOG, KEYS
 from logprobe.monitor.metrics import metric as declared
 from logprobe.monitor.reader import Reader
 
-# What the table shows when nobody chose: the gap, its size in weights, its likely cause, and whether to believe it.
+# What the table shows where no metric was chosen: the mismatch, its likely cause, and whether to believe it.
 _HEADLINE: Final = (
     "backend.k3_kl",
-    "backend.kl",
     "backend.ess",
-    "backend.ratio_deviation_1e4",
     "weight_lag_mean",
     "entropy",
     "reward",
@@ -54,12 +52,10 @@ _NO_PROFILE: Final = (
 )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the metrics of one run, or the catalog."""
-    if arguments.list:
-        return _list(as_json=arguments.json)
+def show(arguments: Arguments) -> int:
+    """Print the metrics of one run, or the catalog where none is named."""
     if arguments.name is None:
-        arguments.usage_error("no run named: `logprobe runs` lists them")
+        return _list(as_json=arguments.json)
     _check_combination(arguments)
     if arguments.peer is not None:
         _as_framework(arguments)
@@ -72,22 +68,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_combination(arguments: argparse.Namespace) -> None:
+def _check_combination(arguments: Arguments) -> None:
     """Wrong usage ends the process."""
-    forms = [name for name in ("slice", "profile", "peer") if getattr(arguments, name) is not None]
+    forms = [name for name in ("slice", "profile", "peer") if getattr(arguments, name)]
     refused = {
         "one of --slice, --profile and --as at a time": len(forms) > 1,
         "--option goes with --as": arguments.option and forms != ["peer"],
         "--per-step goes with --slice or --profile": arguments.per_step and forms not in (["slice"], ["profile"]),
-        "--pair goes with --profile": arguments.pair is not None and forms != ["profile"],
         "--metric does not go with --profile": arguments.metric and forms == ["profile"],
     }
     for problem, applies in refused.items():
         if applies:
-            arguments.usage_error(problem)
+            refuse_usage(problem)
 
 
-def _by_step(arguments: argparse.Namespace) -> None:
+def _by_step(arguments: Arguments) -> None:
     for key in arguments.metric or ():
         declared(key)
     first, last = arguments.steps
@@ -95,7 +90,7 @@ def _by_step(arguments: argparse.Namespace) -> None:
         summaries = queries.cli_steps(reader, run=arguments.name, first=first, last=last)
         values = queries.cli_metrics(reader, run=arguments.name, first=first, last=last)
     steps = documents(summaries, values, arguments.metric or KEYS)
-    _show_steps({"run": arguments.name}, steps, ("tokens", "sequences"), arguments, arguments.metric or _HEADLINE)
+    _show_steps({"run": arguments.name}, steps, ("sequences",), arguments, arguments.metric or _HEADLINE)
 
 
 def documents(summaries: pa.Table, values: pa.Table, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -113,7 +108,7 @@ def _show_steps(
     head: dict[str, Any],
     steps: list[dict[str, Any]],
     counts: Sequence[str],
-    arguments: argparse.Namespace,
+    arguments: Arguments,
     keys: Sequence[str],
 ) -> None:
     """Steps with their `counts`, and of their metrics for people those of `keys`."""
@@ -124,10 +119,10 @@ def _show_steps(
     else:
         facts = ("step", *counts)
         rows = [[*(s[fact] for fact in facts), *(s["metrics"].get(key) for key in keys)] for s in steps]
-        print(tables.aligned([*facts, *keys], rows))
+        print(tables.fitted([*facts, *keys], rows))
 
 
-def _as_framework(arguments: argparse.Namespace) -> None:
+def _as_framework(arguments: Arguments) -> None:
     framework, options = peers.named(arguments.peer), peers.options_of(arguments.peer, _pairs(arguments))
     first, last = arguments.steps
     with run_reader(arguments) as reader:
@@ -144,7 +139,7 @@ def _as_framework(arguments: argparse.Namespace) -> None:
         print("numbers cover only sequences whose raw tokens are kept", file=sys.stderr)
 
 
-def _pairs(arguments: argparse.Namespace) -> dict[str, str]:
+def _pairs(arguments: Arguments) -> dict[str, str]:
     pairs = [text.partition("=") for text in arguments.option or ()]
     for name, equals, _ in pairs:
         if not equals:
@@ -152,9 +147,7 @@ def _pairs(arguments: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _logged(
-    reader: Reader, row: queries.CliSteps, options: dict[str, object], arguments: argparse.Namespace
-) -> dict[str, Any]:
+def _logged(reader: Reader, row: queries.CliSteps, options: dict[str, object], arguments: Arguments) -> dict[str, Any]:
     """What the framework would have logged for a step; one step's tokens in memory at a time."""
     step = row["step"]
     tokens = queries.peer_tokens(reader, run=arguments.name, first=step, last=step)
@@ -173,7 +166,7 @@ def _number(step: int, report: peers.Report, key: str) -> float | None:
         raise ConfigurationError(f"step {step} has no metric {error.args[0]}") from None
 
 
-def _profile(arguments: argparse.Namespace) -> None:
+def _profile(arguments: Arguments) -> None:
     pair = arguments.pair or "backend"
     window = {"pair": pair, "steps": arguments.steps, "per_step": arguments.per_step}
     head = {"run": arguments.name, "profile": arguments.profile, "pair": pair}
@@ -191,7 +184,7 @@ def _profile(arguments: argparse.Namespace) -> None:
         _print_table(shown, arguments)
 
 
-def _slice(arguments: argparse.Namespace) -> None:
+def _slice(arguments: Arguments) -> None:
     keys = arguments.metric or (None if arguments.json else _HEADLINE)
     first, last = arguments.steps
     with run_reader(arguments) as reader:
@@ -219,7 +212,7 @@ def _sliced(row: dict[str, Any]) -> dict[str, Any]:
     return {**facts, "metrics": row}
 
 
-def _print_table(table: pa.Table, arguments: argparse.Namespace) -> None:
+def _print_table(table: pa.Table, arguments: Arguments) -> None:
     tables.write_table(table if arguments.per_step else table.drop_columns("step"), sys.stdout)
 
 

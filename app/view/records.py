@@ -1,21 +1,13 @@
-"""`logprobe status [RUN]`: how a run is doing, from its records and from the service. Exit code 2 when its severity is
-critical.
-
-Without RUN: the runs there are, as `logprobe runs` lists them.
-"""
+"""What was recorded of a run, what of it was lost or waits, and what serves it."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final, NotRequired, TypedDict
+from datetime import datetime
+from typing import Any, NotRequired, TypedDict
 
-from logprobe.app.commands import runs
-from logprobe.app.parsers.arguments import home_path
 from logprobe.app.runs import run_of
 from logprobe.app.text import nodes, tables
 from logprobe.app.text.files import store_of
@@ -33,31 +25,12 @@ from logprobe.app.text.gaps import (
     sudden_end,
     version_conflict,
 )
-from logprobe.app.text.judgement import as_document
-from logprobe.app.text.lost_records import dropped, gone, reused, waiting_segments
+from logprobe.app.text.lost_records import dropped, reused
 from logprobe.monitor import queries
 from logprobe.monitor.analysis import identity
-from logprobe.monitor.judgement import FIRING, JUDGEMENT
+from logprobe.monitor.judgement import FIRING, JUDGEMENT, Judgement
 from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
-from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.status import Backlog, Status, StuckFile
-
-_CRITICAL: Final = 2
-_MESSAGE: Final = 300  # characters; what went wrong is in the last column and is to be read to its end
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the state of one run, or which runs there are."""
-    home = Path(home_path(arguments))
-    with open_reader(home) as reader:
-        if arguments.name is None:
-            runs.show(runs.lines_of(reader), as_json=arguments.json)
-            return 0
-        document = describe(reader, arguments.name, now=datetime.now(UTC))
-    missing = gone(document["sent"], waiting_segments(home, arguments.name), document["quarantined"])
-    document["gone"] = None if missing is None else missing[0]
-    tables.show(document, lambda: words(document), as_json=arguments.json)
-    return _CRITICAL if document["judgement"]["severity"] == "critical" else 0
 
 
 class Firing(TypedDict):
@@ -80,13 +53,13 @@ class ServiceState(TypedDict):
     jobs: dict[str, str]
 
 
-class StatusDocument(TypedDict):
+class RecordsDocument(TypedDict):
     """Everything that the command says of a run; what is None is not known, or there is none."""
 
     run: str
     state: str
     reason: str
-    judgement: Mapping[str, object]
+    judgement: Judgement
     last_step: int | None
     steps: int
     tokens: int
@@ -117,7 +90,7 @@ class StatusDocument(TypedDict):
     gone: NotRequired[str | None]
 
 
-def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
+def describe(reader: Any, run: str, *, now: datetime) -> RecordsDocument:
     """Everything the command says, as one document. Raises `ConfigurationError` for an unknown run."""
     facts = run_of(reader, run, now)
     behind = queries.cli_behind(reader, run=run).to_pylist()[0]
@@ -127,7 +100,7 @@ def describe(reader: Any, run: str, *, now: datetime) -> StatusDocument:
         "run": run,
         "state": facts.liveness.state.value,
         "reason": facts.liveness.reason,
-        "judgement": as_document(facts.judgement),
+        "judgement": facts.judgement,
         "last_step": facts.last_step,
         "steps": facts.steps,
         "tokens": facts.tokens,
@@ -205,64 +178,55 @@ def _failing(service: Status) -> dict[str, str]:
     return {name: error for name, error in errors.items() if error}
 
 
-def words(document: StatusDocument) -> str:
-    """The document for people."""
-    facts = [
-        ("run", document["run"]),
-        ("severity", "{severity}: {words}".format(**document["judgement"])),
-        ("state", f"{document['state']}: {document['reason']}"),
-        ("last step", document["last_step"]),
-        ("recorded", _recorded(document)),
-        ("sent", sent(document["sent"]) or "unknown: none of its collectors has reported"),
-        ("measured", measured(document["measured"]) if document["measured"] else None),
-        ("on-policy", "{verdict}: {reason}".format(**document["on_policy"])),
-        ("kept", _kept(document["kept"])),
-        *([("judged", _judged(document["judged"]))] if document["judged"] else []),
-        *([("store", store_of(document["store"]))] if document["service"]["running"] else []),
-        ("behind", _behind(document)),
-        ("quarantined", _quarantined(document)),
-    ]
+def words(document: RecordsDocument) -> Iterator[tuple[str, object]]:
+    """What was recorded and what of it was lost or waits, as names and texts."""
+    yield "last step", document["last_step"]
+    yield "recorded", _recorded(document)
+    yield "sent", sent(document["sent"]) or "unknown: none of its collectors has reported"
+    yield "measured", measured(document["measured"]) if document["measured"] else None
+    yield "on-policy", "{verdict}: {reason}".format(**document["on_policy"])
+    yield "kept", _kept(document["kept"])
+    if document["service"]["running"]:
+        yield "store", store_of(document["store"])
+    yield "behind", _behind(document)
+    yield "quarantined", _quarantined(document)
+    yield from _faults(document)
+
+
+def _faults(document: RecordsDocument) -> Iterator[tuple[str, object]]:
+    """What is wrong with the records, or unusual."""
     if document["doubled"]:
-        facts.append(("doubled", doubled(document["doubled"])))
+        yield "doubled", doubled(document["doubled"])
     if document["attempts"]:
-        facts += [("attempts", text) for say in (attempts, attempts_aside) if (text := say(document["attempts"]))]
-    if document["measured"] and (words_on_raw := raw_sampled(document["measured"])):
-        facts.append(("sampling", words_on_raw))
-    if document["measured"] and (by_tokens := joined_by_tokens(document["measured"])):
-        facts.append(("joined", by_tokens))
-    if document["measured"] and document["measured"]["ambiguous"]:
-        facts.append(
-            ("not joined", f"{document['measured']['ambiguous']:,} sequences, whose tokens fit several records")
-        )
-    facts += [("ended", sudden_end(row)) for row in document["sudden_ends"]]
-    if document.get("gone"):
-        facts.append(("lost", document["gone"]))
-    facts += [("lost", text) for text, _ in dropped(document["problems"])]
-    facts += [("sample ids", text) for row in document["name_clashes"] if (text := reused(row))]
-    facts += [("sample ids", text) for row in document["name_clashes"] for text, _ in name_clashes(row)]
-    facts += [("marks", stray_mark(row)) for row in document["stray_marks"]]
-    facts += [("versions", version_conflict(row)) for row in document["version_conflicts"] if row["differing"]]
-    facts += [("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items()]
-    lines = [f"{name:<12} {tables.fact(value)}" for name, value in facts]
-    sections: Sequence[tuple[str, Sequence[Mapping[str, object]]]] = (
-        ("alerts", document["alerts"]),
+        yield "attempts", attempts(document["attempts"])
+        yield "attempts", attempts_aside(document["attempts"])
+    if document["measured"]:
+        yield "sampling", raw_sampled(document["measured"])
+        yield "joined", joined_by_tokens(document["measured"])
+        if ambiguous := document["measured"]["ambiguous"]:
+            yield "not joined", f"{ambiguous:,} sequences, whose tokens fit several records"
+    yield from (("ended", sudden_end(row)) for row in document["sudden_ends"])
+    yield "lost", document.get("gone")
+    yield from (("lost", text) for text, _ in dropped(document["problems"]))
+    for clash in document["name_clashes"]:
+        yield "sample ids", reused(clash)
+        yield from (("sample ids", text) for text, _ in name_clashes(clash))
+    yield from (("marks", stray_mark(row)) for row in document["stray_marks"])
+    yield from (("versions", version_conflict(row)) for row in document["version_conflicts"] if row["differing"])
+    yield from (("job", f"{name} fails: {error}") for name, error in document["service"]["jobs"].items())
+
+
+def sections(document: RecordsDocument) -> Iterator[list[str]]:
+    """Tables of collectors, nodes, their problems and files that cannot be read; those that have rows."""
+    parts: Sequence[tuple[str, Sequence[Mapping[str, object]]]] = (
         ("collectors", document["collectors"]),
-        *([("nodes", [_node(row) for row in document["nodes"]])] if document["nodes"] else []),
+        ("nodes", [_node(row) for row in document["nodes"]]),
         ("problems", document["problems"]),
-        ("stuck", document["stuck"] or []),
+        ("stuck in the spool", document["stuck"] or []),
     )
-    for title, rows in sections:
+    for title, rows in parts:
         if rows:
-            lines += [
-                "",
-                title,
-                tables.aligned(
-                    list(rows[0]), [[_short(value) for value in row.values()] for row in rows], widest=_MESSAGE
-                ),
-            ]
-        else:
-            lines += [f"{title:<12} {_none(title, document)}"]
-    return "\n".join(lines) + "\n"
+            yield [title, tables.fitted(list(rows[0]), [[_short(value) for value in row.values()] for row in rows])]
 
 
 def _node(row: queries.NodesOf) -> dict[str, object]:
@@ -275,20 +239,11 @@ def _node(row: queries.NodesOf) -> dict[str, object]:
     }
 
 
-def _none(title: str, document: StatusDocument) -> str:
-    if title == "stuck":
-        return "unknown, no service is running" if document["stuck"] is None else "no file in the spool"
-    if title != "alerts":
-        return "none reported"
-    seen = document["alerts_seen_step"]
-    return "the alerts have not looked at this run yet" if seen is None else f"no alerts firing as of step {seen}"
-
-
 def _short(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 
-def _recorded(document: StatusDocument) -> str:
+def _recorded(document: RecordsDocument) -> str:
     return "{steps:,} steps, {sequences:,} sequences, {tokens:,} tokens under the mask".format(**document)
 
 
@@ -307,22 +262,14 @@ def _kept(kept: queries.FoldKept) -> str:
     )
 
 
-def _behind(document: StatusDocument) -> str:
+def _behind(document: RecordsDocument) -> str:
     waiting = document["service"]["backlog"]
     if waiting is None:
         return "no service is running, so the spool is not counted"
     return f"{waiting['segments']} segments ({waiting['bytes']:,} bytes) in the spool"
 
 
-def _judged(judged: JudgedDocument) -> str:
-    if judged["sentence"] is not None:
-        return judged["sentence"]
-    return "not yet" if judged["judged_step"] is None else f"as of step {judged['judged_step']}"
-
-
-def _quarantined(document: StatusDocument) -> str:
+def _quarantined(document: RecordsDocument) -> str:
     if not document["quarantined"]:
         return "none"
-    return (
-        f"{document['quarantined']} files ({', '.join(document['quarantine_reasons'])}); see `logprobe quarantine list`"
-    )
+    return f"{document['quarantined']} files ({', '.join(document['quarantine_reasons'])}); see `logprobe store quarantine`"

@@ -1,74 +1,30 @@
-"""`logprobe mis RUN`: masked importance sampling of a run: whether it is on, what was decided, and switching it.
-
-The JSON form: ``{"run", "judgement", "mode", "phase", "waiting", "stopped", "from_step", "config", "effect_steps",
-"problem", "judged": {"judged_step", "sentence", …}, "effect": {"judgement", "words", "step"} | null, "figures": […],
-"actions": […]}``; of ``preview``: ``{"run", "step", "config", "fingerprint", "preview": {"steps", "tokens",
-"masked_tokens", …} | null, "refusal": {"reason", "words", "about"} | null}``.
-"""
+"""The correction of a run: its state and what came of it, and what one would do to recent steps."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from logprobe.alerts.controller import policy_file, refusals
 from logprobe.alerts.controller.before_after import Figure
 from logprobe.alerts.controller.effect import WORDS
 from logprobe.alerts.controller.gather import gather, judged
-from logprobe.alerts.controller.job import POLICY, InForce, perform, stated
+from logprobe.alerts.controller.job import POLICY, InForce, stated
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import judgement
-from logprobe.app.parsers.arguments import home_path, login, require_run
-from logprobe.app.runs import run_of
-from logprobe.app.text import tables
+from logprobe.app.surface.arguments import require_run
 from logprobe.app.text.diagnosis import evidence_name
-from logprobe.app.text.judgement import as_document
 from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.directives import DirectiveFile
-from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.reader import FlightReader, Reader, open_reader
-
-_WORDS = 110  # characters of an action's sentence in the table
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Shows, or does what COMMAND says; 1 when it was refused."""
-    home = Home(home_path(arguments))
-    if arguments.do == "preview":
-        return _preview(home, arguments)
-    if arguments.preset is not None:
-        raise ConfigurationError("--preset goes with preview; what is switched on is the policy's correction")
-    refused = False
-    if arguments.do is not None:
-        request = {"run": arguments.name, "command": arguments.do, "by": arguments.by or login()}
-        done = perform(home, {**request, "force": arguments.force})
-        refused = any(action["name"] == "refused" for action in done["actions"])
-        for action in done["actions"]:
-            print(harmless(action["words"]), file=sys.stderr)
-        if not done["actions"]:
-            print("no change: already in that state", file=sys.stderr)
-    document = describe(home, arguments.name)
-    if arguments.json or arguments.do is None:
-        tables.show(document, lambda: words(document), as_json=arguments.json)
-    return int(refused)
-
-
-def _preview(home: Home, arguments: argparse.Namespace) -> int:
-    document = foresee(home, arguments.name, arguments.preset)
-    tables.show(document, lambda: foreseen(document), as_json=arguments.json)
-    return int(document["refusal"] is not None)
 
 
 class Refused(TypedDict):
@@ -103,11 +59,10 @@ class EffectWords(TypedDict):
     step: int | None
 
 
-class MisDocument(TypedDict):
-    """Where the correction of a run stands. `from_step`: None: none was ever switched on."""
+class CorrectionState(TypedDict):
+    """State of the correction of a run. `from_step`: None if none was ever switched on."""
 
     run: str
-    judgement: Mapping[str, object]
     mode: str
     phase: str
     waiting: str | None
@@ -116,7 +71,6 @@ class MisDocument(TypedDict):
     config: Mapping[str, Any]
     effect_steps: int
     problem: str | None
-    judged: JudgedDocument | None
     effect: EffectWords | None
     figures: list[Figure]
     actions: list[Mapping[str, Any]]
@@ -171,19 +125,22 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.2%}"
 
 
-def describe(home: Home, run: str) -> MisDocument:
-    """Where the correction of a run stands. Raises `ConfigurationError` for an unknown run."""
+def describe(home: Home, run: str) -> CorrectionState:
+    """Return the state of the correction of a run. Raises `ConfigurationError` for an unknown run."""
     with open_reader(home) as reader:
-        facts = run_of(reader, run, datetime.now(UTC))
-        rows = queries.controller_read(reader, runs=[run]).to_pylist()
-        actions = queries.controller_actions(reader, run=run).to_pylist()
-        control = json.loads(rows[0]["control"]) if rows else {}
-        policy = _policy(home, reader, run)
-        effect, figures = _effect(reader, run, control, policy["effect_steps"], actions)
-        judged = judged_as_of(reader, run)
+        require_run(run, queries.app_runs(reader)["run"].to_pylist())
+        return state_of(reader, home, run)
+
+
+def state_of(reader: Reader, home: Home, run: str) -> CorrectionState:
+    """Return the state of the correction of a run. Raises `QueryError` as the reader does."""
+    rows = queries.controller_read(reader, runs=[run]).to_pylist()
+    actions = queries.controller_actions(reader, run=run).to_pylist()
+    control = json.loads(rows[0]["control"]) if rows else {}
+    policy = _policy(home, reader, run)
+    effect, figures = _effect(reader, run, control, policy["effect_steps"], actions)
     return {
         "run": run,
-        "judgement": as_document(facts.judgement),
         "mode": control.get("mode") or policy["mode"],
         "phase": control.get("phase", "idle"),
         "waiting": control.get("waiting"),
@@ -192,7 +149,6 @@ def describe(home: Home, run: str) -> MisDocument:
         "config": control.get("config") or policy["config"],
         "effect_steps": policy["effect_steps"],
         "problem": policy["problem"],
-        "judged": None if judged is None else judged.document(),
         "effect": effect,
         "figures": figures,
         "actions": [{**action, "details": json.loads(action["details"])} for action in actions],
@@ -224,32 +180,18 @@ def _effect(
     return {"judgement": "too_early", "words": message, "step": None}, so_far["figures"]
 
 
-def words(document: MisDocument) -> str:
-    """The document for people."""
-    stated = {name: value for name, value in document["config"].items() if value is not None and value is not False}
-    facts = [
-        ("run", document["run"]),
-        ("severity", "{severity}: {words}".format(**document["judgement"])),
-        ("mode", document["mode"]),
-        (
-            "phase",
-            document["phase"] + ("; the kill switch is set, so no correction applies" if document["stopped"] else ""),
-        ),
-        ("from step", tables.cell(document["from_step"])),
-        ("correction", ", ".join(f"{name}={value}" for name, value in stated.items())),
-    ]
-    lines = [f"{name:<12} {harmless(value)}" for name, value in facts]
-    lines += [f"waiting      {harmless(document['waiting'])}"] if document["waiting"] else []
-    late = document["judged"] and document["judged"]["sentence"]
-    lines += [f"judged       {late}"] if late else []
-    lines += [f"policy       {harmless(document['problem'])}"] if document["problem"] else []
-    lines += [f"effect       {harmless(document['effect']['words'])}"] if document["effect"] else []
-    lines += [f"{evidence_name(figure['name']):<12} {_change(figure)}" for figure in document["figures"]]
-    if not document["actions"]:
-        return "\n".join([*lines, "actions      none"]) + "\n"
-    rows = [[a["step"], a["name"], a["reason"], a["words"]] for a in document["actions"]]
-    table = tables.aligned(["step", "action", "reason", "why"], rows, widest=_WORDS)
-    return "\n".join([*lines, "", table]) + "\n"
+def words(state: CorrectionState) -> Iterator[tuple[str, str]]:
+    """State and effect of the correction as names and texts."""
+    stated = {name: value for name, value in state["config"].items() if value is not None and value is not False}
+    stopped = "; the kill switch is set, so no correction applies" if state["stopped"] else ""
+    first = "" if state["from_step"] is None else f", from step {state['from_step']:,}"
+    yield "controller", f"{state['mode']}, {state['phase']}{first}{stopped}"
+    yield "method", ", ".join(f"{name}={value}" for name, value in stated.items())
+    yield "waiting", state["waiting"] or ""
+    yield "policy", state["problem"] or ""
+    yield "effect", state["effect"]["words"] if state["effect"] else ""
+    for figure in state["figures"]:
+        yield evidence_name(figure["name"]), _change(figure)
 
 
 def _change(figure: Figure) -> str:

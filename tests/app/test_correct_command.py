@@ -1,4 +1,4 @@
-"""`logprobe mis`: what it shows, does, foresees and refuses, without a service."""
+"""`logprobe correct`: what it shows, does, foresees and refuses, without a service."""
 
 from __future__ import annotations
 
@@ -50,26 +50,27 @@ def recorded(home: Path) -> Path:
     return home
 
 
-def mis(home: Path, *arguments: str, code: int = 0) -> str:
-    done = logprobe("mis", RUN, *arguments, "--home", home, code=code)
+def correction(home: Path, *arguments: str, code: int = 0, **environment: str) -> str:
+    done = logprobe("correct", RUN, *arguments, "--home", home, code=code, **environment)
     return done.stdout + done.stderr
 
 
 def test_it_shows_and_switches(recorded: Path) -> None:
-    assert "actions      none" in mis(recorded)
-    assert "cool_down" not in mis(recorded, "on", "--by", "ann", "--force")
-    shown = json.loads(mis(recorded, "--json"))
-    assert (shown["phase"], shown["from_step"]) == ("issued", STEPS - 1 + 5)
-    assert "switched on by ann" in mis(recorded)
-    assert "kill switch set" in mis(recorded, "stop")
-    assert "the kill switch is set, so no correction applies" in mis(recorded)
+    assert "suggest, idle" in correction(recorded)
+    assert "cool_down" not in correction(recorded, "on", "--force", LOGNAME="ann")
+    state = json.loads(correction(recorded, "--json"))["state"]
+    assert (state["phase"], state["from_step"]) == ("issued", STEPS - 1 + 5)
+    assert "switched on by ann" in " ".join(correction(recorded).split())
+    assert "kill switch set" in correction(recorded, "off")
+    assert "the kill switch is set, so no correction applies" in " ".join(correction(recorded).split())
     assert DirectiveFile(recorded, RUN).read(None).stopped
-    assert "released" in mis(recorded, "release")
-    assert "no change: already" in mis(recorded, "release")
+    assert "released" in correction(recorded, "armed")
+    assert not DirectiveFile(recorded, RUN).read(None).stopped
+    assert json.loads(correction(recorded, "--json"))["state"]["mode"] == "armed"
 
 
 def test_a_preview_is_what_a_trainer_would_measure(recorded: Path) -> None:
-    found = json.loads(mis(recorded, "preview", "--preset", "mis", "--json", code=1))
+    found = json.loads(correction(recorded, "--preset", "mis", "--json", code=1))["preview"]
     config = preset("mis")
     reports = [correct(config, *batch(step)).report for step in range(1, STEPS)]
     masked = sum(report["masked_frac"] for report in reports) / len(reports)
@@ -84,7 +85,7 @@ def test_a_preview_is_what_a_trainer_would_measure(recorded: Path) -> None:
 
 def test_a_preview_of_the_policy_is_told_in_words(recorded: Path) -> None:
     (recorded / "logprobe.yaml").write_text("correction: {correction: {preset: tis}}\n")
-    told = mis(recorded, "preview")
+    told = correction(recorded)
     assert "is_level=token, is_upper=2.0" in told
     assert "masked tokens     0.00%" in told
     assert "masked advantage  –" in told
@@ -92,5 +93,4 @@ def test_a_preview_of_the_policy_is_told_in_words(recorded: Path) -> None:
 
 
 def test_what_makes_no_sense_is_refused(recorded: Path) -> None:
-    assert "there is no preset" in mis(recorded, "preview", "--preset", "nothing-like-it", code=1)
-    assert "--preset goes with preview" in mis(recorded, "on", "--preset", "mis", code=1)
+    assert "there is no preset" in correction(recorded, "--preset", "nothing-like-it", code=1)

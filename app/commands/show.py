@@ -1,0 +1,74 @@
+"""`logprobe show RUN`: a run in one view; with ``--tokens`` or ``--metrics`` what that stands on. Exit code 2 when the
+run is critical.
+
+The JSON forms are those of `logprobe.app.view.run_view`, `logprobe.app.view.tokens` and `logprobe.app.view.metrics`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from logprobe.app.runs import run_reader
+from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
+from logprobe.collectors.errors import ConfigurationError
+
+_CRITICAL: Final = 2
+_OF_METRICS: Final = ("metric", "slice", "profile", "per_step", "peer", "option")
+_FLAGS: Final = {"per_step": "--per-step", "peer": "--as"}
+
+
+def run(arguments: Arguments) -> int:
+    """Show what was asked for."""
+    _check(arguments)
+    if arguments.metrics:
+        from logprobe.app.view import metrics  # noqa: PLC0415 - each form loads what it needs
+
+        return metrics.show(arguments)
+    if arguments.tokens:
+        from logprobe.app.view import tokens  # noqa: PLC0415
+
+        return tokens.show(arguments)
+    if arguments.html:
+        return _write_report(arguments)
+    return _show(arguments)
+
+
+def _check(arguments: Arguments) -> None:
+    """End with a usage error where options do not go together."""
+    given = [_FLAGS.get(name, f"--{name}") for name in _OF_METRICS if getattr(arguments, name)]
+    if sum((arguments.metrics, arguments.tokens, bool(arguments.html))) > 1:
+        refuse_usage("one of --tokens, --metrics and --html at a time")
+    if given and not arguments.metrics:
+        refuse_usage(f"{', '.join(given)}: pass --metrics, too")
+    if arguments.sequence and not arguments.tokens:
+        refuse_usage("--sequence: pass --tokens, too")
+    if arguments.pair and not (arguments.tokens or arguments.profile):
+        refuse_usage("--pair: pass --tokens, or --metrics with --profile")
+    if arguments.name is None and not (arguments.metrics or arguments.html):
+        refuse_usage("no run named: `logprobe runs` lists them")
+
+
+def _show(arguments: Arguments) -> int:
+    from logprobe.app.text import tables  # noqa: PLC0415
+    from logprobe.app.view import run_view, words  # noqa: PLC0415
+
+    with run_reader(arguments) as reader:
+        view = run_view.read(reader, Path(home_path(arguments)), arguments.name, steps=arguments.steps)
+    tables.show(view.document(), lambda: words.text(view), as_json=arguments.json)
+    return _CRITICAL if view.severity == "critical" else 0
+
+
+def _write_report(arguments: Arguments) -> int:
+    from logprobe.app.report.gather import read  # noqa: PLC0415
+    from logprobe.app.report.incident import report  # noqa: PLC0415
+    from logprobe.app.report.written import write_report  # noqa: PLC0415
+    from logprobe.app.view.places import alone  # noqa: PLC0415
+    from logprobe.monitor.compare import Places  # noqa: PLC0415
+
+    if arguments.name is None:
+        raise ConfigurationError("no run named: `logprobe runs` lists them")
+    with Places(arguments.home) as places, alone(places, arguments.name) as place:
+        document = report(read(place))
+    write_report(Path(arguments.html), document)
+    return 0

@@ -1,0 +1,1 @@
+"""The command line: its declarations and what turns them into click commands. Imports nothing heavy."""

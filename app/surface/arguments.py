@@ -1,0 +1,120 @@
+"""Values of the command line: their types, and what several commands read from them. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+import click
+
+from logprobe.collectors.addresses import is_address
+from logprobe.collectors.errors import ConfigurationError
+
+Number = TypeVar("Number", int, float)
+Arguments: TypeAlias = SimpleNamespace  # options and arguments by name, with `home`, `home_given`, `json`, `debug`
+
+
+def home_path(arguments: Arguments) -> str:
+    """Return the data directory of this machine that the command acts on. Raises `ConfigurationError` for a bucket."""
+    if is_address(arguments.home):
+        raise ConfigurationError(
+            f"{arguments.home} is a bucket; pass --home DIR, the folder of the service that pulls from it"
+        )
+    return str(arguments.home)
+
+
+def login() -> str:
+    """Return the name of the user, as the audit records it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return "somebody"
+
+
+def refuse_usage(problem: str) -> NoReturn:
+    """End the command with a usage error."""
+    raise click.UsageError(problem, click.get_current_context(silent=True))
+
+
+def require_run(run: str, runs: Sequence[str]) -> None:
+    """Raise `ConfigurationError`, with near matches, unless `run` is among `runs`."""
+    if run in runs:
+        return
+    near = difflib.get_close_matches(run, runs, n=3, cutoff=0.5) or [
+        name for name in runs if run.lower() in name.lower()
+    ]
+    if near:
+        raise ConfigurationError(f"no run {run!r}; did you mean {', '.join(map(repr, near[:3]))}?")
+    hint = "`logprobe runs` lists them" if runs else "nothing was ingested yet"
+    raise ConfigurationError(f"no run {run!r}; {hint}")
+
+
+class Checked(click.ParamType[Any]):
+    """A parameter type from a function that raises `ValueError` with the reason for a refusal."""
+
+    name = "value"
+
+    def __init__(self, parse: Callable[[str], Any]) -> None:
+        """`parse`: text to value."""
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`; a default that is not text is taken as it is."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _number(text: str, kind: Callable[[str], Number], fits: Callable[[Number], bool], problem: str) -> Number:
+    """Return `text` as a number that `fits`, which NaN never does. Raises `ValueError`."""
+    try:
+        number = kind(text)
+    except ValueError:
+        number = None
+    if number is None or not fits(number):
+        raise ValueError(f"{text!r} {problem}")
+    return number
+
+
+def port(text: str) -> int:
+    """Return a port, 0 (any free one) to 65535. Raises `ValueError`."""
+    return _number(text, int, lambda number: 0 <= number <= 65_535, "is not a valid port")  # noqa: PLR2004 - what a port is
+
+
+def pace(text: str) -> float:
+    """Return steps per second, above 0. Raises `ValueError`."""
+    return _number(text, float, lambda speed: 0 < speed <= 1e6, "is not a valid pace; give steps per second, above 0")  # noqa: PLR2004
+
+
+def positive(text: str) -> float:
+    """Return a number above 0; ``inf`` is one. Raises `ValueError`."""
+    return _number(text, float, lambda number: number > 0, "is not a number above 0")
+
+
+def count(text: str) -> int:
+    """Return a whole number above 0. Raises `ValueError`."""
+    return _number(text if text.isdigit() else "0", int, lambda number: number > 0, "is not a whole number above 0")
+
+
+def step_range(text: str) -> tuple[int | None, int | None]:
+    """Return the bounds of ``A:B`` (both included, either may be missing) or of one step. Raises `ValueError`."""
+    first, colon, last = text.partition(":")
+    try:
+        bounds = (int(first) if first else None, int(last) if last else None)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a range of steps; write A:B, A: or :B") from None
+    return bounds if colon else (bounds[0], bounds[0])
+
+
+def step_list(text: str) -> list[int]:
+    """Return steps that commas separate, sorted. Raises `ValueError`."""
+    steps = text.split(",")
+    if not all(step.isdecimal() for step in steps):
+        raise ValueError(f"{text!r} is not a list of steps; write STEP[,STEP]")
+    return sorted({int(step) for step in steps})

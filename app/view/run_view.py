@@ -1,0 +1,130 @@
+"""The view of a run: one document that terminal, ``--json``, page, report and messages share.
+
+The JSON form is public API, one document, unknown is null:
+
+    {"run", "verdict": "healthy|watch|unknown|growing|critical|calibrating|no_data", "since_step", "doubling_steps",
+     "layer": "semantic|inference_path|objective|none|unknown",
+     "findings": [{"cause", "layer", "confidence", "evidence": {…}, "explanation", "fix", "settings": [{…}],
+                   "since_step", "share": {…}, "urgency", "vetoes"}],
+     "level": {"k3", "status", …} | null,
+     "not_measured": [{"what", "why", "how"}],
+     "correction": {"advice": "enable|do_not_enable|not_needed", "why", "mode", "phase", "waiting", "stopped",
+                    "from_step", "config", "effect_steps", "problem", "effect": {"judgement", "words", "step"} | null,
+                    "figures": […], "actions": […]},
+     "judgement": {"severity", "words", "verdict", "step", "alerts", …} of the run as a whole; null with ``--steps``,
+     "judged": how far it is judged | null,
+     "state", "reason", "last_step", "steps", "sequences", "tokens", "last_record_at", "alerts": those that fire, …
+         and what was lost or waits, see `logprobe.app.view.records.RecordsDocument`,
+     "incident": {"id", "opened_at", "since_step", "cause", "closed_at", "facts", "happened", "changes",
+                  "last_good_step", "checkpoint", "checkpoint_folder"} | null: the last one}
+
+With ``--steps`` the diagnosis is of these steps alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.text.correction import in_force
+from logprobe.app.text.judgement import as_document
+from logprobe.app.text.lost_records import gone, waiting_segments
+from logprobe.app.view import correction as corrections
+from logprobe.app.view import incident as incidents
+from logprobe.app.view import records as recorded
+from logprobe.monitor.home import Home
+from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.judging import Diagnosis, diagnose
+from logprobe.monitor.judging.accepted import accepted
+from logprobe.monitor.judging.leading import leading
+from logprobe.monitor.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run as every place shows it.
+
+    Attributes:
+        diagnosis: which layer is at fault, since when, and why.
+        judgement: the run as a whole, alerts included, or None where only some steps were asked for.
+        standing: state of its correction.
+        correction: document of its correction and what came of it.
+        records: what was recorded, lost, and waits.
+        incident: its last incident, or None if it had none.
+    """
+
+    diagnosis: Diagnosis
+    judgement: Judgement | None
+    standing: Standing
+    correction: corrections.CorrectionState
+    records: recorded.RecordsDocument
+    incident: Mapping[str, object] | None
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        return self.diagnosis.run
+
+    @property
+    def severity(self) -> str:
+        """Severity of the run, or of the steps that were asked for."""
+        if self.judgement is not None:
+            return self.judgement.severity
+        return "critical" if self.diagnosis.verdict == "critical" else "unknown"
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        diagnosis = self.diagnosis.document()
+        return {
+            **diagnosis,
+            **self.records,
+            "judgement": None if self.judgement is None else as_document(self.judgement),
+            "correction": {**in_force(diagnosis, self.standing), **self.correction},
+            "incident": self.incident,
+        }
+
+
+def read(
+    reader: Reader,
+    home: Path,
+    run: str,
+    *,
+    steps: tuple[int | None, int | None] = (None, None),
+    now: datetime | None = None,
+) -> RunView:
+    """Read the view of a run. Raises `ConfigurationError` for an unknown run, and as the reader does."""
+    records = recorded.describe(reader, run, now=now or datetime.now(UTC))
+    missing = gone(records["sent"], waiting_segments(home, run), records["quarantined"])
+    records["gone"] = None if missing is None else missing[0]
+    diagnosis = diagnose(reader, run, steps=steps, accepted=accepted(reader, run))
+    return RunView(
+        diagnosis=diagnosis,
+        judgement=_judged(records["judgement"], diagnosis) if steps == (None, None) else None,
+        standing=Standing.read(reader, run),
+        correction=corrections.state_of(reader, Home(home), run),
+        records=records,
+        incident=incidents.last(reader, run),
+    )
+
+
+def _judged(judgement: Judgement, diagnosis: Diagnosis) -> Judgement:
+    """Return the judgement of the service; where none has judged the run yet, this diagnosis is the first."""
+    if judgement.verdict is not None:
+        return judgement
+    document = diagnosis.document()
+    first = leading(document)
+    return replace(
+        judgement,
+        verdict=diagnosis.verdict,
+        since_step=document["since_step"],
+        cause=None if first is None else first["cause"],
+        advice=document["correction"]["advice"],
+        step=judgement.newest,
+        behind=0,
+        waiting=None,
+        spooled=None,
+    )
