@@ -22,7 +22,7 @@ from logprobe.monitor.plain_text import csv_cell
 
 _WIDEST: Final = 60  # characters of a cell; longer ones are cut, JSON and CSV never are
 _GAP: Final = 2  # blanks between columns
-_NARROWEST: Final = 14  # of a column of texts that has to give way
+_NARROWEST: Final = 8  # of a column of texts that has to give way
 _UNKNOWN: Final = "–"  # unknown is not zero, and looks it
 
 

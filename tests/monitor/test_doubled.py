@@ -163,8 +163,8 @@ def sent_line(home: Path, capsys: pytest.CaptureFixture[str]) -> str:
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
     assert main(["show", "toy", "--home", str(home)]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sent")]
-    return line.partition(" ")[2].strip()
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  sent")]
+    return line.strip().partition(" ")[2].strip()
 
 
 def training_segments(home: Path) -> list[SegmentPath]:

@@ -141,7 +141,7 @@ def test_wrong_usage(home, tmp_path, capsys):
     assert export(home, tmp_path / "x.txt") == 1
     assert "use a name that ends in .parquet" in capsys.readouterr().err
     assert main(["export", "nobody", "--to", str(tmp_path / "x.csv"), "--home", str(home)]) == 1
-    assert "no run 'nobody' here" in capsys.readouterr().err
+    assert "no run 'nobody'" in capsys.readouterr().err
     assert not (tmp_path / "x.csv").exists()
 
 
