@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import util as multiprocessing_util
 from typing import Final
@@ -21,6 +21,7 @@ from typing import Final
 from logprobe.collectors.addresses import address_of
 from logprobe.collectors.environment import unknown
 from logprobe.collectors.health import Guard, RecorderHealth
+from logprobe.collectors.recorder.announcing import announce
 from logprobe.collectors.recorder.call_queue import AtWork, CallQueue
 from logprobe.collectors.recorder.capture import Captured
 from logprobe.collectors.recorder.sampling import RawSample
@@ -74,6 +75,7 @@ class Runtime:
             raw_sample=raw_sample,
             snapshot=self.snapshot,
             shipper=ShipperAutostart(folder, self.call_queue.health),
+            began=partial(announce, settings),
         )
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.collectors.addresses import address_of, checked, folder_of, is_address
+from logprobe.collectors.addresses import address_of, checked, default_home, folder_of, is_address
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import run_dir
 
@@ -87,9 +87,7 @@ def _require_number(name: str, value: object, *, above: float, below: float) -> 
 
 
 def _home(given: object, environment: Mapping[str, str]) -> str:
-    home = given if given is not None else environment.get("LOGPROBE_HOME")
-    if home is None or home == "":
-        raise ConfigurationError("no home: pass Recorder(home=...) or set LOGPROBE_HOME to a directory")
+    home = default_home(environment) if given is None or given == "" else given
     if not isinstance(home, str | os.PathLike):
         raise ConfigurationError(f"home={home!r}: must be a path, or the address of a bucket")
     if is_address(home):

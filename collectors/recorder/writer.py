@@ -71,7 +71,9 @@ class Writer:
         raw_sample: RawSample,
         snapshot: Callable[[], RecorderHealth],
         shipper: ShipperAutostart,
+        began: Callable[[], None],
     ) -> None:
+        """`began`: called once, after the first record."""
         self.tokens_written = 0
         self.sequences_written = 0
         self.sequences_reduced = 0
@@ -85,6 +87,7 @@ class Writer:
         self._raw_sample = raw_sample
         self._snapshot = snapshot
         self._shipper = shipper
+        self._began: Callable[[], None] | None = began
         self._pending = Pending()
         self._bfloat16_noted = False
         self._closing_said = False
@@ -120,10 +123,16 @@ class Writer:
                     self._answer(item)
                 else:
                     self._take(item)
+                    self._say_began()
         self._beat()
         self._write_all()
         self._shipper.check()
         self._call_queue.capturer.tend()
+
+    def _say_began(self) -> None:
+        if self._began is not None:
+            began, self._began = self._began, None
+            began()
 
     def _finish(self) -> None:
         self._segment_writer.hurry()

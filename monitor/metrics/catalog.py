@@ -30,7 +30,8 @@ def metric(key: str) -> Metric:
     """
     if key not in _BY_KEY:
         of_pairs = [name for name in KEYS if name.endswith(f".{key}")]
-        near = ", ".join(of_pairs or get_close_matches(key, KEYS)) or "logprobe.monitor.metrics.KEYS"
+        begun = [name for name in KEYS if name.partition(".")[2].startswith(f"{key}_")]
+        near = ", ".join(of_pairs or begun or get_close_matches(key, KEYS)) or "logprobe.monitor.metrics.KEYS"
         raise ConfigurationError(f"there is no metric {key!r}; did you mean one of these: {near}?")
     return _BY_KEY[key]
 
