@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from logprobe.alerts.controller import policy_file
 from logprobe.app.dashboard.access.settings import Access
-from logprobe.app.dashboard.data import tokenizers
+from logprobe.app.dashboard.reading import tokenizers
 from logprobe.app.processes.stack import Stack, free_port, require_extras, say
 from logprobe.app.processes.supervisor import end, stop_on_signals, tethered
 from logprobe.app.replay import Replay

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from html import escape
+from datetime import UTC, datetime
 from os import PathLike
 from textwrap import wrap
-from typing import Any, Final
+from typing import Final
 
 import plotly.graph_objects as go
 
-from logprobe.app.dashboard.charts.figures import steps_figure
-from logprobe.app.dashboard.charts.packing import packed, unpacked
-from logprobe.app.dashboard.charts.panels import OVERVIEW
-from logprobe.app.dashboard.charts.rows import Row, rows_of
-from logprobe.app.dashboard.charts.steps_chart import absent, trend_of
-from logprobe.app.dashboard.data.feed import Feed, RunView
-from logprobe.app.dashboard.elements.verdict import sentence
-from logprobe.app.dashboard.theme import DARK, LIGHT, Theme
+from logprobe.app.dashboard.data import METRICS, Grown, happened, judged, moved
+from logprobe.app.dashboard.figures import plain
+from logprobe.app.dashboard.panels import OVERVIEW
+from logprobe.app.dashboard.steps import axis_of, onset_of, steps_chart
+from logprobe.app.dashboard.theme import DARK, LIGHT
+from logprobe.app.dashboard.verdict import read_latest_diagnosis, sentence, verdict_of
 from logprobe.app.ingesting import take
+from logprobe.app.runs import runs_of
 from logprobe.collectors.errors import HomeBusyError, ServiceUnavailableError, StoreError
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.reader import open_reader
+from logprobe.monitor.reader import Reader, open_reader
 
 _LINE: Final = 22  # pixels of a line of the title
 _LONGEST: Final = 120  # characters of one
@@ -37,13 +36,11 @@ def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Fig
     """
     _ingest(Home(home))
     with open_reader(home) as reader:
-        snapshot = Feed(lambda: reader).snapshot(run)
-    if snapshot.away_since is not None:
-        raise ServiceUnavailableError(f"the service of {home} stopped responding; try again, or start it: logprobe up")
-    if snapshot.view is None:
-        names = ", ".join(of_run.name for of_run in snapshot.runs or ()) or "none"
-        raise StoreError(snapshot.problem or f"there is no run {run!r} in {home}; there are: {names}")
-    return _figure(snapshot.view, DARK if dark else LIGHT)
+        try:
+            return _figure(reader, home, run, dark=dark)
+        except ServiceUnavailableError as error:
+            words = f"the service of {home} stopped responding; try again, or start it: logprobe up"
+            raise ServiceUnavailableError(words) from error
 
 
 def _ingest(home: Home) -> None:
@@ -53,48 +50,35 @@ def _ingest(home: Home) -> None:
             take(home)
 
 
-def _figure(view: RunView, theme: Theme) -> go.Figure:
-    runs, events = [view.series], view.marked
-    shown = [panel for panel in OVERVIEW if any(line.measured(runs) for line in panel.lines)]
-    drawn = steps_figure(runs, shown, events, theme, trend=trend_of(view), pack=packed)
-    layout, rows = drawn["layout"], list(rows_of(runs, shown))
-    texts = (sentence(view), absent(OVERVIEW, shown))
-    title = [f"<b>{_text(view.series.run)}</b>", *(_text(line) for text in texts for line in wrap(text, _LONGEST))]
+def _figure(reader: Reader, home: str | PathLike[str], name: str, *, dark: bool) -> go.Figure:
+    runs = {run.name: run for run in runs_of(queries.app_runs(reader), datetime.now(UTC))}
+    if name not in runs:
+        raise StoreError(f"there is no run {name!r} in {home}; there are: {', '.join(runs) or 'none'}")
+    theme, run = DARK if dark else LIGHT, runs[name]
+    frame = Grown(name, METRICS, lambda: reader).at(run.revision)
+    found = read_latest_diagnosis(reader, name)
+    said = sentence(verdict_of(run.judgement, found, frame["step"].to_list()))
+    marks = (
+        *happened(queries.app_events(reader, run=name)),
+        *moved(queries.app_learning_rates(reader, run=name)),
+        *judged(queries.app_marks(reader, run=name)),
+    )
+    baseline, onset = None if found is None else found.growth.baseline, onset_of(found)
+    axis = axis_of(frame, "step", onset)
+    chart = steps_chart(
+        name, frame, OVERVIEW, theme, axis=axis, marks=marks, baseline=baseline, since=onset, exact=True
+    )
+    layout = chart.figure["layout"]
+    for row, heading in zip(chart.rows, layout["annotations"], strict=False):  # which line is which, without a pointer
+        for line in row["lines"]:
+            chart.figure["data"][line["trace"]]["name"] = ", ".join(filter(None, [row["title"], line["name"]]))
+            heading["text"] += f' <span style="color:{line["color"]}">{plain(line["name"])}</span>'
+    title = [f"<b>{plain(name)}</b>", *(plain(line) for words in (said, chart.note) for line in wrap(words, _LONGEST))]
     head = _LINE * (len(title) + 1)
     layout |= {
         "title": {"text": "<br>".join(title), "font": {"size": 13, "color": theme.text}, "y": 1, "yanchor": "top", "pad": {"t": _LINE}},
-        "annotations": [*layout["annotations"], *(_heading(row, layout, theme) for row in rows)],
-        "height": layout["height"] + head,
-        "margin": {**layout["margin"], "t": layout["margin"]["t"] + head},
-        "paper_bgcolor": theme.page,
-        "plot_bgcolor": theme.page,
-        "hovermode": "x",
+        "height": layout["height"] + head, "margin": {**layout["margin"], "t": layout["margin"]["t"] + head}, "paper_bgcolor": theme.page,
+        "plot_bgcolor": theme.page, "hovermode": "x", "showlegend": False,
     }  # fmt: skip
-    data = [{**trace, **{axis: _array(trace[axis]) for axis in "xy"}} for trace in drawn["data"]]
-    result = go.Figure({"data": data, "layout": layout})
-    return result.update_traces(hoverinfo="x+y+name", selector=lambda trace: "line" in (trace.meta or {}))
-
-
-def _heading(row: Row, layout: Mapping[str, Any], theme: Theme) -> dict[str, object]:
-    """Title of a row and, where it has several lines, which is which."""
-    dashes = {"solid": "━", "dot": "┈", "dash": "╍", "dashdot": "╌"}
-    several = len(row.panel.lines) > 1
-    names = " ".join(
-        f'<span style="color:{theme.color(line.role)}">{dashes[line.dash]} {_text(line.name)}</span>'
-        for line in row.panel.lines
-        if several
-    )
-    return {
-        "text": f"<b>{_text(row.panel.title)}</b> {names}", "x": 0, "xref": "paper", "xanchor": "left", "showarrow": False,
-        "y": layout[row.layout_key]["domain"][1], "yref": "paper", "yanchor": "bottom", "font": {"size": 12, "color": theme.text},
-    }  # fmt: skip
-
-
-def _array(values: Any) -> Any:
-    """Numbers to go on with, where they came packed."""
-    return unpacked(values) if isinstance(values, dict) else values
-
-
-def _text(words: str) -> str:
-    """Plotly reads its texts as markup; names of runs are not."""
-    return escape(words, quote=False)
+    made = go.Figure(chart.figure)
+    return made.update_traces(hoverinfo="x+y+name", selector={"mode": "lines"})

@@ -48,7 +48,7 @@ def build(run: str, message: Message, threshold: Threshold | None, around: Surro
     over = message.word == "resolved"
     step = message.step if message.step is not None else around.step
     since = alert.told.since_step if seen.since_step is None else seen.since_step
-    more = _MORE.get(alert.rule, "logprobe show --metrics {run}")
+    more = _MORE.get(alert.rule, "logprobe show {run} --metrics")
     return Notification(
         key=message.key,
         run=run,

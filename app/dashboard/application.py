@@ -16,8 +16,7 @@ from streamlit.starlette import App
 
 from logprobe.app.dashboard.access.guard import Guard
 from logprobe.app.dashboard.access.settings import Access
-from logprobe.app.dashboard.assets import routes, warmed
-from logprobe.app.dashboard.hints import Hints
+from logprobe.app.dashboard.assets import Hints, routes, warmed
 from logprobe.collectors.errors import LogprobeError
 
 
@@ -34,7 +33,7 @@ def _say(error: Exception) -> bool:
 
 
 app = App(
-    Path(__file__).parent / "views" / "shell.py",
+    Path(__file__).parent / "shell" / "script.py",
     lifespan=warmed,
     routes=routes(),
     middleware=[Middleware(Guard, access=Access.of(os.environ)), Middleware(Hints)],

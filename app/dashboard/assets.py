@@ -1,4 +1,5 @@
-"""Static files of the dashboard: our JavaScript modules and plotly.js.
+"""Static files of the dashboard: our JavaScript modules and plotly.js, and the header by which browsers fetch them
+early.
 
 Served by us and not inlined, because an inlined script travels again with every rerun; the address carries a
 fingerprint of all files, so the browser may keep them for good. Nothing is loaded from elsewhere.
@@ -8,96 +9,127 @@ from __future__ import annotations
 
 import gc
 import gzip
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
+import streamlit
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
+
+PLOTLY: Final = "plotly-basic.min.js"
+_FOLDER: Final = files("logprobe.app.dashboard")
+_PLACES: Final = {
+    PLOTLY: _FOLDER.joinpath("vendor", PLOTLY),
+    **{name: _FOLDER.joinpath("browser", name) for name in ("plot.js", "strip.js", "heart.js", "document.js")},
+}
+_STREAMLIT: Final = Path(streamlit.__file__).parent / "static"
+_LATE: Final = ("BidiComponent", "Html")  # of Streamlit: what shows our parts, loaded when there is one
+_CHUNK: Final = re.compile(r'(?:from|import)"\./([^"]+\.js)"')
 
 
 @asynccontextmanager
 async def warmed(_: object) -> AsyncIterator[None]:
-    """A lifespan of the server. Not in a thread beside it: two threads that import the same packages can get in each
-    other's way."""
-    load()
-    yield
-
-
-def load() -> None:
-    """Loads the first page's modules, and compresses the files that it asks for."""
-    import_module("logprobe.app.dashboard.pages.overview")
-    prepare()
-    # Streamlit has all garbage collected after every run of a page: what is loaded by now stays, and need not be looked
-    # at again.
+    """Load the first page's modules and compress files, as a lifespan of the server. Not in a thread beside it: two
+    threads that import the same packages can get in each other's way."""
+    for name in ("overview", "runs"):
+        import_module(f"logprobe.app.dashboard.pages.{name}")
+    link()
+    for name in _PLACES:
+        _compressed(name)
+    # Streamlit has all garbage collected after every run of a page: what is loaded by now stays.
     gc.collect()
     gc.freeze()
-
-
-PLOTLY: Final = "plotly-basic.min.js"
-_FOLDER: Final = files("logprobe.app.dashboard").joinpath("browser")
-_VENDOR: Final = files("logprobe.app.dashboard").joinpath("vendor")
-_INLINED: Final = "loader.js"  # comes with the page, and finds the others
-_MODULES: Final = tuple(
-    sorted(file.name for file in _FOLDER.iterdir() if file.name.endswith(".js") and file.name != _INLINED)
-)
-_FOREVER: Final = "public, max-age=31536000, immutable"
-
-
-@cache
-def content(name: str) -> bytes:
-    """A file by its name, as the browser asks for it."""
-    return (_VENDOR if name == PLOTLY else _FOLDER).joinpath(name).read_bytes()
+    yield
 
 
 @cache
 def _compressed(name: str) -> bytes:
-    return gzip.compress(content(name), compresslevel=6)
+    return gzip.compress(_PLACES[name].read_bytes(), compresslevel=6)
 
 
 @cache
 def fingerprint() -> str:
-    """Changes whenever any of the files does."""
-    digest = sha256()
-    for name in (*_MODULES, PLOTLY):
-        digest.update(content(name))
-    return digest.hexdigest()[:16]
-
-
-def prepare() -> None:
-    """Reads and compresses all files, so that the first visitor need not wait for it."""
-    for name in (PLOTLY, *_MODULES):
-        _compressed(name)
-    fingerprint()
-
-
-def base_url() -> str:
-    """Path below which the files are served, without a slash at its end."""
-    return f"{prefix()}/logprobe-assets/{fingerprint()}"
+    """Return a name that changes whenever any of the files does."""
+    return sha256(b"".join(place.read_bytes() for place in _PLACES.values())).hexdigest()[:16]
 
 
 def prefix() -> str:
-    """Path below which the server answers, without a slash at its end."""
+    """Return the path below which the server answers, without a slash at its end."""
     path = str(config.get_option("server.baseUrlPath") or "").strip("/")
     return f"/{path}" if path else ""
 
 
+def base_url() -> str:
+    """Return the path below which the files are served, without a slash at its end."""
+    return f"{prefix()}/logprobe-assets/{fingerprint()}"
+
+
 async def _serve(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in (*_MODULES, PLOTLY):
+    if name not in _PLACES:
         return Response("there is no such file", status_code=404, media_type="text/plain")
-    headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
+    headers = {
+        "Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff",
+    }  # fmt: skip
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return Response(content(name), media_type="text/javascript", headers=headers)
+        return Response(_PLACES[name].read_bytes(), media_type="text/javascript", headers=headers)
     return Response(_compressed(name), media_type="text/javascript", headers=headers | {"Content-Encoding": "gzip"})
 
 
 def routes() -> list[Route]:
-    """Routes to mount beside Streamlit's own."""
+    """Return routes to mount beside Streamlit's own."""
     return [Route(prefix() + "/logprobe-assets/{fingerprint}/{name}", _serve)]
+
+
+class Hints:
+    """ASGI middleware: pages (HTML) get a Link header (RFC 8288), so that what a page will need is fetched beside
+    Streamlit's own files, and not after the first answer to its websocket."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if headers.get("content-type", "").startswith("text/html"):
+                    headers.append("link", link())
+            await send(message)
+
+        await self._app(scope, receive, sent if scope["type"] == "http" else send)
+
+
+@cache
+def link() -> str:
+    """Return the value of the header. Plotly.js as a module, too: so it is parsed before it is asked for."""
+    own = [f"{base_url()}/{name}" for name in (PLOTLY, "plot.js", "heart.js")]
+    late = [f"{prefix()}/static/js/{name}" for name in late_chunks()]
+    return ", ".join(f'<{file}>; rel="modulepreload"' for file in (*own, *late))
+
+
+def late_chunks() -> list[str]:
+    """Return Streamlit's files behind `_LATE`, with what they import, that its page does not name itself; none where it
+    has no such files."""
+    page, folder = _STREAMLIT / "index.html", _STREAMLIT / "static" / "js"
+    named = page.read_text(encoding="utf-8") if page.is_file() else ""
+    chunks: set[str] = set()
+    left = [file.name for name in _LATE for file in folder.glob(f"{name}.*.js")]
+    while left:
+        name = left.pop()
+        if name not in named and name not in chunks and (folder / name).is_file():
+            chunks.add(name)
+            left += _CHUNK.findall((folder / name).read_text(encoding="utf-8"))
+    return sorted(chunks)

@@ -14,9 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from logprobe.app.dashboard.charts.downsample import thin
-from logprobe.app.dashboard.charts.scales import wants_log
 from logprobe.app.dashboard.theme import RUN_DASHES
+from logprobe.app.dashboard.thinning import thin, wants_log
 from logprobe.app.text.html import Markup, element, joined
 from logprobe.app.text.numbers import number
 

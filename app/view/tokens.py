@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.app.dashboard.data.tokenizers import vocabulary
-from logprobe.app.dashboard.data.tokens import StepTokens, read_step, read_steps
+from logprobe.app.dashboard.reading.tokenizers import vocabulary
+from logprobe.app.dashboard.reading.tokens import StepTokens, read_step, read_steps
 from logprobe.app.runs import run_reader
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import tables

@@ -15,13 +15,12 @@ from segments import RUN, records, trained
 
 from logprobe.app import cli
 from logprobe.app.dashboard.access.settings import Access
-from logprobe.app.dashboard.data.comparing import Comparer
-from logprobe.app.dashboard.data.other_places import Known, OtherPlaces
+from logprobe.app.dashboard.reading.other_places import Known, OtherPlaces
 from logprobe.app.ingesting import take
 from logprobe.app.processes.stack import Stack
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.compare import Place
+from logprobe.monitor.compare import Place, compared, history
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
 
@@ -78,10 +77,12 @@ def test_the_compare_page_compares_across_them(places: Places) -> None:
     names = [f"{other}:{RUN}", f"{served}:{RUN}"]
     assert sorted(found.runs) == sorted(names)
     assert [name for name, run in found.runs.items() if run.name != name] == []
-    comparer = Comparer(lambda name: shown.place(name) or Place(name, name, Briefly(str(ours))))
-    made = comparer.compare((found.runs[names[1]],), found.runs[names[0]], axis="step", metrics=("backend.k3_kl",))
-    assert made.value.baseline == names[0]
-    assert [pairing.common for pairing in made.value.pairings] == [3]
+    first, second = (
+        history(shown.place(name) or Place(name, name, Briefly(str(ours))), ("backend.k3_kl",)) for name in names
+    )
+    made = compared([second], first, axis="step", metrics=("backend.k3_kl",))
+    assert made.baseline == names[0]
+    assert [pairing.common for pairing in made.pairings] == [3]
 
 
 def test_a_place_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,7 @@ def test_a_place_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -
             answered.wait(60)
         return rows, {}
 
-    monkeypatch.setattr("logprobe.app.dashboard.data.other_places._PATIENCE", 0.01)
+    monkeypatch.setattr("logprobe.app.dashboard.reading.other_places._PATIENCE", 0.01)
     places = OtherPlaces(["slow", "fast"], read=read)
     try:
         while "fast" not in places._known:
@@ -111,8 +112,8 @@ def test_a_place_that_answers_late_is_shown_at_the_next_look(monkeypatch: pytest
         answers.acquire(timeout=60)
         return rows, {}
 
-    monkeypatch.setattr("logprobe.app.dashboard.data.other_places._PATIENCE", 0.01)
-    monkeypatch.setattr("logprobe.app.dashboard.data.other_places._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("logprobe.app.dashboard.reading.other_places._PATIENCE", 0.01)
+    monkeypatch.setattr("logprobe.app.dashboard.reading.other_places._FRESH_SECONDS", 0.0)
     places = OtherPlaces(["slow"], read=read)
     try:
         assert places.look().problems == ("slow has not answered yet",)

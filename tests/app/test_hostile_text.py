@@ -1,6 +1,5 @@
 """Names and texts that somebody recorded reach neither a terminal's controls nor a spreadsheet's formulas; `--raw` and JSON are exact."""
 
-import base64
 import csv
 import io
 import json
@@ -198,19 +197,6 @@ def test_one_rule_for_cells_in_python_and_arrow():
     assert table.column_names == ["'=a", "n", "null"]
     assert table["'=a"].to_pylist() == list(CELLS.values())
     assert set(table["n"].to_pylist()) == {-1.5}
-
-
-@pytest.mark.browser
-def test_the_same_rule_for_cells_in_the_browser(chromium, repository):
-    from playwright.sync_api import sync_playwright
-
-    code = base64.b64encode((repository / "app/dashboard/browser/dom.js").read_bytes()).decode()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
-        script = "async ([code, texts]) => { const { harmless } = await import(`data:text/javascript;base64,${code}`); return texts.map(harmless); }"
-        found = browser.new_page().evaluate(script, [code, list(CELLS)])
-        browser.close()
-    assert found == list(CELLS.values())
 
 
 def test_a_log_line_is_one_line(capfd):

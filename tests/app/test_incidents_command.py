@@ -17,7 +17,7 @@ from logprobe.alerts.rules.periods import HEALTHY_STEPS
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.rules.watch import Watch
 from logprobe.app.cli import main
-from logprobe.app.dashboard.pages.incidents import verdict_block
+from logprobe.app.dashboard.pages.alerts import incident_verdict
 from logprobe.app.report.gather import read
 from logprobe.app.report.incident import Incident, facts, happened, last_good, story
 from logprobe.app.text.html import joined
@@ -96,9 +96,9 @@ def test_it_is_critical_and_says_what_to_do(tmp_path: Path, capsys: pytest.Captu
     assert incident.document["verdict"] == "healthy"
     assert incident.headline == "a is critical by alert coverage-low, since step 60; the diagnosis says: healthy"
     assert RUNBOOK in page_of(incident)
-    verdict = verdict_block(incident, None)
-    assert verdict["words"] == f"{incident.headline}."
-    assert [(rule, RUNBOOK in words) for rule, words in verdict["do"]] == [("coverage-low", True)]
+    verdict = incident_verdict(incident)
+    assert verdict.words == f"{incident.headline}."
+    assert [(rule, RUNBOOK in words) for rule, words in verdict.do] == [("coverage-low", True)]
     assert main(["show", "a", "--home", str(tmp_path)]) == 2
     shown = " ".join(capsys.readouterr().out.split())
     assert "a: critical: Critical, since step 60, coverage-low." in shown
@@ -169,7 +169,7 @@ def test_closed_it_says_so(tmp_path: Path) -> None:
     over(tmp_path)
     incident = found(tmp_path)
     assert incident.headline == "a was critical by alert coverage-low, since step 60; the diagnosis says: healthy"
-    assert verdict_block(incident, None)["word"] == "Closed: incident a#1"
+    assert incident_verdict(incident).word == "Closed: incident a#1"
     assert f"the run was healthy for {HEALTHY_STEPS} steps" in page_of(incident)
 
 
@@ -181,7 +181,7 @@ def test_open_but_over_it_is_not_called_critical(tmp_path: Path) -> None:
     incident = found(tmp_path)
     assert incident.opened["closed_at"] is None
     assert incident.headline.startswith("a was critical by alert coverage-low, since step 60; ")
-    assert verdict_block(incident, None)["word"] == "Open: incident a#1"
+    assert incident_verdict(incident).word == "Open: incident a#1"
 
 
 def test_an_alert_that_nobody_was_told_of_is_named_too(tmp_path: Path) -> None:

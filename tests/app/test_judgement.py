@@ -19,10 +19,8 @@ from logprobe.alerts.rules.periods import advance
 from logprobe.alerts.sending.channels.slack_message import colour
 from logprobe.alerts.sending.messages import facts, title
 from logprobe.app.commands import runs
-from logprobe.app.dashboard.data.feed import Feed
-from logprobe.app.dashboard.elements.bar import bar_of
-from logprobe.app.dashboard.elements.verdict import banner
-from logprobe.app.dashboard.pages.runs import Asked, listed, table_of
+from logprobe.app.dashboard.pages.runs import listed, row, summary
+from logprobe.app.dashboard.verdict import read_latest_diagnosis, verdict_of
 from logprobe.app.processes import logger
 from logprobe.app.runs import run_of
 from logprobe.app.text.judgement import headline
@@ -124,25 +122,15 @@ def standing(store: Store) -> StoreReader:
 def of_banner(reader: StoreReader) -> Iterator[tuple[str, str]]:
     """Green, amber and red are the tones of severities; every other tone is grey."""
     tones = {"ok": GREEN, "healthy": GREEN, "warning": AMBER, "growing": AMBER, "critical": RED}
-    feed = Feed(lambda: reader)
     for name in CASES:
-        view = feed.snapshot(name).view
-        assert view is not None
-        yield name, tones.get(banner(view)["tone"], GREY)
-
-
-def of_bar(reader: StoreReader) -> Iterator[tuple[str, str]]:
-    """The run picker, the tab's title and its icon."""
-    snapshot = Feed(lambda: reader).snapshot(None)
-    for name in CASES:
-        bar = bar_of(snapshot, snapshot.run(name), asked=name, now=datetime.now(UTC), interval=1.0)
-        assert {run["name"]: run["severity"] for run in bar["runs"]}[name] == bar["severity"]
-        yield name, bar["severity"]
+        run = run_of(reader, name, datetime.now(UTC))
+        shown = verdict_of(run.judgement, read_latest_diagnosis(reader, name), range(run.steps))
+        yield name, tones.get(shown.tone, GREY)
 
 
 def of_runs(reader: StoreReader) -> Iterator[tuple[str, str]]:
-    for row in runs.lines_of(reader):
-        yield row["run"], row["severity"]
+    for line in runs.lines_of(reader):
+        yield line["run"], line["severity"]
 
 
 def of_metrics(reader: StoreReader) -> Iterator[tuple[str, str]]:
@@ -176,15 +164,13 @@ def of_message(reader: StoreReader) -> Iterator[tuple[str, str]]:
 
 def of_landing_page(reader: StoreReader) -> Iterator[tuple[str, str]]:
     """The row of each run, its word, and the filter that finds it."""
-    runs_ = Feed(lambda: reader).snapshot(None).runs
-    assert runs_ is not None
-    words = {run.name: headline(run.judgement).word for run in runs_}
+    known = [run_of(reader, name, datetime.now(UTC)) for name in CASES]
     for severity in SEVERITIES:
-        table = table_of(listed(runs_, Asked(severity=severity, most=len(CASES))), {})
-        assert table["summary"] == f"{table['found']} {severity}"
-        for row in (row for group in table["groups"] for row in group["rows"]):
-            assert (row["severity"], row["word"]) == (severity, words[row["run"]])
-            yield row["run"], severity
+        shown = listed(known, "", severity, "")
+        assert summary(shown, len(known)).endswith(f": {len(shown)} {severity}" if shown else "runs")
+        for run in shown:
+            assert row(run, None)["severity"].endswith(headline(run.judgement).word)
+            yield run.name, severity
 
 
 def of_loggers(reader: StoreReader) -> Iterator[tuple[str, str]]:
@@ -206,7 +192,7 @@ def of_incidents(reader: StoreReader) -> Iterator[tuple[str, str]]:
 
 PLACES = {
     "landing page": of_landing_page, "loggers": of_loggers, "incidents": of_incidents,
-    "banner": of_banner, "bar": of_bar, "runs": of_runs, "metrics": of_metrics, "show": of_show,
+    "banner": of_banner, "runs": of_runs, "metrics": of_metrics, "show": of_show,
     "message": of_message,
 }  # fmt: skip
 

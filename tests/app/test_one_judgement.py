@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -20,10 +21,11 @@ from processes import eventually, logprobe, service
 from processes import record as record_run
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from logprobe.app.dashboard.data.feed import Feed
-from logprobe.app.dashboard.elements.verdict import banner
+from logprobe.app.dashboard.verdict import read_latest_diagnosis, verdict_of
+from logprobe.app.runs import run_of
 from logprobe.app.text.judgement import headline, line
 from logprobe.collectors.recorder.recorder import Recorder
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.judged import SECONDS, STEPS
 from logprobe.monitor.reader import connect
@@ -100,15 +102,17 @@ def late_of(port: int) -> list[str]:
 def said(home: Path, port: int) -> dict[str, Any] | None:
     """The severity by place, and what goes with it; None: nothing is known yet, or it became another meanwhile."""
     with connect(home) as reader:
-        view = Feed(lambda: reader).snapshot(RUN).view
-    if view is None or "coverage-low" not in [alert.rule for alert in view.judgement.alerts]:
+        if RUN not in queries.app_runs(reader)["run"].to_pylist():
+            return None
+        judgement, found = run_of(reader, RUN, datetime.now(UTC)).judgement, read_latest_diagnosis(reader, RUN)
+    if "coverage-low" not in [alert.rule for alert in judgement.alerts]:
         return None
     (listed,) = json.loads(logprobe("runs", "--json", "--home", home).stdout)
-    severity = view.judgement.severity
+    severity = judgement.severity
     status = json.loads(logprobe("show", RUN, "--json", "--home", home, code=2).stdout)
     states = of_metrics(port, "logprobe_severity")
     return {
-        "banner": (severity, banner(view)["word"]),
+        "banner": (severity, verdict_of(judgement, found, range(1)).word),
         "runs": (listed["severity"], listed["verdict"]),
         "show": (status["judgement"]["severity"], status["judgement"]["words"]),
         "its own": (status["verdict"], status["correction"]["advice"]),
@@ -116,9 +120,9 @@ def said(home: Path, port: int) -> dict[str, Any] | None:
         "healthz": [sentence for sentence in late_of(port) if sentence.startswith(f"{RUN}:")],
         "late": [f"{RUN}: {status['judged']['sentence']}"] if status["judged"]["sentence"] else [],
         "metrics": next(name for name, value in states.items() if value),
-        "line": line(view.judgement),
-        "word": headline(view.judgement).word,
-        "judged": [view.judgement.step, status["judgement"]["step"]],
+        "line": line(judgement),
+        "word": headline(judgement).word,
+        "judged": [judgement.step, status["judgement"]["step"]],
         "alerts": [listed["alerts"], [each["rule"] for each in status["judgement"]["alerts"]]],
     }
 

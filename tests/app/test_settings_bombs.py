@@ -7,7 +7,7 @@ import pytest
 from logprobe.alerts.rules import thresholds
 from logprobe.alerts.sending.channels.settings import read_settings
 from logprobe.app.dashboard.access import sign_in, token
-from logprobe.app.dashboard.data.tokenizers import vocabulary
+from logprobe.app.dashboard.reading.tokenizers import vocabulary
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import limits
 from logprobe.monitor.home import Home

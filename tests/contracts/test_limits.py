@@ -20,7 +20,7 @@ from alert_notes import NOTE
 
 from logprobe.alerts.rules.liveness import _names as collectors
 from logprobe.alerts.sending.channels import slack_message
-from logprobe.app.dashboard.pages.weights import _lag_note
+from logprobe.app.dashboard.pages.weights import lag_note
 from logprobe.app.proof_setup import _check_versions
 from logprobe.app.text.comparison import _names as metrics
 from logprobe.app.text.scores import _sequences
@@ -50,13 +50,11 @@ SAID = {
     "alerts/rules/liveness.py _FEW": "tests/contracts/test_limits.py::test_names_in_a_sentence",
     "alerts/sending/channels/slack_message.py _MOST_CHANGES": "tests/contracts/test_limits.py::test_a_slack_message",
     "app/text/scores.py _SHOWN": "tests/contracts/test_limits.py::test_sequences_that_a_score_names",
-    "app/dashboard/pages/alerts.py RECENT": "tests/app/dashboard/test_pages.py",  # "the last 30 transitions"
-    "app/dashboard/pages/compare.py MOST": "tests/app/dashboard/test_compare_page.py::test_what_cannot_be_had",
-    "app/dashboard/pages/compare.py _MOST_CHARTS": "tests/app/dashboard/test_compare_page.py::test_what_cannot_be_had",
-    "app/dashboard/pages/diagnosis.py _MOST": "tests/app/dashboard/test_diagnosis_page.py",
-    "app/dashboard/pages/mismatch_slices.py MOST_TAGS": "tests/app/dashboard/test_mismatch_panels.py::test_slices_and_tags_beyond",
-    "app/dashboard/pages/weights.py _LANES": "tests/app/dashboard/test_weights_page.py",
-    "app/dashboard/pages/weights.py _REPLICAS": "tests/contracts/test_limits.py::test_replicas_of_a_chart",
+    "app/dashboard/pages/alerts.py RECENT": "tests/app/dashboard/test_words.py",  # "the last 30 transitions"
+    "app/dashboard/pages/diagnosis.py MOST": "tests/app/dashboard/test_words.py::test_what_is_not_met_comes_first",
+    "app/dashboard/pages/mismatch.py MOST_TAGS": "tests/app/dashboard/test_words.py::test_slices_and_tags_beyond",
+    "app/dashboard/pages/weights.py LANES": "tests/app/dashboard/test_words.py::test_the_timeline_has_the_trainer_on_top",
+    "app/dashboard/pages/weights.py REPLICAS": "tests/contracts/test_limits.py::test_replicas_of_a_chart",
     "app/proof_setup.py _NAMED": "tests/contracts/test_limits.py::test_weight_versions_in_an_error",
     "app/report/changes.py _MOST": "tests/app/test_changes.py::test_the_first_setting_past_the_limit",
     "app/text/comparison.py _SHOWN": "tests/contracts/test_limits.py::test_names_in_a_sentence",
@@ -68,24 +66,23 @@ SAID = {
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
     "monitor/store/raw_damage.py _MOST_NAMED": "tests/contracts/test_limits.py::test_damaged_files",
     "monitor/sql/alert.sql alert_audit $count": "tests/contracts/test_limits.py::test_what_people_did",
-    "monitor/sql/app_data.sql app_data_quarantine $limit": "tests/app/dashboard/test_data_page.py",
-    "monitor/sql/app_mismatch.sql app_mismatch_tags $most": "tests/app/dashboard/test_mismatch_panels.py::test_slices_and_tags_beyond",
+    "monitor/sql/app_data.sql app_data_quarantine $limit": "tests/app/dashboard/test_words.py::test_a_file_set_aside",
+    "monitor/sql/app_mismatch.sql app_mismatch_tags $most": "tests/app/dashboard/test_words.py::test_slices_and_tags_beyond",
 }  # fmt: skip
 OTHERS = {
     "alerts/controller/decide.py _ENOUGH_ACKS": "window",
     "alerts/sending/outbox.py _LONGEST_ERROR": "text",
     "app/commands/tokens.py _WORST": "sample",  # the table of the worst tokens, below the strip of all
-    "app/dashboard/charts/marks.py _MOST_LINES": "window",  # hairlines; each event has its symbol
-    "app/dashboard/charts/marks.py _MOST_SYMBOLS": "window",
-    "app/dashboard/charts/steps_chart.py _MARKED_EVENTS": "window",  # that keys walk through; each event has its symbol
-    "app/dashboard/data/other_places.py MOST": "sample",  # the worst are looked at more closely, all are listed
-    "app/dashboard/data/tokens.py _RECENT": "window",
-    "app/dashboard/pages/mismatch_slices.py _SPARK_STEPS": "window",
+    "app/dashboard/figures.py MOST_LINES": "window",  # hairlines; each event has its symbol
+    "app/dashboard/figures.py MOST_SYMBOLS": "window",
+    "app/dashboard/pages/tokens.py WORST": "sample",  # of the strip, which has all
     "app/dashboard/pages/tokens.py _NAME": "text",
+    "app/dashboard/pages/weights.py STEPS": "window",  # named in the heading
     "app/dashboard/pages/weights.py _NEWEST": "window",
-    "app/dashboard/pages/weights.py _STEPS": "window",  # named in the heading
+    "app/dashboard/reading/other_places.py MOST": "sample",  # the worst are looked at more closely, all are listed
+    "app/dashboard/reading/tokens.py _RECENT": "window",
+    "app/dashboard/ui.py UNFOLDED": "page",  # the others follow, folded
     "app/processes/supervisor.py 2": "window",
-    "app/dashboard/views/report.py _UNFOLDED": "page",  # the others follow, folded
     "collectors/directives.py _LONGEST_REASON": "text",
     "collectors/recorder/sampling.py _HASH_BYTES": "text",
     "collectors/shipping/autostart.py _TAIL": "text",
@@ -127,8 +124,7 @@ GUARDS = {
     "alerts/sending/actions.py _REMEMBERED": "oldest",  # trials of channels
     "app/text/scores.py _SHOWN": "said",
     "app/dashboard/access/tries.py _ADDRESSES": "oldest",  # the pause of all together is kept apart
-    "app/dashboard/data/series.py _RUNS": "forgotten",
-    "app/dashboard/pages/mismatch_slices.py MOST_TAGS": "said",
+    "app/dashboard/pages/mismatch.py MOST_TAGS": "said",
     "app/proof_setup.py _NAMED": "said",
     "app/report/changes.py _MOST": "said",
     "app/text/comparison.py _SHOWN": "said",
@@ -238,10 +234,8 @@ def test_sequences_that_a_score_names() -> None:
 
 
 def test_replicas_of_a_chart() -> None:
-    seen = object()
-    at = SimpleNamespace(sequences=seen, seen=seen)
-    assert "replicas" not in _lag_note(at, 5, 5)
-    assert _lag_note(at, 5, 6).endswith("; the 5 of 6 replicas that lag most")
+    assert "replicas" not in lag_note(5, "")
+    assert lag_note(6, "").endswith("; the 5 of 6 replicas that lag most")
 
 
 def test_weight_versions_in_an_error() -> None:

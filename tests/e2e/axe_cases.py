@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 from dashboard_process import Watched, dashboard
@@ -20,15 +21,10 @@ AXE: Final = Path(__file__).resolve().parents[1] / "browser" / "node_modules" / 
 RUNS: Final = ("v1-initial", "late-growth", "late-growth-mis")
 # What shows that a page is drawn.
 DRAWN: Final = {
-    "runs": ".lp-runs-table tr[data-run]",
-    "": ".lp-plot .trace",
-    "mismatch": ".lp-metrics-table",
-    "weights": ".lp-plot .trace",
-    "tokens": ".lp-tk-worst tbody tr",
-    "compare": ".lp-compare",
-    "alerts": "table[aria-label=thresholds]",
-    "data": ".lp-sql",
-}
+    "runs": "[data-testid=stDataFrame]", "": ".lp-plot .trace", "diagnosis": "table[aria-label=parity]", "mismatch": ".lp-plot .trace",
+    "tokens": ".lp-strip", "compare": "table[aria-label=onsets]", "alerts": "table[aria-label=thresholds], .lp-hint", "correction": "table[aria-label=audit], .lp-hint",
+    "data": "table[aria-label=jobs]",
+}  # fmt: skip
 LOOK: Final = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
   .map(({ id, help, nodes }) => ({ id, help, nodes: nodes.map(({ target, failureSummary, html }) => ({ target: String(target), failureSummary, html })) }))"""
 
@@ -43,43 +39,25 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def menu(page: Page) -> None:
-    page.locator(".lp-pick").click()
-    expect(page.locator(".lp-option").first).to_be_visible()
-
-
-def help_(page: Page) -> None:
-    page.get_by_role("button", name="about this page").click()
-    expect(page.get_by_role("dialog")).to_be_visible()
-
-
 def acknowledging(page: Page) -> None:
-    page.get_by_role("button", name="Acknowledge").first.click()
-    expect(page.get_by_test_id("stForm")).to_be_visible()
+    page.get_by_test_id("stPopover").get_by_role("button", name="Acknowledge").first.click()
+    expect(page.get_by_test_id("stPopoverBody").get_by_label("your name")).to_be_visible()
 
 
 def incident(page: Page) -> None:
-    page.get_by_role("link", name=f"{RUNS[0]}#1").click()
-    expect(page.locator(".lp-document dl")).to_be_visible()
+    page.goto(page.url.partition("/alerts")[0] + f"/?page=incidents&incident={quote(f'{RUNS[0]}#1')}")
+    expect(page.locator("article")).to_be_visible()
 
 
-def choosing(page: Page) -> None:
-    page.get_by_role("button", name="metrics", exact=True).click()
-    expect(page.get_by_test_id("stPopoverBody").get_by_role("combobox")).to_be_visible()
-
-
-def paused(page: Page) -> None:
-    page.get_by_role("button", name="pause").click()
-    expect(page.locator(".lp-paused")).to_be_visible()
+def axes(page: Page) -> None:
+    page.get_by_role("button", name="Axes").click()
+    expect(page.get_by_test_id("stPopoverBody")).to_be_visible()
 
 
 STATES: Final[Mapping[str, tuple[str, Callable[[Page], None]]]] = {
-    "run picker": ("", menu),
-    "help": ("", help_),
     "acknowledging": ("alerts", acknowledging),
-    "incident": ("incidents", incident),
-    "choosing metrics": ("", choosing),
-    "paused": ("", paused),
+    "incident": ("alerts", incident),
+    "axes": ("", axes),
 }
 
 
@@ -88,8 +66,8 @@ def test_axe_finds_nothing(seen: Watched, address: str, artifacts: Path, request
     findings: dict[str, Any] = {}
     scheme = request.node.callspec.id
     for name, (path, do) in ({each.path or "overview": (each.path, None) for each in PAGES} | STATES).items():
-        for run in RUNS if do is None and path not in {"runs", "data", "incidents"} else RUNS[1:2]:
-            open_page(seen.page, f"{address}/?page={path}&run={run}&baseline=late-growth-mis", path)
+        for run in RUNS if do is None and path not in {"runs", "data"} else RUNS[1:2]:
+            open_page(seen.page, f"{address}/{path}?run={run}&baseline=late-growth-mis", path)
             if do is not None:
                 do(seen.page)
             seen.shot(artifacts, f"axe-{scheme}-{name}-{run}".replace(" ", "-"), whole=do is None)
@@ -102,6 +80,6 @@ def test_axe_finds_nothing(seen: Watched, address: str, artifacts: Path, request
 def open_page(page: Page, address: str, path: str) -> None:
     page.set_viewport_size({"width": 1280, "height": 900})
     page.goto(address)
-    page.wait_for_selector(DRAWN.get(path, ".lp-report"), state="attached")
+    page.wait_for_selector(DRAWN[path], state="attached")
     page.wait_for_timeout(1500)  # what is below has to be drawn, too, or axe sees less of it
     page.evaluate(AXE.read_text(encoding="utf-8"))

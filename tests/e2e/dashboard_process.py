@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 PATIENCE = 180_000  # milliseconds; the service may have to diagnose first, and a busy machine stands still for a while
@@ -75,20 +75,20 @@ def drag(page: Page, selector: str, start: float, end: float, *, below: float = 
     raise AssertionError(f"no drag over {selector} brings {until} into the address")
 
 
-def confirm(page: Page, button: str, fields: Mapping[str, str] | None = None, *, sure: str = "") -> None:
-    """Presses the first `button` of that name, fills its form in by labels, and presses the form's own (`sure`)."""
-    page.get_by_role("button", name=button, exact=True).first.click()
-    form = page.get_by_test_id("stForm")
+def confirm(page: Page, button: str, fields: Mapping[str, str] | None = None) -> None:
+    """Opens the form behind a `button`, fills it in by labels, and presses the form's own."""
+    form = opened(page, button)
     for label, words in (fields or {}).items():
         form.get_by_label(label).fill(words)
-    form.get_by_role("button", name=sure or button, exact=True).click()
+    form.get_by_role("button", name=button).click()
 
 
-def says_why_not(button: Locator, words: str | re.Pattern[str]) -> None:
-    """Whoever points at a button that is disabled reads why it is."""
-    expect(button).to_be_disabled()
-    button.hover(force=True)
-    expect(button.page.get_by_test_id("stTooltipContent")).to_contain_text(words)
+def opened(page: Page, button: str) -> Locator:
+    """The form behind a `button`."""
+    page.get_by_test_id("stPopover").get_by_role("button", name=button).first.click()
+    form = page.get_by_test_id("stPopoverBody")
+    expect(form).to_be_visible()
+    return form
 
 
 def chromium() -> str:
@@ -115,11 +115,15 @@ class Watched:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._scheme, _, self._host = address.split("/")[:3]
-        self.page.on(
-            "console", lambda message: self._say(message.text) if message.type in {"error", "warning"} else None
-        )
+        self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self._say(str(error)))
         self.page.on("request", self._request)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        """Streamlit looks for its server below the path of a page first, and finds nothing there."""
+        known = message.location.get("url", "").endswith(("/_stcore/health", "/_stcore/host-config"))
+        if message.type in {"error", "warning"} and not known:
+            self._say(message.text)
 
     def _say(self, text: str) -> None:
         self.complaints.append(text)

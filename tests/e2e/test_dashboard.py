@@ -1,9 +1,8 @@
-"""The dashboard in a real browser, on the real service, while a run is being recorded."""
+"""Seven promises of the dashboard that only a real browser can keep, on the real service, while a run is being recorded."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 import time
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_process import Watched, dashboard, drag
-from playwright.sync_api import Browser, Page, Route, expect
+from dashboard_process import Watched, dashboard, drag, opened
+from playwright.sync_api import Browser, Page, expect
 from synthetic_run import SyntheticRun
 
 from logprobe.app.text.numbers import number
@@ -26,19 +25,16 @@ from logprobe.monitor.reader import connect
 pytestmark = pytest.mark.browser
 
 MARKUP = "<b onmouseover=alert(1)>bold</b>"
-FIRST_CHART_SECONDS = 180  # a busy machine is no fault
-STATE = """() => { const plot = document.querySelector(".lp-plot"); const full = plot._fullLayout;
-  const trace = plot.data.find((each) => each.meta && each.meta.row === "y2" && each.meta.line === 0);
+STATE = """() => { const full = document.querySelector(".lp-plot")._fullLayout; const trace = document.querySelector(".lp-plot")._fullData[0];
   return { range: full.xaxis.range.map(Number), points: trace.y.length, last: trace.x[trace.x.length - 1] } }"""
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """A home with an ended run, one whose name is markup, and a run that goes on; and the address of its dashboard."""
+    """A home with an ended run whose name is markup, and a run that goes on; and the address of its dashboard."""
     home = tmp_path_factory.mktemp("live") / "home"
-    for name in ("synthetic-ended", MARKUP):
-        with Recorder(home, name) as recorder:
-            SyntheticRun(recorder, full=False).record(12)
+    with Recorder(home, MARKUP) as recorder:
+        SyntheticRun(recorder, full=False).record(12)
     with dashboard("up", "--home", str(home), "--port", "0") as address, Recorder(home, "synthetic-live") as recorder:
         run = SyntheticRun(recorder)
         run.record(40)
@@ -48,11 +44,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
 
 @contextmanager
 def recording(run: SyntheticRun) -> Iterator[None]:
-    """Two steps a second in the background."""
+    """A step a second in the background."""
     stop = threading.Event()
 
     def record() -> None:
-        while not stop.wait(0.5):
+        while not stop.wait(1.0):
             run.record(1)
 
     thread = threading.Thread(target=record, daemon=True)
@@ -79,7 +75,107 @@ def wait_for_chart(page: Page, points: int = 1) -> dict[str, Any]:
     """Waits until the first line of the first row has so many points."""
     # In one go: between two looks the chart may be drawn again.
     known = f"() => {{ try {{ const state = ({STATE})(); return state.points >= {points} && state }} catch {{ return false }} }}"
-    return page.wait_for_function(known).json_value()
+    state: dict[str, Any] = page.wait_for_function(known).json_value()
+    return state
+
+
+def test_charts_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path, str], artifacts: Path) -> None:
+    _, address = live
+    with watched(browser, address) as seen:
+        page = seen.page
+        page.goto(f"{address}/?run=synthetic-live")
+        before = wait_for_chart(page, 20)
+        page.evaluate("document.querySelector('.lp-plot').dataset.mounted = 'once'")
+        drag(page, ".lp-plot", 0.3, 0.6)
+        expect(page.get_by_role("button", name="reset zoom")).to_be_visible()
+        page.wait_for_function(f"() => ({STATE})().range[0] > {before['range'][0]}")
+        zoomed = page.evaluate(STATE)
+        newest = wait_for_chart(page, zoomed["points"] + 1)
+        assert newest["range"] == page.evaluate(STATE)["range"]
+        assert newest["range"][1] < newest["last"]
+        assert page.locator(".lp-plot").get_attribute("data-mounted") == "once"  # redrawn, never rebuilt
+        page.reload()  # the link opens the same view
+        wait_for_chart(page)
+        assert page.evaluate(STATE)["range"] == newest["range"]
+        page.get_by_role("button", name="reset zoom").click()
+        page.wait_for_function(f"() => ({STATE})().range[1] > {newest['last']}")
+        seen.shot(artifacts, "overview-light")
+        assert sum("plotly-basic.min.js" in url for url in seen.requests) <= 2  # once a visit
+
+
+def test_keys_read_values_as_python_writes_them(browser: Browser, live: tuple[Path, str]) -> None:
+    home, address = live
+    with watched(browser, address) as seen:
+        page = seen.page
+        page.goto(
+            f"{address}/?run={MARKUP.replace(' ', '%20').replace('<', '%3C').replace('>', '%3E').replace('/', '%2F')}"
+        )
+        wait_for_chart(page, 12)
+        frame = page.locator(".lp-frame").first
+        assert "Metrics of run <b" in (frame.get_attribute("aria-label") or "")
+        frame.focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".lp-said").first).to_contain_text("step 1")
+        with connect(home) as reader:
+            sql = "SELECT metrics['backend.k3_kl'] AS k3 FROM steps WHERE run = $run AND step = 1"
+            (k3,) = reader.query(sql, {"run": MARKUP})["k3"].to_pylist()
+        expect(page.locator(".lp-heading").first).to_contain_text(number(k3))
+        assert page.locator("b[onmouseover]").count() == 0  # a name stays text
+
+
+def test_what_is_typed_and_opened_survives_news(browser: Browser, live: tuple[Path, str]) -> None:
+    _, address = live
+    with watched(browser, address) as seen:
+        page = seen.page
+        page.goto(f"{address}/correction?run=synthetic-live")
+        form = opened(page, "Arm")
+        form.get_by_label("your name").fill("ada")
+        before = page.locator(".lp-bar").inner_text()
+        page.wait_for_function("(before) => document.querySelector('.lp-bar').innerText !== before", arg=before)
+        page.wait_for_timeout(4000)  # longer than a page waits for news
+        expect(form.get_by_label("your name")).to_be_focused()
+        expect(form.get_by_label("your name")).to_have_value("ada")
+
+
+def test_a_row_of_the_runs_opens_one_and_old_links_lead_on(browser: Browser, live: tuple[Path, str]) -> None:
+    _, address = live
+    with watched(browser, address) as seen:
+        page = seen.page
+        page.goto(address)  # several runs: they are listed
+        page.wait_for_url("**/runs*")
+        table = page.get_by_test_id("stDataFrame")
+        expect(table).to_be_visible()
+        table.click(position={"x": 200, "y": 52})
+        page.wait_for_url("**/?run=*")
+        wait_for_chart(page)
+        page.goto(f"{address}/?page=actions&run=synthetic-live")
+        page.wait_for_url("**/correction?run=synthetic-live*")
+        expect(page.get_by_text("Kill switch").first).to_be_visible()
+
+
+def test_a_service_that_is_killed_or_hangs_is_named_within_15_seconds(
+    browser: Browser, live: tuple[Path, str], artifacts: Path
+) -> None:
+    path, address = live
+    with watched(browser, address) as seen:
+        page = seen.page
+        page.goto(f"{address}/?run=synthetic-live")
+        before = wait_for_chart(page, 20)["points"]
+        with killed_service(Home(path)):
+            expect(page.locator(".lp-bar")).to_contain_text("The monitor service is not responding", timeout=15_000)
+            assert page.evaluate(STATE)["points"] >= 20  # the last values stay
+            seen.shot(artifacts, "service-away")
+        expect(page.locator(".lp-bar")).not_to_contain_text("not responding")
+        wait_for_chart(page, before + 1)  # what was recorded meanwhile is there, too
+        with connect(path) as reader:
+            pid = reader.status()["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            expect(page.locator(".lp-silent")).to_contain_text("No answer for 1", timeout=20_000)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        expect(page.locator(".lp-silent")).to_be_hidden()
 
 
 @contextmanager
@@ -100,186 +196,31 @@ def killed_service(home: Home) -> Iterator[None]:
         yield
 
 
-def test_charts_appear_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path, str], artifacts: Path) -> None:
-    _, address = live
-    with watched(browser, address) as seen:
-        page = seen.page
-        page.goto(f"{address}/?run=synthetic-live")
-        page.wait_for_selector(".lp-plot .trace", state="attached", timeout=FIRST_CHART_SECONDS * 1000)
-        before = wait_for_chart(page, 20)
-        expect(page.locator(".lp-facts .lp-badge")).to_have_text("live")
-        page.evaluate("document.querySelector('.lp-plot').dataset.mounted = 'once'")
-        page.wait_for_function(
-            f"() => document.querySelector('.lp-facts').innerText.includes(`step ${{({STATE})().last}}`)"
-        )
-
-        drag(page, ".lp-plot", 0.3, 0.6)
-        expect(page.get_by_role("button", name="reset zoom")).to_be_visible()
-        zoomed = page.evaluate(STATE)
-        assert zoomed["range"][0] > before["range"][0]
-        assert zoomed["range"][1] < before["range"][1]
-        newest = zoomed
-        for _ in range(3):
-            newest = wait_for_chart(page, newest["points"] + 1)
-            assert newest["range"] == zoomed["range"]
-        assert newest["last"] > before["last"]
-        assert page.locator(".lp-plot").get_attribute("data-mounted") == "once"  # redrawn, never rebuilt
-
-        page.locator(".lp-plot").hover(position={"x": 400, "y": 100})
-        expect(page.locator(".lp-cursor")).to_contain_text("step ")
-        seen.shot(artifacts, "overview-zoomed")
-        page.get_by_role("button", name="reset zoom").click()
-        page.wait_for_function(f"() => ({STATE})().range[0] < {zoomed['range'][0]}")
-        page.mouse.move(2, 2)
-        assert wait_for_chart(page)["range"][1] > newest["last"]
-        seen.shot(artifacts, "overview-light")
-        assert sum("plotly-basic.min.js" in url for url in seen.requests) == 1
-
-
-def test_a_chart_that_could_not_be_loaded_comes_with_the_next_step(browser: Browser, live: tuple[Path, str]) -> None:
-    _, address = live
-    seen = Watched(browser, address)
-    page = seen.page
-    away = threading.Event()
-    away.set()
-
-    def answer(route: Route) -> None:
-        """Nothing, until the failure was seen; at its first address nothing after that either."""
-        if away.is_set() or route.request.url.endswith(".js"):
-            route.abort()
-        else:
-            route.continue_()
-
-    page.route(re.compile(r"/plotly-basic\.min\.js"), answer)
-    page.goto(f"{address}/?run=synthetic-live")
-    expect(page.locator(".lp-wait")).to_contain_text("The charts could not be drawn")
-    away.clear()
-    wait_for_chart(page)
-    expect(page.locator(".lp-wait")).to_be_hidden()
-    seen.close()
-
-
-def test_the_address_names_the_run_and_names_stay_text(
-    browser: Browser, live: tuple[Path, str], artifacts: Path
-) -> None:
-    _, address = live
-    with watched(browser, address) as seen:
-        page = seen.page
-        page.goto(f"{address}/?run=synthetic-ended")
-        wait_for_chart(page)
-        expect(page.locator(".lp-pick .lp-name")).to_have_text("synthetic-ended")
-        expect(page.locator(".lp-facts .lp-badge")).to_have_text("ended")
-        expect(page.locator(".lp-absent")).to_contain_text("Weight lag: not measured, needs")
-        expect(
-            page.locator("[data-metric=entropy] .lp-note, [data-metric=weight_lag_mean] .lp-note").first
-        ).to_contain_text("not measured")
-
-        page.click(".lp-pick")
-        options = page.locator(".lp-option")
-        expect(options.locator(".lp-name")).to_have_text(["synthetic-live", MARKUP, "synthetic-ended"])  # newest first
-        seen.shot(artifacts, "run-picker")
-        page.keyboard.press("ArrowUp")
-        page.keyboard.press("Enter")
-        expect(page.locator(".lp-pick .lp-name")).to_have_text(MARKUP)
-        page.wait_for_url("**run=%3Cb*")
-        page.reload()
-        expect(page.locator(".lp-pick .lp-name")).to_have_text(MARKUP)
-        assert page.locator(".lp-bar b[onmouseover]").count() == 0
-
-
-def test_numbers_read_the_same_in_python_and_in_the_browser(browser: Browser, live: tuple[Path, str]) -> None:
-    _, address = live
-    values = [
-        0,
-        1,
-        -1,
-        1.2345e-4,
-        9.996e-4,
-        1e-3,
-        0.0012345,
-        0.5,
-        0.98,
-        0.9912345,
-        0.99999,
-        1.005,
-        12.345,
-        999.4,
-        1234.5,
-        99_999.4,
-        1.5e7,
-        -3.3e-9,
-    ]
-    with watched(browser, address) as seen:
-        seen.page.goto(f"{address}/?run=synthetic-live")
-        wait_for_chart(seen.page)
-        seen.page.wait_for_url("**run=synthetic-live")  # what is shown can be linked to
-        module = next(url for url in seen.requests if url.endswith("/format.js"))
-        shown = seen.page.evaluate(
-            "async ([module, values]) => { const { number } = await import(module); return values.map(number) }",
-            [module, values],
-        )
-    assert shown == [number(value) for value in values]
-
-
 @pytest.mark.parametrize(
-    ("name", "options"), [("overview-dark", {"dark": True}), ("overview-390", {"width": 390, "height": 844})]
+    "options", [{"dark": True, "width": 1440}, {"width": 390, "height": 844}], ids=["dark", "narrow"]
 )
-def test_dark_and_narrow(
-    browser: Browser, live: tuple[Path, str], artifacts: Path, name: str, options: dict[str, Any]
-) -> None:
+def test_dark_and_narrow(browser: Browser, live: tuple[Path, str], artifacts: Path, options: dict[str, Any]) -> None:
     _, address = live
     with watched(browser, address, **options) as seen:
         seen.page.goto(f"{address}/?run=synthetic-live")
         wait_for_chart(seen.page, 20)
         assert seen.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth")
-        label = seen.page.locator(".lp-stage").get_attribute("aria-label")
-        assert label is not None
-        assert "Metrics of run synthetic-live over " in label  # after the verdict, once there is one
-        seen.shot(artifacts, name, whole=True)
+        seen.shot(artifacts, f"overview-{options['width']}", whole=True)
 
 
-def test_the_service_goes_away_and_comes_back(browser: Browser, live: tuple[Path, str], artifacts: Path) -> None:
-    path, address = live
-    home = Home(path)
+def test_a_hidden_page_asks_for_nothing(browser: Browser, live: tuple[Path, str]) -> None:
+    _, address = live
     with watched(browser, address) as seen:
         page = seen.page
-        page.goto(f"{address}/?run=synthetic-live")
-        wait_for_chart(page, 20)
-        with killed_service(home):
-            expect(page.locator(".lp-notice")).to_contain_text("The monitor service is not responding for ")
-            expect(page.locator(".lp-facts .lp-badge")).to_have_text("service away")
-            before = page.evaluate(STATE)["points"]
-            assert before >= 20  # the last values stay
-            seen.shot(artifacts, "service-away")
-        expect(page.locator(".lp-facts .lp-badge")).to_have_text("live", timeout=180_000)
-        expect(page.locator(".lp-notice")).to_have_count(0)
-        wait_for_chart(page, before + 1)  # what was recorded meanwhile is there, too
-
-
-def test_a_service_that_hangs_is_seen_within_15_seconds(browser: Browser, live: tuple[Path, str]) -> None:
-    home, address = live
-    with watched(browser, address) as seen:
-        page = seen.page
+        page.add_init_script(
+            "window.sent = 0; const send = WebSocket.prototype.send; WebSocket.prototype.send = function (...all) { window.sent += 1; return send.apply(this, all); };"
+        )
         page.goto(f"{address}/?run=synthetic-live")
         wait_for_chart(page)
-        with connect(home) as reader:
-            pid = reader.status()["pid"]
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            expect(page.locator(".lp-silent")).to_contain_text("No answer for 1", timeout=15_000)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        expect(page.locator(".lp-silent")).to_have_count(0)
-
-
-def test_an_empty_home_says_how_to_begin(browser: Browser, home: Path, artifacts: Path) -> None:
-    with dashboard("up", "--home", str(home), "--port", "0") as address, watched(browser, address) as seen:
-        page = seen.page
-        page.goto(address)
-        expect(page.get_by_text("No runs yet")).to_be_visible()
-        expect(page.locator("[data-testid=stCode]")).to_contain_text(f'Recorder("{home}", "my-run")')
-        seen.shot(artifacts, "empty")
-        with Recorder(home, "first") as recorder:
-            SyntheticRun(recorder, full=False).record(3)
-            wait_for_chart(page, 3)  # without a reload
-        expect(page.get_by_text("No runs yet")).to_have_count(0)
+        page.evaluate("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
+        page.wait_for_timeout(3000)
+        before = page.evaluate("window.sent")
+        page.wait_for_timeout(5000)
+        assert page.evaluate("window.sent") == before
+        page.evaluate("Object.defineProperty(document, 'hidden', { value: false, configurable: true })")
+        page.wait_for_function("(before) => window.sent > before", arg=before)

@@ -12,7 +12,7 @@ from training_calls import call
 
 from logprobe.alerts.rules import liveness, watch
 from logprobe.app.cli import main
-from logprobe.app.dashboard.pages.data import Account, run_blocks
+from logprobe.app.dashboard.pages.data import Account, lacks
 from logprobe.collectors import Recorder
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, SpoolWriter, read_segment, spool_dir
@@ -148,10 +148,7 @@ def test_status_the_alert_and_the_data_page_say_so_at_once(filled: Filled, capsy
     filled.bring(("training", [B]), ("rollout", [sampled("a")]))
     assert "2 sequences are in the store twice and count twice, from step 2 on" in alert()
     (found,), (gaps,) = (filled.store.read(name, run=RUN).to_pylist() for name in ("cli_doubled", "cli_gaps"))
-    lacks = next(
-        block for block in run_blocks(RUN, Account(gaps, [], [], "", doubled=found), []) if block.get("name") == "lacks"
-    )
-    assert "are in the store twice and count twice" in str(lacks)
+    assert "are in the store twice and count twice" in str(list(lacks(Account(gaps, [], [], "", doubled=found))))
     home = filled.store.home.path
     filled.store.close()
     assert main(["show", RUN, "--home", str(home)]) == 0

@@ -17,7 +17,7 @@ from processes import eventually, logprobe, service
 from store_contents import same
 from store_work import KEPT, METRICS, bring_in, compute_again, fold, recompute
 
-from logprobe.app.dashboard.pages.token_text import kept_words
+from logprobe.app.dashboard.reading.token_text import kept_words
 from logprobe.app.view import records
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder

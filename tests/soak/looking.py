@@ -5,13 +5,14 @@ python tests/soak/looking.py HOME
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 
-from logprobe.app.dashboard.data.feed import Feed
+from logprobe.app.dashboard import data
 from logprobe.collectors.errors import LogprobeError
 from logprobe.monitor.analysis import slices
 from logprobe.monitor.reader import FlightReader, connect
@@ -24,13 +25,15 @@ class Page:
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._feed = Feed(lambda: connect(home))
+        os.environ["LOGPROBE_HOME"] = home
         self._looks = 0
 
     def snapshot(self) -> None:
-        runs = self._feed.snapshot(None).runs or ()
+        runs = list((data.look().runs or {}).values())
         for run in runs:
-            self._feed.snapshot(run.name)
+            data.frame_of(run)
+            data.diagnosis_of(run)
+            data.events_of(run)
         self._looks += 1
         if self._looks % 15 == 0 and runs:
             run = runs[self._looks // 15 % len(runs)]

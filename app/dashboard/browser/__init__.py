@@ -1,61 +1,115 @@
-"""Panels drawn in the browser: one `st.components.v2` component, one JavaScript module per kind of panel.
+"""The only parts drawn by JavaScript of our own: the mount of plotly figures, the strip of tokens, the page's heart,
+and documents with a style of their own.
 
-A module is fetched once from `logprobe.app.dashboard.assets` and kept by the browser; a rerun sends data only. A panel
-stays mounted as long as its key does, and with it the reader's zoom.
+The inlined script of each is one line that imports its module from `logprobe-assets`, which the browser keeps; a rerun
+sends data only, and data that did not change not at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
-from types import SimpleNamespace
 from typing import Any, Final
 
 import streamlit as st
 
-from logprobe.app.dashboard.assets import base_url
-from logprobe.app.dashboard.browser.address import heard, unsent
+from logprobe.app.dashboard.assets import PLOTLY, base_url
+from logprobe.app.dashboard.figures import Chart
 
 _FOLDER: Final = files("logprobe.app.dashboard.browser")
-
-
-def _nothing() -> None:
-    """A trigger needs a callback to be listened to; the rerun it causes is all that is wanted."""
+_LOADER: Final = """
+const modules = (globalThis.logprobeModules ??= new Map()), ended = new WeakMap();
+export default (component) => {
+  const { parentElement: root, data } = component, address = new URL(data.module, document.baseURI).href;
+  if (!modules.has(address)) modules.set(address, import(address));
+  modules.get(address).then((module) => ended.set(root, module.default(component)));
+  return () => ended.get(root)?.();
+};
+"""
 
 
 @cache
 def _component() -> Callable[..., Any]:
-    loader = _FOLDER.joinpath("loader.js").read_text(encoding="utf-8")
-    component: Callable[..., Any] = st.components.v2.component("logprobe.panel", js=loader, isolate_styles=False)
+    component: Callable[..., Any] = st.components.v2.component("logprobe.part", js=_LOADER, isolate_styles=False)
     return component
 
 
-def panel(kind: str, key: str, data: Mapping[str, Any], *, triggers: tuple[str, ...] = ()) -> Any:
-    """Mount, or bring up to date, the panel `key` with `data` (JSON).
+def _mount(module: str, key: str, data: Mapping[str, Any], **listeners: Any) -> Any:
+    return _component()(key=key, data={"module": f"{base_url()}/{module}.js", **data}, **listeners)
 
-    `kind` names its module, `<kind>.js` beside this file; `triggers`: events it may send; read as attributes, None
-    while there is none.
+
+def plot(
+    key: str,
+    chart: Chart,
+    *,
+    zoomed: Callable[[tuple[float, float] | None], None] | None = None,
+    picked: Callable[[float], None] | None = None,
+) -> None:
+    """Draw a chart.
+
+    Args:
+        key: unique on the page.
+        chart: what is drawn; drawn again when it is another.
+        zoomed: hears of a zoom: the range of the x axis, or None for all of it.
+        picked: hears of the place that was clicked.
     """
-    listeners = {f"on_{name}_change": _nothing for name in triggers}
-    sent = _component()(key=key, data={"panel": kind, "assets": base_url(), "address": unsent(), **data}, **listeners)
-    return SimpleNamespace(**{name: _heard(getattr(sent, name)) for name in triggers})
+
+    def heard() -> None:
+        seen = st.session_state[key]["range"]
+        if zoomed is not None:
+            zoomed(None if seen is None else (float(seen[0]), float(seen[1])))
+
+    def clicked() -> None:
+        place = st.session_state[key]["pick"]
+        if picked is not None and place is not None:
+            picked(float(place))
+
+    about = {
+        "figure": chart.text, "alt": chart.alt, "rows": chart.rows, "words": chart.words, "axis": chart.axis, "note": chart.note,
+        "zooms": chart.zooms, "picks": picked is not None, "library": f"{base_url()}/{PLOTLY}",
+    }  # fmt: skip
+    version = sha256(repr(about).encode()).hexdigest()[:16]
+    _mount(
+        "plot",
+        key,
+        {**about, "version": version},
+        default={"range": None},
+        on_range_change=heard,
+        on_pick_change=clicked,
+    )
 
 
-def _heard(sent: Mapping[str, Any] | None) -> Any:
-    """What a panel sent; the address as it was then comes along."""
-    if sent is None:
-        return None
-    heard(sent["address"], sent["told"])
-    return sent["value"]
+def strip(key: str, data: Mapping[str, Any]) -> int | None:
+    """Draw tokens; return the position of the one that was chosen, or None."""
+    version = sha256(repr(data).encode()).hexdigest()[:16]
+    sent = _mount("strip", key, {**data, "version": version}, default={"token": None}, on_token_change=_nothing)
+    token: int | None = sent.token
+    return token
+
+
+def document(key: str, label: str, markup: str, style: str, mode: str) -> None:
+    """Draw finished HTML of ours with a style sheet of its own; `mode`: light or dark."""
+    _mount("document", key, {"label": label, "markup": markup, "style": style, "theme": mode})
+
+
+def heart(seconds: float) -> None:
+    """Have the page ask for news every so many seconds, while it is looked at: the fragment around this runs again."""
+    _mount("heart", "heart", {"every": seconds}, on_beat_change=_nothing)
+
+
+def _nothing() -> None:
+    """The rerun that a change causes is all that is wanted."""
 
 
 def stylesheet() -> str:
-    """All of our CSS, for one ``st.html``."""
-    sheets = sorted((file for file in _FOLDER.iterdir() if file.name.endswith(".css")), key=lambda file: file.name)
-    return "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
+    """Return all of our CSS."""
+    return _FOLDER.joinpath("style.css").read_text(encoding="utf-8")
 
 
-def icon() -> str:
-    """The page's icon, as SVG text; a named icon would be fetched from the internet."""
-    return _FOLDER.joinpath("icon.svg").read_text(encoding="utf-8")
+def icon(color: str = "") -> str:
+    """Return the page's icon as SVG text, with a dot of this color; a named icon would be fetched from the internet."""
+    svg = _FOLDER.joinpath("icon.svg").read_text(encoding="utf-8")
+    dot = f'<circle cx="24" cy="24" r="8" fill="{color}" stroke="#fff" stroke-width="2"/></svg>' if color else "</svg>"
+    return svg.strip().removesuffix("</svg>") + dot

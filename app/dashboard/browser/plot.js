@@ -1,73 +1,126 @@
-// What every small chart is drawn with: scales, grid, lines, bands. Pixels of an SVG of its own size.
-import { svg } from "./dom.js";
-import { tick } from "./format.js";
-import { extent, logTicks, ticks } from "./ticks.js";
+// A plotly figure that stays mounted while its data grows, with headings that read the values under the pointer. Streamlit's own
+// chart is made again with every change of its data (streamlit#16052) and does not say what it is zoomed to (#8655).
 
-const OUTSIDE = 0.02; // of the height: how far a value beyond the axis is drawn outside of it
-const ROOM = 0.08; // of the range, above and below
+const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
+const COARSE = globalThis.matchMedia?.("(pointer: coarse)").matches;
+let failures = 0; // the browser remembers a failure by the address: the next figure asks by another
 
-// From values to pixels; on a logarithmic axis `low` and `high` are decades.
-export function scaleOf([low, high], [from, to], log = false) {
-  const share = (value) => ((log ? Math.log10(value) : value) - low) / (high - low || 1);
-  const at = (value) => from + share(value) * (to - from);
-  return Object.assign(at, { low, high, from, to, log });
-}
-
-// The y axis around `values`. `zero`: it reaches down to 0; `floor`: what is below it is drawn at the edge; `exact`: no room around them.
-export function upright(values, { top, bottom, log = false, zero = false, floor = null, exact = false }) {
-  const known = values.filter((value) => value !== null && (!log || value > 0) && (floor === null || value >= floor));
-  const [low, high] = extent(log ? known.map(Math.log10) : known);
-  const least = zero && !log ? Math.min(0, low) : low;
-  const room = exact ? 0 : (high - least || Math.abs(high) || 1) * ROOM;
-  const scale = scaleOf([zero && !log ? least : low - room, high + room], [bottom, top], log);
-  const reach = OUTSIDE * (bottom - top);
-  const within = (value) => Math.min(Math.max(scale(value), top - reach), bottom + reach);
-  return Object.assign((value) => Number(within(value).toFixed(1)), { ...scale });
-}
-
-export const tickValues = ({ low, high, log }, count) => (log ? logTicks : ticks)(low, high, count);
-
-export function label(text, x, y, anchor = "start", name = undefined) {
-  const element = svg("text", { x, y, "text-anchor": anchor, ...(name ? { class: name } : {}) });
-  element.textContent = text;
-  return element;
-}
-
-export const grid = (y, left, right, count) => tickValues(y, count).flatMap((value) => [
-  svg("path", { class: "lp-plot-grid", d: `M${left} ${y(value)}H${right}` }), label(tick(value), left - 6, y(value) + 3.5, "end")]);
-
-// The path of a line: broken where a value is missing; a point between two gaps is a dot. Points next to those in view count, so that
-// a line leaves the picture where it really does.
-export function linePath({ x: places, y: values }, x, y) {
-  let drawn = "";
-  let pen = false;
-  const inside = (at) => places[at] >= x.low && places[at] <= x.high;
-  const known = (at) => values[at] !== null && Number.isFinite(values[at]) && (!y.log || values[at] > 0);
-  for (let at = 0; at < places.length; at += 1) {
-    const seen = known(at) && (inside(at) || inside(at - 1) || inside(at + 1));
-    if (seen) drawn += `${pen ? "L" : "M"}${x(places[at]).toFixed(1)} ${y(values[at])}${!pen && !known(at + 1) ? "h0" : ""}`;
-    pen = seen;
+export function number(value) { // as app/text/numbers.py writes it
+  if (!Number.isFinite(value)) return "–";
+  const [sign, size] = [value < 0 ? "−" : "", Math.abs(value)];
+  if (size !== 0 && (size < 1e-3 || size >= 1e5)) {
+    const [mantissa, exponent] = size.toExponential(2).split("e");
+    return `${sign}${mantissa}e${Number(exponent)}`;
   }
-  return drawn;
+  const off = Math.abs(1 - size);
+  if (off > 0 && off < 0.01) return sign + String(Number(size.toFixed(Math.min(6, Math.ceil(-Math.log10(off)) + 1))));
+  return sign + (size >= 1000 ? Math.round(size).toLocaleString("en-US") : String(Number(size.toPrecision(3))));
 }
 
-// The band between two lines, from `blocks` as [x, low, high].
-export function bandPath(blocks, x, y) {
-  const shown = blocks.filter(([at]) => at >= x.low && at <= x.high);
-  if (shown.length < 2) return "";
-  const corner = (at, value) => `${x(at).toFixed(1)} ${y(value)}`;
-  return `M${[...shown.map(([at, low]) => corner(at, low)), ...shown.toReversed().map(([at, , high]) => corner(at, high))].join("L")}Z`;
-}
+const node = (tag, name, text = "", parent = null) => {
+  const made = Object.assign(document.createElement(tag), { className: name, textContent: text });
+  parent?.append(made);
+  return made;
+};
 
-// A part of the picture in which nothing is drawn beyond its edges.
-export const clipped = ({ left, right, top, bottom }, ...children) =>
-  svg("svg", { x: left, y: top, width: Math.max(0, right - left), height: bottom - top, viewBox: `${left} ${top} ${Math.max(1, right - left)} ${bottom - top}`, preserveAspectRatio: "none" }, ...children);
-
-// Index of the place nearest to `at` among `places`, of which some may be unknown; −1: there is none.
-export function nearestIndex(places, at) {
-  let best = -1;
-  for (let index = 0; index < places.length; index += 1) {
-    if (!Number.isNaN(places[index]) && (best < 0 || Math.abs(places[index] - at) < Math.abs(places[best] - at))) best = index;
+export default function plot({ parentElement, data, setStateValue, setTriggerValue }) {
+  let view = parentElement.view;
+  if (!view) {
+    const frame = node("div", "lp-frame", "", parentElement);
+    view = parentElement.view = { frame, box: node("div", "lp-plot", "", frame), values: [], at: null };
+    Object.assign(view, { headings: node("div", "lp-headings", "", frame), line: node("div", "lp-line", "", frame) });
+    view.said = node("p", "lp-said", "Loading charts …", frame);
+    view.said.setAttribute("role", "status");
+    frame.setAttribute("role", "group");
+    frame.setAttribute("aria-roledescription", "chart");
+    frame.tabIndex = 0;
+    frame.onpointermove = ({ clientX }) => show(view, nearest(view, clientX));
+    frame.onpointerleave = frame.onblur = () => show(view, null);
+    frame.onpointerdown = () => { view.pressed = true; };
+    frame.onclick = ({ clientX }) => { if (view.data.picks) view.pick(nearest(view, clientX)); };
+    frame.onkeydown = (event) => key(view, event);
+    view.release = () => { view.pressed = false; view.late?.(); };
+    addEventListener("pointerup", view.release);
   }
-  return best;
+  Object.assign(view, { data, zoom: (range) => setStateValue("range", range), pick: (at) => at !== null && setTriggerValue("pick", at) });
+  view.frame.classList.toggle("lp-picks", data.picks);
+  draw(view);
+  return () => { removeEventListener("pointerup", view.release); globalThis.Plotly?.purge(view.box); };
+}
+
+async function draw(view) {
+  const { data, box, frame } = view;
+  view.late = view.pressed ? () => draw(view) : null; // never while somebody drags
+  if (view.late || view.version === data.version) return;
+  view.version = data.version;
+  try {
+    await import(new URL(`${data.library}${failures ? `?again=${failures}` : ""}`, document.baseURI).href);
+    const { data: traces, layout } = JSON.parse(data.figure);
+    const font = { ...layout.font, family: getComputedStyle(frame).fontFamily };
+    await Plotly.react(box, traces, { ...layout, font, autosize: true, dragmode: COARSE ? false : layout.dragmode }, { ...CONFIG, responsive: true });
+  } catch (error) {
+    failures += 1;
+    view.version = null;
+    view.said.textContent = `The charts could not be drawn: ${error.message}. The next step tries again.`;
+    return;
+  }
+  frame.setAttribute("aria-label", `${data.alt} Arrow keys read values.`);
+  view.stops = [...new Set(box._fullData.flatMap((trace) => (trace.visible === true && trace.x ? Array.from(trace.x) : [])))].filter((x) => x !== null && x === x).sort((a, b) => a - b);
+  view.values = [];
+  view.headings.replaceChildren(...data.rows.map(({ top, help, title, lines }) => {
+    const heading = node("div", "lp-heading");
+    Object.assign(heading, { title: help }).style.top = `${top}px`;
+    for (const { trace, name, color } of lines) {
+      const value = node("span", "lp-value", "", heading);
+      node("i", "", "", value).style.background = color;
+      if (name) node("span", "lp-role", name, value);
+      view.values.push({ trace, title, name, shown: node("b", "", "", value) });
+    }
+    return heading;
+  }));
+  if (!view.listens) {
+    view.listens = true;
+    box.on("plotly_relayout", (change) => {
+      const range = change["xaxis.range"] ?? ("xaxis.range[0]" in change ? [change["xaxis.range[0]"], change["xaxis.range[1]"]] : null);
+      if (range && data.zooms) view.zoom(range.map(Number));
+    });
+    box.on("plotly_doubleclick", () => view.data.zooms && view.zoom(null));
+  }
+  show(view, view.at);
+}
+
+function nearest(view, clientX) {
+  const axis = view.box._fullLayout?.xaxis;
+  if (!axis || !view.stops?.length) return null;
+  const at = axis.p2d(clientX - view.box.getBoundingClientRect().left - axis._offset);
+  return view.stops.reduce((best, stop) => (Math.abs(stop - at) < Math.abs(best - at) ? stop : best));
+}
+
+function key(view, event) {
+  if (event.key === "Enter" && view.data.picks) view.pick(view.at);
+  const way = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+  if (event.key === "0" && view.data.zooms) view.zoom(null);
+  if (!way || !view.stops?.length || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  const [low, high] = view.box._fullLayout.xaxis.range.map(Number);
+  const stops = view.stops.filter((stop) => stop >= low && stop <= high);
+  const now = view.at === null ? (way > 0 ? -1 : stops.length) : stops.indexOf(view.at);
+  show(view, stops[Math.max(0, Math.min(stops.length - 1, now + way * (event.shiftKey ? 10 : 1)))]);
+}
+
+// Values at a place, or the newest ones (null). Where a long run was thinned and this step left out: near it.
+function show(view, at) {
+  view.at = at;
+  for (const { trace, shown } of view.values) {
+    const { x, y } = view.box._fullData[trace] ?? {};
+    let best = -1;
+    for (let i = 0; x && i < x.length; i += 1) if (Number.isFinite(y[i]) || at !== null) if (best < 0 || at === null || Math.abs(x[i] - at) < Math.abs(x[best] - at)) best = i;
+    shown.textContent = best < 0 ? "–" : `${at !== null && x[best] !== at ? "≈ " : ""}${number(y[best])}`;
+  }
+  const axis = view.box._fullLayout?.xaxis;
+  const pixel = at === null || !axis ? -1 : axis._offset + axis.d2p(at);
+  view.line.hidden = pixel < 0;
+  view.line.style.transform = `translateX(${pixel}px)`;
+  const words = at === null ? "" : view.data.words[String(at)] ?? "";
+  view.said.textContent = at === null ? view.data.note : [view.data.axis && `${view.data.axis} ${at.toLocaleString("en-US")}`, words, ...view.values.slice(0, view.frame === document.activeElement ? 6 : 0).map(({ title, name, shown }) => `${title} ${name} ${shown.textContent}`)].filter(Boolean).join(" · ");
 }

@@ -1,260 +1,192 @@
-"""Alerts: what fires and taking care of it, thresholds, and who hears of it."""
+"""Alerts: what fires and taking care of it, thresholds, who hears of it; and incidents, which alerts belong to."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
 from logprobe.alerts.rules.actions import ACKNOWLEDGE, FIELDS, SILENCE, UNSILENCE
 from logprobe.alerts.rules.notices import steps_around
-from logprobe.alerts.rules.thresholds import Threshold, of_home
+from logprobe.alerts.rules.thresholds import of_home
 from logprobe.alerts.sending.actions import AGAIN, CHANNELS, DROP, TEST
-from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.elements.blocks import BY, Block, action, heading, place, row, table, text
-from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.report import report
-from logprobe.app.dashboard.views.session import feed, guarded, home, kept
+from logprobe.app.dashboard import acting, browser, data, ui
+from logprobe.app.dashboard.acting import BY, REASON, Field
+from logprobe.app.dashboard.data import Look
+from logprobe.app.dashboard.ui import Cell, Line, Link
+from logprobe.app.dashboard.verdict import Verdict, setting_lines
+from logprobe.app.report.gather import read
+from logprobe.app.report.incident import Incident, alert_remedies, annex, story
 from logprobe.app.runs import Run
-from logprobe.app.text.numbers import number
+from logprobe.app.text.correction import remedy
+from logprobe.app.text.html import joined, style
+from logprobe.app.text.judgement import SIGNS
+from logprobe.app.text.numbers import number, when
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
+from logprobe.monitor.compare import Place
 from logprobe.monitor.judgement import FIRING
-from logprobe.monitor.reader import connect
+from logprobe.monitor.judging.leading import leading
 
 Row = Mapping[str, Any]
 
 RECENT: Final = 30
-TOMORROW: Final = "tomorrow"
+TOMORROW: Final = "until tomorrow, 9:00"
 _MORNING: Final = 9  # o'clock, where whoever snoozes is
-_HEAD: Final = ("alert", "severity", "since", "value", "observation", "acknowledged by")
-_REASON: Final = {"name": "reason", "label": "reason", "required": True}
-_FOR: Final = {"name": "for", "label": "for (90s, 10m, 2h, 1d)", "value": "2h", "required": True}
-_SNOOZES: Final = (("1 h", "1h"), ("4 h", "4h"), ("until tomorrow", TOMORROW))
+_SNOOZES: Final = ("1h", "4h", TOMORROW)
+_FOR: Final = Field("for", "for (90s, 10m, 2h, 1d)", "2h")
+_NO_CHANNEL: Final = (
+    "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home (`docs/channels.md`)."
+)
 
 
-@dataclass(frozen=True)
-class Alerts:
-    """Rows of `alert_list`, `alert_history` and `alert_silences` about one run; `channels`: whether there is anywhere
-    to send them."""
+def draw(look: Look, run: Run | None) -> None:
+    """Draw the page."""
+    if ui.choice("list", ("alerts", "incidents"), "list") == "incidents":
+        with ui.guarded("incidents"):
+            _incidents(look)
+    elif run is None:
+        st.caption("Choose a run.")
+    else:
+        parts = {"alerts": lambda: _current(run.name), "thresholds": _thresholds, "channels": _channels}
+        for name, part in parts.items():
+            with ui.guarded(name):
+                part()
 
-    current: Sequence[Row]
-    history: Sequence[Row]
-    silences: Sequence[Row]
-    channels: bool = True
+
+# --- What fires ---
 
 
-def alerts_blocks(alerts: Alerts, *, run: str, blocked: str) -> list[Block]:
-    """Blocks of `views/report.py`. `blocked`: why nothing can be done from this page; "": it can."""
-    firing = [alert for alert in alerts.current if alert["phase"] in FIRING]
-    pending = [alert for alert in alerts.current if alert["phase"] == "pending"]
-    recent = list(reversed(alerts.history))[:RECENT]
-    return [
-        heading("Firing", _count(firing, channels=alerts.channels)),
-        table("firing", _HEAD, [_alert(alert, run, blocked) for alert in firing], empty="No alerts firing."),
-        heading("Pending", "condition met, but not yet for long enough"),
-        table("pending", _HEAD, [_alert(alert, run, blocked) for alert in pending], empty="None."),
-        heading("Silenced", "matching alerts send no notifications, in any run of this home"),
-        table("silences", ("what", "until", "by", "reason"), _silences(alerts.silences, blocked), empty="Nothing."),
-        {"type": "actions", "actions": [_new_silence(run, blocked)]},
-        heading("Recent", f"the last {RECENT} messages"),
-        table(
-            "recent",
-            ("alert", "step", "message", "value", "observation"),
-            _history(recent, run),
-            empty="None.",
-            fold=True,
-        ),
+def _current(run: str) -> None:
+    current = queries.alert_list(data.reader(), run=run).to_pylist()
+    history = queries.alert_history(data.reader(), run=run).to_pylist()
+    firing = [alert for alert in current if alert["phase"] in FIRING]
+    pending = [alert for alert in current if alert["phase"] == "pending"]
+    head = ("alert", "severity", "since", "value", "observation", "acknowledged by")
+    ui.title("Firing", count(firing, channels=bool(acting.consult(CHANNELS, {})["channels"])))
+    ui.table("firing", head, [_alert(alert, run) for alert in firing], empty="No alerts firing.")
+    if firing:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            _care(firing[ui.pick("alert to take care of", [alert["rule"] for alert in firing], "firing alert")], run)
+    if pending:
+        ui.title("Pending", "condition met, but not yet for long enough")
+        ui.table("pending", head, [_alert(alert, run) for alert in pending])
+    _silences(run)
+    ui.title("Recent", f"the last {RECENT} messages")
+    recent = [message_line(each, run) for each in list(reversed(history))[:RECENT]]
+    ui.table("recent", ("alert", "step", "message", "value", "observation"), recent, empty="None.", fold=True)
+
+
+def _silences(run: str) -> None:
+    rows = queries.alert_silences(data.reader(), now=datetime.now(UTC).isoformat()).to_pylist()
+    ui.title("Silenced", "matching alerts send no notifications, in any run of this home")
+    what = [f"{each['rule']} in {each['run']}" for each in rows]
+    lines = [
+        Line([of, _when(each["expires_at"]), each["author"], each["reason"]])
+        for of, each in zip(what, rows, strict=True)
     ]
+    ui.table("silences", ("what", "until", "by", "reason"), lines, empty="Nothing.")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if rows:
+            at = ui.pick("silence", what, "silence")
+            words = f"{what[at]} sends notifications again."
+            acting.act("End", words, lambda given: _unsilence(rows[at]["id"], given), key="unsilence")
+        fields = (
+            Field("rule", "rule; * and ? are wildcards", required=False), Field("run", "run", run, required=False), _FOR, BY, REASON,
+        )  # fmt: skip
+        words = "Alerts that match both patterns send no notifications. An empty field matches anything."
+        acting.act("New silence", words, _silence, key="new silence", fields=fields)
 
 
-def snooze(choice: str, now: datetime) -> str:
-    """How long a choice lasts, as the service reads it. `now`: with the time zone of the person who snoozes."""
-    if choice != TOMORROW:
-        return choice
-    morning = (now + timedelta(days=1)).replace(hour=_MORNING, minute=0, second=0, microsecond=0)
-    return f"{(morning - now).total_seconds():.0f}s"
-
-
-def _count(rows: Sequence[Row], *, channels: bool) -> str:
+def count(firing: Sequence[Row], *, channels: bool) -> str:
+    """Return how many fire, and how many of them without notification."""
     if not channels:
-        return f"{len(rows)}; no channel is configured, so no notifications are sent" if rows else "0"
-    unsent = sum(alert["muted"] is not None for alert in rows)
-    return f"{len(rows)}, {unsent} of them without notification" if unsent else str(len(rows))
+        return f"{len(firing)}; no channel is configured, so no notifications are sent" if firing else "0"
+    unsent = sum(alert["muted"] is not None for alert in firing)
+    return f"{len(firing)}, {unsent} of them without notification" if unsent else str(len(firing))
 
 
-def _step(step: int | None, steps: str, run: str) -> str | Block:
-    """A step, as a link to the chart of the steps around it."""
-    if step is None:
-        return "–"
-    query = urlencode({"run": run, "steps": steps}, safe=":")
-    words = f"the chart of steps {steps.replace(':', ' to ')}"
-    return place(f"step {step:,}", href=f"./?{query}", help=words)
-
-
-def _alert(alert: Row, run: str, blocked: str) -> Block:
+def _alert(alert: Row, run: str) -> Line:
     began = alert["started_step"]
     newest = began if alert["step"] is None else alert["step"]
-    cells = [
-        alert["rule"],
+    return Line(
+        [
+            alert["rule"],
+            alert["severity"],
+            _step(began, steps_around(newest or 0, began), run),
+            number(alert["value"]),
+            alert["words"] or "–",
+            who(alert),
+        ],
         alert["severity"],
-        _step(began, steps_around(newest or 0, began), run),
-        number(alert["value"]),
-        alert["words"] or "–",
-        _who(alert),
-    ]
-    return row(cells, tone=alert["severity"], actions=[_why(run), *_remedies(alert, run, blocked)])
+    )
 
 
-def _who(alert: Row) -> str:
+def _step(step: int | None, steps: str, run: str) -> Cell:
+    """A step, as a link to the chart of the steps around it."""
+    return "–" if step is None else Link(f"step {step:,}", "", {"run": run, "steps": steps})
+
+
+def who(alert: Row) -> str:
+    """Return who acknowledged an alert, or why there was no notification."""
     if alert["acknowledged_by"]:
         until = alert["acknowledged_until"]
         return f"{alert['acknowledged_by']}, until {_when(until)}" if until else str(alert["acknowledged_by"])
     return (alert["muted"] and f"not notified: {alert['muted']}") or "nobody"
 
 
-def _why(run: str) -> Block:
-    query = urlencode({"page": "diagnosis", "run": run})
-    return {"label": "Diagnosis", "href": f"./?{query}"}
+def message_line(each: Row, run: str) -> Line:
+    """Return a message about an alert as a line of the table."""
+    step = _step(each["step"], steps_around(each["step"] or 0), run)
+    cells = [each["rule"], step, each["state"].replace("_", " "), number(each["value"]), each["words"] or "–"]
+    return Line(cells, each["severity"] if each["state"] == "firing" else "")
 
 
-def _remedies(alert: Row, run: str, blocked: str) -> Iterable[Block]:
-    if alert["episode"] and alert["phase"] in FIRING and (not alert["acknowledged_by"] or alert["acknowledged_until"]):
-        args = {"episode": alert["episode"]}
-        words = f"Acknowledge `{alert['rule']}`: no more notifications during this episode."
-        yield action("ack", "Acknowledge", words, blocked, args=args, fields=[BY, _REASON])
-        words = f"Snooze `{alert['rule']}`: notify again if it is still firing."
-        choices = [{"label": label, "args": {"for": lasting}} for label, lasting in _SNOOZES]
-        yield action("snooze", "Snooze", words, blocked, args=args, choices=choices)
+def _care(alert: Row, run: str) -> None:
+    """What can be done about an alert. One that someone has acknowledged for good can only be silenced."""
+    name, episode = alert["rule"], alert["episode"]
+    if can_be_acknowledged(alert):
+        words = f"Acknowledge `{name}`: no more notifications during this episode."
+        acting.act(
+            "Acknowledge", words, lambda given: _acknowledge(episode, given), key="acknowledge", fields=(BY, REASON)
+        )
+        words = f"Snooze `{name}`: notify again if it is still firing."
+        lasting = Field("for", "for", options=_SNOOZES)
+        acting.act("Snooze", words, lambda given: _acknowledge(episode, given), key="snooze", fields=(lasting, BY))
     words = f"Silence `{alert['rule']}` in run `{run}`: no notifications for this long, even if it fires again."
-    args = {"rule": alert["rule"], "run": run}
-    yield action("silence", "Silence", words, blocked, args=args, fields=[BY, _REASON, _FOR])
+    fixed = {"rule": alert["rule"], "run": run}
+    acting.act("Silence", words, lambda given: _silence({**given, **fixed}), key="silence", fields=(_FOR, BY, REASON))
+    st.html(Link("Diagnosis", "diagnosis", {"run": run}).markup, width="content")
 
 
-def _new_silence(run: str, blocked: str) -> Block:
-    fields: list[Block] = [
-        {"name": "rule", "label": "rule; * and ? are wildcards", "value": ""},
-        {"name": "run", "label": "run", "value": run},
-        _FOR,
-        BY,
-        _REASON,
-    ]
-    words = "Alerts that match both patterns send no notifications. An empty field matches anything."
-    return action("silence", "New silence", words, blocked, fields=fields)
+def can_be_acknowledged(alert: Row) -> bool:
+    """Return whether it fires and is nobody's, or somebody's for a while only."""
+    free = not alert["acknowledged_by"] or bool(alert["acknowledged_until"])
+    return bool(alert["episode"]) and alert["phase"] in FIRING and free
 
 
-def _silences(rows: Sequence[Row], blocked: str) -> list[Block]:
-    def end(silence: Row) -> Block:
-        words = "Matching alerts send notifications again."
-        return action("unsilence", "End", words, blocked, args={"silence": silence["id"]})
-
-    return [
-        row(
-            [
-                f"{silence['rule']} in {silence['run']}",
-                _when(silence["expires_at"]),
-                silence["author"],
-                silence["reason"],
-            ],
-            actions=[end(silence)],
-        )
-        for silence in rows
-    ]
+def _acknowledge(episode: str, given: Mapping[str, str]) -> str:
+    if "for" in given:
+        acting.ask(ACKNOWLEDGE, {"episode": episode, "author": given["by"], "for": snooze(given["for"], _their_time())})
+        return f"Snoozed by {given['by']}."
+    acting.ask(ACKNOWLEDGE, {"episode": episode, "author": given["by"], "reason": given["reason"]})
+    return f"Acknowledged by {given['by']}."
 
 
-def _history(rows: Sequence[Row], run: str) -> list[Block]:
-    return [
-        row(
-            [
-                transition["rule"],
-                _step(transition["step"], steps_around(transition["step"] or 0), run),
-                transition["state"].replace("_", " "),
-                number(transition["value"]),
-                transition["words"] or "–",
-            ],
-            tone=transition["severity"] if transition["state"] == "firing" else "",
-        )
-        for transition in rows
-    ]
-
-
-_KEY: Final = "alerts"
-_CHANNELS: Final = "channels"
-
-
-def draw(run: Run, _: RunView) -> None:
-    """Draws the page."""
-    with guarded(_KEY):
-        _current(run.name)
-    with guarded("thresholds"):
-        report("thresholds", "thresholds", thresholds_blocks(of_home(home())))
-    with guarded(_CHANNELS):
-        _telling(run.name)
-
-
-def thresholds_blocks(found: Sequence[Threshold]) -> list[Block]:
-    """Blocks of `views/report.py`: the thresholds of the home."""
-    rows = [row([t.name, t.severity, t.fires_when, t.runs]) for t in found]
-    note = "`logprobe.yaml` in the home is reloaded when it changes; `logprobe alerts try --template` begins one"
-    return [
-        heading("Thresholds", note),
-        table("thresholds", ("alert", "severity", "fires when", "runs"), rows, empty="None."),
-    ]
-
-
-def consult(action: str, document: Mapping[str, Any]) -> Any:
-    """Asks the service for something that changes nothing; anyone who sees the page may. Raises as `Reader.act`
-    does."""
-    with connect(home()) as reader:
-        return reader.act(action, document)
-
-
-def _current(run: str) -> None:
-    place = f"{_KEY} {run}"
-    alerts = kept(place, lambda: _read(run))
-    if alerts is not None:
-        blocks: list[Block] = [*said(place), *alerts_blocks(alerts, run=run, blocked=blocked(run))]
-        wanted = report(_KEY, "alerts", blocks)
-        attempt(place, wanted, _take_care)
-
-
-def _read(run: str) -> Alerts:
-    silences = queries.alert_silences(feed(), now=datetime.now(UTC).isoformat()).to_pylist()
-    return Alerts(
-        current=queries.alert_list(feed(), run=run).to_pylist(),
-        history=queries.alert_history(feed(), run=run).to_pylist(),
-        silences=silences,
-        channels=bool(consult(CHANNELS, {})["channels"]),
-    )
-
-
-def _take_care(wanted: Mapping[str, Any]) -> str:
-    """Does what was confirmed; says what was done. Raises `LogprobeError`."""
-    by, reason = wanted.get("by"), wanted.get("reason")
-    if wanted.get("id") == "ack":
-        ask(ACKNOWLEDGE, {"episode": wanted.get("episode"), "author": by, "reason": reason})
-        return f"Acknowledged by {by}."
-    if wanted.get("id") == "snooze":
-        lasting = snooze(str(wanted.get("for")), _their_time())
-        ask(ACKNOWLEDGE, {"episode": wanted.get("episode"), "author": by, "for": lasting})
-        return f"Snoozed by {by}."
-    if wanted.get("id") == "silence":
-        meant = {name: wanted.get(name) for name in FIELDS}
-        document = {"id": secrets.token_hex(4), **meant, "for": wanted.get("for"), "author": by}
-        ask(SILENCE, {**document, "reason": reason})
-        return f"Silenced by {by}."
-    ask(UNSILENCE, {"id": wanted.get("silence"), "author": by})
-    return "The silence has ended."
+def snooze(choice: str, now: datetime) -> str:
+    """Return how long a choice lasts, as the service reads it. `now`: with the time zone of the person who snoozes."""
+    if choice != TOMORROW:
+        return choice
+    morning = (now + timedelta(days=1)).replace(hour=_MORNING, minute=0, second=0, microsecond=0)
+    return f"{(morning - now).total_seconds():.0f}s"
 
 
 def _their_time() -> datetime:
-    """Now, where the reader is."""
     try:
         zone = ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
@@ -262,116 +194,176 @@ def _their_time() -> datetime:
     return datetime.now(zone)
 
 
-def _telling(run: str) -> None:
-    channels = kept(_CHANNELS, _read_channels)
-    if channels is not None:
-        blocks = [*said(_CHANNELS), *channels_blocks(*channels, blocked=blocked(run))]
-        wanted = report(_CHANNELS, "channels", blocks)
-        attempt(_CHANNELS, wanted, _handle)
+def _silence(given: Mapping[str, str]) -> str:
+    document = {"id": secrets.token_hex(4), "for": given["for"], "author": given["by"], "reason": given["reason"]}
+    acting.ask(SILENCE, {**document, **{name: given[name] for name in FIELDS}})
+    return f"Silenced by {given['by']}."
 
 
-def _read_channels() -> tuple[dict[str, object], list[queries.OutboxDeadLetters]]:
-    return consult(CHANNELS, {}), queries.outbox_dead_letters(feed()).to_pylist()
+def _unsilence(silence: str, given: Mapping[str, str]) -> str:
+    acting.ask(UNSILENCE, {"id": silence, "author": given["by"]})
+    return "The silence has ended."
 
 
-def _handle(wanted: Mapping[str, Any]) -> str:
-    """Does what was confirmed about a channel; says what came of it. Raises `LogprobeError`."""
-    channel, by = wanted.get("channel"), wanted.get("by")
-    if wanted.get("id") == "test":
-        outcome = ask(TEST, {"channel": channel, "author": by, "id": str(wanted.get("at"))})
-        if not outcome["delivered"]:
-            raise ConfigurationError(tested(outcome, str(channel)))
-        return tested(outcome, str(channel))
-    action, words = (AGAIN, "is queued") if wanted.get("id") == "again" else (DROP, "was dropped")
-    status = ask(action, {"key": wanted.get("key"), "channel": channel, "author": by})["status"]
-    return f"The message {words}." if status in {"waiting", "dropped"} else f"No change: the message was {status}."
+# --- Thresholds ---
 
 
-_CHANNEL_COLUMNS: Final = ("channel", "kind", "receives", "state", "last message", "sent", "waiting", "abandoned")
-_LOST: Final = ("alert", "channel", "when", "attempts", "error")
-_NONE: Final = (
-    "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home (`docs/channels.md`)."
-)
+def _thresholds() -> None:
+    note = "`logprobe.yaml` in the home is reloaded when it changes; `logprobe alerts check --template` begins one"
+    ui.title("Thresholds", note)
+    lines = [Line([each.name, each.severity, each.fires_when, each.runs]) for each in of_home(data.home())]
+    ui.table("thresholds", ("alert", "severity", "fires when", "runs"), lines, empty="None.")
 
 
-def channels_blocks(document: Mapping[str, Any], lost: Sequence[Row], *, blocked: str) -> list[Block]:
-    """Blocks of `views/report.py`.
-
-    Args:
-        document: as the service describes its channels.
-        lost: rows of `outbox_dead_letters`.
-        blocked: why nothing can be done from this page; "": it can.
-    """
-    channels = document["channels"]
-    return [
-        heading("Channels", "`logprobe.yaml` in the home is reloaded when it changes; secrets are never shown"),
-        *([text(document["problem"], "warning")] if document["problem"] else []),
-        table("channels", _CHANNEL_COLUMNS, [_channel(channel, blocked) for channel in channels], empty=_NONE),
-        heading("Not delivered", "messages that a channel rejected, or did not accept for a day"),
-        table("undelivered", _LOST, [_letter(letter, blocked) for letter in lost], empty="None."),
-    ]
+# --- Channels ---
 
 
-def tested(outcome: Mapping[str, Any], channel: str) -> str:
-    """What became of a test message, in one line."""
-    return f"{channel}: {'; '.join(outcome['lines'])}"
+def _channels() -> None:
+    document = acting.consult(CHANNELS, {})
+    lost = queries.outbox_dead_letters(data.reader()).to_pylist()
+    ui.title("Channels", "`logprobe.yaml` in the home is reloaded when it changes; secrets are never shown")
+    if document["problem"]:
+        ui.write(document["problem"], "warning")
+    head = ("channel", "kind", "receives", "state", "last message", "sent", "waiting", "abandoned")
+    ui.table("channels", head, [_channel(channel) for channel in document["channels"]], empty=_NO_CHANNEL)
+    usable = [channel["name"] for channel in document["channels"] if channel["kind"]]
+    if usable:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            name = usable[ui.pick("channel", usable, "channel")]
+            acting.act(
+                "Send a test",
+                f"Sends a message to `{name}` now, marked as a test.",
+                lambda given: _test(name, given),
+                key="test channel",
+            )
+    ui.title("Not delivered", "messages that a channel rejected, or did not accept for a day")
+    ui.table("undelivered", ("alert", "channel", "when", "attempts", "error"), list(map(_letter, lost)), empty="None.")
+    if lost:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            letter = lost[
+                ui.pick("message", [f"{each['rule']} of {each['run']}, {each['channel']}" for each in lost], "letter")
+            ]
+            again = f"`{letter['channel']}` gets one more attempt; if it can tell, it first checks whether the message has arrived."
+            acting.act("Send again", again, lambda given: _dispatch(AGAIN, letter, given), key="send again")
+            acting.act(
+                "Drop",
+                "The message is not sent; the alert itself does not change.",
+                lambda given: _dispatch(DROP, letter, given),
+                key="drop letter",
+                danger=True,
+            )
 
 
-def _channel(channel: Row, blocked: str) -> Block:
-    state, tone = _state(channel)
-    cells = [
-        channel["name"],
-        (channel["kind"] or "not configured any more").replace("_", " "),
-        ", ".join(channel["severities"]) or "–",
-        state,
-        _when(channel["last_sent_at"]),
-        f"{channel['sent']:,}",
-        f"{channel['waiting']:,}",
-        f"{channel['dead']:,}",
-    ]
-    return row(cells, tone=tone, actions=[_test(channel["name"], blocked)] if channel["kind"] else [])
+def _channel(channel: Row) -> Line:
+    words, tone = channel_state(channel)
+    return Line(
+        [
+            channel["name"],
+            (channel["kind"] or "not configured any more").replace("_", " "),
+            ", ".join(channel["severities"]) or "–",
+            words,
+            _when(channel["last_sent_at"]),
+            f"{channel['sent']:,}",
+            f"{channel['waiting']:,}",
+            f"{channel['dead']:,}",
+        ],
+        tone,
+    )
 
 
-def _state(channel: Row) -> tuple[str, str]:
-    """In words, and a tone where someone should look."""
+def channel_state(channel: Row) -> tuple[str, str]:
+    """Return how a channel is, and a tone where someone should look."""
     paced = f"; asked for fewer messages {channel['limited']}×" if channel["limited"] else ""
     if channel["kind"] is None:
         return ("messages are waiting for it to recover" if channel["waiting"] else "–"), ""
     if channel["waits_until"]:
-        return f"paused until {_clock(channel['waits_until'])}: {channel['why']}{paced}", "warning"
+        until = f"{datetime.fromisoformat(str(channel['waits_until'])):%H:%M:%S} UTC"
+        return f"paused until {until}: {channel['why']}{paced}", "warning"
     if channel["last_error"]:
         return f"tries again: {channel['last_error']}{paced}", "warning"
     return ("works" if channel["sent"] else "not used yet") + paced, ""
 
 
-def _test(name: str, blocked: str) -> Block:
-    words = f"Sends a message to `{name}` now, marked as a test."
-    return action("test", "Send a test", words, blocked, args={"channel": name})
-
-
-def _letter(letter: Row, blocked: str) -> Block:
-    args = {"key": letter["key"], "channel": letter["channel"]}
-    again = (
-        f"`{letter['channel']}` gets one more attempt; if the channel can tell, it first checks whether the message "
-        "has arrived."
-    )
-    drop = "The message is not sent; the alert itself does not change."
-    actions = [
-        action("again", "Send again", again, blocked, args=args),
-        action("drop", "Drop", drop, blocked, args=args, danger=True),
-    ]
+def _letter(letter: Row) -> Line:
     alert = f"{letter['rule']} of {letter['run']}, {letter['state'].replace('_', ' ')}"
-    cells = [alert, letter["channel"], _when(letter["time"]), str(letter["attempts"]), letter["last_error"] or "–"]
-    return row(cells, actions=actions)
+    return Line([alert, letter["channel"], _when(letter["time"]), str(letter["attempts"]), letter["last_error"] or "–"])
 
 
-def _when(time: datetime | str | None) -> str:
-    if time is None:
-        return "never"
-    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
+def _test(channel: str, given: Mapping[str, str]) -> str:
+    outcome = acting.ask(TEST, {"channel": channel, "author": given["by"], "id": str(time.time_ns())})
+    words = f"{channel}: {'; '.join(outcome['lines'])}"
+    if not outcome["delivered"]:
+        raise ConfigurationError(words)
+    return words
 
 
-def _clock(time: datetime | str) -> str:
-    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return f"{moment:%H:%M:%S} UTC"
+def _dispatch(action: str, letter: Row, given: Mapping[str, str]) -> str:
+    status = acting.ask(action, {"key": letter["key"], "channel": letter["channel"], "author": given["by"]})["status"]
+    return {"waiting": "The message is queued.", "dropped": "The message was dropped."}.get(
+        status, f"No change: the message was {status}."
+    )
+
+
+def _when(moment: datetime | str | None) -> str:
+    return "never" if moment is None else f"{datetime.fromisoformat(str(moment)):%Y-%m-%d %H:%M} UTC"
+
+
+# --- Incidents ---
+
+
+def _incidents(look: Look) -> None:
+    wanted = st.query_params.get("incident")
+    rows = queries.incident_show(data.reader(), incident=wanted).to_pylist() if wanted else []
+    if rows:
+        _incident(look, rows[0])
+        return
+    if wanted:
+        ui.write(f"There is no incident {wanted}; these are known.", "warning")
+    known = queries.incident_list(data.reader(), run=None).to_pylist()
+    going_on = sum(each["closed_at"] is None for each in known)
+    ui.title("Incidents", f"{going_on} open, {len(known) - going_on} closed" if known else "")
+    head = ("incident", "opened, UTC", "since step", "cause", "closed, UTC")
+    ui.table("incidents", head, [incident_line(each) for each in known], empty="No run has been critical.", fold=True)
+
+
+def incident_line(incident: Row) -> Line:
+    """Return an incident as a line of the list; its name leads to it."""
+    opened = incident["closed_at"] is None
+    cells: list[Cell] = [
+        Link(incident["id"], "incidents", {"run": incident["run"], "incident": incident["id"]}),
+        when(incident["opened_at"]),
+        "–" if incident["since_step"] is None else f"{incident['since_step']:,}",
+        (incident["cause"] or "–").replace("_", " "),
+        "open" if opened else when(incident["closed_at"]),
+    ]
+    return Line(cells, "critical" if opened else "")
+
+
+def _incident(look: Look, opened: Row) -> None:
+    run = (look.runs or {}).get(opened["run"])
+    version = (opened["closed_at"], opened["diagnosed_at"], run and data.version_of(run))
+    place = Place(opened["run"], opened["run"], data.reader())
+    incident = data.kept(("incident", opened["id"]), version, lambda: read(place, opened))
+    ui.verdict(incident_verdict(incident))
+    links = [
+        ("All incidents", "incidents", {}),
+        *((name, name.lower(), {"run": opened["run"]}) for name in ("Diagnosis", "Tokens", "Alerts", "Correction")),
+    ]
+    st.html(joined([Link(name, page, query).markup for name, page, query in links]))
+    browser.document("incident", "postmortem", joined([*story(incident), *annex(incident)]), style(), ui.theme().mode)
+
+
+def incident_verdict(incident: Incident) -> Verdict:
+    """Return what stands above the document of an incident: its state and what to do."""
+    opened = incident.opened or {}
+    first = leading(incident.document)
+    going_on = opened["closed_at"] is None
+    tone = "critical" if going_on else "unknown"
+    lines = [list(pair) for pair in alert_remedies(incident)]
+    if first is not None:
+        lines += [
+            [first["cause"].replace("_", " "), remedy(first, incident.standing)],
+            *setting_lines(first, incident.standing),
+        ]
+    state = "Open" if going_on else "Closed"
+    return Verdict(tone, SIGNS[tone][0], f"{state}: incident {opened['id']}", f"{incident.headline}.", do=lines)

@@ -2,374 +2,334 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
-import pyarrow as pa
 import streamlit as st
 
-from logprobe.app.dashboard.charts.downsample import thin
-from logprobe.app.dashboard.charts.packing import packed
-from logprobe.app.dashboard.charts.panels import why_missing
-from logprobe.app.dashboard.charts.scales import wants_log
-from logprobe.app.dashboard.data.comparing import Comparer
-from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.other_places import other_places
-from logprobe.app.dashboard.data.stale_cache import Cached, StaleCache
-from logprobe.app.dashboard.elements.links import from_address
-from logprobe.app.dashboard.theme import RUN_DASHES, Theme
-from logprobe.app.dashboard.views.page import show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, is_new, kept, theme
+from logprobe.app.dashboard import data, ui
+from logprobe.app.dashboard.figures import Chart, Curve, Row, rows_chart
+from logprobe.app.dashboard.panels import why_missing
+from logprobe.app.dashboard.reading.other_places import other_places
+from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.thinning import wants_log
+from logprobe.app.dashboard.ui import Line
 from logprobe.app.report import comparison as html
 from logprobe.app.runs import Run
 from logprobe.app.text import tables
 from logprobe.app.text.comparison import COLUMNS, ONSETS, TONES, alt_of, goes_bad, numbers, onset_rows, outcome
 from logprobe.app.text.numbers import number
 from logprobe.collectors.errors import ConfigurationError
-from logprobe.monitor.compare import Comparison, MetricVerdict, Pairing, Place
+from logprobe.monitor.compare import Comparison, History, MetricVerdict, Pairing, Place, compared, history
 from logprobe.monitor.compare.comparison import AXES, METRICS, Axis, positions
 from logprobe.monitor.compare.ratio import ratios
 from logprobe.monitor.judging.parity import Setting
 from logprobe.monitor.metrics.catalog import KEYS
 from logprobe.monitor.metrics.catalog import metric as declared
 
-_MOST_POINTS: Final = 800  # of a line on a small chart
-
-
-def run_looks(comparison: Comparison, theme: Theme) -> list[dict[str, str]]:
-    """Name, colour and dash of each line: the baseline's first, in the neutral colour."""
-    colors = (theme.neutral, *theme.runs)
-    return [
-        {"name": run.label, "color": colors[at % len(colors)], "dash": RUN_DASHES[at % len(RUN_DASHES)]}
-        for at, run in enumerate(comparison.histories)
-    ]
-
-
-def charts_of(comparison: Comparison, metrics: Sequence[str]) -> list[dict[str, object]]:
-    """One chart per metric; a line's `run` is its place in `run_looks`."""
-    return [_chart(comparison, key) for key in metrics]
-
-
-def help_of(key: str) -> str:
-    """What a metric is, and how it is computed."""
-    metric = declared(key)
-    return f"{metric.words} {metric.formula}"
-
-
-def _chart(comparison: Comparison, key: str) -> dict[str, object]:
-    items = [next(item for item in pairing.metrics if item.metric == key) for pairing in comparison.pairings]
-    lines = list(_chart_lines(comparison, key))
-    values = np.concatenate([y for _, _, y in lines]) if lines else np.empty(0)
-    return {
-        "key": key,
-        "title": items[0].label.partition(", distance")[0],
-        "help": help_of(key),
-        "unit": declared(key).unit,
-        "log": wants_log(values[np.isfinite(values)]) if len(values) else False,
-        "alt": alt_of(comparison, items),
-        "missing": "" if lines else f"not measured, {why_missing(key)}",
-        "lines": [{"run": run, "x": packed(x, "f4"), "y": packed(y, "f4")} for run, x, y in lines],
-        "ratio": _ratio(items, comparison.widths),
-    }
-
-
-def _chart_lines(comparison: Comparison, key: str) -> Iterator[tuple[int, Any, Any]]:
-    overlay = comparison.overlay(key)
-    for run, history in enumerate(comparison.histories):
-        if history.label in overlay:
-            x, y = (np.array(column, np.float64) for column in zip(*overlay[history.label], strict=True))
-            yield run, *thin(x, y, max_points=_MOST_POINTS)
-
-
-def _ratio(items: Sequence[MetricVerdict], widths: Sequence[float]) -> dict[str, object]:
-    """Per run, blocks as [x, ratio, low, high]; logarithmic where they span decades."""
-    lines = [ratios(item.trajectory, width) for item, width in zip(items, widths, strict=True)]
-    values = np.array([number for line in lines for ratio in line for number in (ratio.value, ratio.low, ratio.high)])
-    return {
-        "lines": [
-            {"run": run, "blocks": [[block.at, block.value, block.low, block.high] for block in line]}
-            for run, line in enumerate(lines, start=1)
-        ],
-        "log": wants_log(values) if len(values) else False,
-        "of": "distances" if ", distance" in items[0].label else "values",
-        "missing": "no ratio: the baseline is 0"
-        if any(item.level for item in items)
-        else "too few common steps for a ratio",
-    }
-
-
 MOST: Final = 5  # runs beside the baseline: more lines cannot be distinguished
+MOST_CHARTS: Final = 12
 SHOWN: Final = (
     "backend.k3_kl", "total.clamp_log_ratio_new_old_indicator", "total.kl_new_old", "entropy", "reward", "weight_lag_mean",
 )  # fmt: skip
-_MOST_CHARTS: Final = 12
-_AXIS_WORDS: Final = {"step": "step", "tokens": "tokens", "time": "time", "onset": "since onset"}
+PACE: Final = 10.0  # times what it took: a run that is live is compared again a little less often than it grows
+_DASHES: Final = ("solid", "solid", "dash", "dot", "dashdot", "longdash")  # no two of neighbouring colour have the same
 _ELSEWHERE: Final = (
-    "Runs of this home, and of those that `logprobe up --also` names. Recorded folders and bundles are compared by "
-    "`logprobe compare RUN… --baseline RUN`, where a RUN can be `HOME:RUN`, a folder or a `.logprobe` file."
+    "Recorded folders and bundles are compared by `logprobe compare RUN… --baseline RUN`, where a RUN can be `HOME:RUN`, a folder or "
+    "a `.logprobe` file."
 )
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What the address asks for, as far as it can be had.
-
-    Attributes:
-        baseline: None: none is chosen.
-        runs: compared with it, at most `MOST`; empty: none is chosen.
-        axis: what their steps are aligned by.
-        shown: metrics that have a chart.
-        notes: what of the address could not be had.
-    """
-
-    baseline: str | None
-    runs: tuple[str, ...]
-    axis: Axis = "step"
-    shown: tuple[str, ...] = SHOWN
-    notes: tuple[str, ...] = ()
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """All that are judged: the usual ones, and those that have a chart."""
-        return tuple(dict.fromkeys([*METRICS, *self.shown]))
-
-
-def choice_of(runs: Sequence[str], opened: str, address: Mapping[str, str | None]) -> Choice:
-    """What is compared.
-
-    Args:
-        runs: runs of the home.
-        opened: the run that the bar shows; compared unless the address names others.
-        address: `baseline`, `runs`, `align` and `metric`, as far as it has them.
-    """
-    asked = from_address(address.get("runs")) or (opened,)
-    baseline = address.get("baseline")
-    if baseline is None and len(runs) == 2:  # noqa: PLR2004 -- two runs: there is nothing to choose
-        baseline = next(name for name in runs if name not in asked[:1])
-    chosen = [name for name in dict.fromkeys(asked) if name in runs and name != baseline]
-    shown = tuple(dict.fromkeys(map(_whole, from_address(address.get("metric"))))) or SHOWN
-    axis = address.get("align") or "step"
-    missing = [name for name in dict.fromkeys((*asked, baseline or opened)) if name not in runs]
-    return Choice(
-        baseline=baseline if baseline in runs else None,
-        runs=tuple(chosen[:MOST]),
-        axis=cast("Axis", axis) if axis in AXES else "step",
-        shown=tuple(key for key in shown if key in KEYS)[:_MOST_CHARTS] or SHOWN,
-        notes=tuple(_notes(missing, chosen[MOST:], shown, axis)),
-    )
+def draw(run: Run) -> None:
+    """Draw the page."""
+    others = other_places().look()
+    runs = dict(data.look().runs or {}) | dict(others.runs)
+    for problem in others.problems:
+        ui.write(problem, "warning")
+    baseline, names, axis, shown = _choice(run, list(runs))
+    why = missing(baseline, names, len(runs))
+    if why:
+        ui.write(why, "info")
+        ui.write(_ELSEWHERE)
+        return
+    metrics = tuple(dict.fromkeys([*METRICS, *shown]))
+    try:
+        version, comparison = _compared(runs[baseline], [runs[name] for name in names], axis, metrics)
+    except ConfigurationError as error:
+        ui.write(str(error).replace("use --align step", "align by step"), "warning")
+        return
+    _verdicts(comparison)
+    _matrix(comparison)
+    with ui.guarded("curves"):
+        _curves(comparison, version, shown)
+    ui.title("Onsets", "where K3 left the baseline's band, and since which step it has grown by the run's own past")
+    ui.table("onsets", ONSETS, [Line(row) for row in onset_rows(comparison)])
+    ui.title("Configuration", "settings that differ, those that affect log-probs first")
+    head = ["setting", comparison.baseline, *(pairing.run for pairing in comparison.pairings), "required for parity"]
+    ui.table("settings", head, settings(comparison), empty="All recorded settings are the same.", fold=True)
+    _files(comparison, shown)
 
 
-def _notes(missing: Sequence[str], too_many: Sequence[str], shown: Sequence[str], axis: str) -> Iterator[str]:
-    yield from (f"There is no run called {name} here." for name in missing)
-    yield from (f"{name} is left out: at most {MOST} runs can be distinguished." for name in too_many)
-    yield from (f"There is no metric {key}." for key in shown if key not in KEYS)
-    for key in [key for key in shown if key in KEYS][_MOST_CHARTS:]:
-        yield f"{key} is left out: there are at most {_MOST_CHARTS} charts."
-    if axis not in AXES:
-        yield f"Runs cannot be aligned by {axis}."
+def _choice(run: Run, runs: Sequence[str]) -> tuple[str, list[str], Axis, list[str]]:
+    """What is compared: baseline, runs, axis and metrics with a chart. With two runs, the other one is the baseline."""
+    usual = next((name for name in runs if name != run.name), "") if len(runs) == 2 else ""  # noqa: PLR2004 - nothing to choose
+    for key in ("baseline", "runs"):
+        asked = st.query_params.get_all(key)
+        for name in [each for each in asked if each not in runs]:
+            ui.write(f"There is no run called {name} here.", "info")
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        baseline = st.selectbox(
+            "baseline", runs, runs.index(usual) if usual else None, key="baseline", bind="query-params", persist_state="session",
+            placeholder="choose a baseline", width=300,
+        )  # fmt: skip
+        if not st.session_state.get("runs") and "runs" not in st.query_params and baseline != run.name:
+            st.session_state["runs"] = [run.name]
+        names = st.multiselect(
+            "runs", [name for name in runs if name != baseline], key="runs", bind="query-params", persist_state="session",
+            max_selections=MOST, width=420,
+        )  # fmt: skip
+        axis = ui.choice("align by", tuple(AXES), "align", label_visibility="visible")
+    shown = st.multiselect("charts", list(KEYS), list(SHOWN), key="compared metrics", max_selections=MOST_CHARTS)
+    return baseline or "", [name for name in names if name != baseline], cast("Axis", axis), shown or list(SHOWN)
 
 
-def _whole(key: str) -> str:
-    """The key with its pair: other pages leave the pair out of the address, and mean the usual one."""
-    return key if key in KEYS or f"backend.{key}" not in KEYS else f"backend.{key}"
-
-
-def chooser(choice: Choice, runs: Sequence[Run], problems: Sequence[str] = ()) -> dict[str, object]:
-    """What can be chosen, and what is; `problems`: why runs are missing, or nothing can be compared."""
-    return {
-        "runs": [run.name for run in runs],
-        "baseline": choice.baseline,
-        "chosen": list(choice.runs),
-        "most": MOST,
-        "align": choice.axis,
-        "axes": [[key, words] for key, words in _AXIS_WORDS.items()],
-        "metrics": [key for key in KEYS if key not in choice.metrics],
-        "shown": list(choice.shown),
-        "notes": [*choice.notes, *filter(None, problems)],
-        "elsewhere": _ELSEWHERE,
-        "missing": _missing(choice, runs),
-    }
-
-
-def _missing(choice: Choice, runs: Sequence[Run]) -> str:
-    if len(runs) < 2:  # noqa: PLR2004 -- a run and a baseline
+def missing(baseline: str, names: Sequence[str], runs: int) -> str:
+    """Return why nothing can be compared; "": it can."""
+    if runs < 2:  # noqa: PLR2004 -- a run and a baseline
         return "There is only one run here: a comparison needs two."
-    if choice.baseline is None:
+    if not baseline:
         return "Choose a baseline: the run to compare the others with."
-    return "" if choice.runs else "Choose at least one run to compare with the baseline."
+    return "" if names else "Choose at least one run to compare with the baseline."
 
 
-def compare_data(comparison: Comparison, choice: Choice, theme: Theme) -> dict[str, object]:
-    """What `browser/compare.js` draws of a comparison."""
-    return {
-        "looks": run_looks(comparison, theme),
-        "verdicts": [_verdict(pairing, comparison) for pairing in comparison.pairings],
-        "matrix": _matrix(comparison, choice),
-        "tables": {"head": list(COLUMNS), "runs": [_table(pairing) for pairing in comparison.pairings]},
-        "onsets": {"head": list(ONSETS), "rows": onset_rows(comparison)},
-        "charts": charts_of(comparison, choice.shown),
-        "axis": {"key": comparison.axis, "words": AXES[comparison.axis], "cell": max(comparison.widths)},
-        "settings": _settings(comparison),
-    }
+def _compared(
+    baseline: Run, others: Sequence[Run], axis: Axis, metrics: tuple[str, ...]
+) -> tuple[Hashable, Comparison]:
+    """The comparison as of what is known of the runs now, or was a moment ago, and of which state of them it is."""
+
+    def read(run: Run) -> History:
+        place = other_places().place(run.name) or Place(run.name, run.name, data.reader())
+        return data.kept(("history", run.name, metrics), data.version_of(run), lambda: history(place, metrics))
+
+    def make() -> tuple[Hashable, Comparison]:
+        first, *rest = [read(run) for run in everyone]
+        return version, compared(rest, first, axis=axis, metrics=metrics)
+
+    everyone = (baseline, *others)
+    version = tuple(map(data.version_of, everyone))
+    return data.kept(("comparison", axis, metrics, tuple(run.name for run in everyone)), version, make, pace=PACE)
 
 
-def values_of(comparison: Comparison, metrics: Sequence[str]) -> pa.Table:
-    """What the charts are drawn from: run, step, its place on another axis, a column per metric; null where there is no
-    value."""
-    axis = [] if comparison.axis == "step" else [AXES[comparison.axis]]
-    rows: list[dict[str, object]] = []
-    for run in comparison.histories:
-        trends, places = {key: run.trend(key) for key in metrics}, positions(run, comparison.axis)
-        for step in sorted({step for trend in trends.values() for step in trend}):
-            values = {key: trend.get(step) for key, trend in trends.items()}
-            rows.append({"run": run.label, "step": step, **{name: places.get(step) for name in axis}, **values})
-    kinds = [("run", pa.string()), ("step", pa.int64()), *((name, pa.float64()) for name in [*axis, *metrics])]
-    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
+# --- In words ---
 
 
-def _verdict(pairing: Pairing, comparison: Comparison) -> dict[str, object]:
-    tone = next((TONES[word] for word in ("worse", "better") if pairing.of(word)), _quiet(pairing))
-    common = f"{pairing.common:,} of {pairing.steps:,} steps in common with {comparison.baseline}"
-    note = " · ".join(filter(None, [_final_reward(pairing), common]))
-    return {
-        "run": pairing.run,
-        "words": outcome(pairing, comparison.axis),
-        "tone": "bad" if goes_bad(pairing) else tone,
-        "note": note,
-    }
+def _verdicts(comparison: Comparison) -> None:
+    for pairing in comparison.pairings:
+        words, tone = verdict_of(pairing, comparison)
+        ui.write(words, tone)
 
 
-def _final_reward(pairing: Pairing) -> str:
+def verdict_of(pairing: Pairing, comparison: Comparison) -> tuple[str, str]:
+    """Return the outcome for one run, and its tone."""
+    quiet = "good" if pairing.of("same") else "unsure"
+    tone = next((TONES[word] for word in ("worse", "better") if pairing.of(word)), quiet)
     reward = next((item for item in pairing.metrics if item.metric == "reward" and item.final is not None), None)
-    return (
+    final = (
         ""
         if reward is None
         else f"final reward of the common steps {number(reward.final)}, baseline {number(reward.reference_final)}"
     )
+    common = f"{pairing.common:,} of {pairing.steps:,} steps in common with {comparison.baseline}"
+    note = "; ".join(filter(None, [final, common]))
+    return f"{pairing.run}: {outcome(pairing, comparison.axis)}. {note[:1].upper()}{note[1:]}.", "bad" if goes_bad(
+        pairing
+    ) else tone
 
 
-def _quiet(pairing: Pairing) -> str:
-    return "good" if pairing.of("same") else "unsure"
-
-
-def _matrix(comparison: Comparison, choice: Choice) -> list[dict[str, object]]:
-    """A line per metric, a cell per run."""
-    of_metric = zip(*(pairing.metrics for pairing in comparison.pairings), strict=True)
-    return [
-        {"key": items[0].metric, "label": items[0].label, "help": help_of(items[0].metric), "shown": items[0].metric in choice.shown, "cells": list(map(_cell, items))}
-        for items in of_metric
-    ]  # fmt: skip
-
-
-def _cell(item: MetricVerdict) -> dict[str, str]:
-    return {"verdict": item.verdict, "tone": TONES[item.verdict], "change": _change(item), "reason": item.reason}
-
-
-def _change(item: MetricVerdict) -> str:
-    """How far apart, where it says something: times the baseline, or a difference where that is 0."""
-    if item.verdict in {"same", "unknown"} or item.level is None:
-        return ""
-    times = item.level.difference + 1 if item.level.factor else item.ratio
-    if times is not None:
-        return f"{number(times)}×"
-    return f"{'+' if item.level.difference > 0 else ''}{number(item.level.difference)}"
-
-
-def _table(pairing: Pairing) -> dict[str, object]:
-    rows = [
-        {"tone": TONES[item.verdict], "cells": [item.label, item.verdict, *numbers(item), item.reason]}
-        for item in pairing.metrics
+def _matrix(comparison: Comparison) -> None:
+    """A line per metric, a cell per run; final values first, then the verdict over the common steps."""
+    ui.title(
+        "Verdicts",
+        "final values of the common steps; worse and better: beyond noise and margin over the steps that both runs have",
+    )
+    head = [
+        "metric",
+        f"final: {comparison.baseline}",
+        *(name for pairing in comparison.pairings for name in (f"final: {pairing.run}", "verdict")),
     ]
-    return {"run": pairing.run, "rows": rows}
+    lines = []
+    for items in zip(*(pairing.metrics for pairing in comparison.pairings), strict=True):
+        cells = [
+            items[0].label,
+            number(items[0].reference_final),
+            *(cell for item in items for cell in (number(item.final), verdict_words(item))),
+        ]
+        worst = next((tone for tone in ("bad", "unsure") if any(TONES[item.verdict] == tone for item in items)), "")
+        lines.append(Line(cells, worst if worst == "bad" else ""))
+    ui.table("verdicts", head, lines)
+    for pairing in comparison.pairings:
+        with st.expander(f"{ui.unmarked(pairing.run)}: numbers and reasons", key=f"numbers of {pairing.run}"):
+            rows = [
+                Line(
+                    [item.label, item.verdict, *numbers(item), item.reason],
+                    "bad" if TONES[item.verdict] == "bad" else "",
+                )
+                for item in pairing.metrics
+            ]
+            ui.table(f"numbers of {pairing.run}", COLUMNS, rows)
 
 
-def _settings(comparison: Comparison) -> dict[str, object]:
-    """What differs between any run and the baseline: a line per setting, a cell per run; "" where it is as the
-    baseline's."""
+def verdict_words(item: MetricVerdict) -> str:
+    """Return a verdict with how far apart the runs are over the common steps; where the final values say the
+    opposite, that is said, too."""
+    if item.verdict in {"same", "unknown"} or item.level is None:
+        return item.verdict
+    times = item.level.difference + 1 if item.level.factor else item.ratio
+    apart = (
+        f"{number(times)}× the level"
+        if times is not None
+        else f"{'+' if item.level.difference > 0 else ''}{number(item.level.difference)}"
+    )
+    return f"{item.verdict}, {apart}{turned(item)}"
+
+
+def turned(item: MetricVerdict) -> str:
+    """Return that the final values differ in the other direction than the levels; "" where they do not."""
+    if item.level is None or item.final is None or item.reference_final is None:
+        return ""
+    level, final = item.level.value - item.level.reference, item.final - item.reference_final
+    return "; at the end the other way round" if level * final < 0 else ""
+
+
+# --- As curves ---
+
+
+def _curves(comparison: Comparison, version: Hashable, shown: Sequence[str]) -> None:
+    ui.title("Curves", "values, and below them their ratio to the baseline; shaded is what noise and margin explain")
+    on_steps = comparison.axis == "step"
+    if on_steps:
+        ui.zoom()
+    last = int(max(max(positions(run, comparison.axis).values(), default=0) for run in comparison.histories))
+    window = ui.window(range(last + 1)) if on_steps else None
+    for left, right in zip(shown[::2], [*shown[1::2], ""], strict=False):
+        for place, key in zip(st.columns(2, gap="medium"), (left, right), strict=True):
+            if key:
+                with place:
+                    _curve(comparison, (version, window), key, window, zooms=on_steps)
+
+
+def _curve(comparison: Comparison, version: Hashable, key: str, window: tuple[int, int] | None, *, zooms: bool) -> None:
+    chart = ui.made(
+        ("curve", key, ui.theme().mode, comparison.axis), version, lambda: chart_of(comparison, key, ui.theme(), window)
+    )
+    if chart is None:
+        ui.title(key)
+        ui.write(f"not measured, {why_missing(key)}")
+    elif zooms:
+        ui.plot(f"curve {key}", chart)
+    else:
+        ui.plot(f"curve {key}", chart, lambda _: None)
+
+
+def chart_of(comparison: Comparison, key: str, theme: Theme, window: tuple[float, float] | None = None) -> Chart | None:
+    """Return a metric's values of all runs over ratios to the baseline; None: it was not measured."""
+    items = [next(item for item in pairing.metrics if item.metric == key) for pairing in comparison.pairings]
+    colors = (theme.neutral, *theme.runs)
+    overlay = comparison.overlay(key)
+    curves = []
+    for at, run in enumerate(comparison.histories):
+        if run.label in overlay:
+            x, y = (np.array(column, np.float64) for column in zip(*overlay[run.label], strict=True))
+            curves.append(Curve(run.label, x, y, colors[at % len(colors)], _DASHES[at % len(_DASHES)], run.label))
+    if not curves:
+        return None
+    values = np.concatenate([curve.y for curve in curves])
+    about = declared(key)
+    log = wants_log(values[np.isfinite(values)])
+    title = items[0].label.partition(", distance")[0]
+    rows = [
+        Row(
+            title,
+            curves,
+            about.unit if about.unit not in {"fraction", "1e-4"} else "",
+            f"{about.words}\n{about.formula}",
+            log,
+            height=150,
+        )
+    ]
+    blocks = [ratios(item.trajectory, width) for item, width in zip(items, comparison.widths, strict=True)]
+    lines = []
+    for at, of_run in enumerate(blocks, start=1):
+        if of_run:
+            x, y, low, high = (
+                np.array([getattr(block, name) for block in of_run], dtype=np.float64)
+                for name in ("at", "value", "low", "high")
+            )
+            name = comparison.histories[at].label
+            lines.append(
+                Curve(name, x, y, colors[at % len(colors)], _DASHES[at % len(_DASHES)], name, band=(low, high))
+            )
+    note = "no ratio: the baseline is 0" if any(item.level for item in items) else "too few common steps for a ratio"
+    if lines:
+        known = np.concatenate([curve.y for curve in lines])
+        rows.append(
+            Row(
+                "ratio to the baseline",
+                lines,
+                log=wants_log(known[np.isfinite(known)]),
+                limits=[("baseline", 1.0)],
+                height=80,
+            )
+        )
+        note = ""
+    axis = AXES[comparison.axis]
+    return rows_chart(
+        f"{key} {window}",
+        rows,
+        theme,
+        alt=alt_of(comparison, items),
+        window=window,
+        axis=axis,
+        legend=True,
+        note=note,
+        tickformat=",d" if axis == "step" else "~s",
+    )
+
+
+# --- Settings and files ---
+
+
+def settings(comparison: Comparison) -> list[Line]:
+    """Return what differs between any run and the baseline: a line per setting, a cell per run; "" where it is the
+    same."""
     relevant = [{item.fact: item for item in pairing.relevant} for pairing in comparison.pairings]
     others = [{item.fact: item for item in pairing.differences} for pairing in comparison.pairings]
-    rows = [*_lines(relevant, "yes"), *_lines(others, "")]
-    head = ["setting", comparison.baseline, *(pairing.run for pairing in comparison.pairings), "required for parity"]
-    return {"head": head, "rows": rows}
+    return [*_setting_lines(relevant, "yes"), *_setting_lines(others, "")]
 
 
-def _lines(of_runs: Sequence[Mapping[str, Setting]], depends: str) -> Iterator[list[str]]:
-    for fact in dict.fromkeys(fact for settings in of_runs for fact in settings):
-        items = [settings.get(fact) for settings in of_runs]
+def _setting_lines(of_runs: Sequence[Mapping[str, Setting]], depends: str) -> Iterator[Line]:
+    for fact in dict.fromkeys(fact for each in of_runs for fact in each):
+        items = [each.get(fact) for each in of_runs]
         reference = next(item.reference_words for item in items if item is not None)
-        yield [fact, reference, *("" if item is None else item.words for item in items), depends]
+        yield Line([fact, reference, *("" if item is None else item.words for item in items), depends])
 
 
-_KEY: Final = "compare"
-_ASKED: Final = ("baseline", "runs", "align", "metric")
-_GIVEN: Final = "compare given"  # the download that was asked for last, so that it is made once
-_FILE: Final = "compare file"
-
-
-@cache
-def _comparer(_: str) -> Comparer:
-    return Comparer(lambda name: other_places().place(name) or Place(name, name, feed()))
-
-
-@cache
-def _drawn() -> StaleCache:
-    return StaleCache(8)
-
-
-def draw(run: Run, _: RunView) -> None:
-    """Draws the page."""
-    with guarded("comparison"):
-        others = other_places().look()
-        runs = {listed.name: listed for listed in feed().snapshot(run.name).runs or ()} | dict(others.runs)
-        choice = choice_of(list(runs), run.name, {name: asked(name) for name in _ASKED})
-        cached, problem = _compared(choice, runs)
-        data = {
-            "choice": chooser(choice, list(runs.values()), [*others.problems, problem]),
-            "file": st.session_state.pop(_FILE, None),
-        }
-        wanted = show(_KEY, _KEY, data | ({} if cached is None else _drawing(cached, choice)))
-        _give(wanted, None if cached is None else cached.value, choice)
-
-
-def _compared(choice: Choice, runs: Mapping[str, Run]) -> tuple[Cached[Comparison] | None, str]:
-    """The comparison, or why there is none."""
-    if choice.baseline is None or not choice.runs:
-        return None, ""
-    baseline, others = runs[choice.baseline], tuple(runs[name] for name in choice.runs)
-    comparer = _comparer(str(home()))
-    try:
-        return kept(
-            f"{_KEY} {choice}",
-            lambda: comparer.compare(others, baseline, axis=choice.axis, metrics=choice.metrics),
-        ), ""
-    except ConfigurationError as error:
-        return None, str(error).replace("use --align step", "align by step")
-
-
-def _drawing(cached: Cached[Comparison], choice: Choice) -> dict[str, object]:
-    """Data of the comparison, with a version that is another whenever it is; made once for all sessions that look at
-    the same."""
-    colors = theme()
-    key = (str(home()), choice, cached.state, colors.mode)
-    drawn = _drawn().get(key, None, lambda: compare_data(cached.value, choice, colors) | {"version": f"{hash(key):x}"})
-    data: dict[str, object] = drawn.value
-    return data
-
-
-def _give(wanted: Mapping[str, Any] | None, comparison: Comparison | None, choice: Choice) -> None:
-    """Makes the file that was asked for, and redraws the page with it."""
-    if comparison is None or not is_new(wanted, _GIVEN):
-        return
+def _files(comparison: Comparison, shown: Sequence[str]) -> None:
     name = f"comparison-with-{comparison.baseline}"
-    kind = wanted.get("id")
-    if kind == "json":
-        file = {"type": "application/json", "text": tables.dump(comparison.document())}
-    elif kind == "csv":
-        file = {"type": "text/csv;charset=utf-8", "text": tables.csv_text(values_of(comparison, choice.shown))}
-    else:
-        file = {"type": "text/html", "text": html.report(comparison)}
-    st.session_state[_FILE] = file | {"name": f"{name}.{kind}", "at": wanted.get("at")}
-    st.rerun(scope="fragment")
+    with st.container(horizontal=True, gap="small"):
+        ui.download("CSV", lambda: values_csv(comparison, shown), f"{name}.csv")
+        ui.download("JSON", lambda: tables.dump(comparison.document()), f"{name}.json", "application/json")
+        ui.download("HTML", lambda: html.report(comparison), f"{name}.html", "text/html")
+
+
+def values_csv(comparison: Comparison, metrics: Sequence[str]) -> str:
+    """Return what the charts are drawn from: run, step, its place on another axis, a column per metric."""
+    axis = [] if comparison.axis == "step" else [AXES[comparison.axis]]
+    rows: list[list[Any]] = []
+    for run in comparison.histories:
+        trends, places = {key: run.trend(key) for key in metrics}, positions(run, comparison.axis)
+        for step in sorted({step for trend in trends.values() for step in trend}):
+            values = [trend.get(step) for trend in trends.values()]
+            rows += [[run.label, step, *(places.get(step) for _ in axis), *values]]
+    return ui.csv_text(["run", "step", *axis, *metrics], rows)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
-from urllib.parse import urlencode
 
+import numpy as np
 import streamlit as st
 
-from logprobe.alerts.controller.standing import Standing
 from logprobe.alerts.rules.acceptance import ACCEPT, WITHDRAW
-from logprobe.app.dashboard.charts.curves import Curve, CurveRow, Happened, columns_of, curves_chart, dash_of
-from logprobe.app.dashboard.charts.downsample import Window
-from logprobe.app.dashboard.charts.look import Look
-from logprobe.app.dashboard.charts.scales import floor_of
-from logprobe.app.dashboard.data.comparing import PACE, state_of
-from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis
-from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.stale_cache import StaleCache
-from logprobe.app.dashboard.elements.blocks import BY, Block, action, details, heading, row, table, text
-from logprobe.app.dashboard.elements.links import in_address
-from logprobe.app.dashboard.elements.verdict import banner, links
+from logprobe.app.dashboard import acting, data, ui
+from logprobe.app.dashboard.acting import BY, Field
+from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, rows_chart
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.dashboard.views.acting import ask, attempt, blocked, said
-from logprobe.app.dashboard.views.page import show
-from logprobe.app.dashboard.views.report import report
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, read_once, theme
+from logprobe.app.dashboard.ui import Line
+from logprobe.app.dashboard.verdict import LatestDiagnosis, verdict_of
 from logprobe.app.runs import Run
 from logprobe.app.text.correction import advised, remedy
 from logprobe.app.text.diagnosis import ADVICE, HEAD, LAYERS, arm_cells, evidence_name, headline, qualities, sure
@@ -46,208 +35,104 @@ from logprobe.monitor.judging.result import LAYERS as ORDER
 from logprobe.monitor.judging.result import MARGIN
 from logprobe.monitor.judging.signatures import SIGNATURES
 
-
-def picture(proof: Picture, theme: Theme, window: Window | None = None) -> Block:
-    """K3 of the tokens concerned beside that of the others, on a logarithmic axis where all values allow one."""
-    values = [value for points in proof.lines.values() for _, value in points if value is not None]
-    log = bool(values) and min(values) > 0
-    curves = [
-        Curve(name, *columns_of(points), theme.accent if at == 0 else theme.neutral, dash_of(at))
-        for at, (name, points) in enumerate(proof.lines.items())
-    ]
-    row = CurveRow(
-        "K3",
-        curves,
-        unit="nats",
-        note="some steps are left out" if proof.sampled else "",
-        log=log,
-        floor=floor_of(values, [] if proof.limit is None else [proof.limit]) if log else None,
-        limits=[] if proof.limit is None else [(proof.limit_name, proof.limit)],
-        height=170,
-    )
-    since = "" if proof.since is None else f" Since step {proof.since:,}."
-    marks = [] if proof.since is None else [Happened(proof.since, f"since step {proof.since:,}", theme.alarm)]
-    alt = f"{proof.words}{since} Newest: {_newest(proof)}."
-    chart = curves_chart(f"{proof.cause}-k3", [row], theme, alt=alt, marks=marks, window=window)
-    return {"type": "figure", "heading": heading("K3 by step"), "chart": chart}
-
-
-def _newest(proof: Picture) -> str:
-    last = {name: next((v for _, v in reversed(points) if v is not None), None) for name, points in proof.lines.items()}
-    return ", ".join(f"{name} {number(value)}" for name, value in last.items())
-
-
 RECIPE: Final = "the built-in recipe"  # what a run is held against when no reference is chosen
-_SENTENCES: Final = {
-    "at_parity": ("good", "At parity", "with {reference}: every requirement is met."),
-    "not_at_parity": ("bad", "Not at parity", "with {reference}."),
-    "unknown": (
-        "unsure",
-        "Cannot be determined",
-        "whether it is at parity with {reference}: some facts were not recorded.",
-    ),
-}
-_VERDICTS: Final = {
-    "at_parity": ("good", "met"),
-    "not_at_parity": ("bad", "not met"),
-    "unknown": ("unsure", "unknown"),
-}
-_TRENDS: Final = {"tracks": "good", "leaves": "bad", "unknown": "unsure"}
-_MOST: Final = 4  # settings of a check that are shown
+MOST: Final = 4  # settings of a check that are shown
+_DASHES: Final = ("solid", "dash", "dot", "dashdot")
+_PACE: Final = 10.0  # times what a comparison took
 
 
-def parity_data(
-    parity: Parity, *, reference: str | None, others: Sequence[str], notes: Sequence[str] = ()
-) -> dict[str, object]:
-    """What `browser/parity.js` draws.
+def draw(run: Run) -> None:
+    """Draw the page."""
+    found = data.diagnosis_of(run)
+    steps = data.frame_of(run)["step"].to_list()
+    ui.verdict(verdict_of(run.judgement, found, steps))
+    if found is not None:
+        reference = _reference(run)
+        with ui.guarded("picture of the cause"):
+            _picture(run, found, steps)
+        _trend(found)
+        accepting = _acceptances(run, reference)
+        _findings(run, found, accepting)
+        _accepted(run, found.document, accepting)
+        _correction(found)
+        _without_alarm(found)
+        _not_measured(found.document)
+        with ui.guarded("experiment"):
+            version = data.version_of(run)
+            _experiment(
+                data.kept(("experiment", run.name), version, lambda: latest(data.reader(), run.name, "bisect")),
+                run.name,
+            )
+        with ui.guarded("parity"):
+            _parity(run, reference)
 
-    Args:
-        parity: of the run, with `reference` or with the recipe alone.
-        reference: the run that was chosen; None: none.
-        others: runs that can be chosen.
-        notes: what of the address could not be had.
-    """
-    tone, word, rest = _SENTENCES[parity.verdict]
-    checks = sorted(parity.checks, key=lambda check: ["not_at_parity", "unknown", "at_parity"].index(check.verdict))
-    return {
-        "reference": reference,
-        "others": list(others),
-        "notes": list(notes),
-        "tone": tone,
-        "word": word,
-        "words": rest.format(reference=parity.reference),
-        "checks": [_check(check, compared=reference is not None) for check in checks],
-        "trends": [
-            {
-                "tone": _TRENDS[trend.verdict],
-                "cells": [trend.label, trend.verdict, _step(trend.leaves_step), trend.reason],
-            }
-            for trend in parity.trajectories
-        ],
-        "settings": _settings(parity),
-        "compare": "" if reference is None else _link(parity.run, reference),
+
+# --- What is wrong ---
+
+
+def _picture(run: Run, found: LatestDiagnosis, steps: Sequence[int]) -> None:
+    """K3 of the tokens concerned beside that of the others; read again with every diagnosis, not with every step."""
+    seen = [step for step in steps if step <= found.step]
+    proof = data.kept(
+        ("culprit", run.name), run.news, lambda: culprit.read(data.reader(), run.name, found.document, seen)
+    )
+    if proof is not None:
+        ui.title("K3 by step", "some steps are left out" if proof.sampled else "")
+        ui.plot("culprit", picture(proof, ui.theme(), ui.window(steps)))
+
+
+def picture(proof: Picture, theme: Theme, window: tuple[int, int] | None = None) -> Chart:
+    """Return the picture that shows the cause, on a logarithmic axis where all values allow one."""
+    values = [value for points in proof.lines.values() for _, value in points if value is not None]
+    curves = []
+    for at, (name, points) in enumerate(proof.lines.items()):
+        columns = np.array(
+            [(step, np.nan if value is None else value) for step, value in points], dtype=np.float64
+        ).reshape(-1, 2)
+        color = theme.accent if at == 0 else theme.neutral
+        curves.append(Curve(name, columns[:, 0], columns[:, 1], color, _DASHES[at % len(_DASHES)], name))
+    limits = [] if proof.limit is None else [(proof.limit_name, proof.limit)]
+    row = Row("K3", curves, unit="nats", log=bool(values) and min(values) > 0, limits=limits, height=170)
+    newest = {
+        name: next((v for _, v in reversed(points) if v is not None), None) for name, points in proof.lines.items()
     }
+    said = ", ".join(f"{name} {number(value)}" for name, value in newest.items())
+    since = "" if proof.since is None else f" Since step {proof.since:,}."
+    alt = f"{proof.words}{since} Newest: {said}."
+    marks: list[Mark] = []
+    return rows_chart(
+        f"{proof.cause} {window}",
+        [row],
+        theme,
+        alt=alt,
+        marks=marks,
+        since=proof.since,
+        window=window,
+        legend=len(curves) > 1,
+    )
 
 
-def _link(run: str, reference: str) -> str:
-    return f"./?{urlencode({'page': 'compare', 'run': run, 'baseline': reference, 'runs': in_address([run])})}"
+def _trend(found: LatestDiagnosis) -> None:
+    if found.growth.reasons:
+        ui.title("Trend of K3", f"against the run's own baseline, as of step {found.step:,}; the onset is an estimate")
+        for reason in found.growth.reasons:
+            ui.write(f"{reason[:1].upper()}{reason[1:]}.")
 
 
-def _step(step: int | None) -> str:
-    return "–" if step is None else f"{step:,}"
-
-
-def _check(check: Check, *, compared: bool) -> dict[str, object]:
-    tone, verdict = _VERDICTS[check.verdict]
-    met = check.verdict == "at_parity"
-    return {
-        "name": check.name,
-        "layer": (check.layer or "").replace("_", " "),
-        "found": [_setting_cells(item, compared=compared) for item in check.settings[:_MOST]],
-        "more": max(0, len(check.settings) - _MOST),
-        "expected": check.expected,
-        "tone": tone,
-        "verdict": verdict if check.outcome == "met" or not met else "as the reference",
-        "fix": "" if met else check.fix,
-        "why": "" if met else check.why,
-    }
-
-
-def _setting_cells(item: Setting, *, compared: bool) -> list[str]:
-    """Name, value, who set it, and the reference's value where it is another."""
-    other = item.reference_words if compared and item.words != item.reference_words else ""
-    return [item.fact, item.words, item.provenance or "", other]
-
-
-def _settings(parity: Parity) -> list[list[str]]:
-    """What differs from the reference: what parity depends on first."""
-    looked_at = {item.fact: item for check in parity.checks for item in check.settings}
-    relevant = [item for item in looked_at.values() if parity.trajectories and item.words != item.reference_words]
-    rows = [[item.fact, item.words, item.reference_words, "yes"] for item in relevant]
-    return rows + [[item.fact, item.words, item.reference_words, ""] for item in parity.differences]
-
-
-_HEAD: Final = ("test", "value", "expected", "verdict", "fix")
-
-
-@dataclass(frozen=True)
-class Acceptances:
-    """What people have accepted of a run, and what they may do about it.
-
-    Attributes:
-        accepted: rows of `acceptances_read`.
-        expected: the gap that an earlier run lets expect; None: there is no such run.
-        blocked: why nothing can be done from this page; "": it can.
-    """
-
-    accepted: Sequence[Mapping[str, Any]] = ()
-    expected: Expectation | None = None
-    blocked: str = "findings cannot be accepted here"
-
-
-def diagnosis_blocks(
-    view: RunView, acceptances: Acceptances | None = None, onward: Sequence[Block] = (), proof: Block | None = None
-) -> list[Block]:
-    """Blocks of `views/report.py` for a run; only the verdict while it has not been diagnosed.
-
-    Args:
-        view: of the run.
-        acceptances: what people have accepted of it.
-        onward: links of the verdict.
-        proof: `picture` of the finding that leads; None: there is none.
-    """
-    if view.diagnosis is None:
-        return [banner(view)]
-    document, accepting = view.diagnosis.document, acceptances or Acceptances()
-    return [
-        banner(view) | {"links": list(onward)},
-        *([] if proof is None else [proof]),
-        *_trend(view),
-        *_layers(view.diagnosis, accepting),
-        *_accepted(document, accepting),
-        *_correction(view.diagnosis),
-        *_ruled_out(view.diagnosis, accepting),
-        *_not_measured(document),
-    ]
-
-
-def _trend(view: RunView) -> Iterator[Block]:
-    if view.diagnosis is not None and (reasons := view.diagnosis.growth.reasons):
-        measured = "against the run's own baseline"
-        yield heading("Trend of K3", f"{measured}, as of step {view.diagnosis.step:,}; the onset is an estimate")
-        yield from (text(f"{reason[:1].upper()}{reason[1:]}.") for reason in reasons)
-
-
-def _layers(diagnosis: LatestDiagnosis, acceptances: Acceptances) -> Iterator[Block]:
+def _findings(run: Run, found: LatestDiagnosis, accepting: Acceptances) -> None:
     """What alarms, layer by layer, in the order in which they are ruled out."""
-    document = diagnosis.document
+    document = found.document
     alarming = [finding for finding in in_reading_order(document) if not _quiet(finding)]
     if not alarming:
-        yield heading("Findings")
-        yield text(_nothing(document))
+        ui.title("Findings")
+        ui.write(_nothing(document))
     for layer in (*ORDER, "unknown"):
         if findings := [finding for finding in alarming if finding["layer"] == layer]:
             name, _, question = LAYERS[layer].partition(": ")
-            yield heading(f"{name[:1].upper()}{name[1:]}", question)
-            yield from _findings(name, findings, diagnosis, acceptances)
-
-
-def _findings(
-    name: str, findings: Sequence[FindingDocument], diagnosis: LatestDiagnosis, acceptances: Acceptances
-) -> Iterator[Block]:
-    document = diagnosis.document
-    rows = [
-        line
-        for finding in findings
-        for line in _finding(finding, document, diagnosis.standing, _offer(document, finding, acceptances))
-    ]
-    yield table(name, _HEAD, rows, empty="")
-    yield from (text(finding["explanation"]) for finding in findings)
-
-
-def _quiet(finding: FindingDocument) -> bool:
-    """What needs no action: as it should be in this setup, or accepted."""
-    return finding.get("urgency") == "informational" or finding.get("accepted") is not None
+            ui.title(f"{name[:1].upper()}{name[1:]}", question)
+            _table(name, findings, found)
+            for finding in findings:
+                _accept(run, document, finding, accepting)
 
 
 def _nothing(document: DiagnosisDocument) -> str:
@@ -256,103 +141,168 @@ def _nothing(document: DiagnosisDocument) -> str:
     return "No findings in what was measured." if document["not_measured"] else "No findings."
 
 
-def _ruled_out(diagnosis: LatestDiagnosis, acceptances: Acceptances) -> Iterator[Block]:
-    """Folded: what was found and needs no action, and what was looked for as well."""
-    document = diagnosis.document
-    quiet = [finding for finding in in_reading_order(document) if _quiet(finding)]
-    if quiet:
-        summary = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
-        yield details("quiet", summary, list(_findings("needs no action", quiet, diagnosis, acceptances)))
-    causes = {finding["cause"] for finding in document["findings"]}
-    absent = {
-        layer: [c.cause for c in SIGNATURES.values() if c.layer == layer and c.cause not in causes] for layer in ORDER
-    }
-    if document["verdict"] != "no_data":
-        lines = [
-            text(f"{LAYERS[layer].partition(':')[0]}: {', '.join(names)}".replace("_", " "))
-            for layer, names in absent.items()
-        ]
-        yield details("absent", f"{sum(map(len, absent.values()))} causes without a sign", lines)
+def _quiet(finding: FindingDocument) -> bool:
+    """Whether it needs no action: it is as it should be in this setup, or accepted."""
+    return finding.get("urgency") == "informational" or finding.get("accepted") is not None
 
 
-def _finding(
-    finding: FindingDocument, document: DiagnosisDocument, standing: Standing, offer: Sequence[Block]
-) -> Iterator[Block]:
-    """The cause with what was seen of it; below it the evidence of which can be said what it should be, number by
-    number."""
+def _table(name: str, findings: Sequence[FindingDocument], found: LatestDiagnosis) -> None:
+    lines = [line for finding in findings for line in lines_of(finding, found)]
+    ui.table(name, ("test", "value", "expected", "verdict", "fix"), lines)
+    for finding in findings:
+        ui.write(finding["explanation"])
+
+
+def lines_of(finding: FindingDocument, found: LatestDiagnosis) -> list[Line]:
+    """Return the cause with what was seen of it; below it the evidence of which can be said what it should be."""
     since = "" if finding["since_step"] is None else f", since step {finding['since_step']:,}"
-    stated = "".join(f"; {words}" for words in qualities(finding, document))
-    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
+    stated = "".join(f"; {words}" for words in qualities(finding, found.document))
     evidence = finding["evidence"]
     seen = ", ".join(
         _stated(name, value) for name, value in evidence.items() if not expected(name) and value is not None
     )
-    cells = [finding["cause"].replace("_", " "), seen, "should be absent", sureness, remedy(finding, standing)]
-    judged = [(name, value, should) for name, value in evidence.items() if (should := expected(name)) is not None]
-    yield row(cells, tone=_tone(finding), actions=[] if judged else offer)
-    for at, (name, value, should) in enumerate(judged, start=1):
-        held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
-        last = at == len(judged)
-        yield row([evidence_name(name), _value(value), should.words, held, ""], actions=offer if last else [])
+    sureness = f"{sure(finding['confidence'])}, {finding['confidence']:.0%}{since}{stated}"
+    tone = "" if _quiet(finding) else "critical" if alarms(finding) else "warning"
+    head = [finding["cause"].replace("_", " "), seen, "should be absent", sureness, remedy(finding, found.standing)]
+    lines = [Line(head, tone)]
+    for name, value in evidence.items():
+        should = expected(name)
+        if should is not None:
+            held = {True: "as expected", False: "off", None: "–"}[should.holds(value)]
+            lines.append(Line([evidence_name(name), _value(value), should.words, held, ""]))
+    return lines
 
 
-def _tone(finding: FindingDocument) -> str:
-    """What needs no action has no colour."""
-    if finding.get("urgency") == "informational" or finding.get("accepted") is not None:
-        return ""
-    return "critical" if alarms(finding) else "warning"
+def _stated(evidence: str, value: object) -> str:
+    words = _value(value)
+    return f"{evidence_name(evidence)}{': ' if isinstance(value, str) else ' '}{words.replace('_', ' ') if evidence == 'or' else words}"
 
 
-def _offer(document: DiagnosisDocument, finding: FindingDocument, acceptances: Acceptances) -> list[Block]:
-    """A button to accept it, with the limit that another run or its own size suggests; none where it is accepted."""
-    if finding.get("accepted") is not None:
-        return []
-    cause, now = finding["cause"], explained(document, finding["cause"])
-    suggested = (
-        MARGIN * acceptances.expected.k3 if acceptances.expected is not None else None if now is None else MARGIN * now
+def _value(value: object) -> str:
+    plain = isinstance(value, bool) or not isinstance(value, int | float | None)
+    return str(value) if plain else number(value)  # type: ignore[arg-type]
+
+
+def _without_alarm(found: LatestDiagnosis) -> None:
+    """Folded: what was found and needs no action, and what was looked for as well."""
+    document = found.document
+    quiet = [finding for finding in in_reading_order(document) if _quiet(finding)]
+    if quiet:
+        words = "1 finding that needs no action" if len(quiet) == 1 else f"{len(quiet)} findings that need no action"
+        with st.expander(words, key="quiet findings"):
+            _table("needs no action", quiet, found)
+    if document["verdict"] == "no_data":
+        return
+    causes = {finding["cause"] for finding in document["findings"]}
+    absent = {
+        layer: [c.cause for c in SIGNATURES.values() if c.layer == layer and c.cause not in causes] for layer in ORDER
+    }
+    with st.expander(f"{sum(map(len, absent.values()))} causes without a sign", key="absent causes"):
+        ui.facts(
+            [(LAYERS[layer].partition(":")[0], ", ".join(names).replace("_", " ")) for layer, names in absent.items()]
+        )
+
+
+def _correction(found: LatestDiagnosis) -> None:
+    advice = found.document["correction"]
+    ui.title("Correction", "whether importance sampling is the right remedy")
+    words = advised(found.document, found.standing) or f"{ADVICE[advice['advice']]}: {advice['why']}"
+    ui.write(f"{words[:1].upper()}{words[1:]}")
+
+
+def _not_measured(document: DiagnosisDocument) -> None:
+    ui.title("Not measured", "and how to measure it")
+    lines = [Line([item["what"], item["why"], item["how"]]) for item in document["not_measured"]]
+    ui.table(
+        "not measured", ("what", "why", "to measure it"), lines, empty="All inputs of the diagnosis were measured."
     )
-    why = (
-        ""
-        if acceptances.expected is None
-        else f" The limit is {MARGIN:g} times what was expected: {acceptances.expected.words}."
-    )
-    vetoes = (
-        " It still vetoes a correction: importance weights of a wrong distribution are wrong."
-        if finding["layer"] == "semantic"
-        else ""
-    )
-    explanation = (
-        f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the "
-        f"limit.{why}{vetoes}"
-    )
-    limit = {"value": "" if suggested is None else f"{suggested:.2g}", "required": suggested is None}
-    fields = [
-        {"name": "because", "label": "because", "required": True},
-        {"name": "up_to", "label": "up to a K3 of", **limit},
-        BY,
-    ]
-    return [action("accept", "Accept", explanation, acceptances.blocked, args={"cause": cause}, fields=fields)]
 
 
-def _accepted(document: DiagnosisDocument, acceptances: Acceptances) -> Iterator[Block]:
-    """What people live with, also what is not found now or has grown beyond its limit; nothing where nothing is
-    accepted or expected."""
-    if acceptances.expected is not None:
-        yield text(f"Expected: {acceptances.expected.words}.")
-    if not acceptances.accepted:
+def _experiment(document: Mapping[str, Any] | None, run: str) -> None:
+    """The newest bisection of the run: verdict, noise floor and arms; how to run one where there is none."""
+    ui.title("Proof by experiment", "one setting changed at a time, on a real engine")
+    if document is None:
+        ui.write(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (`docs/proof.md`).")
+        return
+    baseline = document["baseline"]
+    ui.write(headline(document))
+    who = f"by {document['author'] or 'unknown'}, {document['at'][:16].replace('T', ' ')}"
+    ui.write(f"K3 between r and t {number(baseline['k3'])}, noise floor {number(baseline['noise_floor'])}; {who}.")
+    tones = {"this is it": "critical", "contributes": "warning"}
+    lines = [Line(arm_cells(arm), tones.get(arm["verdict"], "")) for arm in document["arms"]]
+    ui.table("experiment", HEAD, lines, empty="No side departs, so no setting was tried.")
+
+
+# --- What is accepted ---
+
+
+@dataclass(frozen=True)
+class Acceptances:
+    """Rows of `acceptances_read` of a run, and the gap that an earlier run lets expect, or None."""
+
+    accepted: Sequence[Mapping[str, Any]] = ()
+    expected: Expectation | None = None
+
+
+def _acceptances(run: Run, reference: Run | None) -> Acceptances:
+    """Read again whenever the run has something new: accepting makes it diagnosed again."""
+    name = None if reference is None else reference.name
+
+    def read() -> Acceptances:
+        rows = queries.acceptances_read(data.reader(), run=run.name).to_pylist()
+        return Acceptances(rows, expectation(data.reader(), run.name, name))
+
+    return data.kept(("acceptances", run.name, name), (data.version_of(run), st.session_state.get("accepted")), read)
+
+
+def _accept(run: Run, document: DiagnosisDocument, finding: FindingDocument, accepting: Acceptances) -> None:
+    """A button to accept a finding, with the limit that another run or its own size suggests."""
+    cause, now, told = finding["cause"], explained(document, finding["cause"]), accepting.expected
+    suggested = MARGIN * told.k3 if told is not None else None if now is None else MARGIN * now
+    why = "" if told is None else f" The limit is {MARGIN:g} times what was expected: {told.words}."
+    veto = " It still vetoes a correction: importance weights of a wrong distribution are wrong."
+    words = (
+        f"`{cause}` stays on this page; it neither alerts nor vetoes a correction until it explains more than the limit.{why}"
+        f"{veto if finding['layer'] == 'semantic' else ''}"
+    )
+    limit = Field("up_to", "up to a K3 of", "" if suggested is None else f"{suggested:.2g}", required=suggested is None)
+
+    def do(given: Mapping[str, str]) -> str:
+        request = {"run": run.name, "cause": cause, "author": given["by"], "source": "page"}
+        done = acting.ask(ACCEPT, {**request, "because": given["because"], "up_to": given["up_to"]})
+        st.session_state["accepted"] = (cause, given["because"])
+        return f"{cause} is accepted up to a K3 of {number(done['up_to'])}, from the next diagnosis on."
+
+    label = f"Accept {cause.replace('_', ' ')}"
+    acting.act(label, words, do, key=f"accept {cause}", fields=(Field("because", "because"), limit, BY))
+
+
+def _accepted(run: Run, document: DiagnosisDocument, accepting: Acceptances) -> None:
+    """What people live with, also what is not found now or has grown beyond its limit."""
+    if accepting.expected is not None:
+        ui.write(f"Expected: {accepting.expected.words}.")
+    if not accepting.accepted:
         return
     by_cause = {finding["cause"]: finding for finding in document["findings"]}
-    yield heading("Accepted", "neither alerts nor vetoes a correction, up to the limit")
-    rows = [
-        _acceptance(entry, by_cause.get(entry["cause"]), document, acceptances.blocked)
-        for entry in acceptances.accepted
+    ui.title("Accepted", "neither alerts nor vetoes a correction, up to the limit")
+    lines = [_acceptance(entry, by_cause.get(entry["cause"]), document) for entry in accepting.accepted]
+    ui.table("accepted", ("finding", "K3 now", "up to", "because", "by"), lines)
+    entry = accepting.accepted[
+        ui.pick("accepted finding", [each["cause"] for each in accepting.accepted], "accepted finding")
     ]
-    yield table("accepted", ("finding", "K3 now", "up to", "because", "by"), rows, empty="Nothing.")
+    cause = entry["cause"]
+
+    def do(given: Mapping[str, str]) -> str:
+        acting.ask(WITHDRAW, {"run": run.name, "cause": cause, "author": given["by"]})
+        st.session_state["accepted"] = (cause, None)
+        return f"{cause} is no longer accepted, from the next diagnosis on."
+
+    why_not = "it is accepted in the home's logprobe.yaml" if entry["source"] == "policy" else ""
+    words = f"`{cause}` alerts and vetoes a correction again."
+    acting.act(f"Withdraw {cause.replace('_', ' ')}", words, do, key=f"withdraw {cause}", why_not=why_not)
 
 
-def _acceptance(
-    entry: Mapping[str, Any], finding: FindingDocument | None, document: DiagnosisDocument, blocked: str
-) -> Block:
+def _acceptance(entry: Mapping[str, Any], finding: FindingDocument | None, document: DiagnosisDocument) -> Line:
     back = finding is not None and finding.get("accepted") is None
     limit = entry["up_to"] if entry["up_to"] is not None or entry["was"] is None else MARGIN * entry["was"]
     cells = [
@@ -362,149 +312,94 @@ def _acceptance(
         entry["because"],
         f"{entry['author'] or '–'}, {entry['accepted_at']:%Y-%m-%d %H:%M} UTC",
     ]
-    words = f"`{entry['cause']}` alerts and vetoes a correction again."
-    blocked = blocked or ("it is accepted in the home's logprobe.yaml" if entry["source"] == "policy" else "")
-    withdraw = action("withdraw", "Withdraw", words, blocked, args={"cause": entry["cause"]})
-    return row(cells, tone="warning" if back else "", actions=[withdraw])
+    return Line(cells, "warning" if back else "")
 
 
-def _stated(evidence: str, value: object) -> str:
-    """A piece of evidence with its value, of a list."""
-    between = ": " if isinstance(value, str) else " "
-    return f"{evidence_name(evidence)}{between}{_value(value).replace('_', ' ') if evidence == 'or' else _value(value)}"
+# --- Parity ---
 
 
-def _value(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float | None):
-        return str(value)
-    return number(value)
+def _reference(run: Run) -> Run | None:
+    """The run that is chosen to be held against."""
+    runs = data.look().runs or {}
+    asked = str(st.session_state.get("reference") or st.query_params.get("reference") or "")
+    return None if asked == run.name else runs.get(asked)
 
 
-def _correction(diagnosis: LatestDiagnosis) -> Iterator[Block]:
-    advice = diagnosis.document["correction"]
-    yield heading("Correction", "whether importance sampling is the right remedy")
-    words = advised(diagnosis.document, diagnosis.standing) or f"{ADVICE[advice['advice']]}: {advice['why']}"
-    yield text(f"{words[:1].upper()}{words[1:]}")
-
-
-def _not_measured(document: DiagnosisDocument) -> Iterator[Block]:
-    yield heading("Not measured", "and how to measure it")
-    rows = [row([item["what"], item["why"], item["how"]]) for item in document["not_measured"]]
-    empty = "All inputs of the diagnosis were measured."
-    yield table("not measured", ("what", "why", "to measure it"), rows, empty=empty)
-
-
-def experiment_blocks(document: Mapping[str, Any] | None, run: str) -> Iterator[Block]:
-    """The newest bisection of a run: verdict, noise floor and arms; how to run one where there is none."""
-    yield heading("Proof by experiment", "one setting changed at a time, on a real engine")
-    if document is None:
-        yield text(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (`docs/proof.md`).")
-        return
-    baseline = document["baseline"]
-    yield text(headline(document))
-    yield text(
-        f"K3 between r and t {number(baseline['k3'])}, noise floor {number(baseline['noise_floor'])}; "
-        f"by {document['author'] or 'unknown'}, {document['at'][:16].replace('T', ' ')}."
-    )
-    tones = {"this is it": "critical", "contributes": "warning"}
-    rows = [row(arm_cells(arm), tone=tones.get(arm["verdict"], "")) for arm in document["arms"]]
-    yield table("experiment", HEAD, rows, empty="No side departs, so no setting was tried.")
-
-
-_KEY: Final = "diagnosis"
-_DONE: Final = "accepted at"  # when something was last accepted or withdrawn in this session
-
-
-def _acceptances(run: Run, view: RunView) -> Acceptances:
-    """Read again whenever the run has something new: accepting makes it diagnosed again, and something was just
-    done."""
-    version = f"{view.version} {st.session_state.get(_DONE)} {asked('reference')}"
-    acceptances = read_once(f"acceptances {run.name}", version, lambda: _read_acceptances(run.name))
-    if acceptances is None:
-        return Acceptances(blocked=blocked(run.name) or "accepted findings could not be read")
-    return replace(acceptances, blocked=blocked(run.name))
-
-
-def _experiment(run: Run, view: RunView) -> Mapping[str, Any] | None:
-    """The newest bisection; read again whenever the run has something new, as finishing one makes it diagnosed
-    again."""
-    return read_once(f"experiment {run.name}", view.version, lambda: latest(feed(), run.name, "bisect"))
-
-
-def _proof(run: Run, view: RunView) -> Picture | None:
-    """Read again with every diagnosis, not with every step."""
-    diagnosis = view.diagnosis
-    if diagnosis is None:
-        return None
-    steps = view.series.steps[view.series.steps <= diagnosis.step].tolist()
-    version = f"{run.name} {diagnosis.at} {diagnosis.step}"
-    return read_once(f"proof {run.name}", version, lambda: culprit.read(feed(), run.name, diagnosis.document, steps))
-
-
-def _read_acceptances(run: str) -> Acceptances:
-    reference = asked("reference")
-    expected = expectation(feed(), run, None if reference == run else reference)
-    return Acceptances(queries.acceptances_read(feed(), run=run).to_pylist(), expected)
-
-
-def _do(run: str, wanted: Mapping[str, Any]) -> str:
-    """Does what was confirmed; says what came of it. Raises `LogprobeError`."""
-    request = {"run": run, "cause": wanted.get("cause"), "author": wanted.get("by")}
-    st.session_state[_DONE] = wanted.get("at")
-    if wanted.get("id") == "withdraw":
-        ask(WITHDRAW, request)
-        return f"{wanted.get('cause')} is no longer accepted, from the next diagnosis on."
-    because, up_to = wanted.get("because"), wanted.get("up_to")
-    done = ask(ACCEPT, {**request, "because": because, "up_to": up_to, "source": "page"})
-    return f"{wanted.get('cause')} is accepted up to a K3 of {number(done['up_to'])}, from the next diagnosis on."
-
-
-@cache
-def _parities() -> StaleCache:
-    return StaleCache(16, rest=0, times=PACE)
-
-
-def draw(run: Run, view: RunView) -> None:
-    """Draws the page."""
-    with guarded(_KEY):
-        place = f"{_KEY} {run.name}"
-        proof = _proof(run, view)
-        seen = None if proof is None else picture(proof, theme(), Look.of(asked, view.series.steps).window)
-        blocks = [
-            *said(place),
-            *diagnosis_blocks(view, _acceptances(run, view), links(view, run, "diagnosis"), seen),
-            *experiment_blocks(_experiment(run, view), run.name),
+def _parity(run: Run, reference: Run | None) -> None:
+    ui.title("Parity", "the run's settings against those that engine and trainer need to agree")
+    others = [name for name in data.look().runs or {} if name != run.name]
+    st.selectbox(
+        "held against", others, index=None, key="reference", bind="query-params", persist_state="session", placeholder=RECIPE, width=330
+    )  # fmt: skip
+    name = None if reference is None else reference.name
+    version = (data.version_of(run), None if reference is None else data.version_of(reference))
+    read = partial(parity_of, data.reader(), run.name, reference=name, name=RECIPE)
+    parity = data.kept(("parity", run.name, name), version, read, pace=_PACE)
+    words, tone = parity_words(parity)
+    ui.write(words, tone)
+    head = ("requirement", "found", "required", "verdict", "why and fix")
+    ui.table("parity", head, [_check(check, compared=name is not None) for check in in_order(parity.checks)], fold=True)
+    if name is not None:
+        tones = {"tracks": "good", "leaves": "bad", "unknown": "unsure"}
+        trends = [
+            Line(
+                [each.label, each.verdict, "–" if each.leaves_step is None else f"{each.leaves_step:,}", each.reason],
+                tones[each.verdict],
+            )
+            for each in parity.trajectories
         ]
-        wanted = report(_KEY, "diagnosis", blocks)
-        attempt(place, wanted, lambda asked: _do(run.name, asked))
-    with guarded("parity"):
-        _parity(run)
+        ui.table("trajectories", ("metric", "verdict", "leaves at step", "why"), trends)
+        ui.table(
+            "settings",
+            ("setting", run.name, name, "parity depends on it"),
+            settings(parity),
+            empty="All settings are the same.",
+            fold=True,
+        )
 
 
-def _parity(run: Run) -> None:
-    runs = {listed.name: listed for listed in feed().snapshot(run.name).runs or ()}
-    name = asked("reference")
-    reference = runs.get(name or "") if name != run.name else None
-    parity = kept(f"parity {run.name} {reference and reference.name}", lambda: _read(run, reference))
-    if parity is None:
-        return
-    data = parity_data(
-        parity,
-        reference=None if reference is None else reference.name,
-        others=[other for other in runs if other != run.name],
-        notes=_notes(name, run, runs),
+def parity_words(parity: Parity) -> tuple[str, str]:
+    """Return the outcome, and its tone."""
+    return {
+        "at_parity": (f"At parity with {parity.reference}: every requirement is met.", "good"),
+        "not_at_parity": (f"Not at parity with {parity.reference}.", "bad"),
+        "unknown": (
+            f"It cannot be determined whether it is at parity with {parity.reference}: some facts were not recorded.",
+            "unsure",
+        ),
+    }[parity.verdict]
+
+
+def in_order(checks: Sequence[Check]) -> list[Check]:
+    """Return what is not met first, then what is unknown."""
+    return sorted(checks, key=lambda check: ["not_at_parity", "unknown", "at_parity"].index(check.verdict))
+
+
+def _check(check: Check, *, compared: bool) -> Line:
+    tone, verdict = {"at_parity": ("", "met"), "not_at_parity": ("bad", "not met"), "unknown": ("unsure", "unknown")}[
+        check.verdict
+    ]
+    met = check.verdict == "at_parity"
+    found = "; ".join(_setting(item, compared=compared) for item in check.settings[:MOST])
+    more = len(check.settings) - MOST
+    found += f"; {more} more" if more > 0 else ""
+    verdict = verdict if check.outcome == "met" or not met else "as the reference"
+    layer = f" ({check.layer.replace('_', ' ')})" if check.layer else ""
+    return Line(
+        [f"{check.name}{layer}", found, check.expected, verdict, "" if met else f"{check.why} {check.fix}"], tone
     )
-    show("parity", "parity", data)
 
 
-def _notes(name: str | None, run: Run, runs: Mapping[str, Any]) -> list[str]:
-    if name == run.name:
-        return ["A run cannot be its own reference."]
-    return [] if name is None or name in runs else [f"There is no run called {name} here."]
+def _setting(item: Setting, *, compared: bool) -> str:
+    """Name, value, who set it, and the reference's value where it is another."""
+    origin = f" ({item.provenance})" if item.provenance else ""
+    other = f", reference {item.reference_words}" if compared and item.words != item.reference_words else ""
+    return f"`{item.fact}` {item.words}{origin}{other}"
 
 
-def _read(run: Run, reference: Run | None) -> Parity:
-    other = None if reference is None else reference.name
-    states = (state_of(run), None if reference is None else state_of(reference))
-    name = (str(home()), run.name, other)
-    return _parities().get(name, states, lambda: parity_of(feed(), run.name, reference=other, name=RECIPE)).value
+def settings(parity: Parity) -> list[Line]:
+    """Return what differs from the reference: what parity depends on first."""
+    looked_at = {item.fact: item for check in parity.checks for item in check.settings}
+    relevant = [item for item in looked_at.values() if item.words != item.reference_words]
+    lines = [Line([item.fact, item.words, item.reference_words, "yes"]) for item in relevant]
+    return lines + [Line([item.fact, item.words, item.reference_words, ""]) for item in parity.differences]

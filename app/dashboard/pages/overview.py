@@ -3,47 +3,148 @@ came about."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Final
+from urllib.parse import quote
 
-from logprobe.app.dashboard.charts.panels import OVERVIEW, Panel, chosen, metrics_of
-from logprobe.app.dashboard.charts.tiles import tiles_of
-from logprobe.app.dashboard.data.feed import RunView, usual
-from logprobe.app.dashboard.data.visible import visible
-from logprobe.app.dashboard.elements.verdict import banner, links
-from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.page import show
-from logprobe.app.dashboard.views.report import report
-from logprobe.app.dashboard.views.session import asked, catalog_of, guarded, theme
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from logprobe.app.dashboard import data, ui
+from logprobe.app.dashboard.data import column, measured
+from logprobe.app.dashboard.panels import COVERAGE, OFFERED, OVERVIEW, Panel, metrics_of, why_missing
+from logprobe.app.dashboard.steps import change, unit_beside_label
+from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.thinning import Floats, floor_of, spread
+from logprobe.app.dashboard.verdict import LatestDiagnosis, sentence, verdict_of
 from logprobe.app.runs import Run
+from logprobe.app.text.diagnosis import multiple
+from logprobe.app.text.html import Markup, element
+from logprobe.app.text.numbers import number, quantity
+from logprobe.monitor.judging.growth_rule import K3
+
+_USUAL_LATENESS: Final = 5  # steps
+_ONWARD: Final = (("diagnosis", "Diagnosis"), ("tokens", "Tokens"), ("alerts", "Alerts"), ("correction", "Correction"))
 
 
-def draw(run: Run, view: RunView) -> None:
-    """Draws the page."""
-    colors = theme()
-    version = f"{view.version} {colors.mode}"
-    with guarded("verdict"):
-        report("verdict", "verdict", [banner(view) | {"links": links(view, run)}])
-    panels = chosen(asked("charts"))
-    with guarded("chosen metrics"):
-        view = _with(view, panels)
-    with guarded("tiles"):
-        seen = visible(asked("steps"), view.series.steps)
-        tiles = tiles_of(view, panels, colors, seen)
-        names = ",".join(panel.metric for panel in panels)
-        show("tiles", "tiles", {"version": f"{version} {seen.key} {names}", "tiles": tiles})
-    with guarded("chart"):
-        steps_chart("chart", view, panels, offered=True)
+def draw(run: Run) -> None:
+    """Draw the page."""
+    found = data.diagnosis_of(run)
+    frame = data.frame_of(run)
+    shown = verdict_of(run.judgement, found, frame["step"].to_list(), awaited=data.awaits(run, frame))
+    ui.verdict(shown)
+    onward(run, found)
+    with st.popover("Metrics", type="tertiary"):
+        names = st.multiselect(
+            "rows and tiles; none: the usual ones", list(OFFERED), key="charts", bind="query-params", persist_state="session",
+        )  # fmt: skip
+    panels = tuple(OFFERED[name] for name in OFFERED if name in names) or OVERVIEW
+    if not set(metrics_of(panels)) <= set(data.METRICS):
+        frame = data.catalog_of(run)
+    with ui.guarded("tiles"):
+        st.html(tiles(run, frame, panels, found, ui.theme()))
+    with ui.guarded("chart"):
+        ui.steps_chart("steps chart", run, frame, panels, diagnosis=found, said=sentence(shown))
 
 
-def _with(view: RunView, panels: Sequence[Panel]) -> RunView:
-    """The run with what these rows need: the feed reads those of the overview only."""
-    keys = metrics_of(tuple(panels))
-    if set(keys) <= set(metrics_of(OVERVIEW)):
-        return view
-    whole = catalog_of(view.series.run, view.series.revision)
-    if whole is None:
-        return view
-    values = {key: whole.column(key) for key in keys}
-    series = replace(whole, values=values, read=frozenset(keys))
-    return replace(view, series=series, medians=usual(series))
+def onward(run: Run, found: LatestDiagnosis | None, here: str = "") -> None:
+    """Draw where the verdict leads: to the other pages that explain it; while a correction is on, to its effect."""
+    links = []
+    for path, name in (("", "Overview"), *_ONWARD):
+        on = path == "correction" and found is not None and found.standing.on
+        if path != here:
+            links.append(ui.Link("Effect of the correction" if on else name, path, {"run": run.name}).markup)
+    st.html(element("div", element("p", Markup(" · ".join(links[:5])), class_="lp-text"), class_="lp"))
+
+
+def tiles(
+    run: Run, frame: pl.DataFrame, panels: Sequence[Panel], found: LatestDiagnosis | None, theme: Theme
+) -> Markup:
+    """Return one tile per panel: its newest value, what is usual for the run, and a sparkline."""
+    awaited = data.awaits(run, frame)
+    there = [
+        panel for panel in panels if not panel.optional or any(measured(frame, line.metric) for line in panel.lines)
+    ]
+    return element(
+        "div",
+        element(
+            "div", *(_tile(run, frame, panel, found, theme, awaited=awaited) for panel in there), class_="lp-tiles"
+        ),
+        class_="lp",
+    )
+
+
+def _tile(
+    run: Run, frame: pl.DataFrame, panel: Panel, found: LatestDiagnosis | None, theme: Theme, *, awaited: bool
+) -> Markup:
+    line = next((line for line in panel.lines if measured(frame, line.metric)), None)
+    if line is None:
+        waits = awaited and coverage_key(panel.metric) is not None
+        why = "waiting for engine records" if waits else f"not measured · {why_missing(panel.metric)}"
+        return _drawn(run, panel, panel.title, Markup(element("b", "–")), words=why)
+    known = frame.select("step", line.metric).drop_nulls()
+    step, value = known.row(-1)
+    values = known[line.metric].to_numpy()
+    median = float(np.median(values[:-1])) if len(values) > 1 else None
+    behind = int((frame["step"] > step).sum())
+    late = f"last measured at step {step:,}" if behind > _USUAL_LATENESS else ""
+    times = multiple(found.document, found.growth) if found is not None and line.metric == K3 else ""
+    words = times or change(value, median, log=panel.scale == "log")
+    words = " · ".join(filter(None, [words, f"step {step:,}" if behind else ""]))
+    usual = f"compared with the median of earlier steps, {quantity(median, unit_beside_label(line.metric))}"
+    shown = Markup(
+        element("b", number(value)) + element("span", ui.text(f" {unit_beside_label(line.metric)}"), class_="lp-hint")
+    )
+    name = panel.title if line is panel.lines[0] else f"{panel.title}, {line.name}"
+    odd = late or _incomplete(frame, line.metric, awaited=awaited)
+    image = spark(column(frame, line.metric), theme.color(line.role), log=panel.scale == "log")
+    return _drawn(run, panel, name, shown, words=odd or words, usual="" if odd else usual, image=image)
+
+
+def _drawn(run: Run, panel: Panel, name: str, value: Markup, *, words: str, usual: str = "", image: str = "") -> Markup:
+    link = ui.address("mismatch", {"run": run.name, "metric": panel.metric.partition(".")[2] or panel.metric})
+    head = element("h3", element("a", ui.text(name), href=link, target="_self", title=panel.words))
+    note = element("p", ui.text(words), **({"title": usual} if usual else {"class_": "lp-odd"}))
+    return element("div", head, value, Markup(image), note, class_="lp-tile")
+
+
+def coverage_key(key: str) -> str | None:
+    """Return the metric that says how much of the data a pair's metric rests on, or None for metrics of no pair."""
+    candidate = f"{key.partition('.')[0]}.coverage"
+    return candidate if candidate in COVERAGE else None
+
+
+def _incomplete(frame: pl.DataFrame, key: str, *, awaited: bool) -> str:
+    coverage = coverage_key(key)
+    if coverage is None or not measured(frame, coverage):
+        return ""
+    step, share = frame.select("step", coverage).drop_nulls().row(-1)
+    if share >= 1:
+        return ""
+    return (
+        f"step {step:,}: waiting for engine records"
+        if awaited
+        else f"{math.floor(1e4 * share) / 100:g} % of tokens measured"
+    )
+
+
+def spark(values: Floats, color: str, *, log: bool) -> str:
+    """Return a sparkline as an image, of at most 60 points of the whole run; "" where there is no value."""
+    values = spread(values)
+    values = np.log10(np.where(values > 0, np.maximum(values, floor_of(values)), np.nan)) if log else values
+    finite = np.isfinite(values)
+    if not finite.any():
+        return ""
+    low, span = float(values[finite].min()), float(np.ptp(values[finite]))
+    y = np.where(finite, 21 - 20 * (values - low) / span if span else 11.0, np.nan)
+    x = np.linspace(1, 99, len(values))
+    moves = ["L" if at and finite[at - 1] else "M" for at in range(len(values))]
+    path = " ".join(f"{move}{x[at]:.1f} {y[at]:.1f}" for at, move in enumerate(moves) if finite[at])
+    last = int(np.flatnonzero(finite)[-1])
+    drawn = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 22" preserveAspectRatio="none"><path d="{path}" fill="none" '
+        f'stroke="{color}" stroke-width="1.6"/><circle cx="{x[last]:.1f}" cy="{y[last]:.1f}" r="1.8" fill="{color}"/></svg>'
+    )
+    return element("img", alt="", src=f"data:image/svg+xml,{quote(drawn)}").replace("</img>", "")

@@ -1,21 +1,19 @@
-"""Runs: all runs of the home, and of those shown beside it, at a glance, the worst first; what of them is shown is in
-the address."""
+"""Runs: all runs of the home, and of those shown beside it, at a glance, the worst first."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final
-from urllib.parse import quote
 
-from logprobe.app.dashboard.data.feed import Snapshot
-from logprobe.app.dashboard.data.other_places import Elsewhere, other_places
-from logprobe.app.dashboard.elements.links import in_address, link
-from logprobe.app.dashboard.views.empty_states import no_service, recording_snippet
-from logprobe.app.dashboard.views.page import show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, read_once
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from logprobe.app.dashboard import data, ui
+from logprobe.app.dashboard.data import Look
+from logprobe.app.dashboard.reading.other_places import Elsewhere, other_places
+from logprobe.app.dashboard.thinning import floor_of
 from logprobe.app.runs import Run
 from logprobe.app.text.judgement import headline, lateness
 from logprobe.app.text.numbers import number
@@ -23,132 +21,125 @@ from logprobe.app.text.runs import Glance, line, matching, prefix, worst_first
 from logprobe.monitor import queries
 from logprobe.monitor.judgement import SEVERITIES
 
-GROUPS: Final = ("prefix",)
-_NOWHERE: Final = Elsewhere({}, ())
-MOST: Final = 50  # rows of a screen; the search finds the others
+MOST: Final = 100  # rows of a page
+_OPENED: Final = "run that was opened"
+_STATES: Final = ("all", "running", "ended")
+_COLUMNS: Final = {
+    "severity": pl.String, "run": pl.String, "cause": pl.String, "since": pl.Int64, "K3 over the run": pl.List(pl.Float64), "K3": pl.String,
+    "alerts": pl.List(pl.String), "acknowledged by": pl.String, "lag": pl.String, "correction": pl.String, "state": pl.String, "step": pl.Int64,
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the address asks for: words of names and causes, a severity, a state (running or ended), groups (by
-    "prefix"), and how many rows."""
-
-    words: str = ""
-    severity: str = ""
-    state: str = ""
-    group: str = ""
-    most: int = MOST
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The runs that fit, in their order, of all there are."""
-
-    runs: Sequence[Run]
-    of: int
-    asked: Asked
-
-    @property
-    def shown(self) -> Sequence[Run]:
-        """Those with a row."""
-        return self.runs[: self.asked.most]
-
-
-def listed(runs: Sequence[Run], asked: Asked) -> Listed:
-    """The runs that are asked for, the worst first; grouped: the group with the worst run first."""
-    matched = worst_first(matching(runs, asked.words, asked.severity, asked.state))
-    if asked.group:
-        first = {name: at for at, name in reversed(list(enumerate(group_of(run, asked.group) for run in matched)))}
-        matched.sort(key=lambda run: first[group_of(run, asked.group)])
-    return Listed(matched, len(runs), asked)
-
-
-def group_of(run: Run, by: str) -> str:
-    """Return the group of a run: the prefix of its name, or "" without groups."""
-    return prefix(run.name) if by == "prefix" else ""
-
-
-def table_of(listing: Listed, glances: Mapping[str, Glance], elsewhere: Elsewhere = _NOWHERE) -> dict[str, Any]:
-    """Data of `browser/runs.js`. `glances`: rows of `app_runs_glance` by run, of those that are shown; `elsewhere`:
-    which are of other places."""
-    counts = Counter(run.judgement.severity for run in listing.runs)
-    by = listing.asked.group
-    groups = Counter(group_of(run, by) for run in listing.runs)
-    parts = groupby(listing.shown, key=lambda run: group_of(run, by))
-    return {
-        "asked": {name: getattr(listing.asked, name) for name in ("words", "severity", "state", "group")},
-        "severities": list(SEVERITIES),
-        "summary": ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity]),
-        "found": len(listing.runs),
-        "of": listing.of,
-        "more": max(0, len(listing.runs) - len(listing.shown)),
-        "next": listing.asked.most + MOST,
-        "groups": [
-            {
-                "name": name,
-                "runs": groups[name],
-                "rows": [_row(run, glances.get(run.name), elsewhere=run.name in elsewhere.runs) for run in part],
-            }
-            for name, part in parts
-        ],
-        "problems": list(elsewhere.problems),
-    }
-
-
-def _row(run: Run, glance: Glance | None, *, elsewhere: bool) -> dict[str, Any]:
-    facts, shown = line(run, glance), headline(run.judgement)
-    return {
-        "run": run.name,
-        "href": f"{link('compare', None)}&runs={quote(in_address([run.name]), safe='')}"
-        if elsewhere
-        else link("", run),
-        "elsewhere": elsewhere,
-        "severity": facts["severity"],
-        "word": shown.word,
-        "words": " ".join(part for part in (shown.words, lateness(run.judgement)) if part),
-        "since": "–" if facts["since"] is None else f"{facts['since']:,}",
-        "cause": (facts["cause"] or "") + (f"; {late.lower()}" if (late := lateness(run.judgement)) else ""),
-        "alerts": ", ".join(facts["alerts"]),
-        "acknowledged": facts["acknowledged_by"],
-        "k3": number(facts["k3"]),
-        "line": list((glance or {}).get("k3") or []),
-        "lag": number(facts["lag"]),
-        "correction": "–" if glance is None else facts["correction"],
-        "state": facts["state"],
-        "reason": run.liveness.reason,
-        "step": "–" if facts["last_step"] is None else f"{facts['last_step']:,}",
-    }
-
-
-def draw(snapshot: Snapshot, run: Run | None) -> None:  # noqa: ARG001 -- it is about all of them
-    """Draws the page."""
+def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all of them
+    """Draw the page."""
     elsewhere = other_places().look()
-    if not snapshot.runs and not elsewhere.runs:
-        (no_service if snapshot.runs is None else recording_snippet)(home())
-        return
-    with guarded("table of runs"):
-        listing = listed([*(snapshot.runs or ()), *elsewhere.runs.values()], _asked())
-        local = [of_run for of_run in listing.shown if of_run.name not in elsewhere.runs]
-        names = [of_run.name for of_run in local]
-        glances = (
-            read_once(
-                "glances",
-                tuple((of_run.name, of_run.revision, of_run.news) for of_run in local),
-                lambda: queries.app_runs_glance(feed(), runs=names).to_pylist(),
-            )
-            if names
-            else None
+    runs = [*(look.runs or {}).values(), *elsewhere.runs.values()]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        words = st.text_input(
+            "search", key="q", bind="query-params", persist_state="session", placeholder="search names, causes, alerts",
+            label_visibility="collapsed", live=True, width=300,
+        )  # fmt: skip
+        severity = st.pills(
+            "severity",
+            list(SEVERITIES),
+            key="severity",
+            bind="query-params",
+            persist_state="session",
+            label_visibility="collapsed",
         )
-        rows = {row["run"]: row for row in glances or ()} | dict(elsewhere.glances)
-        show("runs", "runs", table_of(listing, rows, elsewhere))
+        state = ui.choice("state", _STATES, "state")
+        grouped = st.toggle("group by prefix", key="group", bind="query-params", persist_state="session")
+    for problem in elsewhere.problems:
+        ui.write(problem, "warning")
+    shown = listed(runs, words or "", severity or "", "" if state == "all" else state, grouped=grouped)
+    st.caption(ui.unmarked(summary(shown, len(runs))))
+    pages = max(1, -(-len(shown) // MOST))
+    at = st.pagination(pages, key="rows") if pages > 1 else 1
+    part = shown[MOST * (at - 1) : MOST * at]
+    local = [each for each in part if each.name not in elsewhere.runs]
+    glances = dict(elsewhere.glances) | _glances(local)
+    rows = [row(each, glances.get(each.name), grouped=grouped) for each in part]
+    schema = {**({"group": pl.String} if grouped else {}), **_COLUMNS}
+    picked = st.dataframe(
+        pl.DataFrame(rows, schema=schema), hide_index=True, placeholder="–", on_select="rerun", selection_mode="single-cell",
+        key="runs", height="content" if len(rows) <= 25 else 900, alt="runs, the worst first",  # noqa: PLR2004 - what a screen shows
+        column_config={
+            "K3 over the run": st.column_config.LineChartColumn("K3 over the run", help="logarithmic; each run on an axis of its own, of at least two decades"),
+            "alerts": st.column_config.ListColumn("alerts"), "since": st.column_config.NumberColumn("since", format="localized"),
+            "step": st.column_config.NumberColumn("step", format="localized"), "cause": st.column_config.TextColumn("cause", width="medium"),
+            "run": st.column_config.TextColumn("run", width="medium", help="click a row to open it"),
+        },
+    )  # fmt: skip
+    _open(picked.selection.cells, part, elsewhere)  # type: ignore[union-attr]
 
 
-def _asked() -> Asked:
-    most = asked("rows") or ""
-    return Asked(
-        words=asked("q") or "",
-        severity=asked("severity") or "",
-        state=asked("state") or "",
-        group=group if (group := asked("group") or "") in GROUPS else "",
-        most=int(most) if most.isascii() and most.isdigit() and len(most) <= 5 else MOST,  # noqa: PLR2004 - digits
+def _open(cells: Sequence[tuple[int, str]], part: Sequence[Run], elsewhere: Elsewhere) -> None:
+    """A click on a row opens the run; one of another place is compared."""
+    chosen = tuple(cells[0]) if cells else None
+    before, st.session_state[_OPENED] = st.session_state.get(_OPENED), chosen
+    if chosen is None or chosen == before or chosen[0] >= len(part):
+        return
+    name = part[chosen[0]].name
+    if name in elsewhere.runs:
+        ui.go("compare", runs=[name])
+    else:
+        ui.go("", run=name)
+
+
+def listed(runs: Sequence[Run], words: str, severity: str, state: str, *, grouped: bool = False) -> list[Run]:
+    """Return the runs that are asked for, the worst first; grouped: the group with the worst run first."""
+    matched = worst_first(matching(runs, words, severity, state))
+    if grouped:
+        first = {prefix(run.name): at for at, run in reversed(list(enumerate(matched)))}
+        matched.sort(key=lambda run: first[prefix(run.name)])
+    return matched
+
+
+def summary(shown: Sequence[Run], of: int) -> str:
+    """Return how many there are, and how they stand."""
+    counts = Counter(run.judgement.severity for run in shown)
+    parts = ", ".join(f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts[severity])
+    return f"{len(shown):,} of {of:,} runs{': ' if parts else ''}{parts}"
+
+
+def row(run: Run, glance: Glance | None, *, grouped: bool = False) -> dict[str, Any]:
+    """Return a run as a row of the table."""
+    facts, shown = line(run, glance), headline(run.judgement)
+    late = lateness(run.judgement)
+    cells = {
+        "severity": f"{shown.icon} {shown.word}",
+        "run": run.name,
+        "cause": "; ".join(filter(None, [facts["cause"], late.lower()])) or None,
+        "since": facts["since"],
+        "K3 over the run": decades((glance or {}).get("k3") or []),
+        "K3": None if facts["k3"] is None else number(facts["k3"]),
+        "alerts": facts["alerts"],
+        "acknowledged by": facts["acknowledged_by"],
+        "lag": None if facts["lag"] is None else number(facts["lag"]),
+        "correction": None if glance is None else facts["correction"],
+        "state": facts["state"].replace("_", " "),
+        "step": facts["last_step"],
+    }
+    return {"group": prefix(run.name), **cells} if grouped else cells
+
+
+def decades(k3: Sequence[float]) -> list[float]:
+    """Return K3 in decades, from 0 on; a run that stays within two decades does not fill the height."""
+    values = np.array([value for value in k3 if value is not None and value > 0], dtype=np.float64)
+    if not len(values):
+        return []
+    logs = np.log10(np.maximum(values, floor_of(values)))
+    span = max(2.0, float(np.ptp(logs)))
+    return [round(float(value), 3) for value in (logs - (logs.min() + logs.max()) / 2 + span / 2) / span]
+
+
+def _glances(runs: Sequence[Run]) -> Mapping[str, Glance]:
+    """Rows of `app_runs_glance` by run; read again for those that have news."""
+    version = tuple(map(data.version_of, runs))
+    names = [run.name for run in runs]
+    if not names:
+        return {}
+    rows = data.kept(
+        ("glances", tuple(names)), version, lambda: queries.app_runs_glance(data.reader(), runs=names).to_pylist()
     )
+    return {each["run"]: each for each in rows}

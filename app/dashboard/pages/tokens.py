@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
 
 import numpy as np
+import polars as pl
 import streamlit as st
 from numpy.typing import NDArray
 
-from logprobe.app.dashboard.charts.packing import packed
-from logprobe.app.dashboard.charts.panels import pairs_of
-from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.tokenizers import vocabulary
-from logprobe.app.dashboard.data.tokens import StepList, StepTokens, read_step, read_steps
-from logprobe.app.dashboard.pages import token_text as words
+from logprobe.app.dashboard import browser, data, ui
+from logprobe.app.dashboard.figures import Chart, Curve, Row, rows_chart
+from logprobe.app.dashboard.panels import PAIR_WORDS
+from logprobe.app.dashboard.reading.token_text import (
+    alignment,
+    kept_words,
+    needed,
+    rules,
+    sides_words,
+    spans,
+    states,
+    visible,
+)
+from logprobe.app.dashboard.reading.tokenizers import vocabulary
+from logprobe.app.dashboard.reading.tokens import StepList, StepTokens, read_step, read_steps
+from logprobe.app.dashboard.steps import pairs_of
 from logprobe.app.dashboard.theme import Theme
-from logprobe.app.dashboard.views.page import show
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, is_new, put, theme
+from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
-from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
-from logprobe.collectors.kernel.pairs import RATIO_PAIRS, Pair
+from logprobe.collectors.errors import LogprobeError
+from logprobe.collectors.kernel.pairs import Pair
 from logprobe.monitor.analysis.token_view import (
     DROPPED,
     FIRST_BROKEN,
@@ -44,7 +52,266 @@ from logprobe.monitor.analysis.token_view import (
     version_switches,
 )
 
+PAGE: Final = 2048  # tokens of a strip; further ones are on its next pages
+WORST: Final = 50  # rows of the table
+LONGEST: Final = 28  # characters of a token in the strip
 _NAME: Final = 120  # characters of a name that are shown
+_CHART: Final = 2000  # steps of the bars, the newest; typing a number opens any
+_LIMITED: Final = frozenset({Rule.LIMITED_BELOW, Rule.LIMITED_ABOVE})
+_SIDES: Final = (
+    ("rollout", "rollout r"),
+    ("trainer", "trainer t"),
+    ("current", "current c"),
+    ("reference", "reference"),
+)
+
+
+def draw(run: Run) -> None:
+    """Draw the page."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        pair = cast("Pair", ui.choice("pair", pairs_of(data.frame_of(run)), "pair"))
+        steps = data.kept(
+            ("steps", run.name, pair), data.version_of(run), lambda: read_steps(data.reader(), run.name, pair)
+        )
+        number_of = _chosen_step(run, steps)
+    st.caption(PAIR_WORDS[pair])
+    if number_of is None:
+        st.caption("This run has no steps yet.")
+        return
+    _bars(run, steps, number_of, pair)
+    sample = _sample(run, number_of)
+    step = data.kept(
+        ("step", run.name, number_of, pair, sample), data.version_of(run), lambda: read_step(data.reader(), run.name, number_of, pair, sample)
+    )  # fmt: skip
+    left, right = st.columns([1, 3], gap="medium")
+    with left:
+        step = _sequences(run, step)
+    strip = _strip(run, step)
+    with right:
+        for note in notes(step, strip):
+            ui.write(note, "warning")
+        if strip is not None:
+            _tokens(run, step, strip)
+    if step.chosen is not None:
+        ui.title("Sequence", visible(step.chosen["sample_id"][:_NAME], spaces=False))
+        ui.facts(facts_of(step.chosen, strip))
+
+
+# --- The step ---
+
+
+def _chosen_step(run: Run, steps: StepList) -> int | None:
+    """The step that is looked at; the worst recent one while none was chosen, and then it stays while others come."""
+    suggested = steps.suggested()
+    if suggested is None:
+        return None
+    if st.session_state.get("run of the step") not in {None, run.name}:
+        st.session_state["step"] = None  # means nothing in another run
+    st.session_state["run of the step"] = run.name
+    asked = st.query_params.get("step", "")
+    if "step" not in st.session_state:
+        st.session_state["step"] = int(asked) if asked.isdecimal() else suggested
+    if st.session_state["step"] is None:
+        st.session_state["step"] = suggested
+    wanted = st.number_input(
+        "step",
+        key="step",
+        bind="query-params",
+        persist_state="session",
+        step=1,
+        width=150,
+        label_visibility="collapsed",
+    )
+    nearest = int(steps.step[np.abs(steps.step - int(suggested if wanted is None else wanted)).argmin()])
+    words = sides_words(
+        data.kept(("sides", run.name, nearest), data.version_of(run), lambda: _sides(run.name, nearest))
+    )
+    at = int(np.flatnonzero(steps.step == nearest)[0])
+    broken = f" · {steps.broken[at]:,.0f} broken tokens" if steps.broken[at] > 0 else ""
+    st.caption(ui.unmarked(f"step {nearest:,} · K3 {number(float(steps.k3[at]))}{broken} · {words}"))
+    return nearest
+
+
+def _sides(run: str, step: int) -> Sequence[Mapping[str, Any]]:
+    return read_step(data.reader(), run, step, "backend").sides
+
+
+def _bars(run: Run, steps: StepList, chosen: int, pair: str) -> None:
+    """K3 by step, to choose one from."""
+    version = (data.version_of(run), chosen, ui.theme().mode, ui.window(steps.step.tolist()))
+    chart = ui.made(
+        ("bars", run.name, pair, ui.theme().mode),
+        version,
+        lambda: bars(run.name, steps, chosen, pair, theme=ui.theme(), window=version[-1]),
+    )
+    browser.plot("step bars", chart, picked=lambda place: _open(int(steps.step[np.abs(steps.step - place).argmin()])))
+
+
+def _open(step: int) -> None:
+    st.session_state["step"] = step
+
+
+def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, window: tuple[int, int] | None) -> Chart:
+    """Return bars of K3 by step: dark where raw tokens are kept, a cross where tokens are broken, one of them
+    chosen."""
+    seen = slice(-_CHART, None) if window is None else (steps.step >= window[0]) & (steps.step <= window[1])
+    step, k3, kept, broken = steps.step[seen], steps.k3[seen], steps.kept[seen] > 0, steps.broken[seen] > 0
+    measured_k3 = k3[np.isfinite(k3) & (k3 > 0)]
+    log = bool(len(measured_k3)) and measured_k3.max() > 30 * measured_k3.min()
+    base = float(measured_k3.min()) / 2 if len(measured_k3) else 0.0
+    colors = np.where(step == chosen, theme.alarm, np.where(kept, theme.neutral, theme.line))
+    row = Row("K3", [Curve("K3", step.astype(np.float64), k3, theme.neutral)], unit="nats", log=log, height=64)
+    alt = f"K3 ({pair}) over {len(steps.step):,} steps; step {chosen:,} is chosen."
+    chart = rows_chart(f"{run} {pair} {window}", [row], theme, alt=alt, window=window)
+    figure = chart.figure
+    top = np.where(np.isfinite(k3), np.maximum(k3, base), np.nan)
+    figure["data"][0] = {
+        "type": "bar", "x": step.tolist(), "y": [None if np.isnan(y) else float(y) for y in top], "yaxis": "y2", "marker": {"color": colors.tolist()}, "hoverinfo": "skip",
+    }  # fmt: skip
+    crosses = {"symbol": "x", "size": 6, "color": theme.alarm}
+    figure["data"].append(
+        {"type": "scatter", "mode": "markers", "x": step[broken].tolist(), "y": [0.5] * int(broken.sum()), "yaxis": "y", "marker": crosses, "hoverinfo": "skip", "cliponaxis": False}
+    )  # fmt: skip
+    figure["layout"] |= {"bargap": 0.1, "dragmode": False}
+    words = {
+        str(int(at)): f"{int(count):,} broken tokens"
+        for at, count in zip(step[broken], steps.broken[seen][broken], strict=True)
+    }
+    return Chart(
+        figure,
+        chart.name,
+        chart.alt,
+        chart.rows,
+        words,
+        "step",
+        zooms=False,
+        note="Click a bar to open its step; a cross: broken tokens; pale: raw tokens are not kept.",
+    )
+
+
+# --- Its sequences ---
+
+
+def _sample(run: Run, step: int) -> str | None:
+    """The sequence that the address names; it stays while records that arrive late change the order."""
+    asked = st.query_params.get("sequence")
+    if st.session_state.get("step of the sequence") not in {None, (run.name, step)}:
+        asked = None
+        st.query_params.pop("sequence", None)
+    st.session_state["step of the sequence"] = (run.name, step)
+    return asked
+
+
+def _sequences(run: Run, step: StepTokens) -> StepTokens:
+    """The step's worst sequences; the one that is selected."""
+    if not step.sequences:
+        return step
+    table = pl.DataFrame([listed(sequence) for sequence in step.sequences], infer_schema_length=None)
+    picked = st.dataframe(
+        table, hide_index=True, placeholder="–", on_select="rerun", selection_mode="single-row", key=f"sequences {run.name} {step.step} {step.pair}",
+        row_height=34, height=34 * min(12, len(table)) + 40, alt="worst sequences of the step",
+        column_config={"share of K3": st.column_config.ProgressColumn("share of K3", format="percent", min_value=0, max_value=1), "sequence": st.column_config.TextColumn("sequence", width="small")},
+    )  # fmt: skip
+    rows = picked.selection.rows  # type: ignore[union-attr]
+    if rows and rows[0] < len(step.sequences):
+        sample = str(step.sequences[rows[0]]["sample_id"])
+        st.query_params["sequence"] = sample
+        return step.showing(sample) or step
+    return step
+
+
+def listed(sequence: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sequence as a row of the list."""
+    broken = sequence.get("broken") or 0
+    about = [
+        *([f"replica {_name(sequence['replica'])}"] if sequence["replica"] else []),
+        *([f"weights {spans(sequence, 2)}"] if sequence["spans"] else []),
+        *([f"{sequence['cached_prefix_tokens']:,} cached"] if sequence["cached_prefix_tokens"] else []),
+        *([] if sequence["raw_kept"] else ["no raw tokens"]),
+        *([] if "broken" in sequence else ["not measured"]),
+    ]
+    return {
+        "sequence": _name(sequence["sample_id"]),
+        "share of K3": sequence.get("share"),
+        "broken": f"✕ {broken:,}" if broken else None,
+        "tokens": sequence["tokens"] + broken,
+        "about": " · ".join(about),
+    }
+
+
+def _name(text: str) -> str:
+    return visible(text[:_NAME], spaces=False)
+
+
+def notes(step: StepTokens, strip: Strip | None) -> list[str]:
+    """Return what has to be known before anything below is believed."""
+    said = [kept_words(step.sides)]
+    if step.asked is not None and step.sequences:
+        said.append(f"Step {step.step:,} has no sequence called {_name(step.asked)}; showing the worst.")
+    if not step.sequences:
+        folded = any(side.get("folded") for side in step.sides)
+        said.append(
+            f"No sequences of this step have statistics for the pair {step.pair}."
+            if folded
+            else "No sequences were recorded in this step."
+        )
+    elif all(sequence.get("share") is None and sequence.get("broken") is None for sequence in step.sequences):
+        said.append(f"The pair {step.pair} was not measured in this step; {needed(step.pair)}.")
+    if step.chosen is not None and strip is None:
+        kept = step.chosen["raw_kept"]
+        said.append(
+            "The raw tokens of this sequence could not be read; retrying."
+            if kept
+            else "The raw tokens of this sequence are not kept. Its statistics are below."
+        )
+    if step.says_correction and step.correction is None:
+        said.append("The trainer reported a correction for this step that cannot be recomputed here.")
+    if strip is not None and strip.problem:
+        said.append(f"Tokens are shown as ids: {strip.problem}.")
+    return [note for note in said if note]
+
+
+def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[tuple[str, str]]:
+    """Return what is known of the sequence as a whole; names and values as text."""
+    pair = None if strip is None else strip.pair
+    broken = sequence.get("broken") or 0
+    items = [
+        ("tokens", f"{sequence['tokens'] + broken:,} trained on, of {sequence['n_total']:,}"),
+        ("left out of every value", _left_out(broken, pair)),
+        ("K3", number(sequence.get("k3_kl"))),
+        ("share of the step's K3", "–" if sequence.get("share") is None else f"{sequence['share']:.1%}"),
+        ("mean d", number(sequence.get("log_ratio_mean"))),
+        ("smallest, largest d", f"{number(sequence.get('log_ratio_min'))}, {number(sequence.get('log_ratio_max'))}"),
+        ("ρ of the sequence", "" if pair is None else _of_measured(pair)),
+        ("geometric mean of ρ", "" if pair is None else number(pair.geometric_ratio)),
+        ("reward", "" if sequence["reward"] is None else number(sequence["reward"])),
+        ("weights of the engine", spans(sequence) or "unknown"),
+        ("weights of the trainer", _name(sequence["trainer_weight_version"] or "unknown")),
+        ("replica", _name(sequence["replica"] or "")),
+        ("cached prefix", f"{sequence['cached_prefix_tokens']:,} tokens" if sequence["cached_prefix_tokens"] else ""),
+        ("finish reason", _name(sequence["finish_reason"] or "")),
+        ("group", _name(sequence["group_id"] or "")),
+        *((_name(name), _name(value or "")) for name, value in sequence["tags"] or ()),
+        ("records", alignment(sequence)),
+    ]
+    return [(name, value) for name, value in items if value]
+
+
+def _left_out(count: int, pair: PairTokens | None) -> str:
+    """Tokens under the mask that are in no value; statistics do not tell those that are broken from those missing."""
+    if pair is None:
+        return f"{count:,} broken or missing" if count else ""
+    missing = int(np.count_nonzero(pair.state_N == MISSING))
+    return ", ".join(
+        filter(None, [f"{pair.broken:,} broken" if pair.broken else "", f"{missing:,} not recorded" if missing else ""])
+    )
+
+
+def _of_measured(pair: PairTokens) -> str:
+    return f"{number(pair.sequence_ratio)} over {pair.measured:,} measured tokens" if pair.measured else "–"
+
+
+# --- Its tokens ---
 
 
 @dataclass(frozen=True)
@@ -59,388 +326,357 @@ class Corrected:
 
 @dataclass(frozen=True)
 class Strip:
-    """The tokens of one sequence with everything that is said of them; `texts`: by token id, empty without a
-    tokenizer."""
+    """The tokens of one sequence with everything that is said of them; `texts`: by token id, empty without a tokenizer,
+    and `problem` says why where there should be one."""
 
     tokens: Tokens
     pair: PairTokens
     corrections: Sequence[Corrected] = ()
     texts: Mapping[int, str] = field(default_factory=dict)
-    problem: str = ""  # why there is no text, where there should be
-
-
-def page_of(
-    run: str, steps: StepList, step: StepTokens, strip: Strip | None, theme: Theme, *, pairs: Sequence[str] = RATIO_PAIRS
-) -> dict[str, Any]:  # fmt: skip
-    """Data of the whole page but the strip itself, see `strip_of`. `pairs`: those to choose from."""
-    return {
-        "run": run,
-        "step": step.step,
-        "pair": step.pair,
-        "pairs": [{"name": name, "help": words.PAIRS[name]} for name in pairs],
-        "colors": colors_of(theme),
-        "chooser": chooser_of(steps, step),
-        "note": words.sides_words(step.sides),
-        "notes": _notes(step, strip),
-        "sequences": [_listed(sequence, chosen=sequence is step.chosen) for sequence in step.sequences],
-        "facts": [] if step.chosen is None else facts_of(step.chosen, strip),
-    }
-
-
-def colors_of(theme: Theme) -> dict[str, str]:
-    """Colours of what is painted on a canvas, where no style sheet reaches; ρ below 1 is blue, above 1 orange."""
-    names = ("text", "muted", "line", "page", "surface", "accent", "alarm")
-    return {name: getattr(theme, name) for name in names} | {"below": theme.backend, "above": theme.update}
-
-
-def chooser_of(steps: StepList, step: StepTokens) -> dict[str, Any]:
-    """K3 by step, to choose one from; `marks`: 1 where raw tokens are kept, 2 where tokens are broken, 3 both."""
-    marks = (steps.kept > 0).astype(np.int8) + 2 * (steps.broken > 0).astype(np.int8)
-    return {
-        "step": packed(steps.step.astype(np.float64)),
-        "k3": packed(steps.k3),
-        "broken": packed(steps.broken),
-        "marks": packed(marks, "i1"),
-        "alt": f"K3 ({step.pair}) over {len(steps.step):,} steps; step {step.step:,} is chosen",
-    }
-
-
-def _notes(step: StepTokens, strip: Strip | None) -> list[str]:
-    """What has to be known before anything below is believed."""
-    notes = [words.kept_words(step.sides)]
-    if step.asked is not None and step.sequences:
-        notes.append(
-            f"Step {step.step:,} has no sequence called {words.visible(step.asked[:_NAME], spaces=False)}; showing the "
-            "worst."
-        )
-    if not step.sequences:
-        notes.append(
-            f"No sequences of this step have statistics for the pair {step.pair}."
-            if any(side.get("folded") for side in step.sides)
-            else "No sequences were recorded in this step."
-        )
-    elif all(sequence.get("share") is None and sequence.get("broken") is None for sequence in step.sequences):
-        notes.append(f"The pair {step.pair} was not measured in this step; {_needed(step.pair)}.")
-    if step.chosen is not None and strip is None:
-        notes.append(_gone(step.chosen))
-    if step.says_correction and step.correction is None:
-        notes.append("The trainer reported a correction for this step that cannot be recomputed here.")
-    if strip is not None and strip.problem:
-        notes.append(f"Tokens are shown as ids: {strip.problem}.")
-    return [note for note in notes if note]
-
-
-def _needed(pair: str) -> str:
-    return {
-        "backend": "record rollout and trainer log-probs of the same tokens",
-        "update": "record `current_logprobs`",
-        "total": "record `current_logprobs` and rollout log-probs",
-        "reference": "record `reference_logprobs`",
-    }[pair]
-
-
-def _gone(sequence: Mapping[str, Any]) -> str:
-    if sequence["raw_kept"]:
-        return "The raw tokens of this sequence could not be read; retrying."
-    return "The raw tokens of this sequence are not kept. Its statistics are below."
-
-
-def _listed(sequence: Mapping[str, Any], *, chosen: bool) -> dict[str, Any]:
-    """A line of the list of sequences."""
-    broken = sequence.get("broken") or 0
-    measured = "broken" in sequence
-    share = sequence.get("share")
-    return {
-        "sample": sequence["sample_id"],
-        "name": _name(sequence["sample_id"]),
-        "share": "not measured" if not measured else "–" if share is None else f"{share:.1%}",
-        "bar": 0.0 if share is None else round(share, 4),
-        "words": [
-            *([f"{broken:,} broken or missing"] if broken else []),
-            f"{sequence['tokens'] + broken:,} tokens",
-            *([f"replica {_name(sequence['replica'])}"] if sequence["replica"] else []),
-            *([f"weights {words.spans(sequence, 2)}"] if sequence["spans"] else []),
-            *([f"{sequence['cached_prefix_tokens']:,} cached"] if sequence["cached_prefix_tokens"] else []),
-            *([] if sequence["raw_kept"] else ["no raw tokens"]),
-        ],
-        "broken": bool(broken),
-        "chosen": chosen,
-    }
-
-
-def _name(text: str) -> str:
-    return words.visible(text[:_NAME], spaces=False)
-
-
-def facts_of(sequence: Mapping[str, Any], strip: Strip | None) -> list[list[str]]:
-    """What is known of the sequence as a whole; names and values as text."""
-    pair = None if strip is None else strip.pair
-    broken = sequence.get("broken") or 0
-    facts = [
-        ("tokens", f"{sequence['tokens'] + broken:,} trained on, of {sequence['n_total']:,}"),
-        ("left out of every value", _left_out(broken, pair)),
-        ("K3", number(sequence.get("k3_kl"))),
-        ("share of the step's K3", "–" if sequence.get("share") is None else f"{sequence['share']:.1%}"),
-        ("mean d", number(sequence.get("log_ratio_mean"))),
-        ("smallest, largest d", f"{number(sequence.get('log_ratio_min'))}, {number(sequence.get('log_ratio_max'))}"),
-        ("ρ of the sequence", _of_measured(pair) if pair else ""),
-        ("geometric mean of ρ", number(pair.geometric_ratio) if pair else ""),
-        ("reward", "" if sequence["reward"] is None else number(sequence["reward"])),
-        ("weights of the engine", words.spans(sequence) or "unknown"),
-        ("weights of the trainer", _name(sequence["trainer_weight_version"] or "unknown")),
-        ("replica", _name(sequence["replica"] or "")),
-        ("cached prefix", f"{sequence['cached_prefix_tokens']:,} tokens" if sequence["cached_prefix_tokens"] else ""),
-        ("finish reason", _name(sequence["finish_reason"] or "")),
-        ("group", _name(sequence["group_id"] or "")),
-        *((_name(name), _name(value or "")) for name, value in sequence["tags"] or ()),
-        ("records", words.alignment(sequence)),
-    ]
-    return [[name, value] for name, value in facts if value]
-
-
-def _left_out(number_of: int, pair: PairTokens | None) -> str:
-    """Tokens under the mask that are in no value; statistics do not tell those that are broken from those that are
-    missing."""
-    if pair is None:
-        return f"{number_of:,} broken or missing" if number_of else ""
-    missing = int(np.count_nonzero(pair.state_N == MISSING))
-    parts = [f"{pair.broken:,} broken" if pair.broken else "", f"{missing:,} not recorded" if missing else ""]
-    return ", ".join(filter(None, parts))
-
-
-def _of_measured(pair: PairTokens) -> str:
-    return f"{number(pair.sequence_ratio)} over {pair.measured:,} measured tokens" if pair.measured else "–"
-
-
-def strip_of(strip: Strip, step: StepTokens) -> dict[str, Any]:
-    """The strip: packed columns [N] and the words for their codes. A column without any value is left out."""
-    tokens, pair = strip.tokens, strip.pair
-    trained = np.flatnonzero(tokens.mask_N)
-    return {
-        "n": len(tokens),
-        "sample": _name((step.chosen or {}).get("sample_id") or ""),
-        "measured": pair.measured,
-        "first": int(trained[0]) if len(trained) else len(tokens),
-        "columns": _columns(strip),
-        "texts": {str(token): words.visible(text) for token, text in strip.texts.items()},
-        "versions": [_name(version) for version in tokens.versions],
-        "trainer_version": _name((step.chosen or {}).get("trainer_weight_version") or "unknown"),
-        "switches": version_switches(tokens.version_N).tolist(),
-        "turns": turn_starts(tokens.mask_N).tolist()[1:],
-        "worst": pair.worst.tolist(),
-        "states": words.states(step.pair),
-        "first_broken": FIRST_BROKEN,
-        "masked": MASKED,
-        "corrections": [_correction(correction) for correction in strip.corrections],
-        "alt": alt_text(strip, step),
-    }
-
-
-def _columns(strip: Strip) -> dict[str, dict[str, str]]:
-    tokens, pair = strip.tokens, strip.pair
-    floats = {
-        **{name: side.values_N for name, side in tokens.sides.items() if side.known_N.any()},
-        "d": pair.d_N,
-        "ratio": pair.ratio_N,
-        "k3": pair.k3_N,
-        "cumulative": pair.cumulative_N,
-        "entropy": tokens.entropy_N,
-        "advantage": tokens.advantage_N,
-    }
-    effects = [correction.effect for correction in strip.corrections]
-    floats |= {f"weight{at}": effect.weight_N for at, effect in enumerate(effects) if effect}
-    codes = {"state": pair.state_N} | {f"rule{at}": effect.rule_N for at, effect in enumerate(effects) if effect}
-    masks = {name: side.known_N for name, side in tokens.sides.items() if not side.known_N.all()}
-    return {
-        "id": packed(tokens.token_id_N, "i4"),
-        "version": packed(tokens.version_N, "i4"),
-        **{name: _float(values) for name, values in floats.items() if not _empty(name, values)},
-        **{name: packed(values, "i1") for name, values in codes.items()},
-        **{f"{name}_known": packed(flags, "i1") for name, flags in masks.items()},
-    }
-
-
-def _float(values: NDArray[np.float64]) -> dict[str, str]:
-    with np.errstate(over="ignore"):  # what exceeds float32 is shown as infinite, and is broken anyway
-        return packed(values.astype(np.float32), "f4")
-
-
-def _empty(name: str, values: NDArray[np.float64]) -> bool:
-    return name in {"entropy", "advantage"} and not np.isfinite(values).any()
-
-
-def _correction(corrected: Corrected) -> dict[str, Any]:
-    return {
-        "name": corrected.name,
-        "config": str(corrected.config),
-        "note": corrected.note,
-        "rules": words.rules(corrected.config),
-        "dropped": [int(rule) for rule in DROPPED],
-        "limited": [int(Rule.LIMITED_BELOW), int(Rule.LIMITED_ABOVE)],
-    }
-
-
-def alt_text(strip: Strip, step: StepTokens) -> str:
-    """The strip in words."""
-    pair = strip.pair
-    worst = "" if not len(pair.worst) else f" The worst token is at position {int(pair.worst[0]):,}."
-    broken = f" {pair.broken:,} are broken." if pair.broken else ""
-    return (
-        f"Tokens of one sequence of step {step.step:,}, coloured by ρ of the pair {step.pair}: {len(strip.tokens):,} "
-        "tokens, "
-        f"{pair.measured:,} measured.{broken} ρ of the sequence {number(pair.sequence_ratio)}, "
-        f"geometric mean {number(pair.geometric_ratio)}.{worst} The table of worst tokens has the same information."
-    )
-
-
-T = TypeVar("T")
-
-_UNREAD: Final = "This step has not been read yet; retrying."
-_RUN: Final = "tokens run"
-_SENT: Final = "tokens sent"
-_ANSWERED: Final = "tokens answered"
-
-
-def draw(run: Run, view: RunView) -> None:
-    """Draws the page."""
-    with guarded("tokens"):
-        _leave_other_runs(run)
-        pairs = pairs_of(view.series)
-        pair = cast("Pair", asked("pair") if asked("pair") in pairs else "backend")
-        about = (run.name, pair)
-        steps = _remembered("steps", about, lambda: read_steps(feed(), run.name, pair), version=view.version)
-        number = None if steps is None else _step(steps)
-        step = None if number is None else _read((*about, number), view.version, asked("sequence"))
-        if steps is None or step is None:
-            st.caption(_UNREAD)
-        else:
-            _shown(run, steps, step, pairs)
-
-
-def _leave_other_runs(run: Run) -> None:
-    """What the address names of the run that was looked at before means nothing in this one."""
-    before, st.session_state[_RUN] = st.session_state.get(_RUN, run.name), run.name
-    if before != run.name:
-        put({"step": None, "sequence": None, "token": None})
-
-
-def _read(about: tuple[str, Pair, int], version: str, sample: str | None) -> StepTokens | None:
-    """The step, with the sequence that the address names: read for it only where it is not among the worst."""
-    run, pair, number = about
-    step = _remembered("step", about, lambda: read_step(feed(), run, number, pair), version=version)
-    if step is None or sample is None:
-        return step
-    return step.showing(sample) or _remembered(
-        "named", (about, sample), lambda: read_step(feed(), run, number, pair, sample), version=version
-    )
-
-
-def _step(steps: StepList) -> int | None:
-    """The step the address names, or the one that is suggested: then the address names that, and it stays while others
-    come."""
-    text = asked("step") or ""
-    if text.isdecimal() and int(text) in steps.step:
-        return int(text)
-    suggested = steps.suggested()
-    if not text and suggested is not None:
-        put({"step": suggested})
-    return suggested
-
-
-def _shown(run: Run, steps: StepList, step: StepTokens, pairs: Sequence[str]) -> None:
-    if asked("sequence") is None and step.chosen is not None:
-        put({"sequence": step.chosen["sample_id"]})  # it stays while records that arrive late change the order
-    strip = _strip(run, step)
-    colors = theme()
-    page = page_of(run.name, steps, step, strip, colors, pairs=pairs)
-    if asked("step") not in {None, "", str(step.step)}:
-        page["notes"].insert(0, f"Step {asked('step')} is not among the steps of this run; showing step {step.step:,}.")
-    drawn = None if strip is None else _remembered("drawn", _key(run, step), lambda: strip_of(strip, step))
-    version = "" if drawn is None else _digest(_key(run, step), drawn["n"])
-    page["strip"] = None if drawn is None else _once(drawn, version)
-    wanted = show("tokens", "tokens", {"version": _digest(repr(page | {"strip": version}), colors.mode), **page})
-    if is_new(wanted, _ANSWERED):
-        st.session_state.pop(_SENT, None)
-        st.rerun(scope="fragment")
-
-
-def _once(drawn: dict[str, Any], version: str) -> dict[str, Any]:
-    """Columns travel once a session: they are megabytes, and the browser keeps them. It asks again when it has lost
-    them."""
-    sent, st.session_state[_SENT] = st.session_state.get(_SENT), version
-    light = {name: value for name, value in drawn.items() if name not in {"columns", "texts"}}
-    return (light if sent == version else drawn) | {"version": version}
+    problem: str = ""
 
 
 def _strip(run: Run, step: StepTokens) -> Strip | None:
     sequence = step.chosen
     if sequence is None or not sequence["raw_kept"]:
         return None
-    key = {"segment": sequence["segment_id"], "row": sequence["row"]}
-    records = (run.name, *key.values(), sequence["rollout_source"], sequence["alignment"])
-    tokens = _remembered("tokens", records, lambda: read_tokens(feed(), run.name, step.step, **key))
-    return None if tokens is None else _remembered("strip", _key(run, step), lambda: _made(run, step, tokens))
+    names = ("segment_id", "row", "rollout_source", "alignment", "trainer_weight_version")
+    version = (*(sequence[name] for name in names), repr(step.correction))
 
+    def made() -> Strip | None:
+        tokens = read_tokens(data.reader(), run.name, step.step, segment=sequence["segment_id"], row=sequence["row"])
+        if tokens is None:
+            return None
+        texts, problem = _texts(run.name, np.unique(tokens.token_id_N).tolist())
+        return Strip(tokens, pair_tokens(tokens, step.pair), corrections(step.correction, tokens), texts, problem)
 
-def _made(run: Run, step: StepTokens, tokens: Tokens) -> Strip:
-    texts, problem = _texts(run.name, np.unique(tokens.token_id_N).tolist())
-    return Strip(tokens, pair_tokens(tokens, step.pair), _corrections(step, tokens), texts, problem)
-
-
-def _key(run: Run, step: StepTokens) -> tuple[Hashable, ...]:
-    """Another one whenever the strip is."""
-    chosen = step.chosen or {}
-    names = ("segment_id", "row", "rollout_source", "alignment", "raw_kept", "trainer_weight_version")
-    return (run.name, step.step, step.pair, *(chosen.get(name) for name in names), repr(step.correction))
+    return data.kept(("strip", run.name, step.step, step.pair, sequence["sample_id"]), version, made)
 
 
 def _texts(run: str, ids: Collection[int]) -> tuple[dict[int, str], str]:
     """Text by token id, and why there is none although a tokenizer was named."""
     try:
-        tokenizer = vocabulary(home(), run)
-        return ({} if tokenizer is None else tokenizer.texts(ids)), ""
+        tokenizer = vocabulary(data.home(), run)
     except LogprobeError as error:
         return {}, str(error).partition("\n")[0]
+    return ({} if tokenizer is None else tokenizer.texts(ids)), ""
 
 
-def _corrections(step: StepTokens, tokens: Tokens) -> list[Corrected]:
-    """The correction that the trainer says it applied, if there is one, and masked importance sampling as its preset
-    has it."""
-    applied = [] if step.correction is None else [_applied(step.correction, tokens)]
-    config = preset("mis")
-    done = effect(config, tokens)
-    return [*applied, Corrected("MIS (preset mis: 0.5 to 2)", config, done, _unknown(done))]
+def corrections(stated: Stated | None, tokens: Tokens) -> list[Corrected]:
+    """Return the correction that the trainer says it applied, if there is one, and masked importance sampling."""
+    unknown = "unknown: it needs rollout and trainer log-probs, and the advantages it uses"
+    made = []
+    if stated is not None:
+        done = effect(stated.config, tokens, stated.normalizer)
+        batch = stated.config.normalize and stated.normalizer is None
+        note = (
+            "weights before normalisation: the batch mean is unknown from one sequence"
+            if batch
+            else ""
+            if done
+            else unknown
+        )
+        made.append(Corrected("applied in this step", stated.config, done, note))
+    done = effect(preset("mis"), tokens)
+    return [*made, Corrected("MIS (preset mis: 0.5 to 2)", preset("mis"), done, "" if done else unknown)]
 
 
-def _applied(stated: Stated, tokens: Tokens) -> Corrected:
-    done = effect(stated.config, tokens, stated.normalizer)
-    whole_batch = stated.config.normalize and stated.normalizer is None
-    note = (
-        "weights before normalisation: the batch mean is unknown from one sequence" if whole_batch else _unknown(done)
+def _tokens(run: Run, step: StepTokens, strip: Strip) -> None:
+    readable = bool(strip.texts)
+    modes = [*(["text"] if readable else []), "ids", "squares"]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        mode = ui.choice("how tokens are drawn", modes, "strip")
+        sample = (step.chosen or {}).get("sample_id") or "sequence"
+        ui.download("CSV", lambda: csv_of(strip, step.pair), f"{run.name}-step-{step.step}-{sample}-{step.pair}.csv")
+    chosen = _chosen_token(run, step, strip)
+    pages = -(-len(strip.tokens) // PAGE)
+    if pages > 1:
+        now = (run.name, step.step, sample, chosen)
+        if st.session_state.get("token before") != now:  # the strip follows the token, until another page is opened
+            st.session_state["tokens from"], st.session_state["token before"] = chosen // PAGE + 1, now
+        at = st.pagination(pages, key="tokens from") - 1
+        chosen = chosen if chosen // PAGE == at else at * PAGE
+    st.html(legend(strip, ui.theme()))
+    words = describe_all(strip, step.pair)
+    sent = browser.strip(
+        f"strip {run.name} {step.step} {sample} {step.pair}",
+        cells(strip, step, words, chosen, mode=mode, theme=ui.theme()),
     )
-    return Corrected("applied in this step", stated.config, done, note)
+    chosen = chosen if sent is None or sent // PAGE != chosen // PAGE else sent
+    st.query_params["token"] = str(chosen)
+    ui.title(f"Token {chosen:,}", "arrow keys move, n goes to the next worst token, N back")
+    ui.facts(describe(strip, step, chosen))
+    worst = strip.pair.worst[:WORST].tolist()
+    if worst:
+        broken = strip.pair.state_N[worst[0]] >= FIRST_BROKEN
+        ui.title("Worst tokens", "broken ones first" if broken else "by the size of d")
+        head = (
+            "position",
+            "token",
+            "state",
+            *(name for _, name in _there(strip)),
+            "d",
+            "ρ",
+            "K3 term",
+            "weights",
+            *(each.name for each in strip.corrections),
+        )
+        ui.table("worst tokens", head, [worst_line(strip, step.pair, at) for at in worst], fold=True)
+    if strip.pair.measured:
+        _cumulative(run, step, strip)
 
 
-def _unknown(done: object) -> str:
-    return "" if done is not None else "unknown: it needs rollout and trainer log-probs, and the advantages it uses"
+def _chosen_token(run: Run, step: StepTokens, strip: Strip) -> int:
+    """The token that the address names, or the worst."""
+    key = f"strip {run.name} {step.step} {(step.chosen or {}).get('sample_id') or 'sequence'} {step.pair}"
+    sent = (st.session_state.get(key) or {}).get("token")
+    asked = st.query_params.get("token", "")
+    first = st.session_state.get("strip that is open") in {None, key}
+    st.session_state["strip that is open"] = key
+    if sent is None and first and asked.isdecimal():
+        sent = int(asked)
+    usual = int(strip.pair.worst[0]) if len(strip.pair.worst) else 0
+    return sent if sent is not None and 0 <= sent < len(strip.tokens) else usual
 
 
-def _remembered(name: str, about: Hashable, read: Callable[[], T | None], *, version: str = "") -> T | None:
-    """What `read` gave for `about` at `version`, read again when it is another one.
-
-    While the service does not answer, what was read last about the same; never what was read about something else.
-    """
-    place = f"tokens {name}"
-    remembered: tuple[Hashable, str, T] | None = st.session_state.get(place)
-    if remembered is not None and remembered[:2] == (about, version):
-        return remembered[2]
-    with suppress(ServiceUnavailableError):  # the bar says so
-        value = read()
-        if value is not None:
-            st.session_state[place] = (about, version, value)
-        return value
-    return remembered[2] if remembered is not None and remembered[0] == about else None
+def _there(strip: Strip) -> list[tuple[str, str]]:
+    return [
+        (name, words)
+        for name, words in _SIDES
+        if name in strip.tokens.sides and (name != "reference" or strip.tokens.sides[name].known_N.any())
+    ]
 
 
-def _digest(*parts: object) -> str:
-    return sha256(repr(parts).encode()).hexdigest()[:16]
+def cells(
+    strip: Strip, step: StepTokens, words: Sequence[str], chosen: int, *, mode: str, theme: Theme
+) -> dict[str, Any]:
+    """Return what `browser/strip.js` draws: the page of tokens that the chosen one is on."""
+    tokens, pair = strip.tokens, strip.pair
+    first = chosen // PAGE * PAGE
+    turns, switches = set(turn_starts(tokens.mask_N).tolist()[1:]), set(version_switches(tokens.version_N).tolist())
+    treated = strip.corrections[0].effect if strip.corrections else None
+    shown = []
+    for at in range(first, min(first + PAGE, len(tokens))):
+        code = int(pair.state_N[at])
+        state = (
+            "broken" if code >= FIRST_BROKEN else "trained" if code == 0 else "masked" if code == MASKED else "missing"
+        )
+        rule = None if treated is None else int(treated.rule_N[at])
+        marks = [
+            "lp-turn" if at in turns else "",
+            "lp-switch" if at in switches else "",
+            "lp-dropped" if rule in DROPPED and state == "trained" else "lp-limited" if rule in _LIMITED else "",
+        ]
+        d = float(pair.d_N[at])
+        broken = _broken(strip, step.pair, at) if state == "broken" else ""
+        shown.append(
+            [
+                _label(strip, at, mode),
+                round(d, 4) if np.isfinite(d) else 0.0,
+                state,
+                " ".join(filter(None, marks)),
+                words[at],
+                broken,
+            ]
+        )
+    names = ("page", "text")
+    return {
+        "cells": shown, "first": first, "chosen": chosen, "worst": pair.worst[:WORST].tolist(), "squares": mode == "squares",
+        "alt": alt_text(strip, step), "colors": {**{name: getattr(theme, name) for name in names}, "below": theme.backend, "above": theme.update},
+    }  # fmt: skip
+
+
+def _label(strip: Strip, at: int, mode: str) -> str:
+    token = int(strip.tokens.token_id_N[at])
+    words = (
+        visible(strip.texts[token])
+        if mode == "text" and token in strip.texts
+        else f"{'#' if mode == 'text' else ''}{token}"
+    )
+    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+
+
+def alt_text(strip: Strip, step: StepTokens) -> str:
+    """Return the strip in words."""
+    pair = strip.pair
+    worst = "" if not len(pair.worst) else f" The worst token is at position {int(pair.worst[0]):,}."
+    broken = f" {pair.broken:,} are broken." if pair.broken else ""
+    return (
+        f"Tokens of one sequence of step {step.step:,}, coloured by ρ of the pair {step.pair}: {len(strip.tokens):,} tokens, "
+        f"{pair.measured:,} measured.{broken} ρ of the sequence {number(pair.sequence_ratio)}, geometric mean "
+        f"{number(pair.geometric_ratio)}.{worst} The table of worst tokens has the same information."
+    )
+
+
+def describe_all(strip: Strip, pair: str) -> list[str]:
+    """Return a few words for each token, for whoever points at it or cannot see its colour."""
+    said = states(pair)
+    ratio, d = strip.pair.ratio_N, strip.pair.d_N
+    return [
+        f"{at}: {said[code]['words']}"
+        + (f", ρ {number(float(ratio[at]))}, d {number(float(d[at]))}" if code == 0 else "")
+        for at, code in enumerate(strip.pair.state_N.tolist())
+    ]
+
+
+def describe(strip: Strip, step: StepTokens, at: int) -> list[tuple[str, str]]:
+    """Return everything that is known of a token."""
+    tokens, pair = strip.tokens, strip.pair
+    token = int(tokens.token_id_N[at])
+    trainer = _name((step.chosen or {}).get("trainer_weight_version") or "unknown")
+    return [
+        ("token", f"{visible(strip.texts[token])} (id {token})" if token in strip.texts else f"id {token}"),
+        ("position", f"{at:,}, in 0–{len(tokens) - 1:,}"),
+        ("state", _state(strip, step.pair, at)),
+        *((words, _logprob(strip, name, at)) for name, words in _there(strip)),
+        ("d = log ρ", number(float(pair.d_N[at]))),
+        ("ρ", number(float(pair.ratio_N[at]))),
+        ("K3 term", number(float(pair.k3_N[at]))),
+        ("Σ d so far", number(float(pair.cumulative_N[at])) if pair.measured else "–"),
+        ("entropy", _recorded(tokens.entropy_N, at)),
+        ("advantage", _recorded(tokens.advantage_N, at)),
+        ("weights", f"engine {_version(tokens, at)}, trainer {trainer}"),
+        *((each.name, _treated(each, at)) for each in strip.corrections),
+    ]
+
+
+def _recorded(values: NDArray[np.float64], at: int) -> str:
+    return number(float(values[at])) if np.isfinite(values).any() else "not recorded"
+
+
+def _state(strip: Strip, pair: str, at: int) -> str:
+    code = int(strip.pair.state_N[at])
+    trained = np.flatnonzero(strip.tokens.mask_N)
+    if code == MASKED and (not len(trained) or at < trained[0]):
+        return "before the first token that is trained on: prompt or context"
+    return str(states(pair)[code]["words"])
+
+
+def _logprob(strip: Strip, name: str, at: int) -> str:
+    side = strip.tokens.sides[name]
+    return _digits(float(side.values_N[at])) if side.known_N[at] else "not recorded"
+
+
+def _digits(value: float) -> str:
+    """Five digits: log-probs are compared with one another."""
+    if not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "+inf" if value > 0 else "−inf"
+    return f"{value:.5g}".replace("-", "−", 1)
+
+
+def _broken(strip: Strip, pair: str, at: int) -> str:
+    """Short name of what is broken about a token."""
+    state = states(pair)[int(strip.pair.state_N[at])]
+    return str(state["short"] or _logprob(strip, state["side"], at))
+
+
+def _version(tokens: Tokens, at: int) -> str:
+    code = int(tokens.version_N[at])
+    return "unknown" if code < 0 else _name(tokens.versions[code])
+
+
+def _treated(corrected: Corrected, at: int) -> str:
+    """What a correction does to a token."""
+    if corrected.effect is None:
+        return corrected.note
+    weight, rule = float(corrected.effect.weight_N[at]), int(corrected.effect.rule_N[at])
+    if np.isnan(weight):
+        return "–"
+    words = rules(corrected.config)[rule]
+    if rule in DROPPED:
+        return words
+    return (
+        f"weight {number(weight)}" + (f", {words}" if rule else "") + (f" ({corrected.note})" if corrected.note else "")
+    )
+
+
+def worst_line(strip: Strip, pair: str, at: int) -> Line:
+    """Return a token as a line of the table of the worst."""
+    token = int(strip.tokens.token_id_N[at])
+    values = (strip.pair.d_N, strip.pair.ratio_N, strip.pair.k3_N)
+    cells_ = [
+        f"{at:,}",
+        visible(strip.texts[token]) if token in strip.texts else f"id {token}",
+        _state(strip, pair, at),
+        *(_logprob(strip, name, at) for name, _ in _there(strip)),
+        *(number(float(each[at])) for each in values),
+        _version(strip.tokens, at),
+        *(_treated(each, at) for each in strip.corrections),
+    ]
+    return Line(cells_, "critical" if strip.pair.state_N[at] >= FIRST_BROKEN else "")
+
+
+def legend(strip: Strip, theme: Theme) -> str:
+    """Return what the strip's colours and marks mean, as far as they are there."""
+    state, first = strip.pair.state_N, strip.corrections[0]
+    rule = None if first.effect is None else first.effect.rule_N
+    there = [
+        (
+            f"ρ &lt; 1: <span style='color:{theme.backend}'>■</span> less likely in the trainer, ρ &gt; 1: <span style='color:{theme.update}'>■</span> more likely; full from a factor of 4 on",
+            True,
+        ),
+        ("hatched: not trained on", bool((state == MASKED).any())),
+        ("dotted: one of the two log-probs was not recorded", bool((state == MISSING).any())),
+        ("framed: broken, in no value", bool((state >= FIRST_BROKEN).any())),
+        ("blue flag: new weights", bool(len(version_switches(strip.tokens.version_N)))),
+        ("upright line: a turn starts", len(turn_starts(strip.tokens.mask_N)) > 1),
+        (
+            f"underlined: dropped by {first.name}; dashed: its weight is limited",
+            rule is not None and bool((rule > 0).any()),
+        ),
+    ]
+    return f"<div class='lp lp-hint'>{' · '.join(words for words, shown in there if shown)}</div>"
+
+
+def _cumulative(run: Run, step: StepTokens, strip: Strip) -> None:
+    place = np.arange(len(strip.tokens), dtype=np.float64)
+    row = Row("Σ d", [Curve("Σ d", place, strip.pair.cumulative_N, ui.theme().text)], unit="nats", height=90)
+    name = f"{run.name} {step.step} {(step.chosen or {}).get('sample_id')}"
+    alt = f"Σ d over the positions of the sequence, ending at {number(float(strip.pair.cumulative_N[-1]))}."
+    chart = rows_chart(name, [row], ui.theme(), alt=alt, axis="position", note="summed up from the first token on")
+    browser.plot("cumulative", replace(chart, zooms=False))
+
+
+def csv_of(strip: Strip, pair: str) -> str:
+    """Return every token of the sequence, with all digits."""
+    tokens, made = strip.tokens, strip.pair
+    measures = {
+        "log_ratio": made.d_N,
+        "ratio": made.ratio_N,
+        "k3": made.k3_N,
+        "cumulative_log_ratio": made.cumulative_N,
+        "entropy": tokens.entropy_N,
+        "advantage": tokens.advantage_N,
+    }
+    effects = [each for each in strip.corrections if each.effect is not None]
+    sides = [name for name, _ in _there(strip)]
+    head = [
+        "position",
+        "token_id",
+        "text",
+        "state",
+        *(f"{name}_logprob" for name in sides),
+        *measures,
+        "weight_version",
+    ]
+    head += [name for each in effects for name in (f"weight, {each.name}", f"rule, {each.name}")]
+    rows = []
+    for at in range(len(tokens)):
+        token = int(tokens.token_id_N[at])
+        unmeasured = made.state_N[at] != 0
+        logprobs = [
+            repr(float(tokens.sides[name].values_N[at])) if tokens.sides[name].known_N[at] else "" for name in sides
+        ]
+        values = [
+            "" if np.isnan(column[at]) or (unmeasured and name in {"log_ratio", "ratio", "k3"}) else float(column[at])
+            for name, column in measures.items()
+        ]
+        done = [
+            part
+            for each in effects
+            if each.effect is not None
+            for part in (float(each.effect.weight_N[at]), rules(each.config)[int(each.effect.rule_N[at])])
+        ]
+        text = visible(strip.texts[token]) if token in strip.texts else ""
+        rows.append([at, token, text, _state(strip, pair, at), *logprobs, *values, _version(tokens, at), *done])
+    return ui.csv_text(head, rows)

@@ -1,85 +1,156 @@
-"""Weights: how old the weights were that sampled, when new ones arrived where, and what updates did to requests in
-flight."""
+"""Weights, a view of the Mismatch page: how old the weights were that sampled, when new ones arrived where, and what
+updates did to requests in flight."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import polars as pl
 
-from logprobe.app.dashboard.charts.panels import Line, Panel
-from logprobe.app.dashboard.charts.points import lanes_chart, points_chart
-from logprobe.app.dashboard.charts.steps_chart import Key
-from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.series import CatalogSeries, RunSeries
-from logprobe.app.dashboard.data.stale_cache import StaleCache
-from logprobe.app.dashboard.data.visible import Visible, visible
-from logprobe.app.dashboard.elements.blocks import Block, heading, row, table, text
-from logprobe.app.dashboard.pages import weights_study as study
-from logprobe.app.dashboard.views.chart import steps_chart
-from logprobe.app.dashboard.views.report import report
-from logprobe.app.dashboard.views.session import asked, feed, guarded, home, kept, theme
+from logprobe.app.dashboard import data, ui
+from logprobe.app.dashboard.data import column
+from logprobe.app.dashboard.figures import Chart, Point, plain, points_chart, transparent
+from logprobe.app.dashboard.panels import Line as Series
+from logprobe.app.dashboard.panels import Panel
+from logprobe.app.dashboard.reading.mismatch import PACE, Seen
+from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.ui import Line
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import counted, number
 from logprobe.collectors.plain_text import harmless
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag, lag_by_replica, lanes
-from logprobe.monitor.event_study import around_updates, by_cached_prefix, contrasts
+from logprobe.monitor.event_study import Contrast, Question, around_updates, by_cached_prefix, contrasts
 
-_LANES: Final = 24  # drawn; the table has all
-_REPLICAS: Final = 5  # beside the whole: as many as colours tell apart
+T = TypeVar("T")
+
+LANES: Final = 24  # drawn; the table has all
+REPLICAS: Final = 5  # beside the whole: as many as colours tell apart
+VERSIONS: Final = 120  # newest ones on the timeline while nobody asks for others
+STEPS: Final = 1000  # newest ones that are looked at sequence by sequence
+TOKENS: Final = 2_000_000  # of the newest steps that are looked at token by token
 _NEWEST: Final = 10  # steps that say how old the weights are now
 _GREW: Final = 2.0  # times the usual lag; more is unusual
-_HEAD: Final = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "unusual")
 _TONES: Final = {"current": "", "behind": "warning", "stopped": "critical", "unknown": "warning"}
 
+
+def _two(title: str, name: str, **more: Any) -> Panel:
+    return Panel(
+        (Series(f"{name}_mean", "neutral", "mean"), Series(f"{name}_max", "neutral", "max", "dot")), title, **more
+    )
+
+
 PANELS: Final = (
-    Panel((Line("weight_lag_mean", "neutral", "mean"), Line("weight_lag_max", "neutral", "max", "dot")), "Weight lag", from_zero=True),
-    Panel((Line("weight_lag_steps_mean", "neutral", "mean"), Line("weight_lag_steps_max", "neutral", "max", "dot")), "Weight lag in steps", from_zero=True),
-    Panel((Line("weight_lag_seconds_mean", "neutral", "mean"), Line("weight_lag_seconds_max", "neutral", "max", "dot")), "Weight lag in seconds", from_zero=True),
-    Panel((Line("mixed_version_frac", "neutral", "mixed"), Line("unknown_version_frac", "backend", "unknown", "dot")), "Mixed versions", from_zero=True),
-    Panel((Line("publish_delay_seconds_mean", "neutral", "mean"), Line("publish_delay_seconds_max", "neutral", "max", "dot")), "Publish delay", "auto"),
-    Panel((Line("update_pause_seconds_mean", "neutral", "mean"), Line("update_pause_seconds_max", "neutral", "max", "dot")), "Pause for an update", "auto"),
-    Panel((Line("publish_replicas", "neutral", "replicas"),), "Updated", from_zero=True),
+    _two("Weight lag", "weight_lag", from_zero=True, height=110),
+    _two("Weight lag in steps", "weight_lag_steps", from_zero=True),
+    _two("Weight lag in seconds", "weight_lag_seconds", from_zero=True),
+    Panel((Series("mixed_version_frac", "neutral", "mixed"), Series("unknown_version_frac", "backend", "unknown", "dot")), "Mixed versions", from_zero=True),
+    _two("Publish delay", "publish_delay_seconds", scale="auto"),
+    _two("Pause for an update", "update_pause_seconds", scale="auto"),
+    Panel((Series("publish_replicas", "neutral", "replicas"),), "Updated", from_zero=True),
 )  # fmt: skip
-METRICS: Final = tuple(line.metric for panel in PANELS for line in panel.lines)
+_QUESTIONS: Final[Mapping[Question, tuple[str, str]]] = {
+    "after_switch": ("first tokens of new weights", "sequences without a switch"),
+    "before_switch": ("last tokens of old weights", "first tokens of new ones"),
+    "cached": ("cached prompt tokens", "none cached"),
+    "in_flight": ("in-flight update", "none"),
+}
+_MEANING: Final[Mapping[tuple[Question, str], str]] = {
+    ("after_switch", "worse"): "Suggests that the KV cache of the old weights was kept: abort or recompute requests in flight, or clear the cache with the update. Tokens that are stale themselves add to it: see the lag above.",
+    ("after_switch", "same"): "Requests continue as if they had started with the new weights.",
+    ("after_switch", "better"): "Sequences without a switch are staler.",
+    ("before_switch", "worse"): "Staleness: the trainer's weights are newer than those that sampled. It grows with the lag, and a correction is the remedy.",
+    ("before_switch", "same"): "The weights change little between versions, or the trainer computed with the old ones.",
+    ("before_switch", "better"): "The trainer computed with the old weights, or the version label is set too early.",
+    ("cached", "worse"): "The prefix cache holds keys and values of old weights: reset it with every update.",
+    ("cached", "same"): "Cached prompt tokens are harmless.",
+    ("cached", "better"): "Requests without cached tokens are a different group: the first of a prompt, or after a reset. The cache is harmless.",
+    ("in_flight", "worse"): "Tokens sampled across an update are further from the trainer: staleness, or a cache that was kept. See the switch above.",
+    ("in_flight", "same"): "No detectable harm from in-flight updates.",
+    ("in_flight", "better"): "Requests without an update are staler.",
+}  # fmt: skip
+_UNKNOWN: Final[Mapping[Question, str]] = {
+    "after_switch": "Needs raw tokens of sequences with a switch and of sequences without.",
+    "before_switch": "Needs raw tokens of sequences with a switch of versions.",
+    "cached": "Needs at least two sequences of each kind that no update interrupted, recorded by the engine.",
+    "in_flight": "Needs sequences with an update and sequences without, recorded by the engine.",
+}
 
 
-def with_replicas(
-    series: RunSeries, lags: Sequence[ReplicaLag]
-) -> tuple[tuple[Panel, ...], list[RunSeries], list[Key]]:
-    """The panels, the trends beside the run's own and the legend; those replicas whose lag is largest, where there are
-    several."""
-    if len(lags) < 2:  # noqa: PLR2004 -- one replica is the run itself
-        return PANELS, [], []
-    worst = sorted(lags, key=_mean_lag, reverse=True)[:_REPLICAS]
-    beside = [_beside(series, lag) for lag in worst]
-    lines = tuple(Line("weight_lag_mean", f"run {at}", name_of(lag), run=at) for at, lag in enumerate(worst, start=1))
-    keys = [Key(name_of(lag), f"run {at}", help="mean lag of its tokens") for at, lag in enumerate(worst, start=1)]
-    first = replace(PANELS[0], lines=PANELS[0].lines + lines, height=110)
-    return (first, *PANELS[1:]), beside, keys
+@dataclass(frozen=True)
+class At:
+    """What is looked at: a run, its steps in view, and of these those few enough for sequences and for tokens."""
+
+    run: Run
+    frame: pl.DataFrame
+    seen: Seen
+    sequences: Seen
+    tokens: Seen
+
+    def once(self, name: str, steps: Seen, read: Callable[[], T]) -> T:
+        """Return what `read` gave for these steps, as it was last worth computing."""
+        return data.kept(("weights", name, self.run.name, self.seen.key), (self.run.revision, steps), read, pace=PACE)
 
 
-def _mean_lag(lag: ReplicaLag) -> float:
-    """Over its steps; a lag that is unknown is none to stand out."""
-    measured = lag.mean[np.isfinite(lag.mean)]
-    return float(measured.mean()) if len(measured) else 0.0
+def draw(run: Run) -> None:
+    """Draw the view."""
+    frame = data.frame_of(run, tuple(line.metric for panel in PANELS for line in panel.lines))
+    window = ui.window(frame["step"])
+    seen = Seen(int(frame["step"][0]), int(frame["step"][-1])) if window is None else Seen(*window, whole=False)
+    at = At(run, frame, seen, newest(frame, seen), newest(frame, seen, tokens=TOKENS))
+    for name, part in (
+        ("timeline", _timeline),
+        ("lag", _lag),
+        ("event study", _study),
+        ("weight versions", _by_version),
+    ):
+        with ui.guarded(name):
+            part(at)
 
 
-def _beside(series: RunSeries, lag: ReplicaLag) -> RunSeries:
-    """The lag of a replica at the steps of the run."""
-    column = np.full(len(series.steps), np.nan)
-    shared = np.isin(lag.steps, series.steps)
-    column[np.searchsorted(series.steps, lag.steps[shared])] = lag.mean[shared]
-    return replace(series, run=name_of(lag), values={"weight_lag_mean": column})
+def newest(frame: pl.DataFrame, seen: Seen, tokens: float | None = None) -> Seen:
+    """Return the newest of the steps in view: `STEPS` of them, or with about so many tokens."""
+    inside = frame.filter(pl.col("step").is_between(seen.first, seen.last))
+    steps = inside["step"].to_numpy()
+    chosen = steps[-STEPS:]
+    if tokens is not None:
+        known = np.cumsum(np.nan_to_num(column(inside, "tokens"))[::-1])[::-1]
+        chosen = steps[(known <= tokens) | (steps == steps[-1])]
+    return Seen(int(chosen[0]), int(chosen[-1]), whole=seen.whole and len(chosen) == len(frame))
+
+
+# --- Updates ---
+
+
+def _timeline(at: At) -> None:
+    every = VERSIONS if at.seen.whole else None
+    steps = (None, None) if at.seen.whole else (at.seen.first, at.seen.last)
+    known: tuple[Lane, ...] = at.once(
+        "lanes", at.seen, lambda: lanes(data.reader(), at.run.name, steps=steps, newest=every)
+    )
+    age = age_of(at.frame)
+    for words, tone in status(known, age):
+        ui.write(words, tone)
+    if known:
+        shown = (
+            f"the newest {VERSIONS} versions; zoom into the chart for others"
+            if at.seen.whole
+            else f"versions of {at.seen.words}"
+        )
+        hidden = len(known) - LANES
+        ui.title("Updates", shown + (f"; {counted(hidden, 'lane')} more in the table" if hidden > 0 else ""))
+        ui.plot("updates", lanes_chart(at.run.name, known, ui.theme()))
+        head = ("lane", "newest version", "updates", "to arrive", "pause", "prefix cache", "unusual")
+        ui.table("lanes", head, [lane_line(lane, age) for lane in sorted(known, key=_place)], fold=True)
 
 
 def name_of(lane: Lane | ReplicaLag) -> str:
-    """As people call it."""
+    """Return what people call it."""
     if isinstance(lane, Lane) and lane.source != "engine":
         return "trainer"
     return "engine" if lane.replica is None else f"engine {harmless(lane.replica)}"
@@ -93,7 +164,7 @@ class Age:
         steps: how many of the newest measured steps are looked at.
         oldest: median over them of a step's largest lag.
         mean: of its mean lag.
-        usual: median of the largest lag over all steps before; None: too few.
+        usual: median of the largest lag over all steps before, or None if there are too few.
     """
 
     steps: int
@@ -110,15 +181,14 @@ class Age:
     def words(self) -> str:
         """What it is, and what is usual where it grew."""
         before = f"; usual in this run: up to {number(self.usual)}" if self.grew else ""
-        plural = "" if self.oldest == 1 else "s"
-        return f"up to {number(self.oldest)} version{plural} old, {number(self.mean)} on average{before}"
+        return f"up to {number(self.oldest)} version{'' if self.oldest == 1 else 's'} old, {number(self.mean)} on average{before}"
 
 
-def age_of(series: RunSeries) -> Age | None:
-    """As of the newest steps; None: no step has a lag."""
-    columns = [series.column(f"weight_lag_{name}") for name in ("max", "mean")]
-    usable = np.isfinite(columns[0]) & np.isfinite(columns[1])
-    largest, mean = (column[usable] for column in columns)
+def age_of(frame: pl.DataFrame) -> Age | None:
+    """Return how old weights are as of the newest steps, or None if no step has a lag."""
+    largest, mean = column(frame, "weight_lag_max"), column(frame, "weight_lag_mean")
+    usable = np.isfinite(largest) & np.isfinite(mean)
+    largest, mean = largest[usable], mean[usable]
     if not largest.size:
         return None
     now, before = largest[-_NEWEST:], largest[:-_NEWEST]
@@ -126,85 +196,40 @@ def age_of(series: RunSeries) -> Age | None:
     return Age(now.size, float(np.median(now)), float(np.median(mean[-_NEWEST:])), usual)
 
 
-def status_lines(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:
-    """Whether all engines keep up, and how old the weights were that sampled what is trained on; what to record where
-    it is unknown."""
-    return [*_arriving(lanes), *([] if age is None else [_aged(age)])]
-
-
-def _aged(age: Age) -> Block:
-    steps = f"the newest {age.steps:,} steps" if age.steps > 1 else "the newest step"
-    sentence = (
-        f"The tokens trained on in {steps} were sampled by "
-        f"{f'weights {age.words}' if age.oldest else 'the newest weights'}."
-    )
-    waits = " The lag grew: batches wait between engine and trainer; bound how many." if age.grew else ""
-    return text(f"{sentence}{waits}", "warning" if age.grew else "")
-
-
-def _arriving(lanes: Sequence[Lane]) -> list[Block]:
-    """Whether all engines keep up, in one line."""
-    engines = [lane for lane in lanes if lane.source == "engine"]
+def status(known: Sequence[Lane], age: Age | None = None) -> Iterator[tuple[str, str]]:
+    """Yield whether all engines keep up, and how old the weights were that sampled; what to record where it is
+    unknown."""
+    engines = [lane for lane in known if lane.source == "engine"]
     late = [lane for lane in engines if lane.state != "current"]
-    if not lanes:
-        return [
-            text(
-                "No weight update was recorded: call `logprobe.collectors.weights.mark(version)` when the engines have "
-                "loaded new weights.",
-                "unknown",
-            )
-        ]
-    if not engines:
-        return [
-            text(
-                "Only the trainer has recorded updates, no engine: set up the vLLM plugin to see when weights arrive.",
-                "unknown",
-            )
-        ]
-    if not late:
-        return [text(f"{_engines(len(engines))} up with the newest weights, version `{harmless(_newest(lanes))}`.")]
-    words = "; ".join(_late(lane) for lane in late)
-    return [text(f"{len(late)} of {counted(len(engines), 'engine')}: {words}.", _worst(late))]
-
-
-def _engines(count: int) -> str:
-    return "The engine keeps" if count == 1 else f"{'Both' if count == 2 else f'All {count:,}'} engines keep"  # noqa: PLR2004
-
-
-def _newest(lanes: Sequence[Lane]) -> str:
-    return next(lane.newest_version or "" for lane in lanes if lane.behind == 0)
+    if not known:
+        yield (
+            "No weight update was recorded: call `logprobe.collectors.weights.mark(version)` when the engines have loaded new weights.",
+            "unknown",
+        )
+    elif not engines:
+        yield (
+            "Only the trainer has recorded updates, no engine: set up the vLLM plugin to see when weights arrive.",
+            "unknown",
+        )
+    elif not late:
+        version = next(lane.newest_version or "" for lane in known if lane.behind == 0)
+        all_of = {1: "The engine keeps", 2: "Both engines keep"}.get(len(engines), f"All {len(engines):,} engines keep")
+        yield f"{all_of} up with the newest weights, version `{harmless(version)}`.", ""
+    else:
+        worst = "critical" if any(lane.state == "stopped" for lane in late) else "warning"
+        yield f"{len(late)} of {counted(len(engines), 'engine')}: {'; '.join(map(_late, late))}.", worst
+    if age is not None:
+        steps = f"the newest {age.steps:,} steps" if age.steps > 1 else "the newest step"
+        sampled = f"weights {age.words}" if age.oldest else "the newest weights"
+        waits = " The lag grew: batches wait between engine and trainer; bound how many." if age.grew else ""
+        yield f"The tokens trained on in {steps} were sampled by {sampled}.{waits}", "warning" if age.grew else ""
 
 
 def _late(lane: Lane) -> str:
     if lane.behind is None or lane.newest_version is None:
-        return (
-            f"{name_of(lane)} never reported its weight version: call `logprobe.collectors.weights.mark(version)` "
-            "after the load"
-        )
+        return f"{name_of(lane)} never reported its weight version: call `logprobe.collectors.weights.mark(version)` after the load"
     state = "stopped updating" if lane.state == "stopped" else "lags behind"
-    return (
-        f"{name_of(lane)} {state} at version `{harmless(lane.newest_version)}`, {counted(lane.behind, 'version')} "
-        "behind"
-    )
-
-
-def _worst(lanes: Sequence[Lane]) -> str:
-    return "critical" if any(lane.state == "stopped" for lane in lanes) else "warning"
-
-
-def timeline(lanes: Sequence[Lane], shown: str) -> dict[str, object]:
-    """What `charts/points.py` draws: a lane per engine, the trainer first, then those that are worst off. `shown`: of
-    which arrivals."""
-    drawn = sorted(lanes, key=_place)[:_LANES]
-    times = [arrival.arrived_at.timestamp() for lane in drawn for arrival in lane.arrivals if arrival.arrived_at]
-    hidden = len(lanes) - len(drawn)
-    return {
-        "lanes": [_drawn(lane) for lane in drawn],
-        "from": min(times, default=None),
-        "to": max(times, default=None),
-        "hint": shown + (f"; {counted(hidden, 'lane')} more in the table" if hidden else ""),
-        "alt": " ".join(_in_words(lane) for lane in drawn),
-    }
+    return f"{name_of(lane)} {state} at version `{harmless(lane.newest_version)}`, {counted(lane.behind, 'version')} behind"
 
 
 def _place(lane: Lane) -> tuple[bool, float, str]:
@@ -212,263 +237,320 @@ def _place(lane: Lane) -> tuple[bool, float, str]:
     return lane.source == "engine", -math.inf if lane.behind is None else -lane.behind, lane.replica or ""
 
 
-def _drawn(lane: Lane) -> dict[str, object]:
-    late = lane.state != "current"
-    return {
-        "name": name_of(lane),
-        "engine": lane.source == "engine",
-        "tone": _TONES[lane.state] if lane.source == "engine" else "",
-        "note": _note(lane) if late and lane.source == "engine" else "",
-        "gone": lane.state in {"behind", "stopped"} and lane.source == "engine",
-        "arrivals": [_arrival(arrival) for arrival in lane.arrivals if arrival.arrived_at is not None],
+def lanes_chart(run: str, known: Sequence[Lane], theme: Theme) -> Chart:
+    """Return a lane per engine, the trainer on top: a tick where a version arrived, a bar for how long it took, marks
+    for what was odd about it, a dashed line since an engine stopped."""
+    drawn = sorted(known, key=_place)[:LANES]
+    ticks = [
+        (at, lane, each, each.arrived_at.timestamp())
+        for at, lane in enumerate(drawn)
+        for each in lane.arrivals
+        if each.arrived_at
+    ]
+    times = [time for *_, time in ticks]
+    first, last = min(times, default=0.0), max(times, default=1.0)
+    room = 0.02 * (last - first) or 0.5
+    colors = {"": theme.text, "warning": theme.update, "critical": theme.alarm}
+    bars = [(time - each.delay, time, at) for at, _, each, time in ticks if each.delay]
+    tick_colors = [colors[_TONES[lane.state]] if lane.source == "engine" else theme.muted for _, lane, _, _ in ticks]
+    odd = {
+        "prefix cache kept": ("circle", 0.32, lambda each: each.cache_cleared is False),
+        "versions skipped, or an older one": (
+            "triangle-down",
+            -0.32,
+            lambda each: bool(each.skipped or each.backwards),
+        ),
     }
-
-
-def _note(lane: Lane) -> str:
-    return "version unknown" if lane.behind is None else f"{lane.behind:,} behind"
-
-
-def _arrival(arrival: Arrival) -> dict[str, object]:
-    """Only what there is: most of it is null for most records."""
-    values = {
-        "at": None if arrival.arrived_at is None else round(arrival.arrived_at.timestamp(), 6),
-        "version": harmless(arrival.version),
-        "step": arrival.step,
-        "delay": arrival.delay,
-        "pause": arrival.pause,
-        "mode": arrival.pause_mode,
-        "kept": None if arrival.cache_cleared is None else not arrival.cache_cleared,
-        "loaded": arrival.loaded or None,
-        "skipped": arrival.skipped or None,
-        "backwards": arrival.backwards or None,
-        "reloads": arrival.reloads or None,
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _in_words(lane: Lane) -> str:
-    return (
-        f"{name_of(lane)}: {counted(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}, "
-        f"{_note(lane)}."
+    traces = [
+        {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "name": "time it took", "showlegend": bool(bars), "x": [x for begin, end, _ in bars for x in (_time(begin), _time(end), None)],
+         "y": [y for *_, at in bars for y in (at, at, None)], "line": {"width": 6, "color": transparent(theme.accent, 0.45)}},
+        _marks("a version arrived", ticks, "line-ns-open", tick_colors, 0.0),
+        *(_marks(name, [tick for tick in ticks if is_so(tick[2])], symbol, theme.update, shift) for name, (symbol, shift, is_so) in odd.items()),
+    ]  # fmt: skip
+    shapes = []
+    for at in [at for at, lane in enumerate(drawn) if lane.source == "engine" and lane.state in {"behind", "stopped"}]:
+        since = next((time for place, _, _, time in reversed(ticks) if place == at), last)
+        line = {"width": 1.5, "dash": "dash", "color": theme.alarm}
+        shapes.append(
+            {
+                "type": "line",
+                "xref": "x",
+                "yref": "y",
+                "x0": _time(since),
+                "x1": _time(last),
+                "y0": at,
+                "y1": at,
+                "layer": "below",
+                "line": line,
+            }
+        )
+    layout = {
+        "height": len(drawn) * 30 + 90, "margin": {"l": 190, "r": 12, "t": 30, "b": 40, "pad": 0}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 11, "color": theme.muted}, "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 12, "color": theme.text}},
+        "hovermode": "closest", "dragmode": False, "hoverlabel": {"font": {"size": 12}, "align": "left"}, "shapes": shapes, "uirevision": run,
+        "xaxis": {"type": "date", "range": [_time(first - room), _time(last + room)], "gridcolor": theme.line, "zeroline": False, "fixedrange": True, "nticks": 10, "title": {"text": "time, UTC", "standoff": 4}},
+        "yaxis": {"range": [len(drawn) - 0.5, -0.5], "fixedrange": True, "zeroline": False, "gridcolor": theme.line, "tickvals": list(range(len(drawn))), "ticktext": [_label(lane) for lane in drawn]},
+    }  # fmt: skip
+    alt = " ".join(
+        f"{name_of(lane)}: {counted(lane.updates, 'update')}, newest version {harmless(lane.newest_version or '–')}."
+        for lane in drawn
     )
+    words = {str(round(time * 1000)): said(lane, each) for _, lane, each, time in ticks}
+    return Chart({"data": traces, "layout": layout}, run, alt, words=words, zooms=False)
 
 
-def lanes_blocks(lanes: Sequence[Lane], age: Age | None = None) -> list[Block]:
-    """The lanes as a table, of the whole run; those in trouble first among the engines. `age`: of what the trainer
-    trains on."""
-    ordered = sorted(lanes, key=_place)
-    rows = [_lane(lane, age) for lane in ordered]
-    return [table("lanes", _HEAD, rows, empty="No weight updates recorded.")]
+def _marks(
+    name: str, ticks: Sequence[tuple[int, Lane, Arrival, float]], symbol: str, color: object, shift: float
+) -> dict[str, Any]:
+    tall = symbol.startswith("line")
+    return {
+        "type": "scatter", "mode": "markers", "hoverinfo": "text", "name": name, "showlegend": bool(ticks), "x": [_time(time) for *_, time in ticks],
+        "y": [at + shift for at, *_ in ticks], "text": [plain(said(lane, each)) for _, lane, each, _ in ticks],
+        "marker": {"symbol": symbol, "size": 14 if tall else 6, "color": color, "line": {"width": 1.4 if tall else 0, "color": color}},
+    }  # fmt: skip
 
 
-def _lane(lane: Lane, age: Age | None) -> Block:
+def _label(lane: Lane) -> str:
+    late = lane.source == "engine" and lane.state != "current"
+    note = "" if not late else "version unknown" if lane.behind is None else f"{lane.behind:,} behind"
+    return plain(name_of(lane)) + (f"<br><i>{note}</i>" if note else "")
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S.%f}"
+
+
+def said(lane: Lane, each: Arrival) -> str:
+    """Return an arrival in words: only what there is, as most of it is unknown for most records."""
+    kept = each.cache_cleared is False
+    parts = [
+        f"{name_of(lane)}: version {harmless(each.version)}",
+        "" if each.step is None else f"of step {each.step:,}",
+        "" if each.arrived_at is None else f"arrived {each.arrived_at.astimezone(UTC):%H:%M:%S} UTC",
+        "" if each.delay is None else f"took {number(each.delay)} s",
+        "" if each.pause_mode is None else f"pause mode {harmless(each.pause_mode)}",
+        "" if each.pause is None else f"paused {number(each.pause)} s",
+        "" if each.cache_cleared is None else f"prefix cache {'kept' if kept else 'cleared'}",
+        "announced but never loaded" if lane.source == "engine" and not each.loaded else "",
+        f"{counted(each.skipped, 'version')} skipped before it" if each.skipped else "",
+        "older than the one before it" if each.backwards else "",
+        f"reloaded {each.reloads:,}×" if each.reloads else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def lane_line(lane: Lane, age: Age | None) -> Line:
+    """Return a lane as a line of the table, of the whole run. `age`: of what the trainer trains on."""
     engine = lane.source == "engine"
     late = age is not None and age.grew and not engine
-    odd = [*_odd(lane), *([f"trains on tokens of weights {age.words}"] if late and age is not None else [])]
+    unusual = [*odd_of(lane), *([f"trains on tokens of weights {age.words}"] if late and age is not None else [])]
+    modes = ", ".join(harmless(mode) for mode in lane.pauses or ())
+    pause = f"{_range(lane.usual_pause, lane.longest_pause)}{f', mode {modes}' if modes else ''}"
+    if lane.usual_pause is None:
+        pause = f"mode {modes}; duration unknown" if modes else "none seen" if engine else "–"
+    cache = ", ".join(
+        filter(
+            None, [f"kept {lane.kept:,}×" if lane.kept else "", f"cleared {lane.cleared:,}×" if lane.cleared else ""]
+        )
+    )
     cells = [
         name_of(lane),
         harmless(lane.newest_version or "unknown") + (f", {lane.behind:,} behind" if lane.behind else ""),
         f"{lane.updates:,}" + (f", every {lane.usual_stride:,} versions" if lane.usual_stride > 1 else ""),
         _range(lane.usual_delay, lane.longest_delay),
-        _pause(lane),
-        _cache(lane) if engine else "–",
-        "; ".join(odd) or "nothing",
+        pause,
+        (cache or "unknown") if engine else "–",
+        "; ".join(unusual) or "nothing",
     ]
-    return row(cells, tone=(_TONES[lane.state] or ("warning" if odd else "")) if engine else "warning" if late else "")
+    return Line(cells, (_TONES[lane.state] or ("warning" if unusual else "")) if engine else "warning" if late else "")
 
 
 def _range(usual: float | None, longest: float | None) -> str:
     return "–" if usual is None else f"{number(usual)} s, at most {number(longest)} s"
 
 
-def _pause(lane: Lane) -> str:
-    modes = ", ".join(harmless(mode) for mode in lane.pauses or ())
-    if lane.usual_pause is None:
-        return f"mode {modes}; duration unknown" if modes else "none seen" if lane.source == "engine" else "–"
-    return f"{_range(lane.usual_pause, lane.longest_pause)}{f', mode {modes}' if modes else ''}"
-
-
-def _cache(lane: Lane) -> str:
-    counts = [f"kept {lane.kept:,}×" if lane.kept else "", f"cleared {lane.cleared:,}×" if lane.cleared else ""]
-    return ", ".join(filter(None, counts)) or "unknown"
-
-
-def _odd(lane: Lane) -> Iterator[str]:
-    if lane.source == "engine" and lane.state in {"behind", "stopped"}:
+def odd_of(lane: Lane) -> Iterator[str]:
+    """Yield what is unusual about a lane."""
+    engine = lane.source == "engine"
+    if engine and lane.state in {"behind", "stopped"}:
         yield "stopped updating" if lane.state == "stopped" else "lags behind"
     if lane.all_skipped:
         yield f"{counted(lane.all_skipped, 'version')} skipped"
     if lane.all_backwards:
         yield f"{counted(lane.all_backwards, 'update')} to an older version"
-    if lane.all_unloaded and lane.source == "engine":
+    if lane.all_unloaded and engine:
         yield f"{counted(lane.all_unloaded, 'version')} announced but never loaded"
     if lane.unknown:
         yield f"{counted(lane.unknown, 'update')} without a version: call weights.mark after the load"
-    if lane.all_reloads and lane.source == "engine":
+    if lane.all_reloads and engine:
         yield f"{counted(lane.all_reloads, 'reload')} of the same version"
 
 
-def versions_blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The sequences that no single version sampled, in words, shown next to the points."""
-    parts = [_rest(group) for group in rows if group["version"] is None and group["sequences"]]
-    return [text("; ".join(parts) + ".")] if parts else []
+# --- Lag ---
 
 
-def _rest(group: Mapping[str, Any]) -> str:
-    sampled = "of several versions" if group["mixed"] else "of unknown version"
-    return f"{counted(group['sequences'], 'sequence')} {sampled}: K3 {number(group['k3_kl'])}"
-
-
-def title(words: str, note: str) -> list[Block]:
-    """The heading of a section whose panel has none."""
-    return [heading(words, note)]
-
-
-T = TypeVar("T")
-
-_VERSIONS: Final = 120  # newest ones on the timeline while nobody asks for others
-_STEPS: Final = 1000  # newest ones that are looked at sequence by sequence
-_TOKENS: Final = 2_000_000  # of the newest steps that are looked at token by token
-
-
-@dataclass(frozen=True)
-class _Looking:
-    """What is looked at: of which run, which steps are in view, and of these those few enough for sequences and for
-    tokens."""
-
-    run: Run
-    view: RunView
-    seen: Visible
-    sequences: Visible
-    tokens: Visible
-
-    def once(self, name: str, steps: Visible, read: Callable[[], T]) -> T | None:
-        """What `read` returns for these steps, as it was last worth computing; the last that is known while the service
-        is away."""
-        key: Hashable = (
-            self.run.name,
-            name,
-            steps.first if not self.seen.whole else None,
-            steps.last if not self.seen.whole else None,
-        )
-        state = (self.view.series.revision, steps)
-        return kept(f"weights {key}", lambda: _shared_cache(str(home())).get(key, state, read).value)
-
-
-@cache
-def _series(_home: str) -> CatalogSeries:
-    return CatalogSeries(feed(), METRICS)
-
-
-@cache
-def _shared_cache(_home: str) -> StaleCache:
-    return StaleCache()
-
-
-def draw(run: Run, view: RunView) -> None:
-    """Draws the page."""
-    seen = visible(asked("steps"), view.series.steps)
-    at = _Looking(
-        run, view, seen, _newest_steps(view, seen, sequences=True), _newest_steps(view, seen, sequences=False)
-    )
-    sections = (("timeline", _timeline), ("lag", _lag), ("event study", _study), ("weight versions", _by_version))
-    for name, section in sections:
-        with guarded(name):
-            section(at)
-
-
-def _newest_steps(view: RunView, seen: Visible, *, sequences: bool) -> Visible:
-    """The newest of the steps in view: so many, or with about so many tokens."""
-    steps, tokens = view.series.steps, view.series.tokens
-    inside = np.flatnonzero((steps >= seen.first) & (steps <= seen.last))
-    if sequences:
-        chosen = inside[-_STEPS:]
-    else:
-        counted = np.cumsum(np.nan_to_num(tokens[inside])[::-1])[::-1]
-        chosen = inside[(counted <= _TOKENS) | (inside == inside[-1])]
-    return Visible(int(steps[chosen[0]]), int(steps[chosen[-1]]), whole=seen.whole and len(chosen) == len(steps))
-
-
-def _blocks(key: str, blocks: Sequence[Block]) -> None:
-    report(f"weights {key}", key, blocks)
-
-
-def _points(key: str, run: Run, data: Mapping[str, Any]) -> None:
-    """Points with their errors, or why there are none."""
-    title_ = heading(data["title"], data["hint"])
-    if not data["points"]:
-        report(f"weights {key}", data["title"], [title_, text(data["empty"])])
-        return
-    chart = points_chart(data, run.name, theme())
-    report(f"weights {key}", data["title"], [{"type": "figure", "heading": title_, "chart": chart}])
-
-
-def _timeline(at: _Looking) -> None:
-    newest = _VERSIONS if at.seen.whole else None
-    steps = (None, None) if at.seen.whole else (at.seen.first, at.seen.last)
-    replica_lanes: tuple[Lane, ...] | None = at.once(
-        "lanes", at.seen, lambda: lanes(feed(), at.run.name, steps=steps, newest=newest)
-    )
-    if replica_lanes is None:
-        return
-    shown = (
-        f"the newest {_VERSIONS} versions; zoom into the chart for others"
-        if at.seen.whole
-        else f"versions of {at.seen.words}"
-    )
-    series = _with_lag(at)
-    age = None if series is None else age_of(series)
-    _blocks("status", status_lines(replica_lanes, age))
-    if replica_lanes:
-        drawn = timeline(replica_lanes, shown)
-        chart = lanes_chart(drawn, at.run.name, theme())
-        shown_lanes: Block = {"type": "figure", "heading": heading("Updates", str(drawn["hint"])), "chart": chart}
-        report("weights timeline", "timeline", [shown_lanes])
-        _blocks("lanes", lanes_blocks(replica_lanes, age))
-
-
-def _with_lag(at: _Looking) -> RunSeries | None:
-    """The run with the metrics of this page; the last that is known while the service is away."""
-    run, revision = at.run.name, at.view.series.revision
-    return kept(f"weights series {run}", lambda: _series(str(home())).of(run, revision))
-
-
-def _lag(at: _Looking) -> None:
-    run, series = at.run.name, _with_lag(at)
-    if series is None:
-        return
+def _lag(at: At) -> None:
     window = (at.sequences.first, at.sequences.last)
-    lags: list[ReplicaLag] | None = at.once("replicas", at.sequences, lambda: lag_by_replica(feed(), run, window))
-    panels, beside, keys = with_replicas(series, lags or ())
-    _blocks("lag title", title("Lag and delay", _lag_note(at, len(beside), len(lags or ()))))
-    steps_chart(
-        "weights", replace(at.view, series=series), panels, beside=[RunView(replica) for replica in beside], legend=keys
-    )
+    lags = at.once("replicas", at.sequences, lambda: lag_by_replica(data.reader(), at.run.name, window))
+    panels, frame = with_replicas(at.frame, lags)
+    ui.title("Lag and delay", lag_note(len(lags), at.sequences.words if at.sequences != at.seen else ""))
+    ui.steps_chart("weights", at.run, frame, panels, diagnosis=data.diagnosis_of(at.run))
 
 
-def _lag_note(at: _Looking, engines: int, replicas: int) -> str:
+def with_replicas(frame: pl.DataFrame, lags: Sequence[ReplicaLag]) -> tuple[tuple[Panel, ...], pl.DataFrame]:
+    """Return the panels, and the frame with a column for each of the replicas whose lag is largest, where there are
+    several."""
+    if len(lags) < 2:  # noqa: PLR2004 -- one replica is the run itself
+        return PANELS, frame
+    worst = sorted(lags, key=_mean_lag, reverse=True)[:REPLICAS]
+    for lag in worst:
+        of = pl.DataFrame({"step": np.asarray(lag.steps, dtype=np.int64), f"lag of {name_of(lag)}": lag.mean}).fill_nan(
+            None
+        )
+        frame = frame.join(of, on="step", how="left")
+    lines = tuple(Series(f"lag of {name_of(lag)}", f"run {at}", name_of(lag)) for at, lag in enumerate(worst))
+    return (replace(PANELS[0], lines=PANELS[0].lines + lines, height=150), *PANELS[1:]), frame
+
+
+def _mean_lag(lag: ReplicaLag) -> float:
+    """Over its steps; a lag that is unknown is none to stand out."""
+    measured = lag.mean[np.isfinite(lag.mean)]
+    return float(measured.mean()) if len(measured) else 0.0
+
+
+def lag_note(replicas: int, steps: str) -> str:
+    """Return what the chart shows, and which replicas of how many; `steps`: that they are of, where these are not
+    all."""
     note = "age of the weights that sampled, and how long new ones took to arrive"
-    note += f"; the {engines} of {replicas:,} replicas that lag most" if engines < replicas > 1 else ""
-    return f"{note}; engines apart: {at.sequences.words}" if engines and at.sequences != at.seen else note
+    if replicas > REPLICAS:
+        note += f"; the {REPLICAS} of {replicas:,} replicas that lag most"
+    return f"{note}; engines apart: {steps}" if replicas > 1 and steps else note
 
 
-def _study(at: _Looking) -> None:
-    run, few, many = at.run.name, at.tokens, at.sequences
-    switches = at.once("switches", few, lambda: around_updates(feed(), run, steps=(few.first, few.last)).to_pylist())
-    cached = at.once("cached", many, lambda: by_cached_prefix(feed(), run, steps=(many.first, many.last)).to_pylist())
-    if switches is None or cached is None:
-        return
-    _points("switches", at.run, study.switch_points(switches, few.words))
-    _blocks("patterns", [*study.contrasts_blocks(contrasts(switches, cached)), *study.cached_blocks(cached)])
+# --- Around updates ---
 
 
-def _by_version(at: _Looking) -> None:
-    steps = at.sequences
-    rows = at.once(
-        "versions",
-        steps,
-        lambda: queries.app_weights_versions(feed(), run=at.run.name, first=steps.first, last=steps.last).to_pylist(),
+def _study(at: At) -> None:
+    few, many, run = at.tokens, at.sequences, at.run.name
+    switches = at.once(
+        "switches", few, lambda: around_updates(data.reader(), run, steps=(few.first, few.last)).to_pylist()
     )
-    if rows is not None:
-        _points("versions", at.run, study.version_points(rows, steps.words))
-        _blocks("rest", versions_blocks(rows))
+    cached = at.once(
+        "cached", many, lambda: by_cached_prefix(data.reader(), run, steps=(many.first, many.last)).to_pylist()
+    )
+    ui.title(
+        "Around a weight switch",
+        f"mean |d| of the log-ratio by distance to the switch, ± 2 standard errors; {few.words}",
+    )
+    points, reference = switch_points(switches)
+    if points:
+        chart = points_chart(
+            "Around a weight switch",
+            points,
+            ui.theme(),
+            axis="tokens after the switch",
+            split=-0.5,
+            reference=reference,
+        )
+        ui.plot("switches", chart)
+    elif switches:
+        ui.write("No sequence of these steps was sampled by more than one version: no in-flight updates.")
+    else:
+        ui.write("No raw tokens of these steps are kept, or they were recorded without weight versions.")
+    lines = [contrast_line(contrast) for contrast in contrasts(switches, cached)]
+    ui.table("patterns", ("tokens or requests", "mean |d|", "against", "verdict", "what it means"), lines)
+    head = ("prompt tokens from the cache", "in-flight update", "mean |d|", "K3", "sequences", "tokens")
+    ui.table(
+        "cached",
+        head,
+        [_cached(group) for group in cached],
+        empty="No sequence of these steps has statistics of both sides.",
+    )
+
+
+def switch_points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Point], Point | None]:
+    """Return mean |d| by distance to a switch, and that of sequences without one."""
+    known = [group for group in rows if group["logprob_abs_diff_mean"] is not None]
+    points = []
+    for group in known:
+        if group["distance"] is not None:
+            side = "after" if group["distance"] > 0 else "before"
+            where = "first token of the new weights" if group["distance"] == 0 else f"{abs(group['distance'])} {side}"
+            words = (
+                f"{where}: {_size(group)}, K3 {number(group['k3_kl'])}, {group['tokens']:,} tokens{_left_out(group)}"
+            )
+            points.append(
+                Point(group["distance"], group["logprob_abs_diff_mean"], words, group["logprob_abs_diff_error"])
+            )
+    without = next((group for group in known if group["distance"] is None), None)
+    if without is None:
+        return points, None
+    words = f"sequences without a switch: {_size(without)}, {without['sequences']:,} sequences{_left_out(without)}"
+    return points, Point(0, without["logprob_abs_diff_mean"], words, without["logprob_abs_diff_error"])
+
+
+def _size(group: Mapping[str, Any]) -> str:
+    error = group["logprob_abs_diff_error"]
+    return number(group["logprob_abs_diff_mean"]) + ("" if error is None else f" ± {number(error)}")
+
+
+def _left_out(group: Mapping[str, Any]) -> str:
+    return f", {group['broken']:,} broken left out" if group["broken"] else ""
+
+
+def contrast_line(contrast: Contrast) -> Line:
+    """Return a question and its answer in words."""
+    group, others = _QUESTIONS[contrast.question]
+    verdict = contrast.verdict
+    answer = {"worse": "larger", "better": "smaller", "same": "no significant difference", "unknown": "not measured"}[
+        verdict
+    ]
+    if contrast.gap is not None and contrast.other is not None and contrast.error is not None:
+        answer = f"{answer}: {number(contrast.gap - contrast.other)} ± {number(contrast.error)}"
+    harmful = verdict == "worse" and contrast.question in {"after_switch", "cached"}
+    meaning = _MEANING.get((contrast.question, verdict)) or _UNKNOWN[contrast.question]
+    cells = [group, number(contrast.gap), f"{others}: {number(contrast.other)}", answer, meaning]
+    return Line(cells, "critical" if harmful else "warning" if verdict == "worse" else "")
+
+
+def _cached(group: Mapping[str, Any]) -> Line:
+    answers = {True: "yes", False: "no", None: "unknown"}
+    counts = [f"{group['sequences']:,}", f"{group['tokens']:,}{_left_out(group)}"]
+    return Line([answers[group["cached"]], answers[group["in_flight"]], _size(group), number(group["k3_kl"]), *counts])
+
+
+# --- By version ---
+
+
+def _by_version(at: At) -> None:
+    steps = at.sequences
+    bounds = {"run": at.run.name, "first": steps.first, "last": steps.last}
+    rows = at.once("versions", steps, lambda: queries.app_weights_versions(data.reader(), **bounds).to_pylist())
+    ui.title("K3 by weight version", f"of sequences sampled by one version; {steps.words}")
+    points, axis = version_points(rows)
+    if points:
+        log = all(point.y > 0 for point in points)
+        ui.plot("versions", points_chart("K3 by weight version", points, ui.theme(), axis=axis, log=log))
+    else:
+        ui.write("No sequence of these steps is known to come from a single version.")
+    rest = [group for group in rows if group["version"] is None and group["sequences"]]
+    words = [
+        f"{counted(each['sequences'], 'sequence')} {'of several versions' if each['mixed'] else 'of unknown version'}: K3 {number(each['k3_kl'])}"
+        for each in rest
+    ]
+    if words:
+        ui.write("; ".join(words) + ".")
+
+
+def version_points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Point], str]:
+    """Return K3 by the version that sampled a sequence, oldest first, and the axis; names that are no numbers keep
+    their order."""
+    single = [group for group in reversed(rows) if group["version"] is not None and group["k3_kl"] is not None]
+    numbered = all(group["version"].lstrip("+-").isdecimal() for group in single)
+    points = []
+    for at, group in enumerate(single):
+        first, last = group["first_step"], group["last_step"]
+        steps = f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
+        words = f"version {harmless(group['version'])}: K3 {number(group['k3_kl'])}, {group['sequences']:,} sequences, {steps}{_left_out(group)}"
+        points.append(Point(int(group["version"]) if numbered else at, group["k3_kl"], words))
+    return sorted(points, key=lambda point: point.x), "weight version" if numbered else "weight versions, in order"

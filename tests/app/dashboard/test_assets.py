@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,9 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from logprobe.app.dashboard.assets import PLOTLY, base_url, routes
-from logprobe.app.dashboard.hints import Hints, late_chunks, link
-from logprobe.app.dashboard.page_table import BY_PATH, PAGES
+from logprobe.app.dashboard.assets import PLOTLY, Hints, base_url, late_chunks, link, routes
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +32,14 @@ def client() -> TestClient:
     return TestClient(Hints(Starlette(routes=[Route("/", page), Route("/text", text), *routes()])))
 
 
-@pytest.mark.parametrize("page", ["", "nonsense", *(page.path for page in PAGES)])
-def test_a_page_names_what_its_panels_import_and_plotly_where_it_is_drawn(client: TestClient, page: str) -> None:
-    link = client.get("/", params={"page": page}).headers["link"]
-    named = re.findall(r'<([^>]+)>; rel="modulepreload"', link)
-    assert len(named) == link.count("<") == len(set(named))
-    assert (f"{base_url()}/{PLOTLY}" in named) == ("chart" in BY_PATH.get(page, BY_PATH[""]).panels)
-    assert f"{base_url()}/bar.js" in named
-    for address in (each for each in named if each.startswith(base_url())):
-        answer = client.get(address)
+def test_a_page_names_what_it_is_drawn_by_and_all_of_it_is_served(client: TestClient) -> None:
+    named = re.findall(r'<([^>]+)>; rel="modulepreload"', client.get("/").headers["link"])
+    assert {f"{base_url()}/{name}" for name in (PLOTLY, "plot.js", "heart.js")} < set(named)
+    for name in (PLOTLY, "plot.js", "heart.js", "strip.js", "document.js"):
+        answer = client.get(f"{base_url()}/{name}")
         assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
         assert "link" not in answer.headers
-        if address.endswith(PLOTLY):
-            continue
-        for imported in re.findall(r'from "\./([^"]+)"', answer.text):
-            assert f"{base_url()}/{imported}" in named, f"{address} imports {imported}"
+    assert client.get(f"{base_url()}/../../theme.py").status_code == 404
     assert "link" not in client.get("/text").headers
 
 
@@ -53,7 +47,7 @@ def test_a_page_names_the_parts_of_streamlit_that_it_is_shown_by() -> None:
     static = Path(streamlit.__file__).parent / "static"
     late = [f"/static/js/{name}" for name in late_chunks()]
     assert {Path(each).name.partition(".")[0] for each in late} >= {"BidiComponent", "Html"}
-    assert set(late) < set(re.findall(r"<([^>]+)>", link("")))
+    assert set(late) < set(re.findall(r"<([^>]+)>", link()))
     page = (static / "index.html").read_text()
     for address in late:
         assert address not in page  # it names those itself
@@ -70,3 +64,27 @@ def test_plotly_is_served_compressed_and_as_it_was_published(client: TestClient)
     folder = files("logprobe.app.dashboard").joinpath("vendor")
     assert version in folder.joinpath("__init__.py").read_text()
     assert "Permission is hereby granted" in folder.joinpath("plotly-basic.LICENSE").read_text()
+
+
+PROGRAM = """
+import asyncio, gc, json, sys
+from logprobe.app.dashboard import assets
+async def start():
+    async with assets.warmed(None):
+        pass
+asyncio.run(start())
+loaded = sorted({name.partition(".")[0] for name in sys.modules})
+pages = [name for name in sys.modules if name.startswith("logprobe.app.dashboard.pages.")]
+print(json.dumps({"loaded": loaded, "pages": pages, "frozen": gc.get_freeze_count(), "ready": assets._compressed.cache_info().currsize}))
+"""
+
+
+def test_the_first_page_is_loaded_before_anybody_asks_and_nothing_heavy_with_it() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert "logprobe.app.dashboard.pages.overview" in found["pages"]
+    assert {"apscheduler", "duckdb", "matplotlib", "scipy", "slack_sdk", "torch", "transformers", "vllm"}.isdisjoint(
+        found["loaded"]
+    )
+    assert found["frozen"] > 0  # collecting garbage after every run of a page passes over it
+    assert found["ready"] > 1  # modules and plotly.js are compressed

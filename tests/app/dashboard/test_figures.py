@@ -1,370 +1,272 @@
-"""Figures are valid plotly figures, honest about what is missing, and small enough to send."""
+"""Charts say what was measured, and nothing else: places, gaps, limits, marks, and text that stays text."""
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
 import json
+from base64 import b64decode
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+import polars as pl
 import pytest
 
-from logprobe.app.dashboard.charts.axes import axis_of, why_not
-from logprobe.app.dashboard.charts.downsample import MAX_POINTS
-from logprobe.app.dashboard.charts.figures import steps_figure
-from logprobe.app.dashboard.charts.look import Look
-from logprobe.app.dashboard.charts.packing import unpacked
-from logprobe.app.dashboard.charts.panels import OVERVIEW, Line, Panel, metrics_of, why_missing
-from logprobe.app.dashboard.charts.scales import log_ticks, scale_of
-from logprobe.app.dashboard.charts.steps_chart import Key, chart_of
-from logprobe.app.dashboard.charts.tiles import change, tiles_of
-from logprobe.app.dashboard.data.events import Event
-from logprobe.app.dashboard.data.feed import RunView
-from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.data.visible import Visible
-from logprobe.app.dashboard.theme import DARK, LIGHT, Theme, theme_for
-from logprobe.app.dashboard.views.chart import table_of
+from logprobe.app.dashboard.figures import (
+    HEADING,
+    MOST_LINES,
+    MOST_SYMBOLS,
+    Curve,
+    Mark,
+    Point,
+    Row,
+    Span,
+    bars_chart,
+    packed_places,
+    packed_values,
+    points_chart,
+    rows_chart,
+)
+from logprobe.app.dashboard.heat import darkest, heat_chart
+from logprobe.app.dashboard.panels import OFFERED, OVERVIEW
+from logprobe.app.dashboard.steps import SINCE, Look, absent, axis_of, change, steps_chart, window_of
+from logprobe.app.dashboard.theme import DARK, LIGHT
+from logprobe.monitor.analysis.log_ratio_density import Columns, Density
+from logprobe.monitor.metrics.catalog import KEYS
+
+X = np.arange(100, dtype=np.float64)
+MARKUP = "<b>bold</b>"
 
 
-def run_of(n: int, *, without: tuple[str, ...] = (), **columns: Any) -> RunSeries:
-    rng = np.random.default_rng(0)
-    values = {metric: np.abs(rng.normal(1e-3, 1e-4, n)) for metric in metrics_of(OVERVIEW) if metric not in without}
-    values |= {f"{pair}.coverage": np.ones(n) for pair in ("backend", "update", "total", "reference")}
-    values |= {metric.replace("__", "."): np.asarray(column, dtype=np.float64) for metric, column in columns.items()}
-    return RunSeries("v1-initial", n, np.arange(n), np.full(n, 100.0), values)
+def unpacked(array: dict[str, str]) -> np.ndarray:
+    return np.frombuffer(b64decode(array["bdata"]), dtype=f"<{array['dtype']}").astype(np.float64)
 
 
-def drawn(figure: dict[str, Any], row: str, line: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    (trace,) = [t for t in figure["data"] if t["meta"].get("row") == row and t["meta"].get("line") == line]
-    x, y = (unpacked(trace[axis]) for axis in "xy")
-    return x, y
+def one(y: np.ndarray, **row: Any) -> Any:
+    return rows_chart("r", [Row("K3", [Curve("backend", X, y, LIGHT.backend, group="backend")], **row)], LIGHT, alt="")
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK])
-@pytest.mark.parametrize("n", [1, 2, 300, 5000])
-def test_plotly_accepts_the_figure(theme: Theme, n: int) -> None:
-    events = [Event("weights", step, f"weights {step}") for step in range(min(n, 50))] + [
-        Event("config", 1, "engine changed"),
-        Event("weights", None, "later"),
+def test_what_is_drawn_is_a_figure_that_plotly_takes_and_its_text_is_stable() -> None:
+    marks = [
+        Mark(kind, at, f"{MARKUP} {kind}")
+        for at, kind in enumerate(("weights", "alert", "config", "restart", "correction"))
     ]
-    figure = steps_figure([run_of(n)], OVERVIEW, events, theme)
-    go.Figure(figure)  # raises on unknown properties and values
-    assert json.loads(json.dumps(figure)) == figure
-
-
-def test_rows_share_one_x_axis_and_do_not_overlap() -> None:
-    figure = steps_figure([run_of(50)], OVERVIEW, [], LIGHT)
-    assert {trace.get("xaxis", "x") for trace in figure["data"]} == {"x"}
-    domains = sorted(axis["domain"] for name, axis in figure["layout"].items() if name.startswith("yaxis"))
-    assert len(domains) == len(OVERVIEW) + 1
-    assert all(below[1] < above[0] for below, above in itertools.pairwise(domains))
-    assert figure["layout"]["yaxis2"]["type"] == "log"  # K3
-
-
-def test_null_values_are_gaps() -> None:
-    k3 = [1e-4, np.nan, 2e-4, np.nan, 1e-4, 1e-4]
-    figure = steps_figure([run_of(6, backend__k3_kl=k3)], OVERVIEW, [], LIGHT)
-    np.testing.assert_allclose(drawn(figure, "y2")[1], k3, rtol=1e-6)
-    (line,) = [trace for trace in figure["data"] if trace["meta"].get("row") == "y2" and trace["meta"]["line"] == 0]
-    assert line["marker"]["size"] == [4, 0, 4, 0, 0, 0]  # a point between two gaps, which no line shows
-    assert not any(trace["connectgaps"] for trace in figure["data"] if "row" in trace["meta"])
-
-
-def test_long_runs_are_thinned_behind_an_envelope() -> None:
-    k3 = np.full(50_000, 1e-4)
-    k3[33_333] = 1.0
-    figure = steps_figure([run_of(50_000, backend__k3_kl=k3)], OVERVIEW, [], LIGHT)
-    x, y = drawn(figure, "y2")
-    assert len(x) <= MAX_POINTS
-    assert y.max() == 1.0
-    bands = [t for t in figure["data"] if t.get("fill") == "toself" and t["yaxis"] == "y2"]
-    assert len(bands) == 3  # one per pair
-    edges = unpacked(bands[0]["y"])
-    assert len(edges) <= MAX_POINTS
-    assert (np.nanmin(edges), np.nanmax(edges)) == (pytest.approx(1e-4), 1.0)
-    assert len(json.dumps(figure)) < 1_500_000
-
-
-def test_a_band_is_broken_where_there_are_gaps_and_where_all_is_drawn() -> None:
-    k3 = np.linspace(1e-4, 2e-4, 10_000)
-    k3[5000:6000] = np.nan
-    run = run_of(10_000, backend__k3_kl=k3)
-    for look, hidden in ((Look(), (5000, 6000)), (Look((2000, 3000)), (2000, 3000))):
-        figure = steps_figure([run], OVERVIEW[:1], [], LIGHT, look=look)
-        band = next(t for t in figure["data"] if t["meta"].get("of") == 0)
-        x, y = unpacked(band["x"]), unpacked(band["y"])
-        breaks = np.flatnonzero(np.isnan(y))
-        for polygon in np.split(x, breaks + 1):
-            inside = polygon[:-1]
-            assert not ((inside.min(initial=np.inf) < hidden[0]) & (inside.max(initial=-np.inf) > hidden[1]))
-        go.Figure(figure)
-
-
-def test_what_is_looked_at_in_a_long_run_is_drawn_whole() -> None:
-    run = run_of(50_000)
-    x, _ = drawn(steps_figure([run], OVERVIEW, [], LIGHT, look=Look((20_000, 21_500))), "y2")
-    assert len(x) <= MAX_POINTS
-    assert set(range(20_000, 21_501)) <= set(x)
-    assert (x[0], x[-1]) == (0, 49_999)
-
-
-@pytest.mark.parametrize("n", [300, 3000])
-def test_a_smoothed_line_stands_before_its_values(n: int) -> None:
-    run = run_of(n)
-    figure = steps_figure([run], OVERVIEW[:1], [], LIGHT, look=Look(smooth=11))
-    smooth = [trace for trace in figure["data"] if "smooth" in trace["meta"]]
-    assert [trace["meta"]["smooth"] for trace in smooth] == [11, 11, 11]
-    assert np.ptp(unpacked(smooth[0]["y"])) < np.ptp(run.column("backend.k3_kl"))
-    behind = [
-        trace for trace in figure["data"] if trace["meta"].get("line") is not None and "smooth" not in trace["meta"]
+    rows = [
+        Row(MARKUP, [Curve(MARKUP, X, X, LIGHT.backend, group=MARKUP)], unit=MARKUP, limits=[(MARKUP, 5.0)]),
+        Row("log", [Curve("", X, X + 1, LIGHT.update)], log=True, around=(10.0, 2.0)),
     ]
-    assert {trace["opacity"] for trace in behind} == {0.28}
+    made = [
+        rows_chart("r", rows, LIGHT, alt="a", marks=marks, spans=[Span(1, 2, LIGHT.accent)], since=50, legend=True)
+        for _ in range(2)
+    ]
+    assert made[0].text == made[1].text  # a diagnosis that changes nothing here sends nothing
+    assert "<b>bold" not in made[0].text.replace("<b>&lt;b&gt;bold", "")
+    assert made[0].words["1"] == f"{MARKUP} alert"  # as text: the browser puts it in as such
+    assert json.loads(made[0].text)["layout"]["uirevision"] == "r"
+    go.Figure(made[0].figure)
 
 
-def test_the_axis_of_a_row_is_around_what_is_in_view() -> None:
-    k3 = np.geomspace(1e-4, 1.0, 401)
-    run = run_of(401, backend__k3_kl=k3, update__k3_kl=k3, total__k3_kl=k3)
-    whole, part, flat = (
-        steps_figure([run], OVERVIEW[:1], [], LIGHT, look=look)["layout"]["yaxis2"]
-        for look in (Look(), Look((0, 100)), Look((0, 100), linear=frozenset({"backend.k3_kl"})))
+@pytest.mark.parametrize(("values", "log"), [((1e-5, 1e3), True), ((-3.0, 7.0), False), ((2.0, 2.0), False)])
+def test_labels_of_the_ends_have_room(values: tuple[float, float], log: bool) -> None:
+    chart = one(np.geomspace(*values, 100) if log else np.linspace(*values, 100), log=log)
+    low, high = chart.figure["layout"]["yaxis2"]["range"]
+    ends = np.log10(values) if log else values
+    assert low < min(ends)
+    assert high > max(ends)
+    assert chart.figure["layout"]["yaxis2"]["domain"][1] < 1  # below its heading
+    assert chart.rows[0]["top"] + HEADING <= chart.figure["layout"]["height"]
+
+
+def test_an_axis_is_around_what_is_in_view_and_a_limit_is_always_in_it() -> None:
+    chart = rows_chart(
+        "r", [Row("a", [Curve("", X, X, LIGHT.backend)], limits=[("limit", 500.0)])], LIGHT, alt="", window=(10, 20)
     )
-    assert "range" not in whole  # plotly's
-    assert (part["type"], flat["type"]) == ("log", "linear")
-    assert part["range"] == pytest.approx([-4 - 0.08 * 1.01, -3 + 0.01 + 0.08 * 1.01])  # one point beyond either side
-    assert flat["range"][1] == pytest.approx(1.08 * 1.0233e-3 - 0.08 * 1e-4, rel=1e-3)
+    low, high = chart.figure["layout"]["yaxis2"]["range"]
+    assert (low < 10, high > 500) == (True, True)
+    assert chart.figure["layout"]["xaxis"]["range"] == [9.5, 20.5]
 
 
-def test_hidden_lines_are_not_drawn_and_the_rest_fills_the_row() -> None:
-    run = run_of(30, update__kl=np.full(30, 1e3))
-    kl = OVERVIEW[1]
-    figure = steps_figure([run], [kl], [], LIGHT, look=Look(hide=frozenset({"update"})))
-    assert {trace["meta"]["role"] for trace in figure["data"] if "line" in trace["meta"]} == {"backend", "total"}
-    assert figure["layout"]["yaxis2"]["range"][1] < 1
+def test_a_gap_stays_a_gap_and_a_lonely_value_is_a_dot() -> None:
+    y = np.full(100, np.nan)
+    y[50] = 3.0
+    (trace,) = one(y).figure["data"]
+    assert np.isnan(unpacked(trace["y"])).sum() == 99
+    assert (trace["mode"], trace["marker"]["size"][50], trace["marker"]["size"][49]) == ("lines+markers", 4, 0)
+    (trace,) = one(np.where(X == 3, 0.0, 1e-3), log=True).figure["data"]
+    assert np.isnan(unpacked(trace["y"])[3])  # 0 has no place on a logarithmic axis
+    assert one(np.full(100, np.nan)).figure["data"]  # nothing at all is no error
 
 
-def test_a_logarithmic_axis_has_no_place_for_nothing_and_less() -> None:
-    k3 = [0.0, 1e-3, -1.0, 1e-2]
-    figure = steps_figure([run_of(4, backend__k3_kl=k3)], OVERVIEW[:1], [], LIGHT)
-    np.testing.assert_allclose(drawn(figure, "y2")[1], [np.nan, 1e-3, np.nan, 1e-2], rtol=1e-6)
-
-
-def test_a_look_is_what_the_address_says_and_nothing_else() -> None:
-    steps = np.arange(100)
-    asked = {"steps": "10:20", "x": "tokens", "smooth": "5000", "log": "a,b", "linear": "", "hide": "update"}
-    assert Look.of(asked.get, steps) == Look(
-        (10, 20), "tokens", 999, frozenset("ab"), frozenset(), frozenset({"update"})
-    )
-    odd = {"steps": "<script>", "x": "nowhere", "smooth": "\u0664", "hide": ","}
-    assert Look.of(odd.get, steps) == Look()
-    look = Look(log=frozenset({"a"}))
-    assert look.other_scale("a", usual=False) == {"log": "", "linear": ""}
-    assert look.other_scale("k3", usual=True) == {"log": "a", "linear": "k3"}
-    assert look.switched("update") == {"hide": "update"}
-
-
-def test_runs_beside_each_other_have_places_and_colours_of_their_own() -> None:
-    first, other = run_of(30), replace(run_of(50), run="other")
-    panels = [Panel(tuple(Line("backend.k3_kl", f"run {at}", name, run=at) for at, name in enumerate("ab")), "K3")]
-    legend = [Key(name, f"run {at}") for at, name in enumerate("ab")]
-    chart = chart_of(RunView(first), panels, LIGHT, beside=[RunView(other)], legend=legend)
-    assert [(each["name"], len(unpacked(each["steps"]))) for each in chart["stops"]] == [
-        ("v1-initial", 30),
-        ("other", 50),
+def test_headings_read_the_traces_that_they_name() -> None:
+    curves = [
+        Curve("a", X, X, LIGHT.backend, group="a", faint=True),
+        Curve("a", X, X, LIGHT.backend, group="a"),
+        Curve("b", X, X, LIGHT.update, group="b", band=(X - 1, X + 1)),
     ]
-    assert [entry["color"] for entry in chart["legend"]] == list(LIGHT.runs[:2])
-    assert [line["run"] for line in chart["rows"][0]["lines"]] == [0, 1]
-    assert "other over 50" in chart["alt"]
-    assert chart["figure"]["layout"]["xaxis"]["range"][1] > 49
-
-
-def test_other_axes_have_places_or_a_reason() -> None:
-    run = replace(run_of(3), times=np.array([1e9, np.nan, 1e9 + 60]))
-    time, tokens, onset = (axis_of([run], [2], kind) for kind in ("time", "tokens", "onset"))
-    np.testing.assert_array_equal(time.places[0], [0.0, np.nan, 60.0])
-    assert (time.title, time.place(np.array([1.0])).tolist()) == ("seconds since the first step", [30.0])
-    assert tokens.places[0].tolist() == [100, 200, 300]
-    assert (onset.places[0].tolist(), onset.place(np.array([7.0])).tolist()) == ([-2, -1, 0], [5])
-    unknown = replace(run, tokens=np.zeros(3), times=np.full(3, np.nan))
-    assert all(why_not([unknown], [None], kind) for kind in ("tokens", "time", "onset"))
-    assert {axis_of([unknown], [None], kind).kind for kind in ("tokens", "time", "onset", "nowhere")} == {"step"}
-
-
-def test_marks_stand_at_their_places_and_say_what_happened() -> None:
-    events = [Event("config", 1, "<b>engine</b> changed"), Event("weights", 2, "weights 2")]
-    chart = chart_of(RunView(run_of(3), events=tuple(events)), OVERVIEW[:1], LIGHT, look=Look(x="tokens"))
-    marks = {trace["meta"]["kind"]: trace for trace in chart["figure"]["data"] if "kind" in trace["meta"]}
-    assert (marks["config"]["x"], marks["config"]["text"]) == ([200.0], ["step 1: &lt;b&gt;engine&lt;/b&gt; changed"])
-    assert marks["weights"]["x"][0] == 300.0
-    assert [shape["x0"] for shape in chart["figure"]["layout"]["shapes"]] == [200.0, 300.0]
-
-
-def test_of_a_long_run_only_steps_that_are_drawn_can_be_gone_to() -> None:
-    chart = chart_of(RunView(run_of(9000)), OVERVIEW[:1], LIGHT)
-    (stops,) = chart["stops"]
-    steps = unpacked(stops["steps"])
-    assert len(steps) < 9000
-    lines = [unpacked(chart["columns"][trace["x"]]) for trace in chart["figure"]["data"] if "line" in trace["meta"]]
-    assert set(np.concatenate(lines)) <= set(steps)
-    assert chart_of(RunView(run_of(9000)), OVERVIEW, LIGHT)["stops"] == [stops]  # those of the first row are enough
-    (zoomed,) = chart_of(RunView(run_of(9000)), OVERVIEW, LIGHT, look=Look((4000, 5000)))["stops"]
-    assert set(range(4000, 5001)) <= set(unpacked(zoomed["steps"]))
-    short = chart_of(RunView(run_of(30)), OVERVIEW[:1], LIGHT)
-    assert [trace["x"] for trace in short["figure"]["data"] if "line" in trace["meta"]] == [0, 0, 0]  # sent once
-
-
-def test_a_chart_of_a_long_run_is_no_larger_than_a_screen_needs() -> None:
-    short, long = (len(json.dumps(chart_of(RunView(run_of(n)), OVERVIEW, LIGHT))) for n in (MAX_POINTS, 100_000))
-    assert long < 2 * short
-
-
-def test_an_export_has_the_values_themselves_and_no_formula() -> None:
-    run = replace(run_of(9000), run="=cmd()")
-    look = Look((100, 104), hide=frozenset({"update"}))
-    rows = list(csv.DictReader(io.StringIO(table_of([run], OVERVIEW[:1], look))))
-    assert [int(row["step"]) for row in rows] == [100, 101, 102, 103, 104]
-    assert [float(row["backend.k3_kl"]) for row in rows] == run.column("backend.k3_kl")[100:105].tolist()
-    assert list(rows[0]) == ["run", "step", "tokens", "seconds", "backend.k3_kl", "total.k3_kl"]
-    assert (rows[0]["run"], rows[0]["tokens"], rows[0]["seconds"]) == ("'=cmd()", "10100", "")
-    assert len(table_of([run], OVERVIEW[:1], Look()).splitlines()) == 9001
-
-
-def test_weight_updates_are_thinned_and_drawn_through_only_while_few() -> None:
-    updates = [Event("weights", step, "") for step in range(5000)]
-    figure = steps_figure([run_of(5000)], OVERVIEW, [*updates, Event("config", 7, "engine changed")], LIGHT)
-    (ticks,) = [t for t in figure["data"] if t["meta"] == {"kind": "weights"}]
-    assert len(ticks["x"]) <= MAX_POINTS
-    assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [7]
-    dense = [Event("weights", step, "") for step in (*range(0, 50_000, 25), *range(48_000, 50_000))]
-    (ticks,) = [
-        t for t in steps_figure([run_of(50_000)], OVERVIEW, dense, LIGHT)["data"] if t["meta"] == {"kind": "weights"}
+    chart = rows_chart("r", [Row("one", curves), Row("two", [curves[1]])], LIGHT, alt="", legend=True)
+    named = [
+        [(line["name"], chart.figure["data"][line["trace"]]["name"]) for line in row["lines"]] for row in chart.rows
     ]
-    placed = ticks["x"][::3]
-    assert max(np.diff([0, *placed, 50_000])) <= 2 * 50_000 / (
-        MAX_POINTS // 3
-    )  # evenly, where they are dense as elsewhere
-    few = steps_figure([run_of(10)], OVERVIEW, updates[:3], LIGHT)
-    assert [shape["x0"] for shape in few["layout"]["shapes"]] == [0, 1, 2]
+    assert named == [[("a", "a"), ("b", "b")], [("", "a")]]  # neither the faint line nor the band is read
+    assert [trace.get("showlegend") for trace in chart.figure["data"]] == [True, False, False, True, False]
 
 
-def test_the_chart_says_what_it_does_not_show() -> None:
-    missing = ("weight_lag_mean", "weight_lag_max", *(m for m in metrics_of(OVERVIEW) if m.startswith("update.")))
-    series = run_of(4, without=missing, backend__k3_kl=[0.0, 1e-4, 1e-4, 1e-4], backend__coverage=[1, 1, 0.5, 1])
-    chart = chart_of(RunView(series), OVERVIEW, LIGHT)
-    assert "Weight lag" not in {row["title"] for row in chart["rows"]}
-    assert chart["absent"] == "Weight lag: not measured, needs weight_version, spans"
-    assert chart["rows"][0]["note"] == "1 step at 0 or below, not drawn"
-    assert chart["note"] == "backend: incomplete at 1 step"
-    assert [entry["name"] for entry in chart["legend"]] == ["backend", "total"]
+def test_marks_beyond_the_limit_are_the_newest_ones() -> None:
+    marks = [Mark("config", at, str(at)) for at in range(MOST_SYMBOLS + 1)]
+    chart = rows_chart("r", [Row("a", [Curve("", X, X, LIGHT.backend)])], LIGHT, alt="", marks=marks)
+    assert chart.figure["data"][-1]["x"] == list(range(1, MOST_SYMBOLS + 1))
+    assert len(chart.figure["layout"]["shapes"]) == MOST_LINES
+    assert len(chart.words) == MOST_SYMBOLS + 1  # keys read all of them
 
 
-def test_headings_and_traces_name_the_same_rows() -> None:
-    chart = chart_of(RunView(run_of(30, without=("entropy", "reward"))), OVERVIEW, LIGHT)
-    traces = {(t["meta"]["row"], t["meta"]["line"]) for t in chart["figure"]["data"] if "line" in t["meta"]}
-    assert traces == {(row["axis"], line["line"]) for row in chart["rows"] for line in row["lines"]}
+def test_numbers_travel_small_and_whole() -> None:
+    assert packed_places(np.array([1.0, 2.0]))["dtype"] == "i4"
+    assert packed_places(np.array([1.0, 2.0**40]))["dtype"] == packed_places(np.array([0.5]))["dtype"] == "f8"
+    assert packed_values(np.array([1e-3, np.nan]))["dtype"] == "f4"
+    assert packed_values(np.array([1e-44]))["dtype"] == packed_values(np.array([1e300]))["dtype"] == "f8"
 
 
-def test_alt_text_has_the_newest_values_and_their_range() -> None:
-    chart = chart_of(RunView(run_of(3, backend__k3_kl=[1e-4, 4e-4, 2e-4])), OVERVIEW, LIGHT)
-    assert chart["alt"].startswith(
-        "Metrics of run v1-initial over 3 steps. K3 (backend): 2.00e-4 nats at step 2, between 1.00e-4 and 4.00e-4."
+def test_bars_and_points_say_what_they_are() -> None:
+    chart = bars_chart(
+        "p", [MARKUP, "b"], [("K3", [[1.0, None], [None, 2.0]]), ("d", [[-3.0, 1.0], [0.0, 0.0]])], "#0072b2", LIGHT
     )
+    go.Figure(chart.figure)
+    assert chart.words == {"0": f"{MARKUP}: K3 1, d −3", "1": "b: K3 –, d 1"}
+    assert [trace["type"] for trace in chart.figure["data"]] == ["bar", "scatter", "bar", "scatter"]
+    chart = points_chart(
+        "v", [Point(1, 0.1, MARKUP, 0.01), Point(2, 0.2, "b")], LIGHT, axis="x", reference=Point(0, 0.1, "ref", 0.1)
+    )
+    go.Figure(chart.figure)
+    assert chart.figure["data"][0]["error_y"]["array"] == [0.02, None]
+    assert "&lt;b&gt;" in chart.figure["data"][0]["text"][0]
+    assert not chart.zooms
 
 
-def test_tiles_show_the_newest_value_against_the_median() -> None:
-    view = RunView(run_of(3, backend__k3_kl=[1e-4, 1e-4, 3e-4]), medians={"backend.k3_kl": 1e-4})
-    tile = tiles_of(view, OVERVIEW, LIGHT)[0]
-    assert (tile["value"], tile["unit"], tile["change"], tile["note"]) == ("3.00e-4", "nats", "3.00× median", "")
-    assert tile["spark"] == [0.0, 0.0, 1.0]
+# --- Steps ---
 
 
-def test_a_tile_never_makes_something_up() -> None:
-    series = run_of(3, without=("reward",), backend__kl=[1.0, 2.0, np.nan], backend__coverage=[1, 1, 0.99999])
-    tiles = {tile["key"]: tile for tile in tiles_of(RunView(series), OVERVIEW, LIGHT)}
-    assert tiles["reward"]["value"] == "–"
-    assert tiles["reward"]["note"] == "not measured · needs rewards"
-    assert tiles["backend.kl"]["value"] == "2"
-    assert tiles["backend.kl"]["change"].endswith("step 1")
-    assert tiles["backend.ess"]["note"] == "99.99 % of tokens measured"  # never rounded up to 100
+WHOLE = Look()
 
 
-def test_a_tile_says_that_engine_records_are_on_their_way() -> None:
-    series = run_of(3, backend__k3_kl=[1e-4, 1e-4, np.nan], backend__coverage=[1, 1, 0])
-    waiting, missing = (tiles_of(RunView(series, awaited=awaited), OVERVIEW, LIGHT)[0] for awaited in (True, False))
-    assert (waiting["value"], waiting["note"]) == ("1.00e-4", "step 2: waiting for engine records")
-    assert missing["note"] == "0 % of tokens measured"
-    notes = [chart_of(RunView(series, awaited=awaited), OVERVIEW, LIGHT)["note"] for awaited in (True, False)]
-    assert notes == ["", "backend: incomplete at 1 step"]
-
-
-def test_sparklines_cover_the_steps_in_view_and_end_with_the_last() -> None:
-    view = RunView(run_of(300, backend__kl=[*np.zeros(100), *np.linspace(0, 1, 200)]))
-    whole, part = (tiles_of(view, OVERVIEW, LIGHT, seen) for seen in (None, Visible(0, 99, whole=False)))
-    sparks = [next(tile["spark"] for tile in tiles if tile["key"] == "backend.kl") for tiles in (whole, part)]
-    assert (len(sparks[0]), sparks[0][0], sparks[0][-1]) == (60, 0.0, 1.0)
-    assert set(sparks[1]) == {0.5}
+def frame(**columns: Any) -> pl.DataFrame:
+    steps = list(range(10))
+    base = {
+        "step": steps,
+        "tokens": [100.0] * 10,
+        "time": [1e9 + 60.0 * at for at in steps],
+        "backend.coverage": [1.0] * 10,
+    }
+    return pl.DataFrame({**base, "backend.k3_kl": [1e-3] * 10, **columns})
 
 
 @pytest.mark.parametrize(
-    ("value", "median", "log", "words"),
-    [
-        (3e-3, 1e-3, True, "3.00× median"),
-        (5e-2, 1e-3, True, "50× median"),
-        (1e-3, 1e-3, True, "= median"),
-        (0.0, 1e-3, True, "−0.001 vs median"),
-        (0.91, 0.95, False, "−0.04 vs median"),
-        (0.0, 0.0, False, "= median"),
-        (None, 1.0, False, ""),
-        (1.0, None, True, ""),
-    ],
-)
-def test_change_in_words(value: float | None, median: float | None, log: bool, words: str) -> None:
-    assert change(value, median, log=log) == words
+    ("asked", "seen"),
+    [("2:5", (2, 5)), (" 2:5 ", (2, 5)), ("0:9", None), ("0:99", None), ("3:99", (3, 9)), ("20:30", None), ("5:2", None), ("a:b", None), ("", None), ("1" * 19 + ":2", None)],
+)  # fmt: skip
+def test_the_address_names_steps_no_wider_than_the_run(asked: str, seen: tuple[int, int] | None) -> None:
+    assert window_of(asked, range(10)) == seen
+    assert window_of("1:2", []) is None
 
 
-def test_every_panel_has_words_and_a_reason() -> None:
-    for panel in OVERVIEW:
-        assert panel.words
-        assert why_missing(panel.metric)
+def test_every_axis_has_its_places_or_says_why_not() -> None:
+    assert axis_of(frame(), "step", None).places.tolist() == list(range(10))
+    tokens = axis_of(frame(), "tokens", None)
+    assert (tokens.places[-1], tokens.steps_in((250.0, 450.0)), tokens.title) == (1000.0, "2:3", "tokens trained on")
+    assert axis_of(frame(), "time", None).title == "minutes since the first step"
+    assert axis_of(frame(), "onset", 4).places[0] == -4
+    assert axis_of(frame(), "onset", 4).title == SINCE
+    unable = [
+        axis_of(frame(tokens=[None] * 10), "tokens", None),
+        axis_of(frame(tokens=[0.0] * 10), "tokens", None),
+        axis_of(frame(time=[None] * 10), "time", None),
+        axis_of(frame(), "onset", None),
+    ]
+    assert [axis.unable.partition(": ")[0] for axis in unable] == [
+        "not over tokens",
+        "not over tokens",
+        "not over time",
+        "not over onset",
+    ]
+    assert {axis.title for axis in unable} == {"step"}
 
 
-def test_log_ticks() -> None:
-    assert [log_ticks(decades) for decades in (0.1, 1.0, 3.0, 9.0)] == [None, "D2", 1, 3]
+def drawn(data: pl.DataFrame, look: Look = WHOLE, **more: Any) -> Any:
+    return steps_chart("r", data, OVERVIEW, LIGHT, axis=axis_of(data, look.x, more.get("since")), look=look, **more)
 
 
-def test_themes() -> None:
-    assert theme_for("dark") is DARK
-    assert theme_for(None) is LIGHT
+def test_rows_without_a_value_are_named_with_what_they_need() -> None:
+    chart = drawn(frame())
+    assert [row["title"] for row in chart.rows] == ["K3"]
+    assert "Weight lag: not measured, needs" in chart.note
+    assert "KL to reference" not in chart.note  # optional
+    assert absent(OVERVIEW, OVERVIEW) == ""
+    nothing = drawn(frame(**{"backend.k3_kl": [None] * 10}))
+    assert nothing.rows[0]["title"] == "nothing was measured"
 
 
-K3, CHI2 = OVERVIEW[0], OVERVIEW[2]
+def test_what_rests_on_fewer_tokens_is_counted_but_for_what_still_arrives() -> None:
+    short = frame(**{"backend.coverage": [1.0, 0.5, *[1.0] * 6, 0.5, 0.5]})
+    assert "backend: incomplete at 3 steps" in drawn(short).note
+    assert "backend: incomplete at 1 step" in drawn(short, awaited=True).note
+    assert "incomplete" not in drawn(frame()).note
 
 
-def test_one_point_far_below_does_not_flatten_the_rest() -> None:
-    k3 = np.full(100, 1e-3)
-    k3[0] = 1e-12
-    run = run_of(100, backend__k3_kl=k3)
-    scale = scale_of([run], K3)
-    assert scale.range is not None
-    assert scale.range[0] > -5
-    assert scale.below == 1
-    assert chart_of(RunView(run), OVERVIEW, LIGHT)["rows"][0]["note"] == "1 step below the axis; zoom in to see"
-    assert steps_figure([run], OVERVIEW, [], LIGHT)["layout"]["yaxis2"]["range"] == list(scale.range)
-    assert scale_of([run_of(100)], K3).range is None
+def test_normal_and_onset_are_marked_and_a_scale_can_be_switched() -> None:
+    chart = drawn(frame(), baseline=1e-3, since=4, marks=[Mark("alert", 5, "fired")])
+    shapes = chart.figure["layout"]["shapes"]
+    (band,) = [shape for shape in shapes if shape["type"] == "rect"]
+    assert (band["y0"], band["y1"]) == pytest.approx((0.5e-3, 2e-3))
+    assert 4.0 in [shape["x0"] for shape in shapes]
+    assert chart.words == {"5": "step 5: fired"}
+    assert chart.figure["layout"]["yaxis2"]["type"] == "log"
+    assert drawn(frame(), replace(Look(), switched=frozenset({"K3"}))).figure["layout"]["yaxis2"]["type"] == "linear"
+    early = drawn(frame(), since=0)  # it was never otherwise
+    assert not [note for note in early.figure["layout"]["annotations"] if "since" in note["text"]]
 
 
-def test_an_automatic_scale_is_logarithmic_once_values_span_decades() -> None:
-    assert not scale_of([run_of(100)], CHI2).log
-    assert scale_of([run_of(100, backend__chi2_token=np.geomspace(1e-3, 400, 100))], CHI2).log
-    noise = np.random.default_rng(0).normal(0, 1e-3, 100)
-    noise[-1] = 400.0
-    assert not scale_of([run_of(100, backend__chi2_token=noise)], CHI2).log  # a logarithm would hide half of it
+def test_a_smoothed_line_stands_before_the_values_it_is_of() -> None:
+    chart = drawn(frame(**{"backend.k3_kl": [1e-3] * 9 + [1.0]}), Look(smooth=5))
+    faint, smooth = chart.figure["data"][:2]
+    assert (faint["opacity"], smooth["opacity"]) == (0.28, 1.0)
+    assert unpacked(smooth["y"])[-1] < 1
 
 
-def test_a_value_that_stopped_coming_says_so() -> None:
-    late = [1.0, 2.0, *[np.nan] * 8]
-    tile = next(tile for tile in tiles_of(RunView(run_of(10, reward=late)), OVERVIEW, LIGHT) if tile["key"] == "reward")
-    assert tile["note"] == "last measured at step 1"
+def test_every_metric_can_be_a_row_once() -> None:
+    names = [line.metric for panel in OFFERED.values() for line in panel.lines]
+    assert set(names) >= {key for key in KEYS if key.partition(".")[0] == "backend" or "." not in key}
+    assert len(names) == len(set(names))
+    assert change(1.0, None, log=True) == ""
+
+
+# --- Density ---
+
+
+def density(tokens: np.ndarray, **more: Any) -> Density:
+    size = len(tokens)
+    counts = {
+        name: np.full(size, value)
+        for name, value in {
+            "steps_C": 1,
+            "profiled_C": 1,
+            "kept_C": 1,
+            "broken_C": 0,
+            "expected_C": 10,
+            "seen_C": 10,
+        }.items()
+    }
+    known = {"columns": Columns(0, size - 1, 1), "merged": 10, "floor": 1e-6, "ceiling": 1.0, "tokens_CB": tokens}
+    return Density(**{**known, **counts, **more})
+
+
+def test_a_density_is_a_picture_with_its_gaps_and_words() -> None:
+    tokens = np.zeros((3, 21), dtype=np.int64)
+    tokens[0, [2, 10]] = (3, 7)
+    tokens[1, 10] = 10
+    made = density(tokens, kept_C=np.array([1, 1, 0]))
+    chart, shade = heat_chart("r", made, "backend", axis=axis_of(frame(), "step", None), theme=DARK, why_absent="")
+    go.Figure(chart.figure)
+    assert chart.figure["layout"]["images"][0]["source"].startswith("data:image/png;base64,")
+    assert shade == darkest(tokens) == 0.3  # the middle bin alone may be above
+    assert chart.words["0"].startswith("step 0 · 10 tokens · d: p1")
+    assert "raw tokens were not kept" in chart.words["2"]
+    assert len(chart.figure["layout"]["shapes"]) == 1

@@ -11,7 +11,7 @@ from odd_tokens import PIECES, tokenizer
 from recorded_home import SAMPLE_DATA
 from tokenizers import Tokenizer, decoders, models
 
-from logprobe.app.dashboard.data.tokenizers import vocabulary
+from logprobe.app.dashboard.reading.tokenizers import vocabulary
 from logprobe.collectors.errors import ConfigurationError
 
 

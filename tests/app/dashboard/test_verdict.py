@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from recorded_home import ingest_recorded
 
 from logprobe.alerts.controller.standing import Standing
-from logprobe.app.dashboard.charts.panels import OVERVIEW
-from logprobe.app.dashboard.charts.steps_chart import chart_of
-from logprobe.app.dashboard.data.diagnosis import LatestDiagnosis, read_latest_diagnosis
-from logprobe.app.dashboard.data.events import Event
-from logprobe.app.dashboard.data.feed import Feed, RunView
-from logprobe.app.dashboard.data.series import RunSeries
-from logprobe.app.dashboard.elements.verdict import banner, links
-from logprobe.app.dashboard.pages.diagnosis import diagnosis_blocks
-from logprobe.app.dashboard.theme import LIGHT
+from logprobe.app.dashboard.pages.diagnosis import lines_of
+from logprobe.app.dashboard.verdict import LatestDiagnosis, read_latest_diagnosis, verdict_of
+from logprobe.app.runs import runs_of
 from logprobe.app.text.diagnosis import extent, qualities
 from logprobe.app.text.judgement import VERDICTS
+from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import Firing, Judgement
 from logprobe.monitor.judging.growth import judge
-from logprobe.monitor.judging.growth_rule import K3
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.result import GROWS, Growth, Verdict
-from logprobe.monitor.reader import Reader, open_reader
+from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 
-def judged(verdict: str, *, since: int | None = None, doubling: float | None = None, **parts: Any) -> RunView:
+@dataclass(frozen=True)
+class View:
+    """What is known of a run."""
+
+    judgement: Judgement = field(default_factory=Judgement)
+    diagnosis: LatestDiagnosis | None = None
+    steps: tuple[int, ...] = tuple(range(400))
+
+
+def banner(view: View) -> dict[str, Any]:
+    return asdict(verdict_of(view.judgement, view.diagnosis, view.steps))
+
+
+def judged(verdict: str, *, since: int | None = None, doubling: float | None = None, **parts: Any) -> View:
     """A run of 400 steps whose K3 doubles every 40 steps from step 300 on, and what was said about it."""
     steps = np.arange(400)
     k3 = 1e-3 * 2.0 ** (np.maximum(0, steps - 300) / 40)
-    series = RunSeries("r", 1, steps, np.full(400, 10.0), {K3: k3})
     document = {
         "run": "r", "verdict": verdict, "since_step": since, "doubling_steps": doubling, "layer": "objective",
         "findings": [], "not_measured": [], "correction": {"advice": "not_needed", "why": ""}, **parts,
@@ -48,9 +52,7 @@ def judged(verdict: str, *, since: int | None = None, doubling: float | None = N
     diagnosis = LatestDiagnosis(document, 399, datetime.now(UTC), judge(steps.tolist(), k3.tolist()))
     firing = (Firing("gap-growing", "warning", started_step=320),) if verdict in GROWS else ()
     judgement = Judgement(cast("Verdict", verdict), since, step=399, newest=399, alerts=firing)
-    return RunView(
-        series, marks=(Event("alert", 320, "alert gap-growing"),), diagnosis=diagnosis, news="1", judgement=judgement
-    )
+    return View(judgement, diagnosis)
 
 
 def test_the_banner_answers_in_order() -> None:
@@ -84,7 +86,7 @@ def test_noise_is_called_normal_only_for_a_recorded_set_up(status: str, words: s
 
 
 def test_what_is_unknown_is_not_healthy() -> None:
-    unknown = banner(RunView(RunSeries("r", 1, np.arange(3), np.ones(3), {})))
+    unknown = banner(View(steps=(0, 1, 2)))
     assert unknown["tone"] == "unknown"
     assert unknown["word"] == "Not diagnosed yet"
     assert {words[1] for words in VERDICTS.values()} & {"Healthy"} == {"Healthy"}
@@ -103,7 +105,8 @@ def test_a_finding_that_is_not_credible_gives_no_advice() -> None:
                 "evidence": {}, "explanation": "Perhaps."}  # fmt: skip
     view = judged("healthy", findings=[doubtful])
     assert banner(view)["do"] == []
-    assert "Bound the lag." in json.dumps(diagnosis_blocks(view))  # the evidence is on its page all the same
+    assert view.diagnosis is not None
+    assert "Bound the lag." in lines_of(doubtful, view.diagnosis)[0].cells  # the evidence is on its page all the same
 
 
 def finding(cause: str, layer: str, **parts: Any) -> dict[str, Any]:
@@ -195,7 +198,7 @@ def test_the_cause_is_named_with_its_share() -> None:
     assert facts["since step"] == "300"
 
 
-def with_correction(view: RunView, standing: Standing) -> RunView:
+def with_correction(view: View, standing: Standing) -> View:
     assert view.diagnosis is not None
     return replace(view, diagnosis=replace(view.diagnosis, standing=standing))
 
@@ -207,20 +210,8 @@ def test_banner_page_and_command_say_the_same_of_a_correction_that_is_on() -> No
     (_, remedy), (_, said) = banner(view)["do"]
     assert said == ("on since step 351 (MIS); as of step 398: harmed: the reward is below where it was")
     assert remedy.startswith("Bound the lag")
-    page = json.dumps(diagnosis_blocks(view))
-    (objective,) = [block for block in diagnosis_blocks(view) if block.get("name") == "objective"]
-    assert [each["cells"][0] for each in objective["rows"]] == ["staleness", "late growth"]  # the leading one first
-    assert f"O{said[1:]}" in page
-    assert "importance sampling now" not in json.dumps(banner(view)) + page
-    assert "switch one on" not in json.dumps(banner(view)) + page
-
-
-def test_while_a_correction_is_on_the_banner_leads_to_its_effect() -> None:
-    view = judged("critical", findings=[SHAPE, LAG], correction=ENABLE)
-    on = with_correction(view, Standing("applied", 351, {"is_level": "token", "is_mode": "mask"}))
-    assert [each["title"] for each in links(view, None)] == ["Diagnosis", "Tokens", "Alerts", "Actions"]
-    assert [each["title"] for each in links(on, None, "diagnosis")] == ["Tokens", "Alerts", "Effect of the correction"]
-    assert links(on, None)[3]["href"] == "./?page=actions"
+    assert "importance sampling now" not in str(banner(view))
+    assert "switch one on" not in str(banner(view))
 
 
 # What the verdict is about, what has grown, and the level of the setup → how large K3 is said to be.
@@ -244,76 +235,29 @@ def test_a_gap_is_measured_by_what_says_something(
     assert extent({"verdict": verdict, "level": level}, growth) == words
 
 
-def test_the_chart_marks_normal_and_onset() -> None:
-    data = chart_of(judged("growing", since=300), OVERVIEW, LIGHT)
-    shapes = data["figure"]["layout"]["shapes"]
-    (band,) = [shape for shape in shapes if shape["type"] == "rect"]
-    assert (band["y0"], band["y1"]) == pytest.approx((0.5e-3, 2e-3))
-    assert 300 in [shape["x0"] for shape in shapes]
-    assert "baseline 0.001" in data["rows"][0]["note"]
-    assert {"kind": "alert", "step": 320, "words": "alert gap-growing"} in data["events"]
-    early = chart_of(judged("critical", since=0), OVERVIEW, LIGHT)
-    assert early["figure"]["layout"]["annotations"] == []  # it was never otherwise
-
-
 @pytest.fixture(scope="module")
-def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunView]:
+def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
     home = tmp_path_factory.mktemp("verdict") / "home"
     ingest_recorded(home, "v1-initial")
     with Store.open(Home(home)) as store:
         Turns(DiagnosisStage(store)).run_once()
     with open_reader(home) as reader:
-        view = Feed(lambda: reader).snapshot("v1-initial").view
-        assert view is not None
-        yield view
+        (run,) = runs_of(queries.app_runs(reader), datetime.now(UTC))
+        yield View(run.judgement, read_latest_diagnosis(reader, run.name), tuple(range(300)))
 
 
-def test_a_recorded_run_with_a_semantic_fault(diagnosed: RunView) -> None:
+def test_a_recorded_run_with_a_semantic_fault(diagnosed: View) -> None:
     shown = banner(diagnosed)
     assert shown["word"] == "Critical"
     assert shown["facts"][0] == ["since step", "0, its first"]
     assert shown["do"][0][0] == "raw logprobs"
     assert "processed_logprobs" in shown["do"][0][1]
-    tables = [block for block in diagnosis_blocks(diagnosed) if block["type"] == "table"]
-    assert [table["name"] for table in tables] == ["semantic", "not measured"]
-    assert tables[0]["rows"][0]["cells"][0] == "raw logprobs"
-    assert "temperature 0.85" in tables[0]["rows"][0]["cells"][1]
-
-
-class Older:
-    """Reads a diagnosis that an earlier version wrote, of a run with its other rows."""
-
-    def __init__(self, view: RunView) -> None:
-        assert view.diagnosis is not None
-        document = {name: value for name, value in view.diagnosis.document.items() if name != "growth"}
-        self._latest = {
-            "document": json.dumps(document),
-            "step": view.diagnosis.step,
-            "diagnosed_at": view.diagnosis.at,
-        }
-
-    def read(self, name: str, /, **asked: Any) -> pa.Table:
-        states = [
-            {"run": run, "step": None, "newest": -1, "configs": 0, "first_touched": None}
-            for run in asked.get("runs", ())
-        ]
-        rows = {"diagnosis_latest": [self._latest], "growth_states": states}
-        return pa.Table.from_pylist(rows.get(name, []), SCHEMAS.get(name))
-
-
-SCHEMAS = {
-    "alert_list": pa.schema({"rule": pa.string(), "phase": pa.string()}),
-}
-
-
-def test_growth_is_that_of_the_diagnosis_and_judged_for_an_older_one(diagnosed: RunView) -> None:
     assert diagnosed.diagnosis is not None
-    stored = diagnosed.diagnosis.growth
-    assert stored == Growth.of(diagnosed.diagnosis.document["growth"])
-    assert stored.reasons
-    older = read_latest_diagnosis(cast("Reader", Older(diagnosed)), diagnosed.series)
-    assert older is not None
-    assert older.growth.document() == stored.document()
+    (found,) = [each for each in diagnosed.diagnosis.document["findings"] if each["cause"] == "raw_logprobs"]
+    line = lines_of(found, diagnosed.diagnosis)[0]
+    assert (line.cells[0], line.tone) == ("raw logprobs", "critical")
+    assert "temperature 0.85" in line.cells[1]
+    assert diagnosed.diagnosis.growth.reasons
 
 
 BROKEN = finding(

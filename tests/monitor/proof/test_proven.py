@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logprobe.app.dashboard.pages.diagnosis import experiment_blocks
+from logprobe.app.text.diagnosis import arm_cells
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.proven import latest, with_experiment
@@ -94,10 +94,6 @@ def test_the_newest_experiment_is_kept_once_and_read_back(home: Path):
         record(place, "r", "other", FOUND, "ada")
 
 
-def test_the_page_shows_arms_by_share_or_how_to_get_them():
-    words = [block.get("text", "") for block in experiment_blocks(None, "my-run")]
-    assert any("logprobe bisect my-run" in text for text in words)
-    *_, arms = experiment_blocks({**FOUND, "at": "2026-01-01T00:00:00+00:00", "author": "ada"}, "my-run")
-    assert [line["cells"][0] for line in arms["rows"]] == ["dtype", "max_num_seqs"]
-    assert arms["rows"][0]["cells"][3:] == ["97.0%", "90% … 100%", "×0.50 [0.45, 0.55]", "this is it", "–"]
-    assert [line["tone"] for line in arms["rows"]] == ["critical", ""]
+def test_the_page_and_the_command_show_arms_with_their_share():
+    assert [arm_cells(arm)[0] for arm in FOUND["arms"]] == ["dtype", "max_num_seqs"]
+    assert arm_cells(FOUND["arms"][0])[3:] == ["97.0%", "90% … 100%", "×0.50 [0.45, 0.55]", "this is it", "–"]

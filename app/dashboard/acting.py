@@ -1,0 +1,249 @@
+"""Doing something from a page: only by whom it is granted, only through the running service, only what was confirmed.
+
+What a browser shows or hides is no protection: `ask` judges the session again, whatever was pressed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import streamlit as st
+
+from logprobe.app.dashboard import data, ui
+from logprobe.app.dashboard.access import token
+from logprobe.app.dashboard.access.settings import Access, Permission, Visitor, is_direct, permission
+from logprobe.app.dashboard.access.sign_in import SignIn, email_of, load
+from logprobe.app.dashboard.access.tries import Tries
+from logprobe.app.text.numbers import duration
+from logprobe.collectors.errors import ConfigurationError, LogprobeError
+from logprobe.monitor.home import Home
+from logprobe.monitor.reader import connect
+
+_LOGGER: Final = logging.getLogger("logprobe.app")
+_MARK: Final = "token"  # of the token that this session was opened with, never the token itself
+_WHO: Final = "who acts"  # as it was last given in this session
+_SAID: Final = "what was done"
+_TRIES: Final = Tries()
+_AUTHORS: Final = ("by", "author")  # what actions call the person who asked
+_LONGEST: Final = 200  # characters of a field
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who signed in, and may look."""
+
+    email: str
+    may_act: bool
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a form asks for; one of `options`, where there are some."""
+
+    name: str
+    label: str
+    value: str = ""
+    required: bool = True
+    options: Sequence[str] = ()
+
+
+BY: Final = Field("by", "your name")  # for the audit
+REASON: Final = Field("reason", "reason")
+
+
+@cache
+def _access() -> Access:
+    return Access.of(os.environ)
+
+
+@cache
+def _sign_in(folder: Path) -> SignIn | None:
+    return load(folder)
+
+
+# --- Who looks ---
+
+
+def person() -> Person | None:
+    """Return who signed in to this session and may look, or None where no one has to, or no one did."""
+    sign_in = _sign_in(data.home())
+    email = email_of(st.user.to_dict()) if sign_in is not None and st.user.is_logged_in else None
+    if sign_in is None or email is None or not sign_in.may_read(email):
+        return None
+    return Person(email, sign_in.may_act(email))
+
+
+def admitted() -> bool:
+    """Return whether this session may see anything; if not, draw the way in."""
+    sign_in = _sign_in(data.home())
+    if sign_in is None or person() is not None:
+        return True
+    if st.user.is_logged_in:
+        who = email_of(st.user.to_dict()) or "An account without a verified e-mail address"
+        ui.write(f"{who} has no access to this dashboard. Access is granted in the home's secrets.toml.", "warning")
+        st.button("Sign out", on_click=st.logout)
+        return False
+    st.title("logprobe")
+    for provider in sign_in.providers:
+        name = "Sign in" if provider is None else f"Sign in with {ui.unmarked(provider)}"
+        st.button(name, key=f"sign in {provider}", type="primary", on_click=st.login, args=(provider,))
+    return False
+
+
+def signed_in() -> None:
+    """Say who looks, with a way out; nothing where no sign-in is needed."""
+    someone = person()
+    if someone is not None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(ui.unmarked(f"Signed in as {someone.email}" + ("" if someone.may_act else ", read-only")))
+            st.button("Sign out", type="tertiary", on_click=st.logout)
+
+
+# --- What may be done ---
+
+
+def granted() -> Permission:
+    """Return whether this session may act, and why not."""
+    someone = person()
+    visitor = Visitor(
+        may_act=None if someone is None else someone.may_act,
+        direct=is_direct(st.context.ip_address, st.context.headers),
+        unlocked=_MARK in st.session_state
+        and token.same(st.session_state[_MARK], token.mark(token.read(Home(data.home())))),
+    )
+    return permission(_access(), visitor)
+
+
+def blocked() -> str:
+    """Return why nothing can be done from this page; "": it can."""
+    if data.look().away_since is not None:
+        return "the monitor service is not responding"
+    return granted().value
+
+
+def consult(action: str, document: Mapping[str, Any]) -> Any:
+    """Ask the service for something that changes nothing; anyone who sees the page may. Raises as `Reader.act` does."""
+    with connect(data.home()) as reader:
+        return reader.act(action, document)
+
+
+def ask(action: str, document: Mapping[str, Any]) -> Any:
+    """Have the service do it, and return its answer; who signed in is its author, whatever the page says.
+
+    Raises `ConfigurationError` when this session may not act, `LogprobeError` as the action does,
+    `ServiceUnavailableError` when the service does not answer.
+    """
+    allowed = granted()
+    if allowed is not Permission.GRANTED:
+        raise ConfigurationError(f"nothing was done: {allowed.value}")
+    someone = person()
+    stated = {} if someone is None else {name: someone.email for name in _AUTHORS if name in document}
+    return consult(action, {**document, **stated})
+
+
+# --- Asking ---
+
+
+def act(
+    label: str,
+    words: str,
+    do: Callable[[Mapping[str, str]], str],
+    *,
+    key: str,
+    fields: Sequence[Field] = (BY,),
+    danger: bool = False,
+    why_not: str = "",
+) -> None:
+    """Draw a button that opens a form; only the form's own button does it.
+
+    Args:
+        label: of both buttons.
+        words: what it does.
+        do: does it with what was given, and returns what was done; what it raises is shown.
+        key: unique on the page, the same while the page is redrawn.
+        fields: what is asked for.
+        danger: whether it cannot be undone, or stops something: both buttons are marked and red.
+        why_not: why it cannot be done now; "": it can, unless nothing can.
+    """
+    why = why_not or blocked()
+    shown = f":red[⚠ {label}]" if danger else label
+    with st.popover(shown, key=f"{key} open"):
+        ui.write(words)
+        with st.form(f"{key} form", border=False, width=420):
+            given = {field.name: _field(f"{key} {field.name}", field) for field in fields}
+            sure = st.form_submit_button(
+                shown, key=f"{key} do", type="secondary" if danger else "primary", disabled=bool(why)
+            )
+        if why:
+            st.caption(ui.unmarked(f"Not available: {why.replace('`', '')}"))
+        if sure:
+            _do(do, given, [field.label for field in fields if field.required and not given[field.name]])
+
+
+def _do(do: Callable[[Mapping[str, str]], str], given: Mapping[str, str], missing: Sequence[str]) -> None:
+    if missing:
+        st.error(f"Missing: {', '.join(missing)}.")
+        return
+    st.session_state[_WHO] = given.get("by") or st.session_state.get(_WHO, "")
+    try:
+        st.session_state[_SAID] = do(given)
+    except LogprobeError as error:
+        st.error(ui.unmarked(str(error).partition("\n")[0]))
+        return
+    st.rerun()
+
+
+def _field(key: str, field: Field) -> str:
+    if field.options:
+        return str(st.selectbox(field.label, field.options, key=key))
+    value = field.value or (st.session_state.get(_WHO, "") if field.name == "by" else "")
+    return (st.text_input(field.label, value, max_chars=_LONGEST, key=key) or "").strip()
+
+
+def said() -> None:
+    """Say what was done last in this session, until something else is done or another page is opened."""
+    if words := st.session_state.get(_SAID):
+        ui.write(words, "info")
+
+
+def silent() -> None:
+    """Forget what was done last."""
+    st.session_state.pop(_SAID, None)
+
+
+def token_form() -> None:
+    """Draw where the home's token is typed; nothing where this session needs none, or none would help."""
+    if granted() is not Permission.LOCKED:
+        return
+    with st.form("token form", width=560, clear_on_submit=True):
+        ui.write("Enter the home's token to act from this page; `logprobe token` shows it on the home's machine.")
+        given = st.text_input("the home's token", type="password", autocomplete="off", key="token field")
+        if st.form_submit_button("Unlock"):
+            wrong = _opened(str(given or "").strip())
+            if not wrong:
+                st.rerun()
+            st.error(wrong)
+
+
+def _opened(given: str) -> str:
+    """Remember that the right token was typed; else why it does not open."""
+    where, now = st.context.ip_address or "this machine", time.monotonic()
+    wait = _TRIES.wait(where, now)
+    if wait:
+        return f"Too many failed attempts: wait {duration(wait)} and try again."
+    expected = token.read(Home(data.home()))
+    if not token.same(given, expected):
+        wrong = _TRIES.failed(where, now)
+        _LOGGER.warning("wrong token entered from %s, %d in a row", where, wrong)
+        return "Wrong token. `logprobe token` shows the home's token."
+    wrong = _TRIES.passed(where)
+    _LOGGER.info("correct token entered from %s, after %d failed attempts", where, wrong)
+    st.session_state[_MARK] = token.mark(expected)
+    return ""

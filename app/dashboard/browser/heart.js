@@ -1,0 +1,20 @@
+// The page asks for news while somebody looks at it, and for nothing while it is hidden; it says when nobody answers.
+const SILENCE_MS = 12_000; // a frozen service says nothing itself
+
+export default function heart({ parentElement, data, setTriggerValue }) {
+  const view = (parentElement.view ??= { notice: parentElement.appendChild(document.createElement("p")) });
+  view.notice.setAttribute("role", "alert");
+  view.notice.className = "lp-silent";
+  view.notice.hidden = true;
+  view.heard = performance.now();
+  clearInterval(view.beat);
+  view.beat = setInterval(() => {
+    if (document.hidden) return;
+    const waited = performance.now() - view.heard;
+    if (!view.asked && waited >= data.every * 1000) setTriggerValue("beat", (view.asked = Date.now()));
+    view.notice.hidden = waited < SILENCE_MS + data.every * 1000;
+    view.notice.textContent = `No answer for ${Math.floor(waited / 1000)} s: the dashboard or the monitor service hangs, or the connection is lost. The last values are shown.`;
+  }, 250);
+  view.asked = null;
+  return () => clearInterval(view.beat);
+}

@@ -1,1 +1,0 @@
-"""Charts and tiles: columns in, plain data for the browser out. Pure."""

@@ -1,0 +1,329 @@
+"""What pages read: typed queries in, polars frames and small documents out, shared by all sessions.
+
+One way for everything: a value is kept by its place (what it is) and its version (run, revision, news); another version
+is read again. While the service does not answer, what was read last stays.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from logprobe.app.dashboard.figures import Mark
+from logprobe.app.dashboard.panels import OVERVIEW, metrics_of
+from logprobe.app.dashboard.thinning import Floats
+from logprobe.app.dashboard.verdict import LatestDiagnosis, read_latest_diagnosis
+from logprobe.app.runs import Run, runs_of
+from logprobe.app.text.numbers import number
+from logprobe.collectors.errors import ConfigurationError, LogprobeError, ServiceUnavailableError
+from logprobe.monitor import queries
+from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.reader import Reader, connect
+
+T = TypeVar("T")
+
+_FRESH_SECONDS: Final = 1.0  # sessions asking within it share one read
+_RATES_SECONDS: Final = 30  # reading learning rates reads every scalar of every step
+_KEPT: Final = 256  # values; the one asked for longest ago is forgotten first
+_FRAMES: Final = 6  # of whole runs, about 1 MB per 1,000 steps each
+_LOADS: Final = 4  # of sequences, some 10 MB each
+_REST: Final = 5.0  # seconds between two computations of a value that costs much
+METRICS: Final = metrics_of(OVERVIEW)
+
+
+def home() -> Path:
+    """Return the home that this dashboard was started for. Raises `ConfigurationError` when it is unknown."""
+    path = os.environ.get("LOGPROBE_HOME")
+    if not path:
+        raise ConfigurationError("no home: start the dashboard with `logprobe up --home DIR` or set LOGPROBE_HOME")
+    return Path(path)
+
+
+@cache
+def _reader(path: str) -> Reader:
+    return connect(path)
+
+
+def reader() -> Reader:
+    """Return one reader for all sessions; it finds a service that started again. Raises `ServiceUnavailableError`."""
+    return _reader(str(home()))
+
+
+# --- Values that are kept ---
+
+
+@dataclass
+class _Entry:
+    """A value, what it was read for, how long that took, and when it was."""
+
+    version: Hashable = None
+    value: Any = None
+    seconds: float = 0.0
+    at: float = -1e9
+    there: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Kept:
+    """Values by place and version. Thread-safe; sessions that want the same wait for one that reads it."""
+
+    def __init__(self, most: int = _KEPT, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`most`: values; `clock`: seconds that only grow."""
+        self._most, self._clock = most, clock
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+
+    def get(self, place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
+        """Return what `read` gave for this version of `place`.
+
+        Args:
+            place: what is asked for.
+            version: another one makes the value an old one.
+            read: what it raises is raised; while the service does not answer, the last value is returned instead.
+            pace: of a value that costs much: it rests for at least 5 s, and so many times what it took. An old value
+                never waits for a newer one.
+        """
+        entry = self._entry(place)
+        if self._good(entry, version, pace):
+            return entry.value  # type: ignore[no-any-return]
+        if not entry.lock.acquire(blocking=not (pace and entry.there)):
+            return entry.value  # type: ignore[no-any-return]
+        try:
+            if not self._good(entry, version, pace):
+                began = self._clock()
+                with suppress(*([ServiceUnavailableError] if entry.there else [])):
+                    entry.value, entry.version, entry.there = read(), version, True
+                    entry.at = self._clock()
+                    entry.seconds = entry.at - began
+        finally:
+            entry.lock.release()
+        return entry.value  # type: ignore[no-any-return]
+
+    def _entry(self, place: Hashable) -> _Entry:
+        with self._lock:
+            entry = self._entries.setdefault(place, _Entry())
+            self._entries.move_to_end(place)
+            while len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+            return entry
+
+    def _good(self, entry: _Entry, version: Hashable, pace: float) -> bool:
+        if not entry.there:
+            return False
+        return entry.version == version or (bool(pace) and self._clock() - entry.at < max(_REST, pace * entry.seconds))
+
+
+_VALUES: Final = Kept()
+_GROWN: Final = Kept(_FRAMES)
+_LOADED: Final = Kept(_LOADS)
+
+
+def kept(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
+    """See `Kept.get`; for all sessions of this process."""
+    return _VALUES.get((str(home()), place), version, read, pace=pace)
+
+
+def loaded(place: Hashable, version: Hashable, read: Callable[[], T], *, pace: float = 0.0) -> T:
+    """Return the same of what is large: few of them are kept."""
+    return _LOADED.get((str(home()), place), version, read, pace=pace)
+
+
+# --- The runs ---
+
+
+@dataclass(frozen=True)
+class Look:
+    """The newest known state of the home. `away_since` is set while the service does not answer, `problem` (one line)
+    for whatever else failed; the rest is then what was read last; `runs` is None while nothing ever was."""
+
+    runs: Mapping[str, Run] | None = None
+    status: Mapping[str, Any] = field(default_factory=dict)
+    away_since: datetime | None = None
+    problem: str | None = None
+
+
+_LOOK_LOCK: Final = threading.Lock()
+_LOOKS: Final[dict[str, tuple[float, Look]]] = {}
+
+
+def look() -> Look:
+    """Return how the home stands, at most a second old. Raises nothing that the service or the store may raise."""
+    place = str(home())
+    with _LOOK_LOCK:
+        at, last = _LOOKS.get(place, (-1e9, Look()))
+        if time.monotonic() - at >= _FRESH_SECONDS:
+            last = _looked(replace(last, problem=None))
+            _LOOKS[place] = (time.monotonic(), last)
+        return last
+
+
+def _looked(last: Look) -> Look:
+    try:
+        runs = {run.name: run for run in runs_of(queries.app_runs(reader()), datetime.now(UTC))}
+        return Look(runs, reader().status())
+    except ServiceUnavailableError:
+        # Its own word for it may name a path; the time since then is what a reader of the page can use.
+        return replace(last, away_since=last.away_since or datetime.now(UTC))
+    except LogprobeError as error:
+        return replace(last, away_since=None, problem=str(error).partition("\n")[0])
+
+
+# --- One run ---
+
+
+def version_of(run: Run) -> tuple[str, int, str | None]:
+    """Return another value whenever something was recorded of the run, or found out about it."""
+    return (run.name, run.revision, run.news)
+
+
+def frame_of(run: Run, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
+    """Return one row per step, ascending: `step`, `tokens` (under the mask), `time` (seconds since the epoch) and a
+    column per metric that has a value; null where a value is unknown or not finite. Grown by what changed.
+
+    Raises `ServiceUnavailableError` when it was never read, `QueryError` as `Reader.read` does.
+    """
+    grown: Grown = _GROWN.get(
+        (str(home()), run.name, tuple(metrics)), None, lambda: Grown(run.name, tuple(metrics), reader)
+    )
+    return grown.at(run.revision)
+
+
+def catalog_of(run: Run) -> pl.DataFrame:
+    """Return `frame_of` with every metric of the catalog."""
+    return frame_of(run, KEYS)
+
+
+class Grown:
+    """A run's frame, and the revision that it is of."""
+
+    def __init__(self, run: str, metrics: tuple[str, ...], source: Callable[[], Reader]) -> None:
+        self._run, self._metrics, self._source = run, metrics, source
+        self._lock = threading.Lock()
+        self._empty = pl.DataFrame(schema={"step": pl.Int64, "tokens": pl.Float64, "time": pl.Float64})
+        self._revision, self._frame = 0, self._empty
+
+    def at(self, revision: int) -> pl.DataFrame:
+        """Return the frame as of `revision` or later."""
+        with self._lock:
+            if revision < self._revision:  # the store was recreated
+                self._revision, self._frame = 0, self._empty
+            if revision > self._revision:
+                with suppress(*([ServiceUnavailableError] if len(self._frame) else [])):
+                    self._grow()
+            return self._frame
+
+    def _grow(self) -> None:
+        # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read
+        # again.
+        changed = {"run": self._run, "since": self._revision}
+        steps = pl.DataFrame(pl.from_arrow(queries.app_steps(self._source(), **changed)))
+        points = pl.DataFrame(pl.from_arrow(queries.app_points(self._source(), **changed, metrics=list(self._metrics))))
+        if steps.is_empty():
+            return
+        seconds = pl.col("time").cast(pl.Datetime("us", "UTC")).dt.epoch("us") / 1e6
+        rows = steps.select(pl.col("step").cast(pl.Int64), pl.col("tokens").cast(pl.Float64), seconds.alias("time"))
+        finite = pl.when(pl.col("value").is_finite()).then(pl.col("value"))
+        wide = points.with_columns(pl.col("step").cast(pl.Int64), finite.alias("value")).pivot(
+            on="metric", index="step", values="value", aggregate_function="last"
+        )
+        new = rows.join(wide, on="step", how="left")
+        old = self._frame.join(new.select("step"), on="step", how="anti")
+        self._frame = pl.concat([old, new], how="diagonal_relaxed").sort("step").rechunk()
+        self._revision = max(self._revision, int(steps["revision"].cast(pl.Int64).max() or 0))  # type: ignore[arg-type]
+
+
+def column(frame: pl.DataFrame, name: str) -> Floats:
+    """Return a column as float64, NaN where there is no value; all NaN for one that the run does not have."""
+    if name not in frame.columns:
+        return np.full(len(frame), np.nan)
+    values: Floats = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return values
+
+
+def measured(frame: pl.DataFrame, name: str) -> bool:
+    """Return whether any step has a value."""
+    return name in frame.columns and frame[name].null_count() < len(frame)
+
+
+def awaits(run: Run, frame: pl.DataFrame) -> bool:
+    """Return whether the newest step is incomplete because engine records may still arrive."""
+    coverage = column(frame, "backend.coverage")
+    if not len(coverage) or not coverage[-1] < 1:
+        return False
+    rows = kept(
+        ("on their way", run.name), run.revision, lambda: queries.app_steps_on_their_way(reader(), run=run.name)
+    )
+    return frame["step"][-1] in rows["step"].to_pylist()
+
+
+def diagnosis_of(run: Run) -> LatestDiagnosis | None:
+    """Return the newest diagnosis, or None if there is none yet."""
+    return kept(("diagnosis", run.name), run.news, lambda: read_latest_diagnosis(reader(), run.name))
+
+
+# --- What happened to a run besides training ---
+
+
+def events_of(run: Run) -> tuple[Mark, ...]:
+    """Return what happened, each at its step: weights, settings, restarts, learning rates, alerts, corrections."""
+    name = run.name
+    events = kept(("events", name), run.revision, lambda: happened(queries.app_events(reader(), run=name)))
+    rates = kept(
+        ("rates", name),
+        run.revision,
+        lambda: moved(queries.app_learning_rates(reader(), run=name)),
+        pace=_RATES_SECONDS,
+    )
+    return (*events, *rates, *kept(("marks", name), run.news, lambda: judged(queries.app_marks(reader(), run=name))))
+
+
+def happened(rows: pa.Table) -> tuple[Mark, ...]:
+    """Return rows of `app_events` as marks, in their order."""
+    return tuple(Mark(row["kind"], row["step"], _event(row)) for row in rows.to_pylist() if row["step"] is not None)
+
+
+def _event(row: Mapping[str, Any]) -> str:
+    if row["kind"] != "weights":
+        if row["label"] == "attempt":
+            return "trained again from here on: the newest attempt counts"
+        return f"{row['label']} {'started again' if row['kind'] == 'restart' else 'changed'}"
+    parts = [f"weights {row['label']}" if row["label"] is not None else "weights, version unknown"]
+    parts += [] if row["pause_mode"] is None else [f"pause: {row['pause_mode']}"]
+    parts += ["prefix cache kept"] if row["cache_cleared"] is False else []
+    return ", ".join(parts)
+
+
+def moved(rows: pa.Table) -> tuple[Mark, ...]:
+    """Return rows of `app_learning_rates` as marks, in their order."""
+    return tuple(
+        Mark(
+            "learning_rate",
+            row["step"],
+            f"{row['label']} {number(row['before'])} → {number(row['after'])}"
+            + (f", until step {row['until']:,}" if row["until"] > row["step"] else ""),
+        )
+        for row in rows.to_pylist()
+        if row["step"] is not None
+    )
+
+
+def judged(rows: pa.Table) -> tuple[Mark, ...]:
+    """Return rows of `app_marks` as marks: alerts that began to fire, and what became of the correction."""
+    return tuple(
+        Mark(row["kind"], row["step"], " ".join(str(part) for part in (row["kind"], row["label"]) if part))
+        for row in rows.to_pylist()
+        if row["step"] is not None
+    )

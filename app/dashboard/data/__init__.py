@@ -1,1 +1,0 @@
-"""What the dashboard holds of a run, and how it reads it."""

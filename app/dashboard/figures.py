@@ -1,0 +1,499 @@
+"""Charts as pure functions: columns in, a plotly figure as plain data out, with what `browser/plot.js` reads beside it.
+
+Plain data, because plotly.py's own objects cost half a second of a processor per figure. Rows share one x axis, and
+thereby zoom and crosshair. How a page draws one: ``ui.plot("my key", rows_chart(...))``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.thinning import Floats, floor_of, thin
+from logprobe.app.text.numbers import number
+
+Figure = dict[str, Any]
+Window = tuple[float, float]
+
+HEADING: Final = 28  # pixels above each row
+STRIP: Final = 16  # of the marks on top
+_MARGIN: Final = {"l": 54, "r": 12, "t": 6, "b": 40, "pad": 0}
+_LOW: Final = 100  # pixels: such a row has room for few labels
+_ROOM: Final = 0.08  # of the range, above and below: no label is cut off
+_LATE: Final = 0.85  # of the width: beyond it words stand on the left of their line
+_SINGLE: Final = np.finfo(np.float32)
+_MANY_UPDATES: Final = 12  # more than that, and full-height lines would be a barcode
+MOST_LINES: Final = 100
+MOST_SYMBOLS: Final = 300  # of a kind, the newest
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a row; `x` ascending, NaN in `y` is a gap. `group`: what the legend switches with it; `band`: low and
+    high around it; `faint`: behind another line."""
+
+    name: str
+    x: Floats
+    y: Floats
+    color: str
+    dash: str = "solid"
+    group: str = ""
+    band: tuple[Floats, Floats] | None = None
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a chart.
+
+    Attributes:
+        title: of the row.
+        curves: one at least.
+        unit: beside the title.
+        help: what it is, in a tooltip.
+        log: whether its axis is logarithmic.
+        from_zero: whether a linear axis begins at 0.
+        limits: words and values of horizontal lines.
+        around: a value, and the factor up and down that is no departure from it.
+        height: of the plot, pixels.
+    """
+
+    title: str
+    curves: Sequence[Curve]
+    unit: str = ""
+    help: str = ""
+    log: bool = False
+    from_zero: bool = False
+    limits: Sequence[tuple[str, float]] = ()
+    around: tuple[float, float] | None = None
+    height: int = 110
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What happened at a place of the x axis; `kind`: of `KINDS`."""
+
+    kind: str
+    at: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """Steps of which something holds."""
+
+    first: float
+    last: float
+    color: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How events of a kind are called and drawn; `through`: as a line through all rows, too."""
+
+    name: str
+    symbol: str
+    color: Callable[[Theme], str]
+    through: bool = False
+
+
+KINDS: Final = {
+    "weights": Kind("weights updated", "line-ns-open", lambda theme: theme.muted),
+    "alert": Kind("alert fired", "triangle-up", lambda theme: theme.alarm),
+    "config": Kind("configuration changed", "diamond", lambda theme: theme.update, through=True),
+    "learning_rate": Kind("learning rate changed", "circle", lambda theme: theme.accent),
+    "restart": Kind("restarted", "cross", lambda theme: theme.text, through=True),
+    "correction": Kind("correction", "square", lambda theme: theme.total, through=True),
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure and what stands around it.
+
+    Attributes:
+        figure: as plotly takes it.
+        name: of what it shows; a zoom and hidden lines last as long as it does.
+        alt: in words.
+        rows: per row where its heading stands (pixels from the top), its tooltip and its lines: number of the trace,
+            name and colour.
+        words: per x place that has some, what is said there.
+        axis: what its places are, for whoever reads them by keys.
+        zooms: whether its x axis can be zoomed.
+        note: below it.
+    """
+
+    figure: Figure
+    name: str
+    alt: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)
+    axis: str = ""
+    zooms: bool = True
+    note: str = ""
+
+    @cached_property
+    def text(self) -> str:
+        """The figure as it travels."""
+        return json.dumps(self.figure, separators=(",", ":"))
+
+
+def packed(values: NDArray[Any], kind: str = "f8") -> dict[str, str]:
+    """Return an array in plotly's typed form: half the size of JSON numbers, and nothing to parse."""
+    return {"dtype": kind, "bdata": b64encode(np.ascontiguousarray(values, dtype=f"<{kind}").tobytes()).decode("ascii")}
+
+
+def packed_places(places: Floats) -> dict[str, str]:
+    """Return places of an x axis, packed as whole numbers where all of them are."""
+    whole = not len(places) or bool((places == np.round(places)).all() and np.abs(places).max() < 2**31)
+    return packed(places, "i4" if whole else "f8")
+
+
+def packed_values(values: Floats) -> dict[str, str]:
+    """Return values to be drawn, packed with seven digits where they fit: a pixel needs no more."""
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    fits = not len(sizes) or bool(sizes.max() < _SINGLE.max and sizes.min() > _SINGLE.tiny)
+    return packed(values, "f4" if fits else "f8")
+
+
+def transparent(color: str, alpha: float) -> str:
+    """Return a hex colour with so much (0…1) of itself.
+
+    >>> transparent("#0072b2", 0.5)
+    'rgba(0,114,178,0.5)'
+    """
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def plain(words: object) -> str:
+    """Return text for a label of plotly, which reads labels as markup; names of runs are not."""
+    return escape(str(words), quote=False)
+
+
+def rows_chart(
+    name: str,
+    rows: Sequence[Row],
+    theme: Theme,
+    *,
+    alt: str,
+    marks: Sequence[Mark] = (),
+    spans: Sequence[Span] = (),
+    since: float | None = None,
+    window: Window | None = None,
+    axis: str = "step",
+    tickformat: str = ",d",
+    legend: bool = False,
+    note: str = "",
+    exact: bool = False,
+) -> Chart:
+    """Return a chart of rows over one x axis.
+
+    Args:
+        name: of what it shows.
+        rows: one at least, from the top down.
+        theme: colours.
+        alt: the chart in words.
+        marks: in a strip on top, if there are any.
+        spans: shaded parts of the x axis.
+        since: where a line through all rows says that growth began.
+        window: places in view; None: all.
+        axis: title of the x axis.
+        tickformat: plotly's, of the x axis.
+        legend: whether groups of curves are listed above, to be switched on and off.
+        note: below the chart.
+        exact: whether values have all digits, and not only as many as a screen needs.
+    """
+    places = np.concatenate([curve.x[np.isfinite(curve.x)] for row in rows for curve in row.curves])
+    low, high = window or (float(places.min()), float(places.max()))
+    room = max(0.5 if axis == "step" else 0.0, 0.005 * (high - low)) or 0.5
+    shown = (low - room, high + room)
+    top = STRIP if marks or since is not None else 0
+    height = top + sum(row.height + HEADING for row in rows)
+    margin = dict(_MARGIN, t=_MARGIN["t"] + (22 if legend else 0))
+    layout = _layout(height + margin["t"] + margin["b"], margin, theme) | {
+        "uirevision": name, "dragmode": "zoom", "showlegend": legend,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "groupclick": "togglegroup", "font": {"size": 12, "color": theme.text}},
+        "xaxis": _x_axis(theme, axis) | {"tickformat": tickformat, "range": list(shown)},
+        "yaxis": {"domain": [1 - max(top, 1) / height, 1], "range": [0, 1], "fixedrange": True, "visible": False},
+    }  # fmt: skip
+    traces: list[Figure] = []
+    headings = []
+    named: set[str] = set()
+    for at, row in enumerate(rows, start=2):
+        top += HEADING
+        placed = {"domain": [max(0.0, 1 - (top + row.height) / height), 1 - top / height], "anchor": "x"}
+        layout[f"yaxis{at}"] = _y_axis(row, shown, theme) | placed
+        layout["annotations"].append(_title(row, placed["domain"][1], theme))
+        headings.append({"top": margin["t"] + top - HEADING, "help": row.help, "title": row.title, "lines": []})
+        for curve in row.curves:
+            traces += _band(curve, f"y{at}", log=row.log)
+            if not curve.faint:
+                several = len(row.curves) > 1
+                line = {"trace": len(traces), "name": curve.name if several else "", "color": curve.color}
+                headings[-1]["lines"].append(line)
+            traces.append(
+                _trace(row, curve, f"y{at}", in_legend=legend and curve.group not in named | {""}, exact=exact)
+            )
+            named.add(curve.group)
+        layout["shapes"] += [*_limits(row, f"y{at}", theme)]
+        layout["annotations"] += [
+            _limit_words(words, value, f"y{at}", theme, log=row.log) for words, value in row.limits
+        ]
+        top += row.height
+    layout["shapes"] += [*map(_span, spans), *_lines(marks, theme)]
+    if since is not None:
+        layout["shapes"].append(_upright(since, {"width": 1.5, "color": theme.alarm}))
+        layout["annotations"].append(_beside(f" since {since:,g} ", since, shown, theme))
+    traces += [_symbols(kind, marks, theme) for kind in KINDS if any(mark.kind == kind for mark in marks)]
+    words: dict[str, str] = {}
+    for mark in marks:
+        if mark.kind != "weights":
+            words[_key(mark.at)] = "; ".join(filter(None, [words.get(_key(mark.at)), mark.words]))
+    return Chart({"data": traces, "layout": layout}, name, alt, headings, words, axis, note=note)
+
+
+def _key(place: float) -> str:
+    """A place as JavaScript writes it."""
+    return str(int(place)) if place == int(place) else repr(float(place))
+
+
+def _layout(height: int, margin: dict[str, int], theme: Theme) -> Figure:
+    return {
+        "height": height, "margin": margin, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 11, "color": theme.muted}, "showlegend": False, "hovermode": "closest", "dragmode": False,
+        "hoverlabel": {"font": {"size": 12}, "align": "left"}, "shapes": [], "annotations": [],
+    }  # fmt: skip
+
+
+def _x_axis(theme: Theme, title: str) -> Figure:
+    return {
+        "anchor": "free", "position": 0, "gridcolor": theme.line, "zeroline": False, "ticks": "", "nticks": 10,
+        "title": {"text": plain(title), "standoff": 4, "font": {"size": 11}},
+    }  # fmt: skip
+
+
+def _y_axis(row: Row, shown: Window, theme: Theme) -> Figure:
+    """The y axis around what is in view; on a logarithmic one, tiny outliers are left below it."""
+    axis = {
+        "fixedrange": True, "gridcolor": theme.line, "zeroline": not row.log, "zerolinecolor": theme.muted, "exponentformat": "e",
+        "zerolinewidth": 0.5, "nticks": 4 if row.height < _LOW else 6, "type": "log" if row.log else "linear",
+    }  # fmt: skip
+    parts = [curve.y[(curve.x >= shown[0]) & (curve.x <= shown[1])] for curve in row.curves]
+    values = np.concatenate([*parts, np.array([value for _, value in row.limits], dtype=np.float64)])
+    values = values[np.isfinite(values) & ((values > 0) | (not row.log))]
+    if row.log and len(values):
+        values = np.log10(values[values >= floor_of(values)])
+    if not len(values):
+        return axis
+    low, high = float(values.min()), float(values.max())
+    low = min(0.0, low) if row.from_zero and not row.log else low
+    room = _ROOM * ((high - low) or abs(high) * 0.1 or 1.0)
+    axis["range"] = [low if row.from_zero and not row.log else low - room, high + room]
+    return axis | ({"dtick": log_ticks(high - low + 2 * room), "tickformat": ".2~e"} if row.log else {})
+
+
+def log_ticks(decades: float) -> str | int | None:
+    """Return plotly's `dtick` of a logarithmic axis of so many decades: 1-2-5 on short ones; None: plotly's choice."""
+    if decades < 0.35:  # noqa: PLR2004 - less than a factor of 2.2
+        return None
+    return "D2" if decades < 1.6 else math.ceil(decades / 4)  # noqa: PLR2004 - four labels at most
+
+
+def _title(row: Row, y: float, theme: Theme) -> Figure:
+    unit = f' <span style="color:{theme.muted};font-weight:400">{plain(row.unit)}</span>' if row.unit else ""
+    return {
+        "text": f"<b>{plain(row.title)}</b>{unit}", "xref": "paper", "x": 0, "xshift": 6 - _MARGIN["l"], "xanchor": "left", "yref": "paper", "y": y,
+        "yanchor": "bottom", "yshift": 3, "showarrow": False, "font": {"size": 12, "color": theme.text},
+    }  # fmt: skip
+
+
+def _trace(row: Row, curve: Curve, axis: str, *, in_legend: bool, exact: bool) -> Figure:
+    x, y = thin(curve.x, np.where(curve.y > 0, curve.y, np.nan) if row.log else curve.y)
+    alone = np.isfinite(y) & ~np.isfinite(np.append(np.nan, y[:-1])) & ~np.isfinite(np.append(y[1:], np.nan))
+    trace = {
+        "type": "scatter", "mode": "lines", "name": plain(curve.group or curve.name), "x": packed_places(x), "y": packed(y) if exact else packed_values(y), "yaxis": axis,
+        "hoverinfo": "skip", "line": {"color": curve.color, "width": 1.5, "dash": curve.dash}, "showlegend": in_legend,
+        "opacity": 0.28 if curve.faint else 1.0,
+    }  # fmt: skip
+    trace |= {"legendgroup": plain(curve.group)} if curve.group else {}
+    return trace | ({"mode": "lines+markers", "marker": {"size": (4 * alone).tolist()}} if alone.any() else {})
+
+
+def _band(curve: Curve, axis: str, *, log: bool) -> list[Figure]:
+    if curve.band is None:
+        return []
+    low, high = (np.where(edge > 0, edge, np.nan) if log else edge for edge in curve.band)
+    there = np.isfinite(low) & np.isfinite(high)
+    x = np.concatenate([curve.x[there], curve.x[there][::-1]])
+    y = np.concatenate([low[there], high[there][::-1]])
+    fill = {"fill": "toself", "fillcolor": transparent(curve.color, 0.16), "line": {"width": 0}}
+    base = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False, "yaxis": axis}
+    return [base | fill | {"x": packed_places(x), "y": packed_values(y)}]
+
+
+def _limits(row: Row, axis: str, theme: Theme) -> list[Figure]:
+    across = {"xref": "x domain", "yref": axis, "x0": 0, "x1": 1, "layer": "below"}
+    line = {"type": "line", "line": {"width": 1, "dash": "dash", "color": theme.neutral}}
+    shapes = [across | line | {"y0": value, "y1": value} for _, value in row.limits]
+    if row.around is not None:
+        value, factor = row.around
+        shapes.append(across | line | {"y0": value, "y1": value})
+        band = {"type": "rect", "line": {"width": 0}, "fillcolor": transparent(theme.neutral, 0.12)}
+        shapes.append(across | band | {"y0": value / factor, "y1": value * factor})
+    return shapes
+
+
+def _limit_words(words: str, value: float, axis: str, theme: Theme, *, log: bool) -> Figure:
+    return {
+        "text": f"{plain(words)} {number(value)}", "xref": "x domain", "x": 0.01, "yref": axis, "y": np.log10(value) if log else value,
+        "xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 11, "color": theme.muted},
+    }  # fmt: skip
+
+
+def _span(span: Span) -> Figure:
+    return {
+        "type": "rect", "xref": "x", "yref": "paper", "x0": span.first, "x1": max(span.last, span.first + 0.5), "y0": 0, "y1": 1,
+        "layer": "below", "line": {"width": 0}, "fillcolor": transparent(span.color, 0.14),
+    }  # fmt: skip
+
+
+def _upright(at: float, line: Figure) -> Figure:
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1, "layer": "below", "line": line}  # fmt: skip
+
+
+def _lines(marks: Sequence[Mark], theme: Theme) -> list[Figure]:
+    """Hairlines through all rows: what was changed always, weight updates while they can be told apart, alerts
+    never."""
+    updates = [mark for mark in marks if mark.kind == "weights"]
+    shown = [mark for mark in marks if KINDS[mark.kind].through] + (updates if len(updates) <= _MANY_UPDATES else [])
+    colors = {mark.kind: theme.line if mark.kind == "weights" else KINDS[mark.kind].color(theme) for mark in shown}
+    return [_upright(mark.at, {"width": 1, "dash": "dot", "color": colors[mark.kind]}) for mark in shown[-MOST_LINES:]]
+
+
+def _beside(words: str, at: float, shown: Window, theme: Theme) -> Figure:
+    late = at > shown[0] + _LATE * (shown[1] - shown[0])
+    return {
+        "text": words, "xref": "x", "x": at, "yref": "paper", "y": 1, "xanchor": "right" if late else "left", "yanchor": "top", "yshift": 2,
+        "showarrow": False, "visible": shown[0] <= at <= shown[1], "font": {"size": 11, "color": theme.alarm},
+    }  # fmt: skip
+
+
+def _symbols(kind: str, marks: Sequence[Mark], theme: Theme) -> Figure:
+    drawn = [mark for mark in marks if mark.kind == kind and np.isfinite(mark.at)][-MOST_SYMBOLS:]
+    color = KINDS[kind].color(theme)
+    return {
+        "type": "scatter", "mode": "markers", "name": KINDS[kind].name, "x": [mark.at for mark in drawn], "y": [0.5] * len(drawn), "yaxis": "y",
+        "text": [plain(mark.words) for mark in drawn], "hoverinfo": "text", "cliponaxis": False, "showlegend": True,
+        "marker": {"symbol": KINDS[kind].symbol, "size": 8, "color": color, "line": {"width": 1, "color": color}},
+    }  # fmt: skip
+
+
+# --- Single pictures ---
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value with its standard error (None: unknown), and what it is in words."""
+
+    x: float
+    y: float
+    words: str
+    error: float | None = None
+
+
+def points_chart(
+    name: str,
+    points: Sequence[Point],
+    theme: Theme,
+    *,
+    axis: str,
+    log: bool = False,
+    split: float | None = None,
+    reference: Point | None = None,
+) -> Chart:
+    """Return points ± 2 standard errors, and a reference that they are compared with; `split`: a line between two."""
+    bars = [None if point.error is None or log else 2 * point.error for point in points]
+    layout = _layout(260, dict(_MARGIN, t=12), theme)
+    layout["xaxis"] = _x_axis(theme, axis) | {"fixedrange": True}
+    layout["yaxis"] = {
+        "type": "log" if log else "linear", "gridcolor": theme.line, "zeroline": False, "fixedrange": True, "nticks": 5, "exponentformat": "e",
+        "rangemode": "normal" if log else "tozero",
+    }  # fmt: skip
+    if reference is not None:
+        reach = 2 * (reference.error or 0.0)
+        across = {"xref": "x domain", "yref": "y", "x0": 0, "x1": 1, "layer": "below"}
+        band = {"type": "rect", "line": {"width": 0}, "fillcolor": transparent(theme.neutral, 0.15)}
+        line = {"type": "line", "line": {"width": 1, "color": theme.neutral}, "y0": reference.y, "y1": reference.y}
+        layout["shapes"] += [across | band | {"y0": reference.y - reach, "y1": reference.y + reach}, across | line]
+    if split is not None:
+        layout["shapes"].append(_upright(split, {"width": 1, "dash": "dash", "color": theme.neutral}))
+    trace = {
+        "type": "scatter", "mode": "markers", "x": [point.x for point in points], "y": [point.y for point in points],
+        "text": [plain(point.words) for point in points], "hoverinfo": "text", "marker": {"size": 6, "color": theme.accent},
+        "error_y": {"type": "data", "array": bars, "visible": any(bars), "color": theme.accent, "thickness": 1, "width": 0},
+    }  # fmt: skip
+    said = {_key(point.x): point.words for point in points}
+    alt = f"{name}: {len(points)} points{'' if reference is None else f'; {reference.words}'}"
+    return Chart({"data": [trace], "layout": layout}, name, alt, words=said, zooms=False)
+
+
+def bars_chart(
+    name: str, labels: Sequence[str], measures: Sequence[tuple[str, Sequence[Sequence[float | None]]]], color: str, theme: Theme
+) -> Chart:  # fmt: skip
+    """Return bars over labelled buckets, a row per measure: its title, and values per range of steps; those of the
+    second range are marks over the bars of the first."""
+    high, head = 58, 24
+    height = len(measures) * (high + head)
+    layout = _layout(height + 44, {"l": 4, "r": 4, "t": 4, "b": 40, "pad": 0}, theme)
+    every = math.ceil(len(labels) / 6)
+    layout["bargap"] = 0.04
+    layout["xaxis"] = _x_axis(theme, "") | {
+        "fixedrange": True, "showgrid": False, "range": [-0.5, len(labels) - 0.5], "tickvals": list(range(0, len(labels), every)),
+        "ticktext": [plain(label) for label in labels[::every]],
+    }  # fmt: skip
+    traces, said = [], []
+    for at, (title, sides) in enumerate(measures):
+        key, top = "" if at == 0 else str(at + 1), at * (high + head) + head
+        layout[f"yaxis{key}"] = {
+            "domain": [max(0.0, 1 - (top + high) / height), 1 - top / height], "anchor": "x", "fixedrange": True, "showticklabels": False,
+            "showgrid": False, "zeroline": True, "zerolinecolor": theme.muted,
+        }  # fmt: skip
+        furthest = max((value for value in sides[0] if value is not None), key=abs, default=None)
+        words = f"<b>{plain(title)}</b>  {number(furthest)}"
+        layout["annotations"].append(_title(Row("", []), 1 - top / height, theme) | {"text": words, "xshift": 0})
+        for side, values in enumerate(sides):
+            text = [f"{plain(label)}: {number(value)}" for label, value in zip(labels, values, strict=True)]
+            base = {"x": list(range(len(values))), "y": list(values), "yaxis": f"y{key}", "text": text, "hoverinfo": "text"}  # fmt: skip
+            line = {"width": 2, "color": theme.text}
+            marks = {
+                "type": "scatter",
+                "mode": "markers",
+                "marker": {"symbol": "line-ew-open", "size": 14, "color": theme.text, "line": line},
+            }
+            traces.append(
+                base
+                | (
+                    {"type": "bar", "textposition": "none", "marker": {"color": color, "opacity": 0.7}}
+                    if side == 0
+                    else marks
+                )
+            )
+        said.append(
+            f"{title}: {', '.join(f'{label} {number(value)}' for label, value in zip(labels, sides[0], strict=True))}"
+        )
+    read = zip(*([f"{title} {number(value)}" for value in sides[0]] for title, sides in measures), strict=True)
+    words = {
+        str(at): f"{label}: {', '.join(values)}" for at, (label, values) in enumerate(zip(labels, read, strict=True))
+    }
+    return Chart({"data": traces, "layout": layout}, name, ". ".join(said), words=words, zooms=False)

@@ -1,0 +1,315 @@
+"""Correction: that of a run, what it did over steps, and the switches for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import streamlit as st
+
+from logprobe.alerts.controller.job import ACTION
+from logprobe.alerts.rules.notices import steps_around
+from logprobe.app.dashboard import acting, data, ui
+from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, Span, rows_chart
+from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.ui import Line, Link
+from logprobe.app.runs import Run
+from logprobe.app.text.numbers import number, quantity
+from logprobe.app.view.correction import CorrectionState, describe, foresee
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.errors import ServiceUnavailableError
+from logprobe.monitor import queries
+from logprobe.monitor.home import Home
+from logprobe.monitor.ragged import floats
+
+_ROWS: Final = (
+    ("k3", "K3", "nats", True),
+    ("masked", "share of tokens masked by the trainer", "", False),
+    ("weight_ess", "ESS of the weights", "", False),
+    ("reward", "reward", "", False),
+)
+_OVER: Final = frozenset({"switched_off", "rolled_back"})
+_PHASES: Final = {
+    "idle": "never switched on",
+    "suggested": "not switched on",
+    "issued": "the directive was issued, and the trainer has not acknowledged it",
+    "applied": "acknowledged by the trainer",
+    "withdrawn": "was on, and is off",
+}
+_OF_CORRECTION: Final = frozenset({"masked", "weight_ess"})  # that there is none of without one
+_WITHIN_ONE: Final = frozenset({"masked", "ess", "weight_ess"})
+_BY_ITSELF: Final = {"acknowledged": "the trainer", "stopped": "someone", "released": "someone"}
+_EFFECT_TONES: Final = {"helped": "info", "harmed": "critical"}
+_ACKNOWLEDGED: Final = frozenset({"acknowledged", "not_acknowledged", "ranks_disagree"})
+_SHARES: Final = {
+    "masked_tokens": "tokens masked",
+    "masked_sequences": "sequences masked in full",
+    "masked_advantage": "share of |advantage| masked",
+    "weight_ess": "ESS of the weights",
+}
+_LAST_STEP: Final = 2**62
+
+
+def draw(run: Run) -> None:
+    """Draw the page."""
+    stopped = st.session_state.get(f"commanded {run.name}")
+    document: CorrectionState = data.kept(
+        ("correction", run.name), (data.version_of(run), stopped), lambda: _read(run.name)
+    )
+    ui.title("Correction", "masked importance sampling, as set for the trainer")
+    for words, tone in notices(document):
+        ui.write(words, tone)
+    ui.facts(state(document))
+    _switches(run.name, document)
+    _preview(run.name)
+    with ui.guarded("trend"):
+        _trend(run, document)
+    _effect(document)
+    told = [deed for deed in document["actions"] if deed["name"] in _ACKNOWLEDGED]
+    ui.title("Acknowledged", "by the trainer, with its report")
+    empty = "No acknowledgement: nothing was switched on, or the trainer does not report."
+    ui.table("acknowledged", _HEAD, audit(told, run.name), empty=empty, fold=True)
+    ui.title("Audit", "every action, suggestion and refusal, newest first")
+    ui.table("audit", _HEAD, audit(document["actions"], run.name), empty="Nothing yet.", fold=True)
+
+
+def _read(run: str) -> CorrectionState:
+    """Only through the service: a file held open by a page would keep the service from starting again."""
+    if data.look().away_since is not None:
+        raise ServiceUnavailableError("the monitor service is not responding")
+    return describe(Home(data.home()), run)
+
+
+def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what stands in the way: a policy that cannot be read, the kill switch, why a bad verdict led to nothing."""
+    if document["problem"]:
+        yield document["problem"], "warning"
+    if document["stopped"]:
+        yield "The kill switch is set: no correction applies until it is released.", "critical"
+    if document["waiting"]:
+        yield f"No correction: {document['waiting'].rstrip('.')}.", "warning"
+
+
+def state(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return mode, phase, first step and configuration."""
+    stated = [
+        f"{name}={value}" for name, value in document["config"].items() if value is not None and value is not False
+    ]
+    first = document["from_step"]
+    return [
+        ("mode", document["mode"]),
+        ("phase", f"{document['phase']}: {_PHASES.get(document['phase'], 'see the audit')}"),
+        ("from step", "–" if first is None else f"{first:,}"),
+        ("correction", ", ".join(stated)),
+    ]
+
+
+# --- What one can do ---
+
+
+def switches(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, bool]]:
+    """Yield what can be commanded now: command, label, what it does, why not, and whether it is dangerous."""
+    if document["phase"] in {"issued", "applied"}:
+        yield "off", "Switch off", "The trainer stops correcting a few steps from now.", "", False
+    else:
+        words = "The trainer applies this correction a few steps from now, unless it is refused."
+        yield "on", "Switch on", words, "the kill switch is set" if document["stopped"] else "", False
+    if document["mode"] == "armed":
+        yield (
+            "suggest",
+            "Only suggest",
+            "The controller reports when a correction is advised, and no longer acts.",
+            "",
+            False,
+        )
+    else:
+        yield (
+            "armed",
+            "Arm",
+            "The controller switches a correction on by itself when the diagnosis advises it.",
+            "",
+            False,
+        )
+    if document["stopped"]:
+        yield "release", "Release the kill switch", "Directives apply again.", "", False
+    else:
+        yield "stop", "Kill switch", "No correction from the next step on.", "", True
+
+
+def _switches(run: str, document: Mapping[str, Any]) -> None:
+    with st.container(horizontal=True, gap="small"):
+        if st.button(
+            "Preview",
+            help="The correction is computed for recorded tokens of recent steps; nothing is switched.",
+            disabled=bool(acting.blocked()),
+        ):
+            with ui.guarded("preview"):
+                st.session_state[f"preview {run}"] = foresee(Home(data.home()), run)
+        for command, label, words, why_not, danger in switches(document):
+
+            def do(given: Mapping[str, str], command: str = command) -> str:
+                done = acting.ask(ACTION, {"run": run, "command": command, "by": given["by"], "force": False})
+                st.session_state[f"commanded {run}"] = (command, st.session_state.get(f"commanded {run}"))
+                return " ".join(action["words"] for action in done["actions"]) or "No change: already in that state."
+
+            acting.act(label, words, do, key=f"correction {command}", danger=danger, why_not=why_not)
+
+
+def _preview(run: str) -> None:
+    foreseen = st.session_state.get(f"preview {run}")
+    if foreseen is None:
+        return
+    ui.title("Preview", f"as of step {foreseen['step']:,}")
+    preview, refusal, instead = foreseen["preview"], foreseen["refusal"], foreseen["instead"]
+    if preview is None:
+        ui.write("No recorded tokens with both log-probs to preview it on.")
+    else:
+        first, last = preview["steps"]
+        shares = [(words, "–" if preview[name] is None else f"{preview[name]:.1%}") for name, words in _SHARES.items()]
+        ui.facts([("tried on", f"steps {first:,} to {last:,}, {preview['tokens']:,} tokens"), *shares])
+    if refusal is not None:
+        ui.write(f"It would be refused: {refusal['words']}", "warning")
+    if instead is not None:
+        ui.write(f"Switched on instead: {CorrectionConfig.from_dict(instead)}")
+
+
+# --- What came of it ---
+
+
+def _trend(run: Run, document: Mapping[str, Any]) -> None:
+    """Over steps; without a decision there is nothing to show."""
+    if not document["actions"]:
+        return
+    trend = data.kept(
+        ("trend", run.name),
+        run.revision,
+        lambda: queries.controller_trend(data.reader(), run=run.name, first=0, last=_LAST_STEP),
+    )
+    chart = trend_chart(trend, document, ui.theme(), ui.window(trend["step"].to_pylist()))
+    if chart is not None:
+        ui.title("Trend", "over the steps of the run; shaded: a correction was announced (grey), or on (blue)")
+        ui.zoom()
+        ui.plot("trend", chart)
+
+
+def trend_chart(
+    trend: pa.Table, document: Mapping[str, Any], theme: Theme, window: tuple[int, int] | None = None
+) -> Chart | None:
+    """Return rows of `controller_trend` as a chart with every decision as a mark; None: nothing was measured."""
+    if not trend.num_rows:
+        return None
+    steps = trend["step"].to_numpy().astype(np.float64)
+    rows = [
+        Row(title, [Curve(title, steps, floats(trend[name]), theme.accent)], unit=unit, log=log)
+        for name, title, unit, log in _ROWS
+        if np.isfinite(floats(trend[name])).any()
+    ]
+    if not rows:
+        return None
+    spans = spans_of(document["actions"], document["from_step"], int(steps[-1]))
+    colors = {"on": theme.accent, "announced": theme.neutral}
+    deeds = [deed for deed in document["actions"] if deed["step"] is not None]
+    on = [f"{number(span['first'])} to {number(span['last'])}" for span in spans if span["phase"] == "on"]
+    said = f"The correction was on in steps {', '.join(on)}." if on else "No correction was on."
+    return rows_chart(
+        f"{document['run']} {window}", rows, theme, alt=f"Trend of run {document['run']}. {said}", window=window,
+        marks=[Mark("correction", deed["step"], f"{deed['name'].replace('_', ' ')}: {deed['words']}") for deed in deeds],
+        spans=[Span(span["first"], span["last"], colors[span["phase"]]) for span in spans],
+    )  # fmt: skip
+
+
+def spans_of(actions: Sequence[Mapping[str, Any]], since: int | None, last: int) -> list[dict[str, Any]]:
+    """Return when a correction was announced and when it was on, by its audit: ``{"phase", "first", "last"}``.
+
+    `since`: first step of the newest correction, for an audit that does not say it. It is on from the step that the
+    directive names, until one that takes it back begins; announced from the decision up to then.
+    """
+    spans: list[dict[str, Any]] = []
+    begun: int | None = None
+    for deed in actions:
+        if deed["name"] == "switched_on":
+            before, begun = begun, (deed["details"] or {}).get("from_step") or since or deed["step"]
+            if before is not None:  # another correction takes over
+                spans.append({"phase": "on", "first": before, "last": begun})
+            spans.append({"phase": "announced", "first": deed["step"], "last": begun})
+        elif deed["name"] in _OVER and begun is not None:
+            spans.append({"phase": "on", "first": begun, "last": deed["step"]})
+            begun = None
+    if begun is not None:
+        spans.append({"phase": "on", "first": begun, "last": max(begun, last)})
+    return [span for span in spans if span["last"] is not None and span["first"] is not None]
+
+
+def _effect(document: Mapping[str, Any]) -> None:
+    """Whether it helped, in a word, and the numbers that say so."""
+    effect, window, since, run = document["effect"], document["effect_steps"], document["from_step"], document["run"]
+    if effect is None:
+        ui.title("Effect", "the run before and after the switch")
+        ui.write("No correction was switched on.")
+        return
+    note = f"up to {window} uncorrected steps before the switch and as many corrected ones; means of ten block medians and their 97 % intervals"
+    ui.title("Effect", note)
+    as_of = "" if effect["step"] is None else f", as of step {effect['step']:,}"
+    ui.write(f"{effect['words'][:1].upper()}{effect['words'][1:]}{as_of}", _EFFECT_TONES.get(effect["judgement"], ""))
+    lines = [changed(figure) for figure in document["figures"]]
+    ui.table(
+        "effect",
+        ("metric", "before", "after", "change"),
+        lines,
+        empty="None of these metrics was measured around that step.",
+    )
+    steps = f"{max(0, since - window)}:{since + window}"
+    st.html(Link("Chart of these steps", "", {"run": run, "steps": steps}).markup)
+
+
+def changed(figure: Mapping[str, Any]) -> Line:
+    """Return a metric before and after, and whether the change is more than noise."""
+    unit, new = figure["unit"], figure["name"] in _OF_CORRECTION and figure["before"] is None
+    before = "no correction" if new else _estimate(figure["name"], figure["before"], unit)
+    return Line(
+        [figure["words"], before, _estimate(figure["name"], figure["after"], unit), "–" if new else _change(figure)]
+    )
+
+
+def _estimate(name: str, estimate: Mapping[str, Any] | None, unit: str) -> str:
+    if estimate is None:
+        return "–"
+    ends = [estimate["low"], estimate["high"]]
+    if name in _WITHIN_ONE:  # an interval of a share ends where shares do
+        ends = [min(max(end, 0.0), 1.0) for end in ends]
+    return f"{quantity(estimate['value'], unit)} ({number(ends[0])} to {number(ends[1])})"
+
+
+def _change(figure: Mapping[str, Any]) -> str:
+    change = figure["change"]
+    if change is None:
+        return "– (one side is not measured)"
+    ends = [change[name] for name in ("value", "low", "high")]
+    value, low, high = (
+        f"×{number(end)}" if figure["factor"] else f"{'+' if end > 0 else ''}{number(end)}" for end in ends
+    )
+    return f"{value} ({low} to {high})" if figure["sure"] else f"{value} ({low} to {high}): no significant change"
+
+
+_HEAD: Final = ("action", "when", "step", "who", "why")
+
+
+def audit(actions: Sequence[Mapping[str, Any]], run: str) -> list[Line]:
+    """Return what was decided, newest first."""
+    return [
+        Line(
+            [
+                deed["name"].replace("_", " "),
+                f"{deed['time']:%Y-%m-%d %H:%M} UTC",
+                "–"
+                if deed["step"] is None
+                else Link(f"{deed['step']:,}", "", {"run": run, "steps": steps_around(deed["step"])}),
+                (deed["details"] or {}).get("by") or _BY_ITSELF.get(deed["name"], "the controller"),
+                deed["words"],
+            ],
+            deed["severity"] if deed["severity"] != "info" else "",
+        )
+        for deed in reversed(actions)
+    ]

@@ -1,0 +1,208 @@
+"""What the Mismatch page reads beside step metrics: densities, profiles and slices. Each read is bounded, and rests
+for a while in a run that continues: a value is returned with the step that it is of where it is an old one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from logprobe.app.dashboard import data
+from logprobe.app.runs import Run
+from logprobe.monitor import queries
+from logprobe.monitor.analysis import log_ratio_density, profiles, slices
+from logprobe.monitor.analysis.log_ratio_density import Density
+from logprobe.monitor.analysis.slices import against_rest
+from logprobe.monitor.metrics.catalog import CATALOG
+from logprobe.monitor.metrics.definition import PairMetric, StepMetric
+
+MOST_SEQUENCES: Final = 8192  # that slices are made of: about half a second of one core
+MOST_TAGS: Final = 20  # to choose from, the most frequent; that there are others is said
+LAG: Final = "weight_lag"
+PACE: Final = 20.0  # times what a read took: a twentieth of one core at most
+_PROFILES: Final[tuple[profiles.Dimension, ...]] = ("position", "turn", "probability")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Steps `first` to `last`, both included; `whole`: nobody chose less than all there are, so it grows with the
+    run."""
+
+    first: int
+    last: int
+    whole: bool = True
+    part: str = ""
+
+    @property
+    def key(self) -> tuple[str, int | None, int | None]:
+        """The same while a run that is looked at as a whole continues."""
+        return (self.part, None, None) if self.whole else (self.part, self.first, self.last)
+
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        return f"steps {self.first:,}–{self.last:,}" if self.first < self.last else f"step {self.first:,}"
+
+
+@dataclass(frozen=True)
+class Side:
+    """Profiles of one range of steps. `buckets`: per dimension a table with `label`, `tokens` and the measures;
+    `lag_steps`: those of the lag."""
+
+    seen: Seen
+    buckets: Mapping[str, pa.Table]
+    lag_steps: Seen
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """Slices of one dimension.
+
+    Attributes:
+        steps: that it stands on: the newest in view, as many as were affordable.
+        sequences: how many there are in them.
+        table: as `slices.split` gives it, every metric of the pair and of the step.
+        gaps: as `slices.against_rest` gives it.
+        trend: K3 of the pair, one row per slice and step.
+    """
+
+    steps: Seen
+    sequences: int
+    table: pa.Table
+    gaps: pa.Table
+    trend: pa.Table
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """The newest sequences in view, of whole steps, at most `MOST_SEQUENCES`; `version`: of the run and the view."""
+
+    version: Hashable
+    steps: Seen
+    count: int
+    sequences: slices.Sequences
+
+
+def ends(seen: Seen, steps: NDArray[np.int64]) -> tuple[Seen, Seen]:
+    """Return the last and the first tenth of the steps in view, one step at least."""
+    inside = steps[(steps >= seen.first) & (steps <= seen.last)]
+    count = max(1, len(inside) // 10)
+    first, last = inside[:count], inside[-count:]
+    return (
+        Seen(int(last[0]), int(last[-1]), seen.whole, "last tenth"),
+        Seen(int(first[0]), int(first[-1]), seen.whole, "first tenth"),
+    )
+
+
+def density(run: Run, frame: pl.DataFrame, pair: str, seen: Seen) -> tuple[Hashable, Density, int | None]:
+    """Return the density of log-ratios, of which version it is, and the last step that it knows where there are newer
+    ones."""
+    tokens = data.column(frame, "tokens")
+    columns = log_ratio_density.columns_of(frame["step"].to_numpy(), tokens, seen.first, seen.last)
+    version = (_profiled(run), columns)
+    place = ("density", run.name, pair, seen.key)
+    made = data.kept(
+        place, version, lambda: (version, log_ratio_density.read(data.reader(), run.name, pair, columns)), pace=PACE
+    )
+    return *made, None if made[0] == version else made[1].columns.last
+
+
+def _profiled(run: Run) -> Hashable:
+    """Another value whenever a step of the run was profiled."""
+    rows = data.kept(
+        ("profiled", run.name),
+        data.version_of(run),
+        lambda: queries.app_mismatch_profiled(data.reader(), run=run.name),
+        pace=1,
+    )
+    return tuple(rows.to_pylist()[0].values())
+
+
+def side(run: Run, pair: str, seen: Seen) -> tuple[Side, int | None]:
+    """Return profiles of one range of steps, and the last step that they know where there are newer ones."""
+    version = (_profiled(run), seen)
+
+    def read() -> tuple[Hashable, Seen, dict[str, pa.Table]]:
+        bounds = (seen.first, seen.last)
+        return (
+            version,
+            seen,
+            {name: profiles.of(data.reader(), run.name, name, pair=pair, steps=bounds) for name in _PROFILES},
+        )
+
+    of, shown, buckets = data.kept(("profiles", run.name, pair, seen.key), version, read, pace=PACE)
+    loaded = _loaded(run, seen)
+    lags = data.kept(("lags", run.name, pair, seen.key), loaded.version, lambda: _by_lag(loaded.sequences, pair))
+    return Side(shown, {**buckets, LAG: lags}, loaded.steps), None if of == version else shown.last
+
+
+def sliced(run: Run, pair: str, dimension: str, seen: Seen) -> tuple[Sliced, int | None]:
+    """Return slices by a dimension, and the last step that they know where there are newer ones."""
+    loaded = _loaded(run, seen)
+
+    def split() -> Sliced:
+        return Sliced(
+            steps=loaded.steps,
+            sequences=loaded.count,
+            table=slices.split(loaded.sequences, dimension, metrics=_keys(pair)),
+            gaps=against_rest(loaded.sequences, dimension, pair),
+            trend=slices.split(loaded.sequences, dimension, metrics=[f"{pair}.k3_kl"], per_step=True),
+        )
+
+    made = data.kept(("sliced", run.name, pair, dimension, seen.key), loaded.version, split)
+    return made, loaded.steps.last if seen.whole and loaded.steps.last < seen.last else None
+
+
+def tags(run: Run, seen: Seen) -> Sequence[str]:
+    """Return names of the tags that there are, the most frequent first; one more than `MOST_TAGS` says that there are
+    others."""
+    bounds = {"run": run.name, "first": seen.first, "last": seen.last}
+    rows = data.kept(
+        ("tags", run.name, seen.key),
+        data.version_of(run),
+        lambda: queries.app_mismatch_tags(data.reader(), most=MOST_TAGS + 1, **bounds),
+        pace=PACE,
+    )
+    names: Sequence[str] = rows["name"].to_pylist()
+    return names
+
+
+def _loaded(run: Run, seen: Seen) -> _Loaded:
+    def load() -> _Loaded:
+        bounds = {"run": run.name, "first": seen.first, "last": seen.last}
+        (window,) = queries.app_mismatch_window(data.reader(), most=MOST_SEQUENCES, **bounds).to_pylist()
+        steps = Seen(window["first"], window["last"], whole=False)
+        return _Loaded(
+            (run.revision, seen),
+            steps,
+            window["sequences"],
+            slices.load(data.reader(), run.name, (steps.first, steps.last)),
+        )
+
+    return data.loaded(("sequences", run.name, seen.key), (run.revision, seen), load, pace=PACE)
+
+
+def _keys(pair: str) -> list[str]:
+    """Every metric of a pair, and of the step."""
+    of_pair = [f"{pair}.{metric.key}" for metric in CATALOG if isinstance(metric, PairMetric) and pair in metric.pairs]
+    return of_pair + [metric.key for metric in CATALOG if isinstance(metric, StepMetric)]
+
+
+def _by_lag(sequences: slices.Sequences, pair: str) -> pa.Table:
+    """The slices of the weight lag with the columns of `profiles.of`."""
+    keys = {name: f"{pair}.{name}" for name in ("logprob_abs_diff_mean", "kl", "k3_kl")}
+    table = slices.split(sequences, LAG, metrics=list(keys.values()))
+    columns: Mapping[str, Any] = {
+        "label": table["slice"].fill_null("unknown"),
+        "tokens": table["tokens"],
+        "logprob_abs_diff_mean": table[keys["logprob_abs_diff_mean"]],
+        "log_ratio_mean": pc.negate(table[keys["kl"]]),  # k1 is mean(−d)
+        "k3_kl": table[keys["k3_kl"]],
+    }
+    return pa.table(columns)

@@ -1,0 +1,174 @@
+"""The words of the Tokens page: states, alignment, what a correction does and why; and text that may contain anything.
+Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from logprobe.app.text.numbers import number
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.monitor.analysis.token_view import SIDES, STATES, Rule
+
+SOURCES: Final[Mapping[str, str]] = {
+    "received": "rollout log-probs as the trainer received them",
+    "joined": "rollout log-probs joined from the engine's record",
+    "missing": "no rollout log-probs: the trainer received none and the engine's record has not arrived",
+    "unaligned": "the engine's tokens differ from the trainer's: nothing is compared",
+}
+ALIGNMENTS: Final[Mapping[str, str]] = {
+    "all": "all tokens match the engine's",
+    "masked": "the tokens under the mask match the engine's",
+    "prefix": "one side is longer; compared over the common prefix",
+}
+_KINDS: Final = {
+    "nonfinite": "is not finite",
+    "sentinel": "is a placeholder",
+    "positive": "is above 0: a probability above 1",
+    "zero": "is exactly 0, a certain token, where the other side is below −1",
+}
+_SHORT: Final = {"positive": "> 0", "zero": "= 0"}
+_SPACES: Final = {"\n": "⏎", "\t": "⇥", " ": "␣", "\u00a0": "⍽"}
+_HIDDEN: Final = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_ESCAPES, _FIRST_ESCAPE, _LAST_ESCAPE = 0xDC00, 0xDC80, 0xDCFF  # bytes that are no text, as Python writes them
+_CONTROLS, _DELETE = 0x20, 0x7F
+
+
+def visible(text: str, *, spaces: bool = True) -> str:
+    r"""`text` with everything that would not be seen, or would move what is, as a sign or its code.
+
+    `spaces`: blanks and ends of lines have signs of their own.
+
+    >>> visible("a b\n"), visible("\u202eabc"), visible("\udce2\x00"), visible("run 7", spaces=False)
+    ('a␣b⏎', '⟨U+202E⟩abc', '⟨E2⟩⟨00⟩', 'run 7')
+    """
+    signs = "".join(_sign(character, spaces=spaces) for character in text)
+    return f"◌{signs}" if signs and unicodedata.combining(signs[0]) else signs
+
+
+def _sign(character: str, *, spaces: bool) -> str:
+    code = ord(character)
+    if spaces and character in _SPACES:
+        return _SPACES[character]
+    if code < _CONTROLS or code == _DELETE:
+        return f"⟨{code:02X}⟩"
+    if _FIRST_ESCAPE <= code <= _LAST_ESCAPE:
+        return f"⟨{code - _ESCAPES:02X}⟩"
+    if unicodedata.category(character) in _HIDDEN:
+        return f"⟨U+{code:04X}⟩"
+    return character
+
+
+def states(pair: str) -> list[dict[str, str]]:
+    """For each of `STATES` under `pair`: words, and of broken ones the column that is to blame and a short name.
+
+    An empty short name means that the value is its own: NaN, +inf, −inf or a placeholder.
+    """
+    behaviour, policy = SIDES[pair]
+    plain = ["trained on", "masked: not trained on", f"no {behaviour} or {policy} log-prob was recorded"]
+    described = [{"words": text, "side": "", "short": ""} for text in plain]
+    for state in STATES[len(plain) :]:
+        kind, _, side = state.partition("_")
+        name = behaviour if side == "behaviour" else policy
+        described.append(
+            {"words": f"broken: the {name} log-prob {_KINDS[kind]}", "side": name, "short": _SHORT.get(kind, "")}
+        )
+    return described
+
+
+def alignment(sequence: Mapping[str, Any]) -> str:
+    """Where a sequence's rollout log-probs come from, and how the two records fit."""
+    fit = ALIGNMENTS.get(sequence["alignment"] or "", "")
+    return "; ".join(filter(None, [SOURCES.get(sequence["rollout_source"], sequence["rollout_source"]), fit]))
+
+
+def spans(sequence: Mapping[str, Any], most: int = 4) -> str:
+    """Weight versions that sampled a sequence, the first `most` of its spans; "" where no engine said so."""
+    parts = sequence["spans"] or []
+    words = [f"{_version(part['version'])} for {part['end'] - part['start']:,}" for part in parts[:most]]
+    if len(parts) == 1:
+        return _version(parts[0]["version"])
+    return ", ".join([*words, *([f"{len(parts) - most:,} more"] if len(parts) > most else [])])
+
+
+def _version(version: str | None) -> str:
+    return "unknown" if version is None else visible(version, spaces=False)
+
+
+def rules(config: CorrectionConfig) -> list[str]:
+    """Words for each `Rule` under `config`, in the order of their numbers."""
+    ratio = {"token": "ρ", "sequence": "ρ of the sequence", "geometric": "geometric ρ of the sequence"}
+    weighed = ratio[config.is_level or "token"]
+    measured = _measure(config)
+    words = {
+        Rule.KEPT: "kept",
+        Rule.MASKED: "not trained on",
+        Rule.BROKEN: "dropped: broken log-prob",
+        Rule.BROKEN_SEQUENCE: "dropped with its sequence: one of its tokens is broken",
+        Rule.VETO: f"dropped with its sequence: veto, ρ of one token is below {number(config.veto)}",
+        Rule.OFF_POLICY: "dropped with its sequence: too far off-policy, "
+        f"mean(r − c) is above {number(config.sequence_mask_delta)}",
+        Rule.REJECTED_BELOW: f"dropped: {measured} is below {number(config.rs_lower)}",
+        Rule.REJECTED_ABOVE: f"dropped: {measured} is above {number(config.rs_upper)}",
+        Rule.MASKED_BELOW: f"dropped: {weighed} is below {number(config.is_lower)}",
+        Rule.MASKED_ABOVE: f"dropped: {weighed} is above {number(config.is_upper)}",
+        Rule.LIMITED_BELOW: f"clipped: {weighed} is below {number(config.is_lower)}",
+        Rule.LIMITED_ABOVE: f"{'clipped' if config.is_mode == 'clip' else 'truncated'}: {weighed} is above "
+        f"{number(config.is_upper)}",
+    }
+    return [words[rule] for rule in Rule]
+
+
+def _measure(config: CorrectionConfig) -> str:
+    measure = {"ratio": "ρ", "k2": "k2", "k3": "K3", "binary_kl": "binary KL", "prob_diff": "e^t − e^r"}[
+        config.rs_measure
+    ]
+    of = {
+        "token": measure,
+        "sequence": f"{measure} of the sequence",
+        "geometric": f"mean {measure} of the sequence",
+        "max": f"the most extreme {measure} of the sequence",
+    }
+    if config.rs_measure == "ratio" and config.rs_level == "geometric":
+        return "geometric ρ of the sequence"
+    return of[config.rs_level or "token"]
+
+
+def kept_words(sides: Sequence[Mapping[str, Any]]) -> str:
+    """What is left of a step's raw tokens; "" when all of them are."""
+    total, kept, reduced = (sum(side[name] for side in sides) for name in ("sequences", "kept", "reduced"))
+    if any(side.get("folded") for side in sides):
+        return (
+            f"This step is folded (`--keep-store-gib`): its metrics cover all {total:,} sequences, the list is a "
+            "sample, "
+            f"and {kept:,} of the sample have raw tokens."
+        )
+    gone = total - kept - reduced
+    parts = [
+        f"{reduced:,} were recorded as statistics only" if reduced else "",
+        f"{gone:,} were removed (`--keep-gib`, `--keep-days`)" if gone else "",
+    ]
+    why = "; ".join(filter(None, parts))
+    return f"Raw tokens are kept for {kept:,} of {total:,} sequences: {why}." if why else ""
+
+
+def sides_words(sides: Sequence[Mapping[str, Any]]) -> str:
+    """How many sequences a step has, and where their rollout log-probs come from."""
+    total = sum(side["sequences"] for side in sides)
+    by_source: dict[str, int] = {}
+    for side in sides:
+        name = "prefix" if side["alignment"] == "prefix" else side["rollout_source"]
+        by_source[name] = by_source.get(name, 0) + side["sequences"]
+    parts = ", ".join(f"{count:,} {name}" if count < total else name for name, count in by_source.items())
+    return f"{total:,} sequences, rollout log-probs: {parts}" if total else ""
+
+
+def needed(pair: str) -> str:
+    """Return what to record so that a pair can be measured."""
+    return {
+        "backend": "record rollout and trainer log-probs of the same tokens",
+        "update": "record `current_logprobs`",
+        "total": "record `current_logprobs` and rollout log-probs",
+        "reference": "record `reference_logprobs`",
+    }[pair]

@@ -1,0 +1,104 @@
+"""What the Tokens page reads: a run's steps, the worst sequences of one of them, and the tokens of one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logprobe.app.dashboard.thinning import Floats
+from logprobe.collectors.kernel.pairs import Pair
+from logprobe.monitor import queries, worst
+from logprobe.monitor.analysis.token_view import Stated, stated
+from logprobe.monitor.queries import Source
+from logprobe.monitor.ragged import floats
+
+LISTED: Final = 12  # sequences of a step
+_RECENT: Final = 50  # steps among which the first one to be shown is looked for
+_UNMEASURED: Final = 3
+
+
+@dataclass(frozen=True, eq=False)
+class StepList:
+    """Columns of a run's steps [steps], ascending; `k3`, `broken`: NaN where the pair was not measured."""
+
+    step: NDArray[np.int64]
+    k3: Floats
+    broken: Floats
+    kept: NDArray[np.int64]  # sequences whose raw tokens are still there
+
+    def suggested(self) -> int | None:
+        """The worst recent step with raw tokens: one with broken tokens before one with a large K3; None: there is no
+        step.
+
+        Among all recent steps where none has raw tokens.
+        """
+        if not len(self.step):
+            return None
+        with_tokens = np.flatnonzero(self.kept > 0)
+        chosen = (with_tokens if len(with_tokens) else np.arange(len(self.step)))[-_RECENT:]
+        columns = [np.nan_to_num(column[chosen], nan=-1.0) for column in (self.k3, self.broken)]
+        return int(self.step[chosen[np.lexsort((self.step[chosen], *columns))[-1]]])
+
+
+@dataclass(frozen=True)
+class StepTokens:
+    """One step for one pair.
+
+    Attributes:
+        step: which one.
+        pair: whose statistics they are ordered by.
+        sides: rows of ``app_tokens_sides``.
+        sequences: the worst first, as `worst.sequences` gives them; then a few that have no statistics of the pair.
+        chosen: the one whose tokens are looked at; None: there is none.
+        asked: the sample that was asked for, and is not in this step; None: nothing is amiss.
+        says_correction: whether the trainer said that it applied one.
+        correction: that one; None: none was stated, or it cannot be recomputed.
+    """
+
+    step: int
+    pair: Pair
+    sides: list[queries.AppTokensSides]
+    sequences: list[dict[str, object]]
+    chosen: Mapping[str, Any] | None
+    asked: str | None
+    says_correction: bool
+    correction: Stated | None
+
+    def showing(self, sample: str) -> StepTokens | None:
+        """The same step with the sequence called `sample` chosen; None when it is not among those that are listed."""
+        named = next((sequence for sequence in self.sequences if sequence["sample_id"] == sample), None)
+        return None if named is None else replace(self, chosen=named, asked=None)
+
+
+def read_steps(source: Source, run: str, pair: Pair) -> StepList:
+    """The steps of a run. Raises as `Reader.read` does."""
+    rows = queries.app_tokens_steps(source, run=run, pair=pair)
+    return StepList(
+        step=rows["step"].to_numpy().astype(np.int64),
+        k3=floats(rows["k3_kl"]),
+        broken=floats(rows["broken"]),
+        kept=rows["kept"].to_numpy().astype(np.int64),
+    )
+
+
+def read_step(source: Source, run: str, step: int, pair: Pair, sample: str | None = None) -> StepTokens:
+    """One step, its worst sequences, and the one called `sample` (None: the worst). Raises as `Reader.read` does."""
+    ranked = worst.sequences(source, run, steps=(step, step), count=LISTED, pair=pair, sample=sample).to_pylist()
+    others = queries.app_tokens_unmeasured(source, run=run, step=step, pair=pair, count=_UNMEASURED, sample=sample)
+    sequences = [*ranked, *others.to_pylist()]
+    documents = queries.app_tokens_corrections(source, run=run, step=step)["correction"].to_pylist()
+    step_tokens = StepTokens(
+        step=step,
+        pair=pair,
+        sides=queries.app_tokens_sides(source, run=run, step=step).to_pylist(),
+        sequences=sequences,
+        chosen=next(iter(sequences), None),
+        asked=sample,
+        says_correction=bool(documents),
+        correction=stated(documents),
+    )
+    return step_tokens if sample is None else step_tokens.showing(sample) or step_tokens

@@ -1,0 +1,243 @@
+"""The chart of step metrics: a run's frame and rows of the catalog in, a chart out. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from logprobe.app.dashboard.data import column, measured
+from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, Window, rows_chart
+from logprobe.app.dashboard.panels import PAIR_WORDS, Panel, why_missing
+from logprobe.app.dashboard.theme import Theme
+from logprobe.app.dashboard.thinning import Floats, centred_median, wants_log
+from logprobe.app.dashboard.verdict import LatestDiagnosis
+from logprobe.app.text.numbers import number, quantity
+from logprobe.collectors.kernel.pairs import RATIO_PAIRS
+from logprobe.monitor.judging.growth_rule import K3, RULE
+from logprobe.monitor.metrics.catalog import metric
+
+AXES: Final = ("step", "tokens", "time", "onset")
+SINCE: Final = "steps since the onset"
+SMOOTHINGS: Final = (0, 5, 11, 25, 51, 101)
+_SAME: Final = 0.005  # relative: smaller changes are not worth a number
+_DECADE: Final = 10.0
+_RANGE: Final = re.compile(r"(\d{1,18}):(\d{1,18})")
+_UNITS: Final = (("days", 86400, 3), ("hours", 3600, 2), ("minutes", 60, 2), ("seconds", 1, 0))  # from so many of it on
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a reader chose: steps in view (None: all), the x axis, steps of the smoothing (0: none), and titles of rows
+    that are logarithmic where they usually are linear, or the reverse."""
+
+    window: tuple[int, int] | None = None
+    x: str = "step"
+    smooth: int = 0
+    switched: frozenset[str] = frozenset()
+
+
+def window_of(asked: str, steps: Sequence[int] | Floats) -> tuple[int, int] | None:
+    """Return the range of steps that ``A:B`` names, no wider than the run; None for what is not one, or is all of
+    it."""
+    match = _RANGE.fullmatch(asked.strip())
+    if match is None or not len(steps):
+        return None
+    first, last = max(int(match[1]), int(steps[0])), min(int(match[2]), int(steps[-1]))
+    there = np.asarray(steps)
+    if (first, last) == (int(steps[0]), int(steps[-1])) or not ((there >= first) & (there <= last)).any():
+        return None
+    return first, last
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Where each step stands on the x axis; NaN where that is unknown."""
+
+    title: str
+    tickformat: str
+    steps: Floats
+    places: Floats
+    unable: str = ""  # why it is not the one that was asked for
+
+    def place(self, steps: Floats) -> Floats:
+        """Places of any steps: between known ones in proportion."""
+        known = np.isfinite(self.places)
+        placed: Floats = np.interp(steps, self.steps[known], self.places[known])
+        return placed
+
+    def steps_in(self, window: Window) -> str:
+        """The steps between two places, as the address has them; "" where there is none."""
+        inside = self.steps[(self.places >= window[0]) & (self.places <= window[1])]
+        return f"{inside[0]:.0f}:{inside[-1]:.0f}" if len(inside) else ""
+
+
+def axis_of(frame: pl.DataFrame, wanted: str, onset: int | None) -> Axis:
+    """Return the axis that is wanted, or that of steps with the reason why not."""
+    steps = frame["step"].cast(pl.Float64).to_numpy()
+    made = {"tokens": _over_tokens, "time": _over_time}.get(wanted, lambda *_: Axis("step", ",d", steps, steps))
+    if wanted == "onset":
+        axis = "the diagnosis has found none" if onset is None else Axis(SINCE, "+,d", steps, steps - onset)
+    else:
+        axis = made(frame, steps)
+    return Axis("step", ",d", steps, steps, f"not over {wanted}: {axis}") if isinstance(axis, str) else axis
+
+
+def _over_tokens(frame: pl.DataFrame, steps: Floats) -> Axis | str:
+    tokens = column(frame, "tokens")
+    unknown = int(np.count_nonzero(~np.isfinite(tokens)))
+    if unknown:
+        return f"the number of trained tokens is unknown at {unknown:,} of {len(steps):,} steps"
+    if not tokens.any():
+        return "no trained tokens were recorded, only metrics"
+    return Axis("tokens trained on", "~s", steps, np.cumsum(tokens))
+
+
+def _over_time(frame: pl.DataFrame, steps: Floats) -> Axis | str:
+    times = column(frame, "time")
+    if not np.isfinite(times).any():
+        return "no step has a recorded time"
+    seconds = times - times[np.isfinite(times)][0]
+    unit, size, _ = next(each for each in _UNITS if float(np.nanmax(seconds)) >= each[1] * each[2])
+    return Axis(f"{unit} since the first step", "", steps, seconds / size)
+
+
+def onset_of(diagnosis: LatestDiagnosis | None) -> int | None:
+    """Return the step since which a run is wrong, as its diagnosis has it."""
+    return None if diagnosis is None else diagnosis.document["since_step"]
+
+
+def steps_chart(
+    name: str,
+    frame: pl.DataFrame,
+    panels: Sequence[Panel],
+    theme: Theme,
+    *,
+    axis: Axis,
+    look: Look = Look(),
+    marks: Sequence[Mark] = (),
+    baseline: float | None = None,
+    since: int | None = None,
+    awaited: bool = False,
+    said: str = "",
+    exact: bool = False,
+) -> Chart:
+    """Return the linked chart of a run: one row per panel that has a value; the others are named below with what they
+    need.
+
+    Args:
+        name: of the run.
+        frame: as `data.frame_of` gives it, with at least one step.
+        panels: rows.
+        theme: colours.
+        axis: of `axis_of`.
+        look: what the reader chose.
+        marks: what happened, at steps.
+        baseline: the run's own normal of K3, or None.
+        since: the step on which growth began, or None.
+        awaited: whether engine records of the newest step may still arrive.
+        said: the verdict, for those who cannot see the chart.
+        exact: whether values have all digits.
+    """
+    shown = [panel for panel in panels if any(measured(frame, line.metric) for line in panel.lines)]
+    rows = [_row(frame, panel, axis=axis, look=look, theme=theme, baseline=baseline) for panel in shown]
+    note = [axis.unable, _incomplete(frame, shown, awaited=awaited), absent(panels, shown)]
+    if not rows:
+        rows = [Row("nothing was measured", [Curve("", axis.places, np.full(len(axis.places), np.nan), theme.muted)])]
+    if since is not None and len(axis.steps) and since <= axis.steps[0]:
+        since = None  # it was never otherwise: nothing to mark
+    window = None if look.window is None else tuple(axis.place(np.array(look.window, dtype=np.float64)).tolist())
+    places = axis.place(np.array([mark.at for mark in marks], dtype=np.float64)).tolist()
+    return rows_chart(
+        f"{name} {look.x} {look.window}", rows, theme,
+        alt=" ".join(filter(None, [said, alt_text(name, frame, shown)])),
+        marks=[replace(mark, at=place, words=f"step {mark.at:,}: {mark.words}") for mark, place in zip(marks, places, strict=True)],
+        since=None if since is None else float(axis.place(np.array([since], dtype=np.float64))[0]),
+        window=window, axis=axis.title, tickformat=axis.tickformat, legend=True, note=" · ".join(filter(None, note)), exact=exact,
+    )  # fmt: skip
+
+
+def _row(frame: pl.DataFrame, panel: Panel, *, axis: Axis, look: Look, theme: Theme, baseline: float | None) -> Row:
+    lines = [line for line in panel.lines if measured(frame, line.metric)]
+    columns = {line.metric: column(frame, line.metric) for line in lines}
+    finite = np.concatenate([values[np.isfinite(values)] for values in columns.values()])
+    positive = bool(len(finite)) and float((finite > 0).mean()) >= 0.98  # noqa: PLR2004 - some zeros do no harm
+    usual = panel.scale == "log" or (panel.scale == "auto" and positive and wants_log(finite[finite > 0]))
+    log = usual != (panel.title in look.switched)
+    curves = []
+    for line in lines:
+        role = line.role if line.role != "neutral" else ""
+        base = Curve(line.name, axis.places, columns[line.metric], theme.color(line.role), line.dash, role)
+        if look.smooth:
+            curves.append(replace(base, faint=True))
+            base = replace(base, y=centred_median(base.y, look.smooth))
+        curves.append(base)
+    around = (baseline, RULE.growing.short_ratio) if baseline is not None and panel.metric == K3 else None
+    return Row(
+        panel.title, curves, unit_beside_label(panel.metric), panel.words, log, panel.from_zero, around=around, height=panel.height
+    )  # fmt: skip
+
+
+def unit_beside_label(key: str) -> str:
+    """Return the unit of a metric where its label stands next to it; "" where the label says it already."""
+    unit = metric(key).unit
+    return "" if unit in {"fraction", "1e-4"} else unit
+
+
+def change(value: float | None, median: float | None, *, log: bool) -> str:
+    """Return the change against what is usual: a factor on log scales, else a difference; "" where it is unknown.
+
+    >>> change(3e-3, 1e-3, log=True), change(0.91, 0.95, log=False), change(1.0, None, log=False)
+    ('3.00× median', '−0.04 vs median', '')
+    """
+    if value is None or median is None:
+        return ""
+    if log and value > 0 and median > 0:
+        factor = value / median
+        if abs(factor - 1) < _SAME:
+            return "= median"
+        return f"{number(factor)}× median" if factor >= _DECADE else f"{factor:.2f}× median"
+    difference = value - median
+    if abs(difference) <= _SAME * abs(median):
+        return "= median"
+    return f"{'+' if difference > 0 else ''}{number(difference)} vs median"
+
+
+def pairs_of(frame: pl.DataFrame) -> list[str]:
+    """Return the pairs that the page offers: those of the ratios always, the reference policy where one was
+    recorded."""
+    return [pair for pair in PAIR_WORDS if pair in RATIO_PAIRS or measured(frame, f"{pair}.coverage")]
+
+
+def absent(panels: Sequence[Panel], shown: Collection[Panel]) -> str:
+    """Return which of `panels` are not among those that are `shown`, and why; "" when all are."""
+    missing = [panel for panel in panels if panel not in shown and not panel.optional]
+    return "; ".join(f"{panel.title}: not measured, {why_missing(panel.metric)}" for panel in missing)
+
+
+def _incomplete(frame: pl.DataFrame, shown: Sequence[Panel], *, awaited: bool) -> str:
+    """How often values rest on fewer tokens than they should, but for the newest steps that may still be completed."""
+    said = []
+    for pair in dict.fromkeys(line.metric.partition(".")[0] for panel in shown for line in panel.lines):
+        short = column(frame, f"{pair}.coverage") < 1
+        whole = np.flatnonzero(~short)
+        count = int(np.count_nonzero(short[: whole[-1] if len(whole) else 0] if awaited else short))
+        said += [f"{pair}: incomplete at {count:,} step{'' if count == 1 else 's'}"] if count else []
+    return " · ".join(said)
+
+
+def alt_text(name: str, frame: pl.DataFrame, panels: Sequence[Panel]) -> str:
+    """Return the chart in words: per row, newest value and range."""
+    parts = [f"Metrics of run {name} over {len(frame):,} steps."]
+    for panel in panels:
+        line = next(line for line in panel.lines if measured(frame, line.metric))
+        known = frame.select("step", line.metric).drop_nulls()
+        step, value = known.row(-1)
+        low, high = (number(each) for each in (known[line.metric].min(), known[line.metric].max()))
+        latest = quantity(value, metric(line.metric).unit)
+        parts.append(f"{panel.title} ({line.name}): {latest} at step {step:,}, between {low} and {high}.")
+    return " ".join(parts)

@@ -1,0 +1,303 @@
+"""What pages are made of: text, facts, tables, the verdict and charts. Everything from outside goes in as text."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import logging
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import polars as pl
+import streamlit as st
+
+from logprobe.app.dashboard import browser, data, steps
+from logprobe.app.dashboard.figures import Chart
+from logprobe.app.dashboard.panels import Panel
+from logprobe.app.dashboard.steps import AXES, SMOOTHINGS, Look
+from logprobe.app.dashboard.theme import Theme, theme_for
+from logprobe.app.dashboard.verdict import LatestDiagnosis, Verdict
+from logprobe.app.runs import Run
+from logprobe.app.text.html import Markup, element
+from logprobe.collectors.errors import LogprobeError, ServiceUnavailableError
+from logprobe.monitor.plain_text import csv_cell
+
+T = TypeVar("T")
+
+UNFOLDED: Final = 8  # rows of a long table
+_LOGGER: Final = logging.getLogger("logprobe.app")
+_MARKS: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:<&])")
+_UNREAD: Final = "Not read yet: the monitor service is not responding. The page tries again."
+
+
+def theme() -> Theme:
+    """Return light or dark, as the browser shows the page."""
+    return theme_for(st.context.theme.type)
+
+
+@contextmanager
+def guarded(part: str) -> Iterator[None]:
+    """Bound one part of a page: an unexpected error is logged, and is one line here instead of a page that is gone."""
+    try:
+        yield
+    except ServiceUnavailableError:  # the bar says since when
+        st.caption(_UNREAD)
+    except LogprobeError as error:
+        st.error(unmarked(str(error).partition("\n")[0]))
+    except Exception as error:
+        _LOGGER.exception("%s could not be drawn", part)
+        st.error(
+            f"The {part} could not be drawn ({type(error).__name__}); the output of `logprobe up` has the details."
+        )
+
+
+# --- Words ---
+
+
+def unmarked(words: str) -> str:
+    """Return text for a label of Streamlit, which reads labels as Markdown."""
+    return _MARKS.sub(r"\\\1", words)
+
+
+def text(words: object) -> Markup:
+    """Return words as HTML; what stands between backticks is code."""
+    parts = str(words).split("`")
+    escaped = [
+        element("code", Markup(html.escape(part))) if at % 2 else html.escape(part) for at, part in enumerate(parts)
+    ]
+    return Markup("".join(escaped))
+
+
+def write(words: str, tone: str = "") -> None:
+    """Draw a paragraph; `tone`: a severity or verdict that colours it."""
+    more = {"role": "status", "class_": f"lp-text lp-tone-{tone}"} if tone else {"class_": "lp-text"}
+    st.html(element("div", element("p", text(words), **more), class_="lp"))
+
+
+def title(words: str, note: str = "") -> None:
+    """Draw the title of a part; `note` beside it in small print."""
+    hint = [element("span", text(note), class_="lp-hint")] if note else []
+    st.html(element("div", element("h2", text(words), *hint, class_="lp-title"), class_="lp"))
+
+
+def pairs(items: Sequence[Sequence[str]]) -> Markup:
+    """Return names and values, a pair per line."""
+    cells = [each for name, value, *_ in items for each in (element("dt", text(name)), element("dd", text(value)))]
+    return element("dl", *cells, class_="lp-pairs")
+
+
+def facts(items: Sequence[tuple[str, str]]) -> None:
+    """Draw names and values, a pair per line."""
+    st.html(element("div", pairs(items), class_="lp"))
+
+
+@dataclass(frozen=True)
+class Link:
+    """Text that leads to another view: page and query."""
+
+    title: str
+    page: str = ""
+    query: Mapping[str, str] | None = None
+
+    @property
+    def markup(self) -> Markup:
+        """As an anchor, relative to any page."""
+        return element("a", text(self.title), href=address(self.page, self.query or {}), target="_self")
+
+
+def address(page: str, query: Mapping[str, str]) -> str:
+    """Return the address of a page, relative to any page of the dashboard."""
+    named = {"page": page, **query} if page else query
+    return f"./?{urlencode(named, quote_via=quote, safe=':')}"
+
+
+GO: Final = "where to go"
+
+
+def go(page: str, **state: Any) -> None:
+    """Open another page within the session; `state`: of its widgets."""
+    st.session_state[GO] = (page, state)
+    st.rerun()
+
+
+Cell = str | Link
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table; `tone` colours it."""
+
+    cells: Sequence[Cell]
+    tone: str = ""
+
+
+def table(name: str, head: Sequence[str], lines: Sequence[Line], *, empty: str = "", fold: bool = False) -> None:
+    """Draw a table; `empty` says what it means that there are no rows; `fold`: later rows only when they are asked
+    for."""
+    if not lines:
+        st.html(element("div", element("p", text(empty), class_="lp-text lp-hint"), class_="lp"))
+        return
+    folded = fold and len(lines) > UNFOLDED + 2
+    st.html(_table(name, head, lines[:UNFOLDED] if folded else lines))
+    if folded:
+        with st.expander(f"{len(lines) - UNFOLDED} more", key=f"{name} more"):
+            st.html(_table(f"{name}, more", head, lines[UNFOLDED:]))
+
+
+def _table(name: str, head: Sequence[str], lines: Sequence[Line]) -> Markup:
+    top = element("thead", element("tr", *(element("th", text(word), scope="col") for word in head)))
+    rows = []
+    for line in lines:
+        cells = [element("td", cell.markup if isinstance(cell, Link) else text(cell)) for cell in line.cells]
+        rows.append(element("tr", *cells, **({"class_": f"lp-tone-{line.tone}"} if line.tone else {})))
+    whole = element("table", top, element("tbody", *rows), class_="lp-table", aria_label=name)
+    frame = element("div", whole, class_="lp-scroll", tabindex="0", role="region", aria_label=f"table {name}")
+    return element("div", frame, class_="lp")
+
+
+def verdict(shown: Verdict) -> None:
+    """Draw the banner."""
+    head = [
+        element("i", text(shown.icon), aria_hidden="true"),
+        element("b", text(shown.word)),
+        text(shown.words),
+        *([element("span", text(f" {shown.note}"), class_="lp-hint")] if shown.note else []),
+    ]
+    parts = [element("p", *head, class_="lp-headline")]
+    if shown.facts:
+        inline = [element("div", element("dt", text(name)), element("dd", text(value))) for name, value in shown.facts]
+        parts.append(element("dl", *inline, class_="lp-inline"))
+    parts += [pairs(shown.do)] if shown.do else []
+    banner = element("div", *parts, class_=f"lp-verdict lp-tone-{shown.tone}", role="status", aria_label="verdict")
+    st.html(element("div", banner, class_="lp"))
+    copied = [line[2] for line in shown.do if len(line) > 2 and line[2]]  # noqa: PLR2004 - name, value, what to copy
+    for words in copied:
+        st.code(words, language=None, width="content")
+
+
+# --- Choosing ---
+
+
+def choice(label: str, options: Sequence[str], key: str, **more: Any) -> str:
+    """Offer one of a few; the first one is usual. The address has it, and it stays when another page is opened."""
+    if st.session_state.get(key) not in {None, *options}:
+        st.session_state[key] = options[0]
+    more = {"label_visibility": "collapsed", **more}
+    chosen = st.segmented_control(
+        label, list(options), default=options[0], required=True, key=key, bind="query-params", persist_state="session", **more
+    )  # fmt: skip
+    return str(chosen if chosen in options else options[0])
+
+
+def pick(label: str, names: Sequence[str], key: str) -> int:
+    """Return which row of a table is meant: the only one, or the one that is chosen."""
+    if len(names) == 1:
+        return 0
+    shown = [f"{at + 1}. {name}" for at, name in enumerate(names)]
+    chosen = st.selectbox(label, shown, key=key, width=320)
+    return shown.index(chosen) if chosen in shown else 0
+
+
+def download(label: str, content: Callable[[], str], name: str, kind: str = "text/csv") -> None:
+    """Offer a file, made when it is asked for."""
+    safe = re.sub(r"[^\w.-]+", "_", name)
+    st.download_button(label, content, safe, kind, key=f"file {name}", on_click="ignore", type="tertiary")
+
+
+def csv_text(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return rows as CSV, harmless in a spreadsheet."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\r\n")
+    lines.writerow([csv_cell(name) for name in head])
+    lines.writerows([csv_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return out.getvalue()
+
+
+# --- Charts ---
+
+
+def plot(key: str, chart: Chart, zoomed: Callable[[tuple[float, float] | None], None] | None = None) -> None:
+    """Draw a chart, exactly as wide as the page. A zoom is one of steps, unless `zoomed` says what it means."""
+    browser.plot(
+        key,
+        chart,
+        zoomed=zoomed or (lambda seen: _zoom("" if seen is None else f"{max(0, seen[0]):.0f}:{max(0, seen[1]):.0f}")),
+    )
+
+
+def _zoom(asked: str) -> None:
+    st.session_state["steps"] = asked
+
+
+def window(numbers: Sequence[int] | pl.Series) -> tuple[int, int] | None:
+    """Return the steps in view, as the address has them; None: all."""
+    return steps.window_of(str(st.session_state.get("steps") or ""), list(numbers))
+
+
+def zoom() -> None:
+    """Offer the steps in view as text, with a way back to all."""
+    st.text_input(
+        "steps in view", key="steps", bind="query-params", persist_state="session", placeholder="all, or 300:500", max_chars=40,
+        label_visibility="collapsed", width=150,
+    )  # fmt: skip
+    if st.session_state.get("steps"):
+        st.button("reset zoom", type="tertiary", on_click=_zoom, args=("",))
+
+
+def steps_chart(
+    key: str,
+    run: Run,
+    frame: pl.DataFrame,
+    panels: Sequence[Panel],
+    *,
+    diagnosis: LatestDiagnosis | None,
+    said: str = "",
+) -> None:
+    """Draw `panels` of a run, with what happened; what the reader chose of it is in the address, for all pages."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        zoom()
+        with st.popover("Axes", type="tertiary"):
+            x = choice("x axis", AXES, "x", label_visibility="visible")
+            smooth = choice(
+                "smoothing: median of so many steps", [str(n) for n in SMOOTHINGS], "smooth", label_visibility="visible"
+            )
+            switched = st.pills(
+                "other scale: linear instead of logarithmic, or the reverse", [panel.title for panel in panels], selection_mode="multi",
+                key=f"{key} scale", persist_state="session",
+            )  # fmt: skip
+        download("CSV", lambda: _csv(run, frame, panels), f"{run.name} {key}.csv")
+    onset = steps.onset_of(diagnosis)
+    axis = steps.axis_of(frame, x, onset)
+    look = Look(window(frame["step"]), x, int(smooth), frozenset(switched or ()))
+    marks = data.events_of(run)
+    baseline = None if diagnosis is None else diagnosis.growth.baseline
+    awaited = data.awaits(run, frame)
+    colors = theme()
+    version = (data.version_of(run)[:2], look, tuple(panels), marks, baseline, onset, awaited, said, colors.mode)
+
+    def make() -> Chart:
+        return steps.steps_chart(
+            run.name, frame, panels, colors, axis=axis, look=look, marks=marks, baseline=baseline, since=onset, awaited=awaited, said=said
+        )  # fmt: skip
+
+    chart = made((key, run.name, colors.mode, look), version, make)
+    plot(key, chart, lambda seen: _zoom("" if seen is None else axis.steps_in(seen)))
+
+
+def made(place: Hashable, version: Hashable, make: Callable[[], T]) -> T:
+    """Return what `make` gave for this version, once for all sessions."""
+    return data.kept(("made", place), version, make)
+
+
+def _csv(run: Run, frame: pl.DataFrame, panels: Sequence[Panel]) -> str:
+    """The steps in view and the lines that are shown, as measured, with all digits."""
+    seen = window(frame["step"])
+    inside = frame if seen is None else frame.filter(pl.col("step").is_between(*seen))
+    names = list(dict.fromkeys(line.metric for panel in panels for line in panel.lines if line.metric in frame.columns))
+    rows = inside.select("step", "tokens", "time", *names).rows()
+    return csv_text(["run", "step", "tokens", "seconds since the epoch", *names], [(run.name, *row) for row in rows])

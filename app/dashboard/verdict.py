@@ -1,0 +1,228 @@
+"""The verdict banner: is the run healthy, since which step not, which layer, what to do. Pure.
+
+A verdict is an icon, a word and a colour. What is not known is said to be so; a run without a diagnosis is not a
+healthy one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.text.correction import advised, remedy, settings, unnamed
+from logprobe.app.text.diagnosis import LAYERS, extent, informational, level_words, remembered, share
+from logprobe.app.text.judgement import Headline, headline, lateness
+from logprobe.app.text.numbers import number
+from logprobe.monitor import queries
+from logprobe.monitor.judgement import Judgement
+from logprobe.monitor.judging.document import DiagnosisDocument, FindingDocument
+from logprobe.monitor.judging.leading import CREDIBLE, foremost, leading
+from logprobe.monitor.judging.named import particulars
+from logprobe.monitor.judging.result import Growth
+from logprobe.monitor.judging.signatures import kind_of
+from logprobe.monitor.queries import Source
+
+LOADING: Final = Headline(
+    "…", "Loading", "Recorded steps are still being loaded; the first diagnosis follows.", "unknown"
+)
+_LATE: Final = 5  # steps; a diagnosis is always a little behind
+
+
+@dataclass(frozen=True)
+class LatestDiagnosis:
+    """The newest diagnosis of a run.
+
+    Attributes:
+        document: as `Diagnosis.document` gives it.
+        step: last one that it has seen.
+        at: when it was made.
+        growth: K3 over time up to then; its baseline is the run's own normal.
+        standing: of the run's correction.
+    """
+
+    document: DiagnosisDocument
+    step: int
+    at: datetime
+    growth: Growth
+    standing: Standing = field(default_factory=Standing)
+
+
+def read_latest_diagnosis(source: Source, run: str) -> LatestDiagnosis | None:
+    """Return the newest diagnosis, or None if there is none yet."""
+    rows = queries.diagnosis_latest(source, run=run).to_pylist()
+    if not rows:
+        return None
+    (row,) = rows
+    document: DiagnosisDocument = json.loads(row["document"])
+    growth = Growth.of(document["growth"])
+    return LatestDiagnosis(document, row["step"], row["diagnosed_at"], growth, Standing.read(source, run))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict for the banner: `facts` and `do` (what to do) are names with values; the third part of a line of `do`
+    is what to copy."""
+
+    tone: str
+    icon: str
+    word: str
+    words: str
+    facts: Sequence[Sequence[str]] = ()
+    do: Sequence[Sequence[str]] = ()
+    note: str = ""
+
+
+def verdict_of(
+    judgement: Judgement, diagnosis: LatestDiagnosis | None, steps: Sequence[int], *, awaited: bool = False
+) -> Verdict:
+    """Return the verdict on a run.
+
+    Args:
+        judgement: how it stands now.
+        diagnosis: the newest one, or None if there is none.
+        steps: of the run, ascending.
+        awaited: whether engine records of its newest step may still arrive.
+    """
+    shown = headline(judgement)
+    if diagnosis is None and judgement.severity == "unknown" and awaited:
+        shown = LOADING
+    head = (shown.tone, shown.icon, shown.word)
+    if diagnosis is None:
+        return Verdict(*head, shown.words, _firing(judgement))
+    if judgement.by_growth:  # what the diagnosis says is of before
+        return Verdict(*head, shown.words, [["since step", f"{judgement.since_step:,}"], *_firing(judgement)])
+    words = _words(shown, judgement, diagnosis.document)
+    facts = _facts(judgement, diagnosis, steps)
+    return Verdict(*head, words, facts, _remedies(diagnosis), _age(judgement, diagnosis, steps))
+
+
+def _words(shown: Headline, judgement: Judgement, document: DiagnosisDocument) -> str:
+    """What is wrong, in the words of the finding that leads, unless that only says that K3 grows; what is known of a
+    run that was short."""
+    first = leading(document)
+    if first is not None and kind_of(first["cause"]) != "growth":
+        also = "Too few steps for a baseline, but the following finding does not need one. "
+        return (also if shown.tone == "calibrating" else "") + _sentence(first["explanation"])
+    context = remembered(document)
+    if judgement.ended_after is not None and document["verdict"] == "calibrating":
+        context = context or level_words(document)
+    return " ".join(filter(None, (shown.words, context)))
+
+
+def _sentence(words: str) -> str:
+    """The first one; what follows is on the Diagnosis page."""
+    return re.split(r"(?<=[.;])\s", words, maxsplit=1)[0].rstrip(";")
+
+
+def sentence(verdict: Verdict) -> str:
+    """Return a verdict in one line, for those who cannot see the chart."""
+    facts = ", ".join(f"{name} {value}" for name, value in verdict.facts)
+    return f"{verdict.word}{': ' if facts else ''}{facts}."
+
+
+def _facts(judgement: Judgement, diagnosis: LatestDiagnosis, steps: Sequence[int]) -> list[list[str]]:
+    """Since which step, how much, how fast, which layer, what explains it; then what is expected or accepted, which
+    needs no action."""
+    document, growth = diagnosis.document, diagnosis.growth
+    wrong = document["verdict"] in {"growing", "critical"}
+    since, layer, cause = _since(document), _layer(document), _cause(document)
+    facts = []
+    if since is not None:
+        facts.append(["since step", f"{since:,}{', its first' if len(steps) and since <= int(steps[0]) else ''}"])
+    if how_much := extent(document, growth):
+        facts.append(["K3", how_much])
+    elif wrong:
+        facts.append(["K3", "no baseline yet"])
+    if document["doubling_steps"] is not None:
+        facts.append(["doubles every", f"{number(document['doubling_steps'])} steps"])
+    if layer != "none":
+        facts.append(["layer", LAYERS[layer]])
+    if cause:
+        facts.append(["cause", cause])
+    facts += [[word, ", ".join(causes)] for word, causes in _beside(document).items() if causes]
+    return facts + _firing(judgement)
+
+
+def _firing(judgement: Judgement) -> list[list[str]]:
+    rules = [alert.rule for alert in judgement.alerts]
+    return [["alerts firing", ", ".join(rules)]] if rules else []
+
+
+def _since(document: DiagnosisDocument) -> int | None:
+    """Of the finding that the verdict is about; where that does not say, of the growth."""
+    first = foremost(document)
+    step = None if first is None else first["since_step"]
+    if step is not None or document["verdict"] == "healthy":
+        return step
+    return document["since_step"]
+
+
+def _layer(document: DiagnosisDocument) -> str:
+    """Of the finding that the verdict is about; without one nothing is at fault, or it is not known what."""
+    first = foremost(document)
+    if first is not None:
+        return str(first["layer"])
+    return "unknown" if document["verdict"] in {"growing", "critical"} or document["layer"] == "unknown" else "none"
+
+
+def _cause(document: DiagnosisDocument) -> str:
+    """What explains K3, and how much of it; "": no share is known."""
+    first = leading(document)
+    part = "" if first is None else share(first)
+    return part and f"{_named(first)}, {part}"
+
+
+def _named(finding: FindingDocument | None) -> str:
+    return "" if finding is None else str(finding["cause"]).replace("_", " ")
+
+
+def _beside(document: DiagnosisDocument) -> dict[str, list[str]]:
+    """What else is credible, in words: why it is harmless, accepted, or worth a look; none of it decides anything
+    here."""
+    notes: dict[str, list[str]] = {"normal for this setup": [], "accepted": [], "also found": []}  # in this order
+    first = leading(document)
+    for finding in document["findings"]:
+        name = _named(finding)
+        if finding["confidence"] < CREDIBLE or (first is not None and finding["cause"] == first["cause"]):
+            continue
+        if (accepted := finding.get("accepted")) is not None:
+            notes["accepted"].append(f"{name} ({accepted['because']})")
+        else:
+            normal, part = finding.get("urgency") == "informational", share(finding)
+            word = informational(finding, document) if normal else "also found"
+            notes.setdefault(word, []).append(name if normal or not part else f"{name} ({part})")
+    return notes
+
+
+def setting_lines(finding: FindingDocument, standing: Standing) -> list[list[str]]:
+    """The settings that a remedy names: whose, name with value, what to copy."""
+    return [
+        [setting["framework"], f"`{setting['copy']}` {'; '.join(particulars(setting))}", setting["copy"]]
+        for setting in settings(finding, standing)
+    ]
+
+
+def _remedies(diagnosis: LatestDiagnosis) -> list[list[str]]:
+    """What to do about the leading finding; then what is said of a correction: to switch it on or not, or what came of
+    it."""
+    document, standing = diagnosis.document, diagnosis.standing
+    first = leading(document)
+    lines = [] if first is None else [[_named(first), remedy(first, standing)], *setting_lines(first, standing)]
+    if first is not None and (why := unnamed(first, document)):
+        lines.append(["setting", why])
+    advice = advised(document, standing)
+    if advice and (document["verdict"] != "healthy" or standing.on):
+        lines.append(["correction", advice])
+    return lines
+
+
+def _age(judgement: Judgement, diagnosis: LatestDiagnosis, steps: Sequence[int]) -> str:
+    if late := lateness(judgement):
+        return late
+    behind = sum(step > diagnosis.step for step in steps[-1000:])
+    return f"as of step {diagnosis.step:,}, {behind:,} steps ago" if behind > _LATE else ""

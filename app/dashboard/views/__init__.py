@@ -1,1 +1,0 @@
-"""What the pages share: the script of a session, the bar, acting, signing in, the step chart."""

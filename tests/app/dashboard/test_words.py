@@ -1,0 +1,694 @@
+"""What pages say of rows of the store: unknown is no zero, trouble has a tone, and everything has its reason."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from logprobe.alerts.controller.standing import Standing
+from logprobe.app.dashboard.pages import alerts, compare, correction, diagnosis, mismatch, runs, tokens, weights
+from logprobe.app.dashboard.pages import data as page
+from logprobe.app.dashboard.reading import query, token_text
+from logprobe.app.dashboard.reading.mismatch import MOST_TAGS, Seen, Sliced, ends
+from logprobe.app.dashboard.reading.tokens import StepList, StepTokens
+from logprobe.app.dashboard.theme import LIGHT
+from logprobe.app.dashboard.ui import Link
+from logprobe.app.dashboard.verdict import LatestDiagnosis
+from logprobe.collectors.correction import CorrectionConfig
+from logprobe.collectors.correction.presets import preset
+from logprobe.collectors.errors import QueryError
+from logprobe.monitor.analysis.token_view import STATES, Rule, Side, Tokens, effect, pair_tokens
+from logprobe.monitor.analysis.weight_updates import Arrival, Lane, ReplicaLag
+from logprobe.monitor.compare import History, compared
+from logprobe.monitor.event_study import Contrast
+from logprobe.monitor.home import Home
+from logprobe.monitor.judging.parity import Check, Parity, Setting
+from logprobe.monitor.judging.result import Growth
+from logprobe.monitor.metrics.catalog import KEYS
+from logprobe.monitor.store.store import Store
+
+T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+NAN = float("nan")
+
+# --- Alerts ---
+
+ALERT: dict[str, Any] = {
+    "rule": "gap-growing", "severity": "warning", "phase": "firing", "started_step": 12, "step": 90, "value": None,
+    "words": None, "episode": "r/gap-growing/1", "acknowledged_by": None, "acknowledged_until": None, "muted": None,
+}  # fmt: skip
+
+
+def test_only_what_fires_and_is_nobodys_can_be_acknowledged() -> None:
+    snoozed = {"acknowledged_by": "Ada", "acknowledged_until": datetime(2026, 3, 1, 14, 30, tzinfo=UTC)}
+    cases = [{}, {"acknowledged_by": "Ada"}, snoozed, {"phase": "pending", "episode": None}]
+    assert [alerts.can_be_acknowledged(ALERT | case) for case in cases] == [True, False, True, False]
+    assert alerts.who(ALERT | snoozed) == "Ada, until 2026-03-01 14:30 UTC"
+    assert alerts.who(ALERT) == "nobody"
+
+
+def test_without_a_channel_nobody_counts_as_told() -> None:
+    muted = ALERT | {"muted": "inhibited"}
+    assert alerts.count([muted], channels=True) == "1, 1 of them without notification"
+    assert alerts.count([muted], channels=False) == "1; no channel is configured, so no notifications are sent"
+    assert alerts.count([], channels=False) == "0"
+
+
+def test_messages_say_what_became_of_an_alert_and_tomorrow_is_a_morning() -> None:
+    said = {"rule": "r", "severity": "warning", "step": None, "state": "still_firing", "value": None, "words": None}
+    line = alerts.message_line(said, "run")
+    assert (line.cells, line.tone) == (["r", "–", "still firing", "–", "–"], "")
+    assert alerts.message_line(said | {"state": "firing"}, "run").tone == "warning"
+    evening = datetime(2026, 3, 1, 22, 0, tzinfo=UTC)
+    assert (alerts.snooze(alerts.TOMORROW, evening), alerts.snooze("4h", evening)) == (f"{11 * 3600}s", "4h")
+    assert alerts.RECENT == 30
+
+
+@pytest.mark.parametrize(
+    ("channel", "said"),
+    [
+        ({}, ("not used yet", "")),
+        ({"sent": 3}, ("works", "")),
+        ({"sent": 3, "limited": 2}, ("works; asked for fewer messages 2×", "")),
+        ({"waits_until": "2026-03-01T12:00:30+00:00", "why": "busy"}, ("paused until 12:00:30 UTC: busy", "warning")),
+        ({"last_error": "setup: not_in_channel"}, ("tries again: setup: not_in_channel", "warning")),
+        ({"kind": None, "waiting": 2}, ("messages are waiting for it to recover", "")),
+    ],
+)
+def test_a_channel_says_how_it_is(channel: dict[str, Any], said: tuple[str, str]) -> None:
+    usual = {
+        "kind": "slack",
+        "waits_until": None,
+        "why": None,
+        "limited": 0,
+        "sent": 0,
+        "waiting": 0,
+        "last_error": None,
+    }
+    assert alerts.channel_state(usual | channel) == said
+
+
+# --- Correction ---
+
+CONTROL: dict[str, Any] = {"phase": "idle", "mode": "suggest", "stopped": False, "problem": None, "waiting": None, "config": {"is_upper": 5.0}, "from_step": None}  # fmt: skip
+AT: dict[str, Any] = {"time": T0, "severity": "info", "details": {}}
+DECIDED: list[dict[str, Any]] = [
+    AT | {"name": "switched_on", "step": 10, "words": "on", "details": {"from_step": 15, "by": "<b>Ada</b>"}},
+    AT | {"name": "acknowledged", "step": 15, "words": "applies"},
+    AT | {"name": "rolled_back", "step": 40, "words": "too much"},
+    AT | {"name": "switched_on", "step": 60, "words": "on again"},
+]
+
+
+def test_switches_follow_the_state_and_what_is_dangerous_is_said_to_be() -> None:
+    def offered(**state: Any) -> list[tuple[str, str, bool]]:
+        return [(command, why, danger) for command, _, _, why, danger in correction.switches(CONTROL | state)]
+
+    assert offered() == [("on", "", False), ("armed", "", False), ("stop", "", True)]
+    assert [each[0] for each in offered(phase="applied", mode="armed")] == ["off", "suggest", "stop"]
+    assert offered(stopped=True)[0] == ("on", "the kill switch is set", False)
+    assert offered(stopped=True)[2][0] == "release"
+    assert list(correction.notices(CONTROL | {"stopped": True, "waiting": "x."})) == [
+        ("The kill switch is set: no correction applies until it is released.", "critical"), ("No correction: x.", "warning"),
+    ]  # fmt: skip
+
+
+def test_the_audit_says_who_when_and_where() -> None:
+    lines = list(reversed(correction.audit(DECIDED, "r")))
+    assert [line.cells[3] for line in lines] == ["<b>Ada</b>", "the trainer", "the controller", "the controller"]
+    assert lines[0].cells[2] == Link("10", "", {"run": "r", "steps": "0:30"})
+    assert correction.spans_of(DECIDED, 65, 100) == [
+        {"phase": "announced", "first": 10, "last": 15},
+        {"phase": "on", "first": 15, "last": 40},
+        {"phase": "announced", "first": 60, "last": 65},
+        {"phase": "on", "first": 65, "last": 100},
+    ]
+    over = {**DECIDED[3], "step": 20, "details": {"from_step": 25}}  # one takes over from another
+    assert [span["phase"] for span in correction.spans_of([DECIDED[0], over], 25, 100)] == [
+        "announced",
+        "on",
+        "announced",
+        "on",
+    ]
+    assert correction.spans_of([], None, 100) == []
+
+
+def test_an_effect_says_how_sure_it_is_and_what_is_unknown() -> None:
+    side = {"value": 0.5, "low": 0.4, "high": 1.6, "steps": 50}
+    usual = {
+        "name": "ess",
+        "words": "ESS",
+        "unit": "",
+        "before": side,
+        "after": side,
+        "change": None,
+        "sure": False,
+        "factor": False,
+    }
+    change = {"value": -0.1, "low": -0.2, "high": 0.05, "steps": 50}
+    grown = {"value": 3.0, "low": 2.0, "high": 4.5, "steps": 50}
+    cases = [
+        {"change": change},
+        {"change": grown, "sure": True, "factor": True},
+        {"name": "masked", "before": None},
+        {"after": None},
+    ]
+    assert [correction.changed(usual | case).cells[1:] for case in cases] == [
+        ["0.5 (0.4 to 1)", "0.5 (0.4 to 1)", "−0.1 (−0.2 to +0.05): no significant change"],
+        ["0.5 (0.4 to 1)", "0.5 (0.4 to 1)", "×3 (×2 to ×4.5)"],
+        ["no correction", "0.5 (0.4 to 1)", "–"],
+        ["0.5 (0.4 to 1)", "–", "– (one side is not measured)"],
+    ]
+
+
+# --- Diagnosis ---
+
+FINDING: Any = {
+    "cause": "raw_logprobs", "layer": "semantic", "confidence": 0.99, "since_step": 3, "explanation": "why", "fix": "the flag",
+    "evidence": {"logprobs_mode": "raw_logprobs", "temperature": 0.85, "calibration_z": 61.0, "k3_kl": None}, "accepted": None,
+}  # fmt: skip
+
+
+def test_each_line_has_test_value_expected_verdict_and_the_cause_its_fix() -> None:
+    found = LatestDiagnosis({"findings": [FINDING]}, 3, T0, Growth("no_data"), Standing())  # type: ignore[typeddict-item]
+    assert [line.cells for line in diagnosis.lines_of(FINDING, found)] == [
+        ["raw logprobs", "temperature 0.85", "should be absent", "certain, 99%, since step 3", "the flag"],
+        ["logprobs mode", "raw_logprobs", "processed_logprobs", "off", ""],
+        ["calibration z", "61", "within ±5", "off", ""],
+    ]
+    quiet = {**FINDING, "urgency": "informational"}
+    assert diagnosis.lines_of(quiet, found)[0].tone == ""
+
+
+def check(name: str, outcome: str, reference: str | None = None) -> Check:
+    settings = tuple(
+        Setting(f"engine.{at}", True, at, "unset: default of vLLM 1", True, 9) for at in range(diagnosis.MOST + 2)
+    )
+    return Check(name, "semantic", "engine.0 = 1", outcome, reference, "because", "do this", settings)
+
+
+def test_what_is_not_met_comes_first_with_its_fix_then_what_is_not_known() -> None:
+    checks = (check("fine", "met"), check("open", "unknown"), check("broken", "violated"))
+    lines = [diagnosis._check(each, compared=False) for each in diagnosis.in_order(checks)]
+    assert [(line.cells[0], line.cells[3], line.cells[4]) for line in lines] == [
+        ("broken (semantic)", "not met", "because do this"), ("open (semantic)", "unknown", "because do this"), ("fine (semantic)", "met", ""),
+    ]  # fmt: skip
+    assert lines[0].cells[1].endswith("; 2 more")
+    both = diagnosis._check(check("both", "violated", "violated"), compared=True)
+    assert (both.cells[3], both.cells[4]) == ("as the reference", "")
+    assert "`engine.0` 0 (unset: default of vLLM 1), reference 9" in both.cells[1]  # type: ignore[operator]
+    assert diagnosis.parity_words(Parity("r", "the recipe", "unknown", (), checks, (), ()))[1] == "unsure"
+
+
+# --- Mismatch ---
+
+
+def test_slices_and_tags_beyond_the_limit_are_said() -> None:
+    table = pa.table({"slice": [f"s{at}" for at in range(mismatch.MOST_SLICES + 1)]})
+    sliced = Sliced(Seen(5, 9, whole=False), 64, table, table, table)
+    tags = [f"t{at}" for at in range(MOST_TAGS + 1)]
+    said = " ".join(mismatch.slice_notes(sliced, Seen(0, 9), "weight_lag", tags))
+    assert "64 sequences of steps 5–9: the newest in view" in said
+    assert "1 more slices are not shown" in said
+    assert f"more than {MOST_TAGS} tags" in said
+    unnamed = replace(sliced, table=pa.table({"slice": pa.array([None], pa.string())}))
+    assert "record spans" in " ".join(mismatch.slice_notes(unnamed, Seen(5, 9), "weight_versions", tags[1:]))
+    assert [seen.words for seen in ends(Seen(0, 99), np.arange(100))] == ["steps 90–99", "steps 0–9"]
+
+
+def test_metrics_say_why_they_have_no_value_and_what_is_broken() -> None:
+    frame = pl.DataFrame(
+        {
+            "step": [0, 1, 2],
+            "backend.k3_kl": [1e-3, 1e-3, 4e-3],
+            "backend.coverage": [1.0, 1.0, 0.98765],
+            "backend.nonfinite_tokens": [0.0, 0.0, 7.0],
+        }
+    )
+    rows = {row["key"]: row for row in mismatch.metric_rows(frame, "backend", Seen(0, 2), "").to_dicts()}
+    assert (rows["k3_kl"]["value"], rows["k3_kl"]["against usual"]) == ("0.004", "4.00×")
+    assert rows["reward"]["value"] is None
+    assert rows["reward"]["against usual"]
+    assert mismatch.broken_of(frame, Seen(0, 2)) == [
+        "backend: incomplete at 1 step in view, down to 98.76 % of the tokens; non-finite tokens: 7"
+    ]
+    assert mismatch.why_unmeasured(frame, "update").startswith("not measured: record current_logprobs")
+    assert mismatch.why_unmeasured(frame, "backend") == ""
+    assert {mismatch.key_of(metric, "backend") for metric in mismatch.CATALOG} - {None} <= set(KEYS)
+
+
+# --- Weights ---
+
+ARRIVAL = Arrival(
+    "16",
+    15,
+    T0,
+    "keep",
+    cache_cleared=False,
+    loaded=True,
+    delay=0.03,
+    pause=0.04,
+    reloads=0,
+    backwards=False,
+    skipped=0,
+)
+ENGINE = Lane(
+    source="engine", replica="left", updates=17, newest_version="16", behind=0, usual_stride=1, all_skipped=0,
+    all_backwards=0, all_unloaded=0, all_reloads=0, cleared=0, kept=16, unknown=0, usual_delay=0.03, longest_delay=0.5, usual_pause=0.04, longest_pause=0.6,
+    pauses=["keep"], arrivals=(ARRIVAL,),
+)  # fmt: skip
+TRAINER = replace(ENGINE, source="trainer", replica=None, kept=0, pauses=None, usual_delay=None, usual_pause=None)
+
+
+@pytest.mark.parametrize(
+    ("largest", "words", "unusual"),
+    [
+        ([0.0] * 100, "sampled by the newest weights.", False),
+        ([0.0] * 80 + [7.0] * 20, "by weights up to 7 versions old, 7 on average; usual in this run: up to 0. The lag grew", True),
+        ([1.0] * 80 + [2.0] * 20, "by weights up to 2 versions old, 2 on average.", False),
+        ([0.0] * 5 + [None] * 10 + [7.0] * 12, "by weights up to 7 versions old, 7 on average.", False),  # too few before
+    ],
+)  # fmt: skip
+def test_engines_that_keep_up_do_not_hide_how_old_the_tokens_are(
+    largest: list[float | None], words: str, unusual: bool
+) -> None:
+    age = weights.age_of(
+        pl.DataFrame({"step": range(len(largest)), "weight_lag_max": largest, "weight_lag_mean": largest})
+    )
+    _, (said, tone) = weights.status([TRAINER, ENGINE], age)
+    assert words in said
+    assert tone == ("warning" if unusual else "")
+    assert ("trains on tokens of weights" in str(weights.lane_line(TRAINER, age).cells[-1])) is unusual
+    assert weights.lane_line(ENGINE, age).cells[-1] == "nothing"
+    assert weights.age_of(pl.DataFrame({"step": [0]})) is None  # nobody measured it
+
+
+@pytest.mark.parametrize(
+    ("lanes", "words", "tone"),
+    [
+        ([], "weights.mark", "unknown"),
+        ([TRAINER], "Only the trainer has recorded updates", "unknown"),
+        ([TRAINER, ENGINE], "keeps up with the newest weights, version `16`", ""),
+        ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="9", behind=4)], "engine right lags behind at version `9`, 4 versions behind", "warning"),
+        ([TRAINER, replace(ENGINE, newest_version=None, behind=None)], "engine left never reported its weight version", "warning"),
+        ([TRAINER, ENGINE, replace(ENGINE, replica="right", newest_version="1", behind=15)], "1 of 2 engines: engine right stopped updating", "critical"),
+    ],
+)  # fmt: skip
+def test_the_first_line_says_who_does_not_keep_up(lanes: list[Lane], words: str, tone: str) -> None:
+    ((said, found),) = weights.status(lanes)
+    assert words in said
+    assert found == tone
+
+
+def test_a_lane_says_what_was_out_of_the_ordinary() -> None:
+    assert weights.lane_line(ENGINE, None).cells == [
+        "engine left", "16", "17", "0.03 s, at most 0.5 s", "0.04 s, at most 0.6 s, mode keep", "kept 16×", "nothing",
+    ]  # fmt: skip
+    odd = replace(ENGINE, all_skipped=2, all_backwards=1, all_unloaded=5, unknown=3, all_reloads=1, usual_stride=4)
+    assert len(list(weights.odd_of(odd))) == 5
+    assert "prefix cache kept" in weights.said(ENGINE, ARRIVAL)
+
+
+def test_the_timeline_has_the_trainer_on_top_and_the_worst_engine_next() -> None:
+    late = replace(ENGINE, replica="slow", behind=12)
+    layout = weights.lanes_chart("r", [ENGINE, late, TRAINER], LIGHT).figure["layout"]
+    assert layout["yaxis"]["ticktext"] == ["trainer", "engine slow<br><i>12 behind</i>", "engine left"]
+    assert len(layout["shapes"]) == 1
+    many = weights.lanes_chart("r", [replace(ENGINE, replica=str(at)) for at in range(40)], LIGHT)
+    assert len(many.figure["layout"]["yaxis"]["tickvals"]) == weights.LANES == 24
+
+
+def test_replicas_stand_beside_the_run_the_oldest_weights_first() -> None:
+    lags = [
+        ReplicaLag("a", np.array([3, 5]), np.array([0.0, 1.0]), np.array([0.0, 1.0])),
+        ReplicaLag("b", np.array([4]), np.array([7.0]), np.array([9.0])),
+        ReplicaLag(None, np.array([4]), np.array([NAN]), np.array([NAN])),
+    ]
+    frame = pl.DataFrame({"step": [3, 4, 5], "weight_lag_mean": [1.0, 1.0, 1.0]})
+    panels, beside = weights.with_replicas(frame, lags)
+    assert [line.name for line in panels[0].lines] == ["mean", "max", "engine b", "engine a", "engine"]
+    assert beside["lag of engine a"].to_list() == [0.0, None, 1.0]
+    assert weights.with_replicas(frame, lags[:1])[0] == weights.PANELS
+    assert {line.metric for panel in weights.PANELS for line in panel.lines} <= set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("contrast", "verdict", "tone"),
+    [
+        (Contrast("cached", 0.3, 0.1, 0.01), "larger: 0.2 ± 0.01", "critical"),
+        (Contrast("before_switch", 0.3, 0.1, 0.01), "larger: 0.2 ± 0.01", "warning"),
+        (Contrast("in_flight", 0.1, 0.3, 0.01), "smaller: −0.2 ± 0.01", ""),
+        (Contrast("after_switch", 0.1, 0.1, 0.01), "no significant difference: 0 ± 0.01", ""),
+        (Contrast("cached", 0.1, None, None), "not measured", ""),
+    ],
+)
+def test_a_contrast_says_what_it_means(contrast: Contrast, verdict: str, tone: str) -> None:
+    line = weights.contrast_line(contrast)
+    assert (line.cells[3], line.tone) == (verdict, tone)
+    assert line.cells[4]
+
+
+def test_versions_stand_at_their_numbers_and_the_others_in_their_order() -> None:
+    def row(version: str | None, k3: float | None) -> dict[str, Any]:
+        return {
+            "version": version,
+            "k3_kl": k3,
+            "mixed": False,
+            "sequences": 2,
+            "broken": 0,
+            "first_step": 1,
+            "last_step": 1,
+        }
+
+    points, axis = weights.version_points([row("12", 0.2), row("10", 0.1), row("9", None), row(None, 0.3)])
+    assert ([(point.x, point.y) for point in points], axis) == ([(10, 0.1), (12, 0.2)], "weight version")
+    assert [point.x for point in weights.version_points([row("b", 0.0), row("a", 0.1)])[0]] == [0, 1]
+
+
+# --- Compare ---
+
+
+def history(label: str, k3: float, reward: float, *, rises: float = 1.0) -> History:
+    noise = np.random.default_rng(len(label)).normal(0, 0.05, 120)
+    steps = tuple(range(120))
+    grows = np.where(np.arange(120) > 100, rises, 1.0)
+    trends = {
+        "backend.k3_kl": {at: k3 * float(np.exp(noise[at]) * grows[at]) for at in steps},
+        "reward": {at: reward + float(noise[at]) for at in steps},
+    }
+    return History(label=label, steps=steps, tokens={at: 100.0 * (at + 1) for at in steps}, trends=trends, facts={})
+
+
+def test_verdicts_come_with_final_values_first_and_say_where_these_say_the_opposite() -> None:
+    runs_ = (history("worse", 1e-1, 0.2), history("fine", 1e-3, 0.8), history("turned", 1e-4, 0.8, rises=1000.0))
+    found = compared(runs_, history("base", 1e-3, 0.8), metrics=("backend.k3_kl", "reward", "entropy"))
+    assert [compare.verdict_of(pairing, found)[1] for pairing in found.pairings][:2] == ["bad", "good"]
+    assert "Final reward of the common steps 0.2" in compare.verdict_of(found.pairings[0], found)[0]
+    k3 = [pairing.metrics[0] for pairing in found.pairings]
+    assert compare.verdict_words(k3[0]).startswith("worse, ")
+    assert compare.verdict_words(k3[1]) == "same"
+    assert compare.turned(k3[2]) == "; at the end the other way round"
+    chart = compare.chart_of(found, "backend.k3_kl", LIGHT)
+    assert chart is not None
+    assert [row["title"] for row in chart.rows] == ["K3", "ratio to the baseline"]
+    head, first, *_ = csv.reader(io.StringIO(compare.values_csv(found, ["backend.k3_kl"])))
+    assert (head, first[:2]) == (["run", "step", "backend.k3_kl"], ["base", "0"])
+    assert compare.chart_of(found, "entropy", LIGHT) is None
+
+
+def test_what_can_be_compared() -> None:
+    assert "needs two" in compare.missing("", [], 1)
+    assert "Choose a baseline" in compare.missing("", ["a"], 3)
+    assert "at least one run" in compare.missing("a", [], 3)
+    assert compare.missing("a", ["b"], 3) == ""
+
+
+# --- Runs ---
+
+
+def test_a_sparkline_is_in_decades_and_a_rise_of_64_times_is_seen() -> None:
+    flat, risen = runs.decades([1e-3, 1.1e-3] * 30), runs.decades([1e-3] * 50 + [6.4e-2] * 10)
+    assert max(flat) - min(flat) < 0.05
+    assert max(risen) - min(risen) > 0.85
+    assert runs.decades([]) == runs.decades([0.0]) == []
+
+
+# --- Tokens ---
+
+SEQUENCE: dict[str, Any] = {
+    "step": 2, "place": 1, "sample_id": "a/1", "group_id": "a", "tokens": 3, "broken": 1, "n_total": 5, "k3_kl": 0.2, "share": 0.25,
+    "logprob_abs_diff_mean": 0.1, "log_ratio_mean": 0.1, "log_ratio_min": -1.0, "log_ratio_max": 1.0, "reward": None, "rank": 0,
+    "replica": "r0", "trainer_weight_version": "3", "spans": [{"start": 0, "end": 4, "version": "2"}], "cached_prefix_tokens": 0,
+    "finish_reason": "stop", "rollout_source": "joined", "alignment": "masked", "tags": [("environment", "math")], "raw_kept": True,
+    "segment_id": "s", "row": 0,
+}  # fmt: skip
+SIDES: list[Any] = [{"rollout_source": "joined", "alignment": "masked", "sequences": 4, "kept": 4, "reduced": 0}]
+
+
+def step_of(**fields: Any) -> StepTokens:
+    given = {"step": 20, "pair": "backend", "sides": SIDES, "sequences": [SEQUENCE], "chosen": SEQUENCE, "asked": None}
+    return StepTokens(**{**given, "says_correction": False, "correction": None, **fields})
+
+
+def strip() -> tokens.Strip:
+    r = np.array([NAN, -1.0, -2.0, NAN, -1.0])
+    known = np.array([False, True, True, True, True])
+    sides = {
+        "rollout": Side(r, known),
+        "trainer": Side(np.array([-1.0, -1.5, -0.5, -1.0, -1.0]), np.ones(5, bool)),
+        "current": Side(np.full(5, NAN), np.zeros(5, bool)),
+    }
+    made = Tokens(
+        token_id_N=np.arange(5), mask_N=np.array([False, True, True, True, True]), sides=sides, entropy_N=np.full(5, NAN),
+        advantage_N=np.ones(5), version_N=np.array([-1, 0, 0, 1, 1]), versions=("2", "<b>3</b>"),
+    )  # fmt: skip
+    done = tokens.Corrected("MIS", preset("mis"), effect(preset("mis"), made))
+    return tokens.Strip(made, pair_tokens(made, "backend"), [done], {1: "<script>\n", 2: "\u202e"})
+
+
+@pytest.mark.parametrize(
+    ("k3", "broken", "kept", "first"),
+    [
+        ([0.1, 0.3, 0.2], [0.0] * 3, [4] * 3, 10),
+        ([0.1, 0.3, 0.2], [1.0, 0.0, 2.0], [4] * 3, 20),  # broken tokens are in no K3
+        ([0.1, 0.3, 0.2], [0.0] * 3, [4, 0, 4], 20),
+        ([NAN, NAN], [NAN, NAN], [4, 4], 10),
+        ([9.0, *[0.1] * 50], [0.0] * 51, [4] * 51, 500),  # the newest of the recent ones that are as bad
+        ([], [], [], None),
+    ],
+)
+def test_the_worst_recent_step_with_raw_tokens_is_suggested(
+    k3: list[float], broken: list[float], kept: list[int], first: int | None
+) -> None:
+    steps = StepList(np.arange(len(k3)) * 10, np.array(k3), np.array(broken), np.array(kept))
+    assert steps.suggested() == first
+    if k3:
+        assert tokens.bars("r", steps, 10, "backend", theme=LIGHT, window=None).figure["data"]
+
+
+def test_what_has_to_be_known_before_anything_is_believed() -> None:
+    assert tokens.notes(step_of(), strip()) == []
+    sides = [{**SIDES[0], "kept": 1, "reduced": 2}]
+    said = " ".join(tokens.notes(step_of(sides=sides, chosen=SEQUENCE | {"raw_kept": False}), None))
+    assert "kept for 1 of 4 sequences: 2 were recorded as statistics only; 1 were removed" in said
+    assert "Its statistics are below" in said
+    assert "no sequence called <i>x</i>; showing the worst" in " ".join(
+        tokens.notes(step_of(asked="<i>x</i>"), strip())
+    )
+    unmeasured = {name: value for name, value in SEQUENCE.items() if name not in {"share", "broken", "k3_kl"}}
+    assert "record `current_logprobs`" in " ".join(
+        tokens.notes(step_of(pair="update", sequences=[unmeasured], chosen=unmeasured), strip())
+    )
+    assert "cannot be recomputed" in " ".join(tokens.notes(step_of(says_correction=True), strip()))
+    assert "No sequences were recorded" in " ".join(tokens.notes(step_of(sequences=[], chosen=None), None))
+
+
+def test_facts_leave_nothing_unknown_looking_known() -> None:
+    facts = dict(tokens.facts_of(SEQUENCE, strip()))
+    assert facts["tokens"] == "4 trained on, of 5"
+    assert facts["left out of every value"] == "1 broken"
+    assert facts["ρ of the sequence"] == "2.72 over 3 measured tokens"
+    assert "reward" not in facts
+    unknown = dict(tokens.facts_of(SEQUENCE | {"spans": None, "share": None}, None))
+    assert (unknown["weights of the engine"], unknown["share of the step's K3"]) == ("unknown", "–")
+    assert unknown["left out of every value"] == "1 broken or missing"
+
+
+def test_a_broken_token_never_looks_healthy_and_text_stays_text() -> None:
+    step, made = step_of(), strip()
+    drawn = tokens.cells(made, step, tokens.describe_all(made, "backend"), 3, mode="text", theme=LIGHT)
+    assert [cell[2] for cell in drawn["cells"]] == ["masked", "trained", "trained", "broken", "trained"]
+    assert [cell[0] for cell in drawn["cells"]][1:3] == ["<script>⏎", "⟨U+202E⟩"]
+    assert drawn["cells"][3][5] == "NaN"
+    assert "lp-switch" in drawn["cells"][3][3]
+    assert drawn["worst"][0] == 3
+    said = dict(tokens.describe(made, step, 3))
+    assert said["state"].startswith("broken")
+    assert (said["d = log ρ"], said["entropy"], said["weights"]) == ("–", "not recorded", "engine <b>3</b>, trainer 3")
+    assert dict(tokens.describe(made, step, 0))["state"].startswith("before the first token")
+    assert tokens.worst_line(made, "backend", 3).tone == "critical"
+    rows = list(csv.reader(io.StringIO(tokens.csv_of(made, "backend"))))
+    assert len(rows) == 6
+    assert rows[4][rows[0].index("log_ratio")] == ""
+
+
+def test_every_state_and_rule_has_words() -> None:
+    for pair, sides in {"backend": ("rollout", "trainer"), "update": ("trainer", "current")}.items():
+        described = token_text.states(pair)
+        assert len(described) == len(STATES)
+        assert {each["side"] for each in described} == {"", *sides}
+    every = CorrectionConfig(
+        is_level="geometric", is_mode="clip", is_lower=0.5, rs_level="sequence", rs_measure="k3", rs_upper=0.1, veto=1e-4, sequence_mask_delta=0.2,
+    )  # fmt: skip
+    named = token_text.rules(every)
+    assert named[Rule.LIMITED_BELOW] == "clipped: geometric ρ of the sequence is below 0.5"
+    assert named[Rule.REJECTED_ABOVE] == "dropped: K3 of the sequence is above 0.1"
+    parts = [{"start": 3 * at, "end": 3 * at + 3, "version": str(at)} for at in range(6)]
+    assert token_text.spans({"spans": parts}, 2) == "0 for 3, 1 for 3, 4 more"
+    assert token_text.visible("\u0301x")[0] == "◌"
+
+
+# --- Data ---
+
+RUN: dict[str, Any] = {
+    "run": "r", "first_step": 0, "last_step": 9, "steps": 10, "sequences": 20, "tokens": 4000, "rollouts": 21, "first_time": T0,
+    "last_time": T0, "raw_files": 1, "raw_bytes": 2048, "store_share": 0.5, "imported": True, "lost_sequences": 0, "lost_tokens": 7,
+    "quarantined": 1,
+}  # fmt: skip
+KEPT: dict[str, Any] = {
+    "run": "r", "sequences": 20, "with_raw": 5, "reduced": 4, "steps": 10, "steps_with_raw": 3, "first_step": 7, "last_step": 9, "files": 1,
+    "bytes": 2048, "training_bytes": 1024, "rollout_bytes": 1024, "oldest_at": T0, "newest_at": T0, "merged": 0, "summed": 0,
+}  # fmt: skip
+
+
+def test_a_run_says_what_is_stored_of_it_and_what_is_lost() -> None:
+    line = page.run_line(RUN, None, 2048.0)
+    assert (line.cells[0], line.cells[2], line.cells[6], line.tone) == (
+        "r, imported",
+        "10 (0 to 9)",
+        "7 tokens, 1 file quarantined",
+        "warning",
+    )
+    assert line.cells[5] == "raw 2 KiB in 1 file; statistics about 1 KiB"
+    kept = page.kept_line(KEPT)
+    assert kept.cells[1:3] == [
+        "5 of 20 sequences; 4 recorded as statistics only, 11 removed by the limits",
+        "7 to 9, 3 of 10",
+    ]
+    assert page.limits({}).startswith("unknown")
+    assert (
+        page.limits({"max_bytes": None, "max_run_bytes": None, "max_age_seconds": None}) == "none: everything is kept"
+    )
+    assert (
+        page.limits({"max_bytes": 4096, "max_run_bytes": None, "max_age_seconds": 86400.0})
+        == "4 KiB for the home, no older than 1 d; oldest removed first"
+    )
+
+
+def test_how_far_the_store_is_behind() -> None:
+    assert (
+        page.waiting({"segments": 3, "bytes": 5000, "oldest_seconds": 62.0})
+        == "3 files, 4.88 KiB, the oldest 1 min old"
+    )
+    assert page.waiting({"segments": 0, "unreadable": 2}) == "nothing; 2 file or folders cannot be inspected"
+    assert page.waiting(None) == "–"
+    job = {
+        "finished_at": "2026-03-01T12:00:00+00:00",
+        "runs": 5,
+        "failures": 2,
+        "last_error": "StoreError: full",
+        "progress": {"seconds": 0.25},
+    }
+    line = page.job_line("ingest", job)
+    assert line.cells == [
+        "ingest",
+        "2026-03-01 12:00:00, took 0.25 s",
+        "5, 2 failed: StoreError: full",
+        "nothing to do",
+    ]
+    assert line.tone == "critical"
+
+
+def test_a_file_set_aside_says_why_and_what_to_do() -> None:
+    file = {"path": "quarantine/1.arrow", "run": "r", "reason": "truncated", "bytes": 300, "moved_at": T0}
+    line = page.file_line(file)
+    assert str(line.cells[2]).startswith("truncated: the file is incomplete")
+    assert "replace the file in quarantine" in str(line.cells[3])
+    assert (line.tone, page.file_line(file | {"reason": "foreign"}).tone) == ("critical", "warning")
+    assert page.FILES == 100  # of more it is said that these are the newest
+
+
+COLLECTOR: Any = {
+    "writer": "w", "component": "trainer", "failed": None, "closed": False, "last_sign": T0, "last_segment": T0, "segments": 2, "self_test": None, "self_test_severity": None,
+    "started": json.dumps({"pid": 4, "host": "node1", "rank": 3, "versions": {"logprobe": "0.1", "numpy": "2"}}),
+    "counters": json.dumps({"written": {"tokens": 3000, "sequences": 12}, "dropped": {"queue_full": {"calls": 1, "tokens": 900}}, "queue": {"bytes": 64, "limit_bytes": 128}, "disk": "ok", "cost": {"calls": 2, "caller_seconds": 1e-4}}),
+}  # fmt: skip
+
+
+def test_a_collector_says_who_it_is_what_it_lost_and_what_it_costs() -> None:
+    line = page.collector_line(COLLECTOR)
+    assert line.cells == [
+        "trainer w", "pid 4 on node1; rank 3; logprobe 0.1", "last heard 2026-03-01 12:00:00", "none", "3,000 tokens in 12 sequences; 2 files arrived",
+        "queue full: 1 call, 900 tokens", "queue 50% of 128 B; disk ok; 50 µs a call",
+    ]  # fmt: skip
+    assert line.tone == "warning"
+    assert page.collector_line(COLLECTOR | {"failed": "ended with ValueError"}).tone == "critical"
+    for nonsense in (
+        None,
+        "",
+        "no json",
+        "[1]",
+        '{"dropped": null, "queue": {}, "written": {}}',
+        '{"versions": 3, "pid": null}',
+    ):
+        odd = page.collector_line(COLLECTOR | {"counters": nonsense, "started": nonsense, "segments": None})
+        assert all(isinstance(cell, str) for cell in odd.cells)
+
+
+def asked(ask: Any) -> query.RunningQuery:
+    running = query.RunningQuery("SELECT 1", ask)
+    assert running.wait(90)
+    return running
+
+
+def test_a_result_is_numbers_and_text_with_all_digits_in_the_file() -> None:
+    table = pa.table(
+        {"n": [1, None], "x": [0.123456789, NAN], "word": ["<b>x</b>", "a,b"], "list": [list(range(100)), None]}
+    )
+    drawn = query.frame_of(asked(lambda *_: table).table)
+    assert drawn["n"].to_list() == [1, None]
+    assert drawn["word"][0] == "<b>x</b>"
+    assert drawn["list"].to_list() == ["[0, 1, 2, 3, 4, 5, 6, 7, … 100 in all]", None]
+    first, second, _ = csv.reader(io.StringIO(query.csv_of(table) or ""))
+    assert first == ["n", "x", "word", "list"]
+    assert json.loads(second[3]) == list(range(100))
+    assert query.csv_of(pa.table({"a": pa.array(range(1_000_000), pa.int64())})) is None
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array(["b"])], names=["a", "a"])
+    assert query.frame_of(twice).columns == ["a", "a (2)"]
+
+
+def test_a_refusal_says_why_and_a_running_query_that_it_runs() -> None:
+    def refuse(*_: str) -> pa.Table:
+        raise QueryError("DROP is refused\nsecond line")
+
+    assert asked(refuse).refusal == "DROP is refused"
+    go_on = threading.Event()
+    running = query.RunningQuery("SELECT 1", lambda *_: go_on.wait(90) and pa.table({"a": [1]}))
+    assert running.running
+    go_on.set()
+    assert running.wait(90)
+
+
+def test_every_example_is_a_statement_that_runs_about_any_run(tmp_path: Any) -> None:
+    with Store.open(Home(tmp_path / "home")) as store:
+        for title, sql in query.examples("it's a run"):
+            assert title
+            assert store.query(sql).num_rows == 0, title
+        described = dict(query.lines_of_schema(store.read("app_data_schema").to_pylist()))
+    assert {"runs", "steps", "sequences", "tokens", "metrics"} <= set(described)
+    assert "`run` varchar" in described["runs"]
+
+
+def test_a_node_that_ships_has_no_control_characters() -> None:
+    node: Any = {
+        "node": "<b>\x1b[31m",
+        "segments": 5,
+        "bytes": 4096,
+        "behind_seconds": 7200.0,
+        "silent_seconds": 7000.0,
+        "clock_ahead_seconds": 0.1,
+        "version": "0.1.0",
+        "problem": None,
+    }
+    line = page._node(node)
+    assert "\x1b" not in str(line.cells)
+    assert line.tone == "warning"
