@@ -28,6 +28,7 @@ from logprobe.app.view import run_view, words
 from logprobe.monitor import judgement as judged
 from logprobe.monitor.judgement import SEVERITIES, Firing, Judgement
 from logprobe.monitor.judging.judged import SECONDS, judged_runs
+from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.reader import Reader
 from logprobe.monitor.service import healthz, scrape
 from logprobe.monitor.store.store import Store
@@ -75,7 +76,8 @@ def fill(store: Store, name: str, verdict: str | None, alert: tuple[str, str | N
             cursor.execute("INSERT INTO spooled VALUES (?, ?, ?)", [name, now - timedelta(minutes=1), now])
         if verdict is not None:
             document = {"run": name, "verdict": verdict, "since_step": 5, "doubling_steps": None, "layer": "none", "findings": [],
-                        "not_measured": [], "correction": {"advice": "not_needed", "why": ""}}  # fmt: skip
+                        "not_measured": [], "correction": {"advice": "not_needed", "why": ""},
+                        "growth": Growth("unknown").document()}  # fmt: skip
             cursor.execute(
                 "INSERT INTO diagnoses VALUES (?, ?, 1, ?, 'none', 5, [], ?, ?, NULL, NULL, NULL, 'not_needed')",
                 [name, judged_step, verdict, json.dumps(document), waits],
