@@ -45,7 +45,7 @@ def guarded(part: str) -> Iterator[None]:
     """Bound one part of a page: an unexpected error is logged, and is one line here instead of a page that is gone."""
     try:
         yield
-    except ServiceUnavailableError:  # the bar says since when
+    except ServiceUnavailableError:  # the bar says how long
         st.caption(_UNREAD)
     except LogprobeError as error:
         st.error(unmarked(str(error).partition("\n")[0]))

@@ -83,7 +83,7 @@ def _read(run: str) -> CorrectionState:
 
 
 def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what stands in the way: a policy that cannot be read, the kill switch, why a bad verdict led to nothing."""
+    """Yield what is wrong: a policy that cannot be read, the kill switch, why a bad verdict led to nothing."""
     if document["problem"]:
         yield document["problem"], "warning"
     if document["stopped"]:
