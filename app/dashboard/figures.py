@@ -125,8 +125,7 @@ class Chart:
         figure: as plotly takes it.
         name: of what it shows; a zoom and hidden lines last as long as it does.
         alt: in words.
-        rows: per row where its heading stands (pixels from the top), its tooltip and its lines: number of the trace,
-            name and colour.
+        rows: per row its axis, tooltip and lines: number of the trace, name and colour.
         words: per x place that has some, what is said there.
         axis: what its places are, for whoever reads them by keys.
         zooms: whether its x axis can be zoomed.
@@ -235,7 +234,7 @@ def rows_chart(
         placed = {"domain": [max(0.0, 1 - (top + row.height) / height), 1 - top / height], "anchor": "x"}
         layout[f"yaxis{at}"] = _y_axis(row, shown, theme) | placed
         layout["annotations"].append(_title(row, placed["domain"][1], theme))
-        headings.append({"top": margin["t"] + top - HEADING, "help": row.help, "title": row.title, "lines": []})
+        headings.append({"axis": f"yaxis{at}", "help": row.help, "title": row.title, "lines": []})
         for curve in row.curves:
             traces += _band(curve, f"y{at}", log=row.log)
             if not curve.faint:

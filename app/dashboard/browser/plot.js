@@ -67,9 +67,9 @@ async function draw(view) {
   frame.setAttribute("aria-label", `${data.alt} Arrow keys read values.`);
   view.stops = [...new Set(box._fullData.flatMap((trace) => (trace.visible === true && trace.x ? Array.from(trace.x) : [])))].filter((x) => x !== null && x === x).sort((a, b) => a - b);
   view.values = [];
-  view.headings.replaceChildren(...data.rows.map(({ top, help, title, lines }) => {
+  view.headings.replaceChildren(...data.rows.map(({ axis, help, title, lines }) => {
     const heading = node("div", "lp-heading");
-    Object.assign(heading, { title: help }).style.top = `${top}px`;
+    Object.assign(heading, { title: help, axis });
     for (const { trace, name, color } of lines) {
       const value = node("span", "lp-value", "", heading);
       node("i", "", "", value).style.background = color;
@@ -84,9 +84,18 @@ async function draw(view) {
       const range = change["xaxis.range"] ?? ("xaxis.range[0]" in change ? [change["xaxis.range[0]"], change["xaxis.range[1]"]] : null);
       if (range && data.zooms) view.zoom(range.map(Number));
     });
+    box.on("plotly_afterplot", () => placed(view));
     box.on("plotly_doubleclick", () => view.data.zooms && view.zoom(null));
   }
+  placed(view);
   show(view, view.at);
+}
+
+// Headings stand above their rows, wherever a legend of several lines has moved these.
+function placed(view) {
+  for (const heading of view.headings.children) heading.style.top = `${view.box._fullLayout[heading.axis]._offset - 25}px`;
+  view.line.style.height = `${view.box._fullLayout._size.h}px`;
+  view.line.style.top = `${view.box._fullLayout._size.t}px`;
 }
 
 function nearest(view, clientX) {

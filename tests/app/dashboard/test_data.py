@@ -213,3 +213,19 @@ def test_a_failed_read_keeps_what_there_was_and_what_was_asked_for_longest_ago_i
         kept.get(place, 1, lambda place=place: place)
     assert kept.get("a", 1, lambda: "again") == "a"
     assert kept.get("b", 1, lambda: "again") == "again"
+
+
+def test_a_glance_at_a_run_is_of_all_its_steps_and_ends_with_the_newest(home: Path) -> None:
+    with Recorder(home, "long") as recorder:
+        SyntheticRun(recorder).record(130)
+    with Recorder(home, "short") as recorder:
+        SyntheticRun(recorder).record(1)
+    with Store.open(Home(home)) as store:
+        take_in(store)
+        glances = {row["run"]: row for row in store.read("app_runs_glance", runs=["long", "short"]).to_pylist()}
+        points = store.read("app_points", run="long", since=0, metrics=["backend.k3_kl"]).to_pylist()
+    k3 = [row["value"] for row in sorted(points, key=lambda row: row["step"])]
+    assert len(glances["long"]["k3"]) == 60
+    assert glances["long"]["k3"][-1] == k3[-1]
+    assert set(glances["long"]["k3"][:10]) <= set(k3[:30])
+    assert len(glances["short"]["k3"]) == 1
