@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from logprobe.alerts.controller import policy_file
+from logprobe.alerts.controller.policy import SECTION
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.reading import tokenizers
 from logprobe.app.processes.stack import Stack, free_port, require_extras, say
@@ -67,7 +67,7 @@ def _trained(
     runs: Sequence[RecordedRun], home: Home, speed: float, stack: Callable[..., Stack], stop: threading.Event
 ) -> None:
     """Recorded runs, and one that a separate process trains."""
-    _settle(home, {policy_file.SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}})
+    _settle(home, {SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}})
     say(f"training {TRAINED} in {home.path}, at {speed:g} steps/s from shortly before its trouble begins")
     _lay_down(runs, home, datetime.now(UTC))
     command = [sys.executable, str(_DATA / f"{TRAINED}.py"), "--home", str(home.path), "--speed", str(speed)]

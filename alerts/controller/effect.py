@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from logprobe.alerts.controller import before_after
-from logprobe.alerts.controller.before_after import FEWEST
+from logprobe.monitor.compare.level import interval
 from logprobe.monitor.judging.document import FindingDocument
 from logprobe.monitor.judging.growth import theil_sen
 from logprobe.monitor.judging.leading import alarms
@@ -28,6 +27,16 @@ from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]
 
+FEWEST: Final = 10  # points on a side; fewer say nothing about a level or a slope
+# Column of `controller_trend`, words, unit, and whether a change is told as a factor.
+QUANTITIES: Final = (
+    ("k3", "K3", "nats", True),
+    ("masked", "share of the tokens masked", "", False),
+    ("ess", "ESS of the ratios", "", False),
+    ("weight_ess", "ESS of the weights", "", False),
+    ("reward", "reward", "", False),
+    ("grad_norm", "gradient norm", "", True),
+)
 REACH: Final = 4  # windows back in which uncorrected steps are looked for
 WORDS: Final = {
     "helped": "helped",
@@ -79,6 +88,33 @@ def is_stale(findings: Iterable[FindingDocument]) -> bool:
     return any(finding["cause"] == "staleness" and alarms(finding) for finding in findings)
 
 
+class Estimate(TypedDict):
+    """Mean of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it
+    rests on."""
+
+    value: float
+    low: float
+    high: float
+    steps: int
+
+
+class Figure(TypedDict):
+    """One quantity on both sides of the switch, as JSON has it.
+
+    `before`, `after`: None if it was measured in too few steps. `change`: after minus before, or after over before if
+    `factor`; None if one side is unknown. `sure`: whether the interval of the change excludes no change.
+    """
+
+    name: str
+    words: str
+    unit: str
+    sure: bool
+    factor: bool
+    before: Estimate | None
+    after: Estimate | None
+    change: Estimate | None
+
+
 class Effect(TypedDict):
     """What came of a correction.
 
@@ -92,7 +128,7 @@ class Effect(TypedDict):
     doubling_steps: float | None
     masked: float | None
     steps: int
-    figures: list[before_after.Figure]
+    figures: list[Figure]
 
 
 def judge(
@@ -110,7 +146,7 @@ def judge(
     before, after = _sides(trend, masked_from, applied_from, window)
     reached = pc.max(trend["step"]).as_py() if len(trend) else None
     early = reached is None or reached < applied_from + window - 1
-    figures = before_after.figures(before, after)
+    figures = compared(before, after)
     growth, doubling = _growth(before, after, window)
     judgement, why = _early(after, applied_from, window) if early else _judgement(before, after)
     masked = next((f["after"]["value"] for f in figures if f["name"] == "masked" and f["after"]), None)
@@ -233,7 +269,7 @@ def _doubling(table: pa.Table, window: int) -> float | None:
     return 1.0 / slope.value
 
 
-def _rest(figures: Iterable[before_after.Figure]) -> list[str]:
+def _rest(figures: Iterable[Figure]) -> list[str]:
     """Reward and gradient norm in numbers; nothing of what is unknown."""
     return [
         f"{figure['words']} {before['value']:.3g} → {after['value']:.3g}"
@@ -251,3 +287,51 @@ def _growing(growth: str | None, doubling: float | None, *, stale: bool) -> list
     if growth == "still_growing":
         return [f"K3 still doubles every {doubling:.0f} steps: {remedy(stale=stale)}"]
     return [{"halted": "K3 no longer grows", "steady": "K3 does not grow"}[growth]] if growth else []
+
+
+def compared(before: pa.Table, after: pa.Table) -> list[Figure]:
+    """Compare rows of `controller_trend` before and after; quantities that were never measured are left out."""
+    measured = []
+    for name, words, unit, factor in QUANTITIES:
+        sides = [_usable(floats(side[name]), factor=factor) for side in (before, after)]
+        if any(side.size for side in sides):
+            measured.append(_figure((name, words, unit, factor), sides[0], sides[1]))
+    return measured
+
+
+def _figure(quantity: tuple[str, str, str, bool], before: Floats, after: Floats) -> Figure:
+    name, words, unit, factor = quantity
+    first, second = _level(before), _level(after)
+    change, sure = None, False
+    if first is not None and second is not None:
+        middle, half = second[0] - first[0], math.hypot(first[1], second[1])
+        change, sure = _estimate(middle, half, min(before.size, after.size), factor=factor), abs(middle) > half
+    return {
+        "name": name,
+        "words": words,
+        "unit": unit,
+        "sure": sure,
+        "factor": factor,
+        "before": None if first is None else _estimate(*first, before.size, factor=factor),
+        "after": None if second is None else _estimate(*second, after.size, factor=factor),
+        "change": change,
+    }
+
+
+def _level(values: Floats) -> tuple[float, float] | None:
+    """Mean of block medians, and half the width of its interval; None for too few steps."""
+    if values.size < FEWEST:
+        return None
+    return interval(np.array([np.median(block) for block in np.array_split(values, _BLOCKS)]))
+
+
+def _estimate(middle: float, half: float, steps: int, *, factor: bool) -> Estimate:
+    ends = (middle, middle - half, middle + half)
+    value, low, high = (math.exp(end) for end in ends) if factor else ends
+    return {"value": value, "low": low, "high": high, "steps": steps}
+
+
+def _usable(values: Floats, *, factor: bool) -> Floats:
+    """What was measured; logarithms where a change is a factor."""
+    usable = values[np.isfinite(values) & ((values > 0) if factor else True)]
+    return np.log(usable) if factor else usable

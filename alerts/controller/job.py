@@ -16,9 +16,9 @@ from typing import Any, Final, TypedDict
 
 import duckdb
 
-from logprobe.alerts.controller import decide, policy_file
+from logprobe.alerts.controller import decide
 from logprobe.alerts.controller.gather import Known, gather, look
-from logprobe.alerts.controller.policy import Mode, Policy
+from logprobe.alerts.controller.policy import SECTION, Mode, Policy, load
 from logprobe.alerts.controller.situation import Action, Control, Situation
 from logprobe.alerts.notification import CONTROLLER, Notification
 from logprobe.alerts.reloading import Reloaded
@@ -336,7 +336,7 @@ def controller_part(store: Store, stopping: threading.Event) -> Part:
     The settings are read again when they change; wrong, they are not taken over, and the job says so.
     """
     home = store.home.path
-    policies = Reloaded(home, policy_file.SECTION, lambda: policy_file.load(home))
+    policies = Reloaded(home, SECTION, lambda: load(home))
 
     def policy(run: str) -> Policy:
         return policies.current()(run)
@@ -443,4 +443,4 @@ def perform(home: Home, request: Mapping[str, Any]) -> Commanded:
                 return {"run": str(request.get("run")), "actions": [_STOPPED]}
             raise
     with home.lock(), Store.open(home) as store:
-        return Controller(store, policy_file.load(home.path)).command(request)
+        return Controller(store, load(home.path)).command(request)

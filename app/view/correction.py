@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypedDict
 
-from logprobe.alerts.controller import policy_file, refusals
-from logprobe.alerts.controller.before_after import Figure
-from logprobe.alerts.controller.effect import WORDS
+from logprobe.alerts.controller import refusals
+from logprobe.alerts.controller.effect import WORDS, Figure
 from logprobe.alerts.controller.gather import gather, judged
 from logprobe.alerts.controller.job import POLICY, InForce, stated
+from logprobe.alerts.controller.policy import load
 from logprobe.alerts.controller.refusals import refusal
 from logprobe.alerts.controller.situation import Control, Phase
 from logprobe.alerts.controller.standing import judgement
@@ -82,7 +82,7 @@ def foresee(home: Home, run: str, name: str | None = None) -> Foreseen:
 
     Raises `ConfigurationError` for an unknown run or preset.
     """
-    policy = policy_file.load(home.path)(run)
+    policy = load(home.path)(run)
     policy = policy if name is None else policy.model_copy(update={"correction": preset(name)})
     with open_reader(home) as reader:
         steps = {row["run"]: row["step"] for row in queries.controller_runs(reader).to_pylist()}
@@ -161,7 +161,7 @@ def _policy(home: Home, reader: Reader, run: str) -> InForce:
     if isinstance(reader, FlightReader):
         policy: InForce = reader.act(POLICY, {"run": run})
         return policy
-    return {**stated(policy_file.load(home.path)(run)), "problem": None}
+    return {**stated(load(home.path)(run)), "problem": None}
 
 
 def _effect(

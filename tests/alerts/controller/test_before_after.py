@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from logprobe.alerts.controller.before_after import QUANTITIES, Figure, figures
+from logprobe.alerts.controller.effect import QUANTITIES, Figure, compared
 
 STEPS = np.arange(100)
 
@@ -34,7 +34,7 @@ def noise(seed: int, scale: float = 0.1) -> np.ndarray:
 def test_a_change_is_told_with_its_interval() -> None:
     k3 = np.exp(math.log(0.001) + noise(1) + math.log(4) * (STEPS >= 50))
     reward = 0.5 + noise(2)
-    found = figures(*sides(trend(k3=k3, reward=reward), 50))
+    found = compared(*sides(trend(k3=k3, reward=reward), 50))
     assert [figure["name"] for figure in found] == ["k3", "reward"]
     k3_figure = of(found, "k3")
     assert k3_figure["change"] is not None
@@ -53,14 +53,14 @@ def test_healthy_runs_are_rarely_called_changed() -> None:
         walk = np.zeros(len(STEPS))
         for at in range(1, len(STEPS)):
             walk[at] = 0.5 * walk[at - 1] + steps[at]
-        changed += of(figures(*sides(trend(reward=walk), 50)), "reward")["sure"]
+        changed += of(compared(*sides(trend(reward=walk), 50)), "reward")["sure"]
     assert changed <= 20
 
 
 @pytest.mark.parametrize("after", [0, 9])
 def test_too_few_steps_are_unknown_and_not_zero(after: int) -> None:
     masked = np.where((STEPS >= 50) & (50 + after > STEPS), 0.02, np.nan)
-    found = figures(*sides(trend(masked=masked, k3=np.full(100, 0.01)), 50))
+    found = compared(*sides(trend(masked=masked, k3=np.full(100, 0.01)), 50))
     for figure in found:
         if figure["name"] == "masked":
             assert [figure[name] for name in ("before", "after", "change", "sure")] == [None, None, None, False]
@@ -68,6 +68,6 @@ def test_too_few_steps_are_unknown_and_not_zero(after: int) -> None:
 
 
 def test_what_is_zero_has_no_factor() -> None:
-    figure = of(figures(*sides(trend(k3=np.where(STEPS < 50, 0.0, 0.01)), 50)), "k3")
+    figure = of(compared(*sides(trend(k3=np.where(STEPS < 50, 0.0, 0.01)), 50)), "k3")
     assert figure["before"] is None
     assert figure["change"] is None

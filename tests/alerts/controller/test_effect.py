@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from logprobe.alerts.controller import effect
-from logprobe.alerts.controller.before_after import QUANTITIES
+from logprobe.alerts.controller.effect import QUANTITIES
 
 STEPS = np.arange(100, 200)
 SINCE = 150

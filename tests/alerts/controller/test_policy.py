@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.controller.policy_file import Policies, load, of_section
+from logprobe.alerts.controller.policy import Mode, Policies, Policy, load, of_section
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import located
