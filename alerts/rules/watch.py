@@ -58,6 +58,7 @@ class _Work:
     context: Context
     alerts: dict[str, Alert]  # by rule
     kept: Mapping[str, Alert]  # as stored
+    grown: int | None  # newest step that growth was judged at for good
     gone: list[str] = field(default_factory=list)  # rules whose alerts are to be forgotten
     messages: list[Message] = field(default_factory=list)
     looked: int = 0  # steps
@@ -219,6 +220,7 @@ class Watch:
             for step in steps:
                 _look_at(work, step)
             work.looked += len(steps)
+            work.grown = steps[-1].step if steps else work.grown
         return [work for work in works if len(found.get(work.run, ())) == STEPS_PER_BATCH]
 
     def _present(self, works: Sequence[_Work]) -> None:
@@ -337,7 +339,7 @@ def _begun(row: Row, context: Context, known: Known) -> _Work:
     }
     for threshold in row["of"]:
         alerts[threshold.name] = _of_threshold(threshold, row, known)
-    work = _Work(row, context, alerts, known.alerts)
+    work = _Work(row, context, alerts, known.alerts, _cursor(row, row["grown"]))
     removed = [alert for rule, alert in known.alerts.items() if rule not in alerts]
     _, work.messages = messages([end(alert) for alert in removed], context, step=row["newest_step"], at=context.now)
     work.gone = [alert.rule for alert in removed]
@@ -381,7 +383,7 @@ def _seen_by_all(work: _Work, quiet_since: datetime) -> tuple[int | None, bool]:
     if row["newest_step"] is None:
         return None, False
     steps = [work.alerts[threshold.name].step for threshold in work.thresholds]
-    steps.append(_cursor(row, row["grown"]))
+    steps.append(work.grown)
     seen = None if any(step is None for step in steps) else min(step for step in steps if step is not None)
     # The only new step may still receive data: asking the store takes as long as all else of a look.
     young = seen is not None and row["newest_step"] == seen + 1 and row["newest_computed_at"] > quiet_since
