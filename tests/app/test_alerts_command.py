@@ -121,7 +121,6 @@ def test_backtest_of_a_recorded_run_and_of_a_home_without_a_service(own: Path, t
     assert logprobe("alerts", "try", "bax", "--home", own, code=1).stderr.startswith(
         "logprobe: no run 'bax'; did you mean"
     )
-    assert "the alerts have not looked at this run yet" in logprobe("show", "bad", "--home", own).stdout
     strict = tmp_path / "strict.yaml"
     strict.write_text(OWN.replace("0.5", "5"))
     assert "0 messages" in logprobe("alerts", "try", "bad", "--thresholds", strict, "--home", own).stdout
