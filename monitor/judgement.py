@@ -84,6 +84,7 @@ class Judgement:
         alerts: those that fire, the worst first.
         ended_after: how many steps it had when it ended; None: it continues.
         by_growth: whether the verdict is of growth since the diagnosis; that, which says why, is still to come.
+        level: status of K3 against what the setup should have, of a run without a baseline; None: not known.
     """
 
     verdict: Verdict | None = None
@@ -101,13 +102,14 @@ class Judgement:
     alerts: tuple[Firing, ...] = ()
     ended_after: int | None = None
     by_growth: bool = False
+    level: str | None = None
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None, now: datetime, *, ended_after: int | None = None) -> Self:
         """A row of the view ``judgements``; None: nothing is known of the run."""
         if row is None:
             return cls(ended_after=ended_after)
-        same = {name: row[name] for name in _SAME}
+        same = {name: row[name] for name in _SAME} | {"level": row.get("level")}
         waiting, spooled = (_seconds(since, now) for since in (row["unjudged_at"], row.get("spooled_at")))
         alerts = tuple(Firing(**alert) for alert in row["alerts"] or ())
         steps = {"step": row["judged_step"], "newest": row["newest_step"], "behind": row["steps_behind"] or 0}

@@ -376,7 +376,7 @@ class AppRuns(TypedDict):
     sequences: Any  # BIGINT
     revision: Any  # BIGINT
     news: Any  # VARCHAR
-    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, spooled_at TIMESTAMP WITH TIME ZONE, alerts STRUCT("rule" VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
+    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, "level" VARCHAR, spooled_at TIMESTAMP WITH TIME ZONE, alerts STRUCT("rule" VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     last_record_at: Any  # TIMESTAMP WITH TIME ZONE
     dated_ahead: Any  # DOUBLE
@@ -1442,6 +1442,7 @@ class Judgements(TypedDict):
     urgency: Any  # VARCHAR
     advice: Any  # VARCHAR
     by_growth: Any  # BOOLEAN
+    level: Any  # VARCHAR
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     alerts: Any  # STRUCT("rule" VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[]
 

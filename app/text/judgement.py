@@ -19,6 +19,7 @@ VERDICTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "no_data": ("?", "No data", "There is nothing to compare."),
 }
 WAITING: Final = ("…", "Not diagnosed yet", "The first diagnosis follows shortly.")
+_LEVELS: Final = {"above": "above normal", "far above": "far above normal"}
 _WAS: Final = {"healthy": "The verdict was healthy", "no_data": "There was nothing to compare"}
 SIGNS: Final[Mapping[Severity, tuple[str, str]]] = {
     "critical": ("✕", "Critical"),
@@ -45,9 +46,8 @@ def headline(judgement: Judgement) -> Headline:
         return Headline(icon, word, _by_alert(judgement), judgement.severity)
     if judgement.verdict is None:
         return Headline(*WAITING, "unknown")
-    if judgement.verdict == "calibrating" and judgement.ended_after is not None:
-        seen = f"Ended after {judgement.ended_after:,} of {RULE.calibrate_to:,} steps"
-        return Headline(SIGNS["unknown"][0], "Too short", f"{seen}: no trend.", "unknown")
+    if judgement.verdict == "calibrating":
+        return _short(judgement)
     icon, word, words = VERDICTS[judgement.verdict]
     if judgement.by_growth:
         return Headline(icon, word, "K3 has begun to grow; the diagnosis, which says why, follows.", judgement.verdict)
@@ -60,6 +60,24 @@ def headline(judgement: Judgement) -> Headline:
         reason = _unjudged(judgement)
         return Headline(SIGNS["unknown"][0], "Not judged", f"{since}; {reason}.", "unknown")
     return Headline(icon, word, words, "warning" if judgement.verdict == "watch" else judgement.verdict)
+
+
+def _short(judgement: Judgement) -> Headline:
+    """A run without a baseline: what is known of its level, and what is not known yet."""
+    icon, word, _ = VERDICTS["calibrating"]
+    steps = f"{RULE.calibrate_to:,} steps"
+    if judgement.ended_after is not None:
+        icon, word = SIGNS["unknown"][0], "Too short"
+        unknown = f"no trend, as it ended after {judgement.ended_after:,} of {steps}"
+    else:
+        unknown = f"whether it grows is not known before {steps}"
+    if judgement.level == "as expected":
+        return Headline(icon, "OK so far", f"K3 is normal for this setup; {unknown}.", "calibrating")
+    if judgement.level in _LEVELS:
+        return Headline(icon, word, f"K3 is {_LEVELS[judgement.level]} for this setup; {unknown}.", "calibrating")
+    return Headline(
+        icon, word, f"{unknown[0].upper()}{unknown[1:]}.", "unknown" if word == "Too short" else "calibrating"
+    )
 
 
 def _unjudged(judgement: Judgement) -> str:
@@ -117,4 +135,8 @@ def cause(judgement: Judgement) -> str:
 
 def lateness(judgement: Judgement) -> str:
     """That the verdict is overdue; "": it is in time."""
-    return f"Not judged since step {judgement.step:,}" if judgement.overdue and judgement.step is not None else ""
+    return (
+        f"Newer steps than {judgement.step:,} are not judged yet"
+        if judgement.overdue and judgement.step is not None
+        else ""
+    )

@@ -123,6 +123,7 @@ def _judged(judgement: Judgement, diagnosis: Diagnosis) -> Judgement:
         since_step=document["since_step"],
         cause=None if first is None else first["cause"],
         advice=document["correction"]["advice"],
+        level=(document.get("level") or {}).get("status"),
         step=judgement.newest,
         behind=0,
         waiting=None,

@@ -117,7 +117,7 @@ def _evidence(finding: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
 def _alerts(records: recorded.RecordsDocument) -> list[str]:
     if not records["alerts"]:
         seen = records["alerts_seen_step"]
-        words = "the rules have not evaluated this run yet" if seen is None else f"none fires as of step {seen}"
+        words = "the alerts have not looked at this run yet" if seen is None else f"none fires as of step {seen}"
         return facts([("alerts", words)])
     rows = [
         [row["rule"], row["severity"], row["started_step"], row["acknowledged_by"], row["words"]]

@@ -614,8 +614,6 @@ def test_defaults_come_from_the_environment(home: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"home": None}, "LOGPROBE_HOME"),
-        ({"home": ""}, "LOGPROBE_HOME"),
         ({"home": 7}, "must be a path"),
         ({"home": __file__}, "is a file"),
         ({"run": None}, "LOGPROBE_RUN"),

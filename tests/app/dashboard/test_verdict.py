@@ -287,10 +287,10 @@ def test_no_data_under_a_critical_alert_is_critical() -> None:
 @pytest.mark.parametrize(
     ("level", "words"),
     [
-        (None, "Ended after 30 of 200 steps: no trend."),
-        (("as expected", 6e-4, 2e-3), "Ended after 30 of 200 steps: no trend. Level normal for bf16: 6.00e-4, at most 0.002."),
-        (("far above", 0.03, 2e-3), "Ended after 30 of 200 steps: no trend. Level far above normal for bf16: 0.03, at most 0.002."),
-        (("unknown set-up", 0.03, None), "Ended after 30 of 200 steps: no trend. K3 was 0.03; no setup was recorded to compare it with."),
+        (None, "No trend, as it ended after 30 of 200 steps."),
+        (("as expected", 6e-4, 2e-3), "No trend, as it ended after 30 of 200 steps. Level normal for bf16: 6.00e-4, at most 0.002."),
+        (("far above", 0.03, 2e-3), "No trend, as it ended after 30 of 200 steps. Level far above normal for bf16: 0.03, at most 0.002."),
+        (("unknown set-up", 0.03, None), "No trend, as it ended after 30 of 200 steps. K3 was 0.03; no setup was recorded to compare it with."),
     ],
 )  # fmt: skip
 def test_a_run_that_ended_calibrates_no_more(level: tuple[str, float, float | None] | None, words: str) -> None:
