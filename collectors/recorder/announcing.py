@@ -20,7 +20,7 @@ from logprobe.collectors.plain_text import complain
 from logprobe.collectors.recorder.settings import Settings
 
 VARIABLE: Final = "LOGPROBE_RECORD"
-_said: Final[list[socket.socket]] = []  # held while the process lives; the kernel lets go of them at its end
+_said: Final[list[int]] = []  # sockets, held while the process lives; the kernel lets go of them at its end
 
 
 def announce(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
@@ -42,7 +42,7 @@ def _claim(what: str) -> None:
     except OSError:
         claim.close()
         raise
-    _said.append(claim)
+    _said.append(claim.detach())  # a number: nothing closes it before the process ends
 
 
 def _option(settings: Settings, environment: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ import pytest
 from exporting import export_run
 from processes import connected, eventually
 
-from logprobe.app.demo import demo_home, find_runs, first_live_step
+from logprobe.app.demo.show import demo_home, find_runs, first_live_step
 from logprobe.app.replay import Replay
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.recorder.recorder import Recorder
@@ -147,10 +147,11 @@ def test_runs_are_found_by_name(data, tmp_path) -> None:
         find_runs(tmp_path, None)
 
 
-def test_a_demo_empties_only_a_home_of_its_own(tmp_path) -> None:
+def test_a_demo_empties_only_a_home_of_its_own(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     with demo_home(None) as home:
-        assert home.path.is_dir()
-    assert not home.path.exists()
+        assert home.path == tmp_path / "data" / "logprobe-demo"
+    assert home.path.exists(), "what was shown can be asked for afterwards"
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
@@ -213,7 +214,7 @@ def test_the_demo_shows_a_growing_run_and_ends_cleanly_on_ctrl_c(data, tmp_path)
     assert Home(home).owner() is None
     text = "".join(lines)
     assert "Traceback" not in text
-    assert text.splitlines()[-1] == "logprobe: stopped"
+    assert text.splitlines()[-1] == f"logprobe: stopped; its home stays: logprobe show toy --home {home}"
 
 
 def test_the_demo_ignores_the_home_of_real_runs(data, tmp_path) -> None:
@@ -221,7 +222,7 @@ def test_the_demo_ignores_the_home_of_real_runs(data, tmp_path) -> None:
     from processes import logprobe
 
     real = tmp_path / "real"
-    done = logprobe("demo", "--data", str(tmp_path), code=1, LOGPROBE_HOME=str(real))
+    done = logprobe("demo", "--data", str(tmp_path), code=1, LOGPROBE_HOME=str(real), XDG_DATA_HOME=str(tmp_path))
     assert "no recorded runs" in done.stderr
     help_text = json.dumps(logprobe("demo", "--help").stdout)
     assert "STEPS_PER_S" in help_text

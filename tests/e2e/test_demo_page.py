@@ -10,7 +10,7 @@ from dashboard_process import Watched, dashboard, drag
 from playwright.sync_api import Browser, expect
 from processes import connected, eventually
 
-from logprobe.app.demo import SHOWN, TRAINED
+from logprobe.app.demo.show import SHOWN, TRAINED
 from logprobe.monitor.reader import FlightReader
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(1500)]

@@ -39,7 +39,7 @@ def test_the_table_has_a_row_for_each_arm() -> None:
 
 @pytest.fixture
 def demo(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rescue_policy", repository / "sample_data" / "rescue_policy.py")
+    spec = importlib.util.spec_from_file_location("rescue_policy", repository / "app" / "demo" / "policy.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "rescue_policy", module)
     spec.loader.exec_module(module)

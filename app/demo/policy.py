@@ -1,7 +1,8 @@
-"""A small policy that learns by policy gradient, in numpy alone: a recurrent network writes six digits that follow from three.
+"""A small policy that learns by policy gradient, in numpy alone.
 
-The same network and the same learning as in `tests/rescue/policy.py`, which needs torch; the demo has none. Nothing is simulated: answers
-are sampled from weights rounded to bfloat16, as an engine would hold them, and scored again in float32.
+A recurrent network writes six digits that follow from three. The same network and the same learning as in
+`tests/rescue/policy.py`, which needs torch; the demo has none. Nothing is simulated: answers are sampled from weights
+rounded to bfloat16, as an engine would hold them, and scored again in float32.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class Pass:
         return slope
 
     def _through_time(self, outputs: Floats, slope: Weights) -> None:
-        """Adds what comes through the recurrent layer; `outputs`: gradients in its outputs at the places of the answer."""
+        """Add what comes through the recurrent layer; `outputs`: gradients of its outputs at the answer's places."""
         weights, onward = self._weights.of, np.zeros_like(outputs[:, 0])
         gates = np.empty((*self._tokens.shape, 3 * _HIDDEN), np.float32)
         for place in reversed(range(len(self._moments))):
@@ -225,7 +226,7 @@ def pretrained(rng: np.random.Generator) -> Weights:
 
 @dataclass(frozen=True)
 class Batch:
-    """Answers of one step, a group of `ANSWERS` for each question. `lag`: versions behind the trainer that sampled them."""
+    """Answers of one step, `ANSWERS` for each question. `lag`: versions that their sampler is behind the trainer."""
 
     questions: Tokens
     answers: Tokens
@@ -260,7 +261,7 @@ class Training:
         return Batch(questions, answers, rollout, scored.logprobs, earned, advantages, lag, scored)
 
     def update(self, batch: Batch, weights: Any = None) -> float:
-        """One optimizer step; returns the gradient norm before clipping. `weights`: of the tokens, [batch, ANSWERED]."""
+        """Make one step; return the gradient norm before clipping. `weights`: of the tokens, [batch, ANSWERED]."""
         gains = np.broadcast_to(batch.advantages[:, None], batch.answers.shape)
         slope = batch.scored.gradient(gains if weights is None else gains * weights)
         norm = float(np.linalg.norm(slope.vector))

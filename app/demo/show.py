@@ -1,16 +1,16 @@
 """The demo: a fresh home, the service and the dashboard on it, recorded runs in it, and one that continues live.
 
-By default the live run is trained for real, by `sample_data/rescue.py`: what the service decides reaches its trainer.
-Of recorded runs that are chosen by name the last one is replayed.
+By default the live run is trained for real, by `training`: what the service decides reaches its trainer. Its twin
+without a correction comes with logprobe; a checkout has more recorded runs. Of recorded runs that are chosen by name
+the last one is replayed. The home stays: the commands of the tutorial ask it afterwards.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-import sys
-import tempfile
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,15 +18,17 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from logprobe.alerts.controller.policy import SECTION
 from logprobe.app.dashboard.access.settings import Access
 from logprobe.app.dashboard.reading import tokenizers
 from logprobe.app.processes.stack import Stack, free_port, require_extras, say
-from logprobe.app.processes.supervisor import end, stop_on_signals, tethered
+from logprobe.app.processes.supervisor import end, module, stop_on_signals, tethered
 from logprobe.app.replay import Replay
-from logprobe.collectors.errors import ConfigurationError, ServiceUnavailableError
+from logprobe.collectors.addresses import default_home
+from logprobe.collectors.errors import ConfigurationError, QueryError, ServiceUnavailableError
 from logprobe.monitor import settings_file
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
@@ -35,11 +37,13 @@ from logprobe.monitor.recorded import MANIFEST, RecordedRun
 _MARK: Final = "made-by-logprobe-demo"  # a file in a home that the demo may empty
 _ADDRESS: Final = "127.0.0.1"
 _USUAL_PORT: Final = 8501
-_DATA: Final = Path(__file__).resolve().parent.parent / "sample_data"
+_OWN: Final = Path(__file__).resolve().parent  # what is installed
+_CHECKOUT: Final = _OWN.parent.parent / "sample_data"
 # Of the recorded runs: a reference, a fault of the engine and its fix, and the live run's twin, which nothing corrects.
 SHOWN: Final = ("v0-reference", "v1-initial", "v1-fixed", "rescue-without")
 TRAINED: Final = "rescue"
-_TOKENIZERS: Final = {"rescue*": "rescue.json", "*": "task.json"}  # of the shipped runs, in `sample_data/tokenizers`
+_TOKENIZERS: Final = {"rescue*": _OWN / "rescue.json", "*": _CHECKOUT / "tokenizers" / "task.json"}  # of these runs
+_LAST: Final = 50  # steps whose reward is compared at the end
 _COMPARED: Final = "reward,backend.k3_kl,weight_lag_mean"
 _JOIN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
@@ -56,11 +60,16 @@ def run(*, names: Sequence[str] | None, speed: float, port: int | None, data: st
         ConfigurationError: no such recorded run, or a home that is not the demo's to use.
     """
     require_extras()
-    runs = find_runs(_DATA if data is None else Path(data), names)
+    runs = find_runs(shipped() if data is None else Path(data), names)
     with demo_home(home) as place, stop_on_signals() as stop:
         show = _replayed if names or data else _trained
         show(runs, place, speed, partial(Stack, place, access=Access(address=_ADDRESS), port=choose_port(port)), stop)
-    say("stopped")
+    say(f"stopped; its home stays: logprobe show {runs[-1].run if names or data else TRAINED} --home {place.path}")
+
+
+def shipped() -> Path:
+    """Folder of the recorded runs that come with this logprobe."""
+    return _CHECKOUT if (_CHECKOUT / "README.md").exists() else _OWN
 
 
 def _trained(
@@ -70,14 +79,39 @@ def _trained(
     _settle(home, {SECTION: {"runs": [{"match": TRAINED, "mode": "armed"}]}})
     say(f"training {TRAINED} in {home.path}, at {speed:g} steps/s from shortly before its trouble begins")
     _lay_down(runs, home, datetime.now(UTC))
-    command = [sys.executable, str(_DATA / f"{TRAINED}.py"), "--home", str(home.path), "--speed", str(speed)]
+    command = [*module("logprobe.app.demo.training"), "--home", str(home.path), "--speed", str(speed)]
     trainer = subprocess.Popen(tethered(command), start_new_session=True)  # noqa: S603 - this interpreter, a script of this checkout
     try:
         shown = stack(shown=TRAINED)
         beside = f"{shown.url}/?run={TRAINED}&page=compare&baseline={runs[-1].run}&metric={_COMPARED}"
+        Thread(target=_conclude, args=(trainer, home, runs[-1], beside, stop), name="conclusion", daemon=True).start()
         shown.run(stop, lambda: say(f"beside its twin without a correction: {beside}"))
     finally:
         end(trainer, _JOIN_SECONDS)
+
+
+def _conclude(
+    trainer: subprocess.Popen[bytes], home: Home, twin: RecordedRun, beside: str, stop: threading.Event
+) -> None:
+    """Say what the correction was worth, once the training is over and computed."""
+    while trainer.poll() is None and not stop.wait(_LOOK_SECONDS):
+        pass
+    while not stop.wait(_LOOK_SECONDS):
+        kept, lost = (_reward(home, run, last=twin.steps[-1]) for run in (TRAINED, twin.run))
+        if kept is not None and lost is not None:
+            say(f"reward of the last {_LAST} steps: {kept:.2f} with the correction, {lost:.2f} without one: {beside}")
+            return
+
+
+def _reward(home: Home, run: str, *, last: int) -> float | None:
+    """Mean reward of the last steps of a run that is computed to its end, or None."""
+    statement = "SELECT avg(reward) AS reward, max(step) AS step FROM sequences WHERE run = $run AND step > $after"
+    try:
+        with connect(home) as reader:
+            (row,) = reader.query(statement, {"run": run, "after": last - _LAST}).to_pylist()
+    except (ServiceUnavailableError, QueryError):
+        return None
+    return row["reward"] if row["step"] == last else None
 
 
 def _replayed(
@@ -96,7 +130,7 @@ def _replayed(
 
 def _settle(home: Home, settings: Mapping[str, Any]) -> None:
     """Writes the demo's settings; tokens of runs that are shipped have text."""
-    texts = {run: str(_DATA / "tokenizers" / file) for run, file in _TOKENIZERS.items()}
+    texts = {run: str(file) for run, file in _TOKENIZERS.items() if file.exists()}
     (home.path / settings_file.FILE).write_text(json.dumps({tokenizers.SECTION: texts, **settings}), encoding="utf-8")
 
 
@@ -111,10 +145,7 @@ def find_runs(folder: Path, names: Sequence[str] | None) -> list[RecordedRun]:
     are none."""
     folders = {manifest.parent.name: manifest.parent for manifest in sorted(folder.glob(f"*/{MANIFEST}"))}
     if not folders:
-        raise ConfigurationError(
-            f"no recorded runs in {folder}; they come with a checkout of the source: start the demo there, or pass "
-            "--data DIR"
-        )
+        raise ConfigurationError(f"no recorded runs in {folder}; pass --data DIR with folders of recorded runs")
     missing = [name for name in names or () if name not in folders]
     if missing:
         raise ConfigurationError(f"no recorded run {missing[0]!r}; there are {', '.join(folders)}")
@@ -140,17 +171,18 @@ def choose_port(port: int | None) -> int:
         return 0
 
 
+def _nameless() -> dict[str, str]:
+    """The environment without the home of real runs, which is no place for a demo."""
+    return {name: value for name, value in os.environ.items() if name != "LOGPROBE_HOME"}
+
+
 @contextmanager
 def demo_home(path: str | None) -> Iterator[Home]:
-    """An empty home: temporary by default; `path` is kept afterwards and emptied first if an earlier demo made it.
+    """An empty home, which stays afterwards; emptied first if an earlier demo made it. None: beside the user's own.
 
-    Raises `ConfigurationError` when `path` holds anything else.
+    Raises `ConfigurationError` when it holds anything else.
     """
-    if path is None:
-        with tempfile.TemporaryDirectory(prefix="logprobe-demo-", ignore_cleanup_errors=True) as folder:
-            yield Home(folder)
-        return
-    home = Home(path)
+    home = Home(f"{default_home(_nameless())}-demo" if path is None else path)
     if home.path.exists() and any(home.path.iterdir()):
         if not (home.path / _MARK).exists():
             raise ConfigurationError(
