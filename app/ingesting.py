@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from datetime import UTC, datetime
 
+from logprobe.app.text.terminal import progress
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import connect
@@ -27,13 +27,9 @@ def _alone(home: Home) -> Ingested:
     """Without a service: owns the home for the time it takes. Raises `HomeBusyError` when something else does."""
     with home.lock(), Store.open(home) as store:
         pipeline = Pipeline(store, threading.Event())
-        report = pipeline.ingest(_show)
+        waiting = backlog(home)["segments"]
+        with progress("ingesting segments", waiting) as done:
+            report = pipeline.ingest(lambda so_far: done(so_far["segments"]))
         pipeline.profile()
         note_spooled(store, backlog(home), datetime.now(UTC))
     return report
-
-
-def _show(report: Ingested) -> None:
-    """Progress; nothing when no one is looking."""
-    if sys.stderr.isatty():
-        print("{segments} segments, {tokens:,} tokens, {remaining} to go …".format(**report), file=sys.stderr)

@@ -23,7 +23,7 @@ from logprobe.app.report import comparison as html
 from logprobe.app.report.written import write_report
 from logprobe.app.surface.arguments import Arguments, home_path, refuse_usage
 from logprobe.app.text import comparison, tables
-from logprobe.app.text.terminal import replace_line
+from logprobe.app.text.terminal import progress
 from logprobe.app.view import parity
 from logprobe.app.view.places import alone, find
 from logprobe.collectors.plain_text import harmless
@@ -34,7 +34,6 @@ from logprobe.monitor.judging.accepted import accepted
 from logprobe.monitor.judging.leading import leading
 from logprobe.monitor.judging.named import told
 
-_MANY: Final = 10  # runs
 _COLUMNS: Final = ("metric", "verdict", "run", "baseline", "ratio", "how this was decided")
 
 
@@ -83,17 +82,12 @@ def _why(place: Place) -> str:
 def _histories(arguments: Arguments, metrics: tuple[str, ...], places: Places) -> list[History]:
     """The baseline's first."""
     names, histories = [arguments.baseline, *arguments.names], []
-    for name in names:
-        with alone(places, name) as place:
-            histories.append(history(place, metrics))
-        _show(len(histories), len(names))
+    with progress("reading runs", len(names)) as done:
+        for name in names:
+            with alone(places, name) as place:
+                histories.append(history(place, metrics))
+            done(len(histories))
     return histories
-
-
-def _show(read: int, runs: int) -> None:
-    """A line that replaces itself, and is gone at the end; nothing when there is little to wait for."""
-    if runs >= _MANY:
-        replace_line("" if read == runs else f"{read}/{runs} runs read")
 
 
 def text(result: Comparison, why: Mapping[str, str] | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from pathlib import Path
 from logprobe.app.ingesting import take
 from logprobe.app.surface.arguments import Arguments, home_path
 from logprobe.app.text import tables
-from logprobe.app.text.terminal import replace_line
+from logprobe.app.text.terminal import progress
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError
 from logprobe.collectors.locks import FileLock
 from logprobe.collectors.plain_text import complain, harmless
@@ -60,20 +59,19 @@ def _imported(home: Home, run: str, files: Sequence[Path]) -> ImportReport:
     take(home)  # what an interrupted import left in the spool
     with open_reader(home) as reader:
         importer = Importer(home, run, reader)
-    for number, path in enumerate(files, 1):
-        replace_line(f"{number:,}/{len(files):,} files: {harmless(path.name)}")
-        try:
-            importer.add(path)
-        except ConfigurationError as error:
-            importer.report.refused.append(str(error))
+    with progress("importing files", len(files)) as done:
+        for number, path in enumerate(files, 1):
+            try:
+                importer.add(path)
+            except ConfigurationError as error:
+                importer.report.refused.append(str(error))
+            done(number)
     importer.finish()
     take(home)
     return importer.report
 
 
 def _show(report: ImportReport, run: str) -> None:
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
     rows = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.rows.items())) or "nothing"
     print(f"{rows} added to {harmless(run)} from {report.files} files; {report.known:,} records were there already")
     if report.bad_units:

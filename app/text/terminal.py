@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Final, TextIO
 
-from logprobe.collectors.plain_text import steerless
+from logprobe.collectors.plain_text import harmless, steerless
 
 _STREAMS: Final = 2  # the number of the last standard stream
 
@@ -17,7 +17,7 @@ class Steerless:
     """A stream that writes no control characters but tabs and line ends; everything else is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
-        """`stream`: where it writes to, and where `replace_line` may still write anything."""
+        """`stream`: where it writes to, and where `progress` may still write anything."""
         self.steering = stream
 
     def write(self, text: str) -> int:
@@ -29,11 +29,25 @@ class Steerless:
         return getattr(self.steering, name)
 
 
-def replace_line(text: str) -> None:
-    """Writes `text` on stderr, in the place of the line that was written before; nothing when no one is looking."""
-    if sys.stderr.isatty():
-        getattr(sys.stderr, "steering", sys.stderr).write(f"\r\033[K{text}")
-        sys.stderr.flush()
+@contextmanager
+def progress(words: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr for work that takes long, gone at its end; nothing where no one looks.
+
+    The block gets a function that is told how much is done of `total`, or of what a larger number says.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - heavy, and only for a terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    console = Console(file=getattr(sys.stderr, "steering", sys.stderr))
+    text = TextColumn("{task.description}", markup=False)
+    with Progress(
+        text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task(harmless(words), total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def painted(pieces: Iterable[tuple[str, int | None]]) -> None:
