@@ -8,12 +8,10 @@ usage, a critical run (`show`), a run not set up as its recipe (`compare --recip
 from __future__ import annotations
 
 import importlib
-import json
-import logging
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 import click
@@ -53,30 +51,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             program.main(prog_name="logprobe", complete_var=_COMPLETING)
         complete_streams()
         _without_pandas(sys.argv[1:])
-    logger = logging.getLogger("logprobe")
-    level = logger.level
     context = None
-    try:
-        with steerless_streams():
-            try:
-                context = program.make_context("logprobe", list(sys.argv[1:] if argv is None else argv))
-                with context:
-                    if invoked(context)[2]:
-                        logger.setLevel(logging.DEBUG)
-                    return int(program.invoke(context) or 0)
-            except click.exceptions.Exit as done:
-                return done.exit_code
-            except click.exceptions.NoArgsIsHelpError as error:
-                print(error.format_message(), file=sys.stderr)
-                return 2
-            except click.UsageError as error:
-                return _wrong_usage(error)
-            except (KeyboardInterrupt, click.Abort):
-                return _INTERRUPTED
-            except Exception as error:  # noqa: BLE001 - the boundary of the process: one line instead of a traceback
-                return _failed(context, error)
-    finally:
-        logger.setLevel(level)
+    with steerless_streams():
+        try:
+            context = program.make_context("logprobe", list(sys.argv[1:] if argv is None else argv))
+            with context:
+                return int(program.invoke(context) or 0)
+        except click.exceptions.Exit as done:
+            return done.exit_code
+        except click.exceptions.NoArgsIsHelpError as error:
+            print(error.format_message(), file=sys.stderr)
+            return 2
+        except click.UsageError as error:
+            return _wrong_usage(error)
+        except (KeyboardInterrupt, click.Abort):
+            return _INTERRUPTED
+        except Exception as error:  # noqa: BLE001 - the boundary of the process: one line instead of a traceback
+            return _failed(context, error)
 
 
 def _version() -> click.Option:
@@ -107,7 +98,8 @@ def _perform(does: str, arguments: Arguments) -> int:
         with unchanged_output() if getattr(arguments, "raw", False) else nullcontext():
             module, _, function = does.partition(":")
             work = getattr(importlib.import_module(f"logprobe.app.commands.{module}"), function or "run")
-            code = int(work(arguments))
+            with _talking() if arguments.debug else nullcontext():
+                code = int(work(arguments))
             sys.stdout.flush()
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
@@ -118,6 +110,20 @@ def _perform(does: str, arguments: Arguments) -> int:
             f"'logprobe[{extra}]'"
         ) from error
     return code
+
+
+@contextmanager
+def _talking() -> Iterator[None]:
+    """Log what logprobe does, for ``--debug``."""
+    import logging  # noqa: PLC0415 - not for --help
+
+    logger = logging.getLogger("logprobe")
+    level = logger.level
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _wrong_usage(error: click.UsageError) -> int:
@@ -143,6 +149,8 @@ def _failed(context: click.Context | None, error: Exception) -> int:
 
         traceback.print_exception(error)
     if leaf is not None and leaf.error_document is not None and as_json:
+        import json  # noqa: PLC0415 - only here
+
         try:
             print(json.dumps({**leaf.error_document, "error": message}), flush=True)
         except OSError:  # full, or closed: the exit code still says it

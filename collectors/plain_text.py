@@ -6,7 +6,6 @@ characters, and a line break makes a line that logprobe seems to have written.
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 from typing import Final
@@ -21,7 +20,6 @@ _SURROGATE: Final = "\ud800-\udfff"  # bytes of an argument or a file's name tha
 _STEERING: Final = re.compile(f"[{_CONTROL}{_SURROGATE}]")
 _MORE_THAN_A_LINE: Final = re.compile(f"[{_CONTROL}{_SURROGATE}\t\n]")
 INSTEAD: Final = "\ufffd"
-_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 
 
 def steerless(text: str) -> str:
@@ -42,20 +40,3 @@ def complain(message: str) -> None:
     """One line on stderr, whatever names are in it."""
     sys.stderr.write(f"logprobe: {harmless(' '.join(message.split()))}\n")
     sys.stderr.flush()
-
-
-class _Formatter(logging.Formatter):
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        # A message is one line, and ends where it ends
-        record.message = harmless(record.message)
-        return super().formatMessage(record)
-
-    def format(self, record: logging.LogRecord) -> str:
-        return steerless(super().format(record))
-
-
-def log_to_stderr() -> None:
-    """Logging of a process of ours: one line a message, whatever names are in it."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter(_FORMAT))
-    logging.basicConfig(handlers=[handler], level=logging.INFO)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from logprobe.app.surface.arguments import Arguments
-from logprobe.collectors.plain_text import log_to_stderr
+from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.shipping import command
 
 

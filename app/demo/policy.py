@@ -85,7 +85,8 @@ class _Moment(NamedTuple):
 
 
 def _sigmoid(x: Floats) -> Floats:
-    return 1 / (1 + np.exp(-x))
+    value: Floats = np.float32(1) / (1 + np.exp(-x))
+    return value
 
 
 def _advance(weights: Weights, gates: Floats, hidden: Floats) -> tuple[Floats, _Moment]:

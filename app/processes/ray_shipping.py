@@ -27,7 +27,8 @@ from logprobe.app.processes.ray_cluster import connected, words
 from logprobe.collectors.directives import DirectiveFile
 from logprobe.collectors.errors import ConfigurationError, HomeBusyError, LogprobeError, SegmentError
 from logprobe.collectors.files import READABLE, replace_file
-from logprobe.collectors.plain_text import complain, log_to_stderr
+from logprobe.collectors.log_lines import log_to_stderr
+from logprobe.collectors.plain_text import complain
 from logprobe.collectors.shipping.control import document, nothing
 from logprobe.collectors.shipping.queue import SpoolQueue
 from logprobe.collectors.shipping.shipper import Options, Shipper

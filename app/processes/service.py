@@ -29,7 +29,8 @@ from logprobe.alerts.rules.watch import alerts_part
 from logprobe.alerts.sending import dispatch
 from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
-from logprobe.collectors.plain_text import complain, log_to_stderr
+from logprobe.collectors.log_lines import log_to_stderr
+from logprobe.collectors.plain_text import complain
 from logprobe.monitor.deletion import part as deletion_part
 from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.ingest import quarantine_actions

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import getpass
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import click
 
-from logprobe.collectors.addresses import is_address
 from logprobe.collectors.errors import ConfigurationError
 
 Number = TypeVar("Number", int, float)
@@ -19,6 +16,8 @@ Arguments: TypeAlias = SimpleNamespace  # options and arguments by name, with `h
 
 def home_path(arguments: Arguments) -> str:
     """Return the data directory of this machine that the command acts on. Raises `ConfigurationError` for a bucket."""
+    from logprobe.collectors.addresses import is_address  # noqa: PLC0415 - not for --help
+
     if is_address(arguments.home):
         raise ConfigurationError(
             f"{arguments.home} is a bucket; pass --home DIR, the folder of the service that pulls from it"
@@ -28,6 +27,8 @@ def home_path(arguments: Arguments) -> str:
 
 def login() -> str:
     """Return the name of the user, as the audit records it."""
+    import getpass  # noqa: PLC0415 - not for --help
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name
@@ -43,6 +44,8 @@ def require_run(run: str, runs: Sequence[str]) -> None:
     """Raise `ConfigurationError`, with near matches, unless `run` is among `runs`."""
     if run in runs:
         return
+    import difflib  # noqa: PLC0415 - only for a mistake
+
     near = difflib.get_close_matches(run, runs, n=3, cutoff=0.5) or [
         name for name in runs if run.lower() in name.lower()
     ]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
 
 from logprobe.app.surface.arguments import Arguments, Checked
-from logprobe.collectors.addresses import default_home
 from logprobe.collectors.errors import LogprobeError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Param: TypeAlias = Callable[[], click.Parameter]
 Perform: TypeAlias = Callable[[str, Arguments], int]  # `Leaf.does`, arguments → exit code
 _WIDTH: Final = 100
+_USUAL_WIDTH: Final = 80
 _MORE: Final = "--home, --json and --debug: see `logprobe --help`."
 
 
@@ -77,7 +80,9 @@ def argument(name: str, value: str, *, complete: str | None = None, **options: A
 
 def run_names(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
     """Names of the runs of the data directory that begin with what was typed; none where they cannot be read."""
-    from logprobe.monitor import queries  # noqa: PLC0415 - only a Tab needs it
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a Tab needs it
+
+    from logprobe.monitor import queries  # noqa: PLC0415
     from logprobe.monitor.reader import open_reader  # noqa: PLC0415
 
     try:
@@ -108,6 +113,8 @@ def _keep(context: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _shared(context: click.Context) -> dict[str, Any]:
+    from logprobe.collectors.addresses import default_home  # noqa: PLC0415 - not for --help
+
     given = context.find_root().meta
     home = given.get("home")
     return {"home": home or default_home(), "home_given": home, "json": "json" in given, "debug": "debug" in given}
@@ -195,8 +202,17 @@ def build(sections: Sections, perform: Perform, words: str, params: Iterable[cli
         help=words,
         params=list(params),
         epilog="`logprobe COMMAND --help` explains a command.",
-        context_settings={"max_content_width": _WIDTH},
+        context_settings={"terminal_width": _width()},
     )
+
+
+def _width() -> int:
+    """Return the width of help: of the terminal, as `shutil` has it, which is slow to load."""
+    try:
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
+    except (ValueError, OSError):
+        columns = 0
+    return min(columns or _USUAL_WIDTH, _WIDTH)
 
 
 def invoked(context: click.Context | None) -> tuple[Leaf | None, bool, bool]:

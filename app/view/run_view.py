@@ -116,14 +116,14 @@ def _judged(judgement: Judgement, diagnosis: Diagnosis) -> Judgement:
     if judgement.verdict is not None:
         return judgement
     document = diagnosis.document()
-    first = leading(document)
+    first, level = leading(document), document.get("level")
     return replace(
         judgement,
         verdict=diagnosis.verdict,
         since_step=document["since_step"],
         cause=None if first is None else first["cause"],
         advice=document["correction"]["advice"],
-        level=(document.get("level") or {}).get("status"),
+        level=level.get("status") if level is not None else None,
         step=judgement.newest,
         behind=0,
         waiting=None,

@@ -13,7 +13,8 @@ from typing import Final
 
 from logprobe.collectors import addresses
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
-from logprobe.collectors.plain_text import complain, log_to_stderr
+from logprobe.collectors.log_lines import log_to_stderr
+from logprobe.collectors.plain_text import complain
 from logprobe.collectors.shipping.arguments import declare
 from logprobe.collectors.shipping.shipper import Options, Shipper
 

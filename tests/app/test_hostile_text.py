@@ -14,7 +14,8 @@ from importing_files import generic_row, write_lines
 
 from logprobe.app.cli import main
 from logprobe.app.text import tables
-from logprobe.collectors.plain_text import harmless, log_to_stderr, steerless
+from logprobe.collectors.log_lines import log_to_stderr
+from logprobe.collectors.plain_text import harmless, steerless
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.exporters.table_files import _csv_table
 from logprobe.monitor.plain_text import csv_cell

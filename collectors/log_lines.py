@@ -1,0 +1,27 @@
+"""Logging of the processes of logprobe: a message is a line, whatever names are in it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from logprobe.collectors.plain_text import harmless, steerless
+
+_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
+
+
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        # A message is one line, and ends where it ends
+        record.message = harmless(record.message)
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return steerless(super().format(record))
+
+
+def log_to_stderr() -> None:
+    """Logging of a process of ours: one line a message, whatever names are in it."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(_FORMAT))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
