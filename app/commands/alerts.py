@@ -175,18 +175,8 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], empty
         print(empty)
 
 
-_STANDING: Final = (
-    "run",
-    "rule",
-    "severity",
-    "phase",
-    "step",
-    "value",
-    "episode",
-    "acknowledged_by",
-    "muted",
-    "words",
-)
+# An episode is RUN/RULE/STEP.
+_STANDING: Final = ("episode", "severity", "phase", "acknowledged_by", "muted", "words")
 _HISTORY: Final = ("run", "step", "rule", "severity", "state", "value", "words")
 _UNDELIVERED: Final = ("channel", "run", "rule", "state", "severity", "time", "attempts", "last_error")
 _SILENCES: Final = ("id", "run", "rule", "author", "reason", "expires_at")

@@ -30,7 +30,6 @@ _COLUMNS: Final = (
     "cause",
     "alerts",
     "k3",
-    "correction",
     "state",
     "last_step",
 )

@@ -22,7 +22,7 @@ from logprobe.monitor.plain_text import csv_cell
 
 _WIDEST: Final = 60  # characters of a cell; longer ones are cut, JSON and CSV never are
 _GAP: Final = 2  # blanks between columns
-_NARROWEST: Final = 8  # of a column of texts that has to give way
+_NARROWEST: Final = 32  # of a column of texts that has to give way; shorter words are not cut
 _UNKNOWN: Final = "–"  # unknown is not zero, and looks it
 
 
@@ -86,7 +86,8 @@ def _widths(columns: Sequence[Sequence[str]], numeric: Sequence[bool], space: in
     for (name, *cells), number in zip(columns, numeric, strict=True):
         longest, part = max(map(len, cells), default=0), max(map(len, name.split()), default=1)
         widths.append(max(longest, len(name.replace(" ", ""))))
-        floor.append(max(part, longest if number else min(longest, _NARROWEST)))
+        word = max((len(word) for cell in cells for word in cell.split()), default=0)
+        floor.append(max(part, longest if number else min(word, _NARROWEST)))
     while sum(widths) > space and any(width > low for width, low in zip(widths, floor, strict=True)):
         widths[max(range(len(widths)), key=lambda i: widths[i] - floor[i])] -= 1
     return widths

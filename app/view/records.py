@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 from logprobe.app.runs import run_of
 from logprobe.app.text import nodes, tables
@@ -31,6 +31,8 @@ from logprobe.monitor.analysis import identity
 from logprobe.monitor.judgement import FIRING, JUDGEMENT, Judgement
 from logprobe.monitor.judging.judged import JudgedDocument, judged_as_of
 from logprobe.monitor.service.status import Backlog, Status, StuckFile
+
+_COLLECTOR: Final = ("writer", "component", "closed", "last_sign", "tokens")  # what fits a terminal
 
 
 class Firing(TypedDict):
@@ -218,8 +220,9 @@ def _faults(document: RecordsDocument) -> Iterator[tuple[str, object]]:
 
 def sections(document: RecordsDocument) -> Iterator[list[str]]:
     """Tables of collectors, nodes, their problems and files that cannot be read; those that have rows."""
+    collectors: Sequence[Mapping[str, object]] = document["collectors"]
     parts: Sequence[tuple[str, Sequence[Mapping[str, object]]]] = (
-        ("collectors", document["collectors"]),
+        ("collectors", [{name: row[name] for name in _COLLECTOR} for row in collectors]),
         ("nodes", [_node(row) for row in document["nodes"]]),
         ("problems", document["problems"]),
         ("stuck in the spool", document["stuck"] or []),
