@@ -83,7 +83,6 @@ class Judgement:
         spooled: seconds for which records have waited in the spool, unread; None: none has for long.
         alerts: those that fire, the worst first.
         ended_after: how many steps it had when it ended; None: it continues.
-        by_growth: whether the verdict is of growth since the diagnosis; that, which says why, is still to come.
         level: status of K3 against what the setup should have, of a run without a baseline; None: not known.
     """
 
@@ -101,7 +100,6 @@ class Judgement:
     spooled: float | None = field(default=None, compare=False)
     alerts: tuple[Firing, ...] = ()
     ended_after: int | None = None
-    by_growth: bool = False
     level: str | None = None
 
     @classmethod
@@ -113,7 +111,6 @@ class Judgement:
         waiting, spooled = (_seconds(since, now) for since in (row["unjudged_at"], row.get("spooled_at")))
         alerts = tuple(Firing(**alert) for alert in row["alerts"] or ())
         steps = {"step": row["judged_step"], "newest": row["newest_step"], "behind": row["steps_behind"] or 0}
-        steps["by_growth"] = row.get("by_growth") or False  # a service of an earlier version does not say
         return cls(**same, **steps, ended_after=ended_after, waiting=waiting, spooled=spooled, alerts=alerts)
 
     @property

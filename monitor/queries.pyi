@@ -144,8 +144,6 @@ class AlertRuns(TypedDict):
     revision: Any  # BIGINT
     last_arrival: Any  # TIMESTAMP WITH TIME ZONE
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
-    grown: Any  # BIGINT
-    grown_at: Any  # TIMESTAMP WITH TIME ZONE
     rules: Any  # VARCHAR[]
     open: Any  # BIGINT
     live_until: Any  # TIMESTAMP WITH TIME ZONE
@@ -376,7 +374,7 @@ class AppRuns(TypedDict):
     sequences: Any  # BIGINT
     revision: Any  # BIGINT
     news: Any  # VARCHAR
-    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, by_growth BOOLEAN, "level" VARCHAR, spooled_at TIMESTAMP WITH TIME ZONE, alerts STRUCT("rule" VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
+    judgement: Any  # STRUCT(run VARCHAR, newest_step BIGINT, unjudged_at TIMESTAMP WITH TIME ZONE, steps_behind BIGINT, judged_step BIGINT, diagnosed_at TIMESTAMP WITH TIME ZONE, verdict VARCHAR, since_step BIGINT, cause VARCHAR, "share" DOUBLE, urgency VARCHAR, advice VARCHAR, "level" VARCHAR, spooled_at TIMESTAMP WITH TIME ZONE, alerts STRUCT("rule" VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[])
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     last_record_at: Any  # TIMESTAMP WITH TIME ZONE
     dated_ahead: Any  # DOUBLE
@@ -807,7 +805,6 @@ class DiagnosisDue(TypedDict):
     live_until: Any  # TIMESTAMP WITH TIME ZONE
     diagnosed_at: Any  # TIMESTAMP WITH TIME ZONE
     awaited: Any  # BOOLEAN
-    changed: Any  # BOOLEAN
 
 def diagnosis_due(source: Source, /) -> Rows[DiagnosisDue]: ...
 
@@ -960,6 +957,11 @@ class DiagnosisTokens(TypedDict):
 def diagnosis_tokens(
     source: Source, /, *, parts: Any, run: Any, steps: Any, rollout_files: Any = ..., training_files: Any = ...
 ) -> Rows[DiagnosisTokens]: ...
+
+class DiagnosisTouched(TypedDict):
+    step: Any  # BIGINT
+
+def diagnosis_touched(source: Source, /, *, revision: Any, run: Any) -> Rows[DiagnosisTouched]: ...
 
 class DiagnosisWeightReadings(TypedDict):
     source: Any  # VARCHAR
@@ -1264,61 +1266,6 @@ class FoldSize(TypedDict):
 def fold_size(source: Source, /) -> Rows[FoldSize]: ...
 def fold_steps(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
-class GrowthChanged(TypedDict):
-    run: Any  # VARCHAR
-
-def growth_changed(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[GrowthChanged]: ...
-
-class GrowthDue(TypedDict):
-    run: Any  # VARCHAR
-    live_until: Any  # TIMESTAMP WITH TIME ZONE
-    judged: Any  # BOOLEAN
-    step: Any  # BIGINT
-    verdict: Any  # VARCHAR
-    changed_step: Any  # BIGINT
-
-def growth_due(source: Source, /) -> Rows[GrowthDue]: ...
-
-class GrowthSetups(TypedDict):
-    run: Any  # VARCHAR
-    kind: Any  # VARCHAR
-    fingerprint: Any  # VARCHAR
-    document: Any  # VARCHAR
-    sequences: Any  # BIGINT
-
-def growth_setups(source: Source, /, *, runs: Any) -> Rows[GrowthSetups]: ...
-
-class GrowthStates(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    rule: Any  # VARCHAR
-    changes: Any  # BIGINT[]
-    state: Any  # VARCHAR
-    newest: Any  # BIGINT
-    configs: Any  # BIGINT
-    first_touched: Any  # BIGINT
-
-def growth_states(source: Source, /, *, runs: Any) -> Rows[GrowthStates]: ...
-
-class GrowthValues(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    value: Any  # DOUBLE
-
-def growth_values(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[GrowthValues]: ...
-
-class GrowthWindow(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    verdict: Any  # VARCHAR
-    baseline: Any  # DOUBLE
-    ratio: Any  # DOUBLE
-    since_step: Any  # BIGINT
-    doubling_steps: Any  # DOUBLE
-    reasons: Any  # VARCHAR[]
-
-def growth_window(source: Source, /, *, first: Any, last: Any, runs: Any) -> Rows[GrowthWindow]: ...
-
 class ImportSegments(TypedDict):
     writer: Any  # VARCHAR
     sequence: Any  # INTEGER
@@ -1420,7 +1367,6 @@ class JudgedAsOf(TypedDict):
     run: Any  # VARCHAR
     newest_step: Any  # BIGINT
     steps_behind: Any  # BIGINT
-    diagnosed_step: Any  # BIGINT
     judged_step: Any  # BIGINT
     live: Any  # BOOLEAN
     seconds_behind: Any  # DOUBLE
@@ -1441,7 +1387,6 @@ class Judgements(TypedDict):
     share: Any  # DOUBLE
     urgency: Any  # VARCHAR
     advice: Any  # VARCHAR
-    by_growth: Any  # BOOLEAN
     level: Any  # VARCHAR
     spooled_at: Any  # TIMESTAMP WITH TIME ZONE
     alerts: Any  # STRUCT("rule" VARCHAR, severity VARCHAR, started_step BIGINT, started_at TIMESTAMP WITH TIME ZONE, muted VARCHAR, acknowledged_by VARCHAR)[]

@@ -34,10 +34,9 @@ def look(judged: Judgement, document: DiagnosisDocument | None) -> Seen:
         return Seen(None if late else level, f"the run is {verdict.replace('_', ' ')}{', but overdue' if late else ''}")
     since = "" if judged.since_step is None else f" since step {judged.since_step:,}"
     lead = f"the run is {verdict}{since}" if verdict != "watch" else f"the run needs a look{since}"
-    finding = None if judged.by_growth or document is None else leading(document)
+    finding = None if document is None else leading(document)
     if finding is None:
-        why = "K3 grows; the cause follows" if judged.by_growth else "no test names a cause"
-        return Seen(level, f"{lead}: {why}", since_step=judged.since_step)
+        return Seen(level, f"{lead}: no test names a cause", since_step=judged.since_step)
     share = share_of(finding)
     explains = "" if share is None else f" ({share:.0%} of K3)"
     words = f"{lead}: {finding['cause'].replace('_', ' ')}{explains}. {finding['explanation']}"

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from logprobe.monitor import queries
-from logprobe.monitor.judging.growth_kept import columns
 from logprobe.monitor.queries import Source
 
 STEPS_PER_BATCH: Final = 256
@@ -61,7 +60,13 @@ def _values(
         return {}
     by_step: dict[tuple[str, int], dict[str, float]] = {}
     wanted = sorted({key for run in spans for key in metrics[run]})
-    for row in queries.alert_values(source, **columns(spans), metrics=wanted).to_pylist():
+    for row in queries.alert_values(
+        source,
+        runs=list(spans),
+        first=[first for first, _ in spans.values()],
+        last=[last for _, last in spans.values()],
+        metrics=wanted,
+    ).to_pylist():
         if row["metric"] in metrics[row["run"]]:
             by_step.setdefault((row["run"], row["step"]), {})[row["metric"]] = row["value"]
     return by_step

@@ -30,7 +30,6 @@ from logprobe.alerts.sending.outbox import enqueue
 from logprobe.monitor import judgement, queries
 from logprobe.monitor.judgement import JUDGEMENT, Firing, Judgement, Severity
 from logprobe.monitor.judging.document import DiagnosisDocument
-from logprobe.monitor.judging.growth_kept import judged as judge_growth
 from logprobe.monitor.liveness import Writer
 from logprobe.monitor.service.jobs import Job, Part, PartMaker
 from logprobe.monitor.service.turns import Priority, Row, Turns, as_of, priority
@@ -58,7 +57,6 @@ class _Work:
     context: Context
     alerts: dict[str, Alert]  # by rule
     kept: Mapping[str, Alert]  # as stored
-    grown: int | None  # newest step that growth was judged at for good
     gone: list[str] = field(default_factory=list)  # rules whose alerts are to be forgotten
     messages: list[Message] = field(default_factory=list)
     looked: int = 0  # steps
@@ -111,8 +109,8 @@ class Watch:
     """Looks at all runs of a store: a stage. One thread at a time."""
 
     name = "alerts"
-    reads = ("step_summaries", "step_metrics", "segments", "diagnoses", "growth_now")
-    writes = ("alert_states", "step_growth", "growth_states", "incidents")
+    reads = ("step_summaries", "step_metrics", "segments", "diagnoses")
+    writes = ("alert_states", "incidents")
     together = _RUNS_PER_BATCH
 
     def __init__(
@@ -213,14 +211,11 @@ class Watch:
             return []
         metrics = {work.run: {threshold.metric for threshold in work.thresholds} for work in works}
         found = next_steps(self._store, after, metrics, quiet_since=quiet_since)
-        ends = {run: (steps[-1].step, steps[-1].step) for run, steps in found.items() if steps}
-        judge_growth(self._store, ends, keep=self._store)  # goes on from what is kept, whichever steps are asked for
         for work in works:
             steps = found.get(work.run, [])
             for step in steps:
                 _look_at(work, step)
             work.looked += len(steps)
-            work.grown = steps[-1].step if steps else work.grown
         return [work for work in works if len(found.get(work.run, ())) == STEPS_PER_BATCH]
 
     def _present(self, works: Sequence[_Work]) -> None:
@@ -245,7 +240,7 @@ class Watch:
         changed = [run for run, mark in marks.items() if self._pulses.get(run, (None,))[0] != mark]
         for found in queries.alert_pulse(self._store, runs=changed).to_pylist() if changed else ():
             self._pulses[found["run"]] = (marks[found["run"]], _pulse(**found))
-        stands = {row["run"]: (row["revision"], row["diagnosed_at"], row["grown_at"]) for row in rows}
+        stands = {row["run"]: (row["revision"], row["diagnosed_at"]) for row in rows}
         changed = [run for run, mark in stands.items() if self._judged.get(run, (None,))[0] != mark]
         for run, now in self._stand(changed).items():
             self._judged[run] = (stands[run], now)
@@ -339,7 +334,7 @@ def _begun(row: Row, context: Context, known: Known) -> _Work:
     }
     for threshold in row["of"]:
         alerts[threshold.name] = _of_threshold(threshold, row, known)
-    work = _Work(row, context, alerts, known.alerts, _cursor(row, row["grown"]))
+    work = _Work(row, context, alerts, known.alerts)
     removed = [alert for rule, alert in known.alerts.items() if rule not in alerts]
     _, work.messages = messages([end(alert) for alert in removed], context, step=row["newest_step"], at=context.now)
     work.gone = [alert.rule for alert in removed]
@@ -380,10 +375,9 @@ def _cursor(row: Row, step: int | None) -> int | None:
 def _seen_by_all(work: _Work, quiet_since: datetime) -> tuple[int | None, bool]:
     """Return the newest step that everything has looked at, or None, and whether there may be steps after it."""
     row = work.row
-    if row["newest_step"] is None:
+    if row["newest_step"] is None or not work.thresholds:
         return None, False
     steps = [work.alerts[threshold.name].step for threshold in work.thresholds]
-    steps.append(work.grown)
     seen = None if any(step is None for step in steps) else min(step for step in steps if step is not None)
     # The only new step may still receive data: asking the store takes as long as all else of a look.
     young = seen is not None and row["newest_step"] == seen + 1 and row["newest_computed_at"] > quiet_since

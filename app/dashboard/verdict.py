@@ -94,8 +94,6 @@ def verdict_of(
     head = (shown.tone, shown.icon, shown.word)
     if diagnosis is None:
         return Verdict(*head, shown.words, _firing(judgement))
-    if judgement.by_growth:  # what the diagnosis says is of before
-        return Verdict(*head, shown.words, [["since step", f"{judgement.since_step:,}"], *_firing(judgement)])
     words = _words(shown, judgement, diagnosis.document)
     facts = _facts(judgement, diagnosis, steps)
     return Verdict(*head, words, facts, _remedies(diagnosis), _age(judgement, diagnosis, steps))

@@ -49,8 +49,6 @@ def headline(judgement: Judgement) -> Headline:
     if judgement.verdict == "calibrating":
         return _short(judgement)
     icon, word, words = VERDICTS[judgement.verdict]
-    if judgement.by_growth:
-        return Headline(icon, word, "K3 has begun to grow; the diagnosis, which says why, follows.", judgement.verdict)
     if (
         judgement.verdict in _WAS
         and judgement.severity == "unknown"

@@ -298,7 +298,9 @@ def _grown_place(before: Strata, now: Strata, column: str, since: int) -> Place 
     def sums(rows: Strata) -> tuple[Floats, Floats]:
         keep = rows.known(column)
         codes = rows.groups[column].codes[keep]
-        return np.bincount(codes, rows.tokens[keep], size), np.bincount(codes, rows.sum_k3[keep], size)
+        n: Floats = np.bincount(codes, rows.tokens[keep], size).astype(np.float64)
+        k3: Floats = np.bincount(codes, rows.sum_k3[keep], size).astype(np.float64)
+        return n, k3
 
     (n0, k0), (n1, k1) = sums(before), sums(now)
     both = (n0 > 0) & (n1 > 0)

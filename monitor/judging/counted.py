@@ -62,7 +62,7 @@ def _span(frame: Frame, counted_in: Steps) -> tuple[int | None, int | None]:
         return frame.start, None
     since, last = int(counted_in[0]), int(counted_in[-1])
     today = windows(frame.measured)[1]
-    of_those = np.count_nonzero((frame.series.step >= since) & (frame.series.step <= last))
+    of_those = int(np.count_nonzero((frame.series.step >= since) & (frame.series.step <= last)))
     wanted = len(counted_in) / max(of_those, 1) * len(today)
     return since, last if wanted >= number("over") and last < today[0] else None
 

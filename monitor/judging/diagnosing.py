@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.judging.explain import diagnosed
+from logprobe.monitor.judging.frame import Frame
 from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.judging.named import with_settings
 from logprobe.monitor.judging.proven import latest, with_experiment
@@ -35,4 +36,10 @@ def diagnose(
         QueryError: the store refused; see `Reader.read`.
     """
     frame = gather(source, run, steps=steps, samples=samples)
-    return with_settings(with_experiment(diagnosed(frame, accepted), latest(source, run, "bisect")), frame.setup)
+    return named(source, diagnosed(frame, accepted), frame)
+
+
+def named(source: Source, diagnosis: Diagnosis, frame: Frame) -> Diagnosis:
+    """Return the diagnosis of a frame with what experiments proved, and the framework's own settings. Raises
+    `QueryError`."""
+    return with_settings(with_experiment(diagnosis, latest(source, frame.run, "bisect")), frame.setup)

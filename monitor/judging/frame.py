@@ -60,6 +60,12 @@ class Column:
         """Return some of the rows."""
         return Column(self.codes[keep_R], self.values)
 
+    def and_later(self, later: Column) -> Column:
+        """Return the rows of both."""
+        values = tuple(dict.fromkeys([*self.values, *later.values]))
+        codes = np.array([*(values.index(value) for value in later.values), -1], np.intp)  # the last one is −1
+        return Column(np.concatenate([self.codes, codes[later.codes]]), values)
+
     @property
     def known(self) -> Bools:
         """Rows with a value [R]."""
@@ -136,6 +142,16 @@ class Strata:
     def within(self, steps: Steps) -> Strata:
         """Return the rows of these steps."""
         return self.where(np.isin(self.step, steps))
+
+    def and_later(self, later: Strata) -> Strata:
+        """Return the rows of both."""
+
+        def column(table: Strata, name: str) -> Column:
+            return table.groups.get(name) or Column(np.full(len(table.step), -1, np.intp), ())
+
+        both = {name: np.concatenate([getattr(self, name), getattr(later, name)]) for name in ("step", "lag", *_SUMS)}
+        names = dict.fromkeys([*self.groups, *later.groups])
+        return Strata(**both, groups={name: column(self, name).and_later(column(later, name)) for name in names})
 
     def is_value(self, column: str, value: object) -> Bools:
         """Return which rows have a value in a group column [R]; none if the column was not recorded."""
@@ -360,6 +376,7 @@ class Frame:
         run: name of the run.
         settings: what decides log-probs, by name; empty if too little is recorded to call another setup the same.
         remembered: K3 of known-good runs of this setup, or of a similar one; None if there are none.
+        setups: first step and name of each setup that the engines had; empty if they had one.
         history: sums of all steps up to the last one; None if `series` begins with the run.
     """
 
@@ -367,6 +384,7 @@ class Frame:
     strata: Strata
     places: tuple[Placed, ...] = ()
     setup: Setup = field(default_factory=Setup)
+    setups: tuple[tuple[int, str | None], ...] = ()
     weights: Weights = field(default_factory=Weights)
     readings: Readings = field(default_factory=Readings)
     joins: Joins = field(default_factory=Joins)

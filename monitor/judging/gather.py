@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, Final, TypedDict
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from logprobe.monitor import queries
 from logprobe.monitor.analysis.slices import Steps
 from logprobe.monitor.judging.frame import Column, Frame, Pair, Placed, Strata, strata_of_steps
-from logprobe.monitor.judging.growth_kept import growth_of
+from logprobe.monitor.judging.growth import Change, Tracker
+from logprobe.monitor.judging.level import band_of
 from logprobe.monitor.judging.memory import remembered, settings_of
 from logprobe.monitor.judging.places import places_of
 from logprobe.monitor.judging.records import (
@@ -26,8 +27,9 @@ from logprobe.monitor.judging.records import (
 )
 from logprobe.monitor.judging.replay import Replay
 from logprobe.monitor.judging.replay import from_rows as routes_from_rows
+from logprobe.monitor.judging.result import Growth
 from logprobe.monitor.judging.samples import Samples
-from logprobe.monitor.judging.setup import from_documents, parsed
+from logprobe.monitor.judging.setup import Setup, from_documents, parsed
 from logprobe.monitor.judging.tokens import Tokens, from_table, replicas_of
 from logprobe.monitor.judging.weight_readings import Readings, from_rows
 from logprobe.monitor.metrics.lag import Versions
@@ -74,32 +76,50 @@ def gather(source: Source, run: str, *, steps: Steps = (None, None), samples: Sa
     Raises:
         QueryError: the store refused; see `Reader.read`.
     """
+    return with_tokens(source, gather_sums(source, run, steps=steps), samples)
+
+
+def with_tokens(source: Source, frame: Frame, samples: Samples | None = None) -> Frame:
+    """Return the frame with a sample of its raw tokens. Raises as `gather` does."""
+    versions = Versions.from_records(
+        Label(record.version, record.step, record.time, record.source)
+        for record in frame.weights.records
+        if record.version is not None
+    )
+    recorded, places, replicas = _sample(source, frame.run, frame.series, versions, samples)
+    replay = _replay(source, frame.run, frame.series) if frame.joins.routed else Replay()
+    return replace(frame, recorded=recorded, places=places, replicas=replicas, replay=replay)
+
+
+def gather_sums(source: Source, run: str, *, steps: Steps = (None, None)) -> Frame:
+    """Read what is known of a run but its raw tokens. Takes, and raises, what `gather` does."""
     window: Window = {"run": run, "first": steps[0], "last": steps[1]}
-    series = Series(_columns(queries.diagnosis_steps(source, **window)))
+    series = series_of(source, run, *steps)
     window["last"] = int(series.step[-1]) if len(series) else steps[1]  # steps past it are of an older attempt
     weights = queries.diagnosis_weights(source, run=run).to_pylist()
     configs = queries.diagnosis_configs(source, run=run).to_pylist()
-    history = series if steps[0] is None else _history(source, run, series)
+    history = series  # a run's normal is that of its beginning, wherever the window begins
+    if steps[0] is not None and len(series):
+        history = series_of(source, run, None, int(series.step[-1]))
+    setup, setups = from_documents(configs), _setups(source, run, configs)
+    growth = begun(setup, setups)
+    growth.follow(history.step.tolist(), history.k3.tolist(), setups[1:])
     joins = _joins(
         queries.diagnosis_joins(source, **window).to_pylist(), queries.version_conflicts(source, **window).to_pylist()
     )
-    recorded, places, replicas = _sample(source, run, series, _versions(weights), samples)
     settings = settings_of(configs)
     return Frame(
         run=run,
         series=series,
         strata=_strata(source, run, history),
-        places=places,
-        setup=from_documents(configs),
+        setup=setup,
+        setups=setups,
         weights=Weights(tuple(_weight_record(row) for row in weights)),
         readings=_readings(source, run),
         joins=joins,
-        growth=growth_of(source, run, history.step.tolist(), history.k3.tolist()),
-        recorded=recorded,
-        replicas=replicas,
+        growth=growth.verdict(),
         pairs=_pairs(source, window),
         independent=_independent(joins),
-        replay=_replay(source, run, series) if joins.routed else Replay(),
         settings=settings,
         remembered=remembered(source, run, settings),
         history=None if history is series else history,
@@ -110,11 +130,41 @@ def _columns(table: pa.Table) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
 
 
-def _history(source: Source, run: str, series: Series) -> Series:
-    """All steps up to the end of the window: a run's normal is that of its beginning, wherever the window begins."""
-    if not len(series):
-        return series
-    return Series(_columns(queries.diagnosis_steps(source, run=run, first=None, last=int(series.step[-1]))))
+def series_of(source: Source, run: str, first: int | None = None, last: int | None = None) -> Series:
+    """Read sums by step, both ends included; None for no bound."""
+    return Series(_columns(queries.diagnosis_steps(source, run=run, first=first, last=last)))
+
+
+def _setups(source: Source, run: str, configs: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
+    """Read from which steps on the engines had which setup; empty if they have one."""
+    if sum(row["kind"] == "engine_config" for row in configs) < 2:  # noqa: PLR2004 - reading them looks at every sequence
+        return ()
+    rows = queries.diagnosis_config_changes(source, run=run).to_pylist()
+    return tuple((row["step"], row["setup"]) for row in rows)
+
+
+def growth_of(source: Source, run: str, steps: Sequence[int], values: Iterable[float | None]) -> Growth:
+    """Return the verdict on K3 by the run's own past.
+
+    Args:
+        source: where the run's configurations are read; each setup of the engines has its own baseline.
+        run: name of the run.
+        steps: its steps from the first on, ascending.
+        values: K3 of the pair `backend` at each; None or NaN where it was not measured.
+    """
+    configs = queries.diagnosis_configs(source, run=run).to_pylist()
+    setups = _setups(source, run, configs)
+    tracker = begun(from_documents(configs), setups)
+    tracker.follow(list(steps), list(values), setups[1:])
+    return tracker.verdict()
+
+
+def begun(setup: Setup, setups: Sequence[Change]) -> Tracker:
+    """Return the growth rule at the beginning of a run of this setup."""
+    tracker = Tracker()
+    tracker.know(band_of(setup))
+    tracker.begin(setups[0][1] if setups else None)
+    return tracker
 
 
 def _strata(source: Source, run: str, series: Series) -> Strata:
@@ -124,8 +174,13 @@ def _strata(source: Source, run: str, series: Series) -> Strata:
         return strata_of_steps(series)
     first, now = windows(measured)
     between = measured[np.linspace(0, len(measured) - 1, min(len(measured), _STRATA_STEPS)).round().astype(np.int64)]
-    steps = np.unique(np.concatenate([first, now, between])).tolist()
-    table = queries.diagnosis_slices(source, run=run, first=steps[0], last=steps[-1], steps=steps)
+    return strata_of_run(source, run, np.unique(np.concatenate([first, now, between])).tolist())
+
+
+def strata_of_run(source: Source, run: str, steps: Sequence[int]) -> Strata:
+    """Read sums of some steps by replica, cache, requests in flight, lag and version."""
+    ends = (steps[0], steps[-1]) if steps else (0, -1)
+    table = queries.diagnosis_slices(source, run=run, first=ends[0], last=ends[1], steps=list(steps))
     groups = {name: Column.of(np.array(table[name].to_pylist(), np.object_)) for name in _GROUPS}
     return Strata(
         step=table["step"].to_numpy().astype(np.int64),
@@ -189,12 +244,7 @@ def _readings(source: Source, run: str) -> Readings:
 
 
 def _weight_record(row: Mapping[str, Any]) -> WeightRecord:
-    return WeightRecord(**{name: value for name, value in row.items() if name != "time"})
-
-
-def _versions(rows: list[queries.DiagnosisWeights]) -> Versions:
-    labels = (Label(r["version"], r["step"], r["time"], r["source"]) for r in rows if r["version"] is not None)
-    return Versions.from_records(labels)
+    return WeightRecord(**row)
 
 
 def _sample(

@@ -1,10 +1,9 @@
-"""The diagnosis stage: diagnoses runs that have news, keeps the latest diagnosis of each, and notes when it becomes
+"""The diagnosis stage: judges runs that have news, keeps the latest diagnosis of each, and notes when it becomes
 another.
 
-A diagnosis looks at the whole run and takes half a second of processor time or more; whose turn it is, is decided in
-`monitor.service.turns`. An ended run is diagnosed after its last step and then rests until something changes: data,
-what is accepted, an experiment. What is urgent can have its own thread: armed live runs whose growth began or ended
-since.
+A live run is judged at every step, from what is kept of it in memory (`frames`): some hundredths of a second of
+processor time. An ended run is judged whole, after its last step, and then rests until something changes: data, what is
+accepted, an experiment. Whose turn it is, is decided in `monitor.service.turns`.
 """
 
 from __future__ import annotations
@@ -17,22 +16,19 @@ from typing import Any, Final
 from logprobe.monitor import queries
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.document import DiagnosisDocument
+from logprobe.monitor.judging.frames import Frames
 from logprobe.monitor.judging.leading import CREDIBLE, leading, share_of
 from logprobe.monitor.judging.memory import known_level
 from logprobe.monitor.judging.result import Acceptance, Diagnosis
-from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.service.flight import encode, finite
 from logprobe.monitor.service.turns import Pace, Priority, Row, as_of, priority
 from logprobe.monitor.store.store import Store
 
-# Shares of a core, so that ingest has the rest. A live run that is not armed may wait, as its growth is judged at every
-# step and stands when it is worse: what is news of 200 runs at once takes no more than what is none.
+# Shares of a core, so that ingest has the rest.
 PACES: Final = {
-    Priority.CHANGED: Pace(share=0.5),
-    Priority.ARMED: Pace(share=0.25, rest=4),
+    Priority.ARMED: Pace(share=0.5),
     Priority.AWAITED: Pace(share=0.25),
-    Priority.OUTDATED: Pace(share=0.1, of=Priority.LIVE),
-    Priority.LIVE: Pace(share=0.1, rest=10),
+    Priority.LIVE: Pace(share=0.5),
     Priority.FIRST: Pace(share=0.1),
     Priority.ENDED: Pace(share=0.05, rest=20),
 }
@@ -42,7 +38,7 @@ class DiagnosisStage:
     """Keeps the tables ``diagnoses``, ``diagnosis_changes`` and ``known_levels``. One per store."""
 
     name = "diagnosis"
-    reads = ("step_summaries", "growth_now", "acceptances", "experiments", "alert_states", "statistics")
+    reads = ("step_summaries", "acceptances", "experiments", "statistics")
     writes = ("diagnoses", "diagnosis_changes", "known_levels")
     together = 1
 
@@ -53,36 +49,22 @@ class DiagnosisStage:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         accepted: Callable[[str], Sequence[Acceptance]] = lambda _run: (),
         armed: Callable[[str], bool] = lambda _run: False,
-        urgent: bool | None = None,
-        samples: Samples | None = None,
     ) -> None:
-        """`accepted`: what people have accepted of a run; `armed`: whether a correction of it may be switched.
-
-        `urgent`: True: only armed live runs that changed since, False: only others; None: all. `samples`: where raw
-        tokens of live runs are kept between two diagnoses, of all stages of the store; None: it is the only one.
-        """
+        """`accepted`: what people have accepted of a run; `armed`: whether a correction of it may be switched."""
         self._store = store
         self._now = now
         self._accepted = accepted
         self._armed = armed
-        self._urgent = urgent
-        self._samples = samples or Samples()
+        self._frames = Frames()
 
     def rows(self) -> Sequence[Row]:
         """Runs that have news, the newest first."""
         return as_of(queries.diagnosis_due(self._store.kept), self._now())
 
-    def due(self, row: Row) -> Priority | None:
-        """All of them that are this stage's."""
-        first = row["diagnosed_at"] is None
-        matters = priority(
-            live=row["live"],
-            armed=self._armed(row["run"]),
-            changed=row["changed"],
-            awaited=row["awaited"] or (row["changed"] and not row["live"]),
-            first=first,
-        )
-        return matters if self._urgent in {None, matters == Priority.CHANGED} else None
+    def due(self, row: Row) -> Priority:
+        """Armed ones first."""
+        first, armed = row["diagnosed_at"] is None, self._armed(row["run"])
+        return priority(live=row["live"], armed=armed, awaited=row["awaited"], first=first)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
         """Diagnoses and writes; → how many diagnoses are other ones than before, and how many are of armed runs. Raises
@@ -92,13 +74,14 @@ class DiagnosisStage:
 
     def _diagnose(self, row: Row) -> bool:
         run, at = row["run"], self._now()  # what is accepted from now on is not in it
-        samples = self._samples if row["live"] else None  # others are diagnosed once
-        diagnosis = diagnose(self._store, run, accepted=self._accepted(run), samples=samples)
+        accepted = self._accepted(run)
+        if row["live"]:
+            diagnosis = self._frames.diagnose(self._store, run, row["revision"], accepted, whole=row["awaited"])
+        else:
+            diagnosis = diagnose(self._store, run, accepted=accepted)
         document = diagnosis.document()
         with self._store.transaction() as cursor:
             kept = self._kept(run)
-            if kept and kept["diagnosed_at"] != row["diagnosed_at"] and kept["revision"] >= row["revision"]:
-                return False  # the other thread has diagnosed it meanwhile, from no older data
             changed = not kept or essence(json.loads(kept["document"])) != essence(document)
             self._write(cursor, row, diagnosis, document, at)
             if (level := known_level(diagnosis)) is None:

@@ -16,6 +16,7 @@ from logprobe.monitor.judging.course import (
     abrupt,
     agreed_between,
     agreed_until,
+    climbs,
     labels_lie,
     logs,
     odd_steps,
@@ -227,7 +228,7 @@ def _by_power(frame: Frame, shape: Shape | None, sure: Confidence) -> Finding | 
     """Name updates that stopped arriving where K3 grows like a power of their number."""
     if shape is None or shape.step is None or shape.kind != "power" or frame.older:
         return None
-    if frame.growth.verdict not in GROWS or spared(frame, shape.step):
+    if frame.growth.verdict not in GROWS or spared(frame, shape.step) or not climbs(frame.strata.alike, shape.step):
         return None
     confidence = sure if shape.drift < -number("told") else Confidence.POSSIBLE
     evidence: dict[str, object] = {"drift": shape.drift, "ratio": shape.ratio}
@@ -390,9 +391,10 @@ def _counted_against(finding: Finding, fact: str) -> bool:
 
 def _told(frame: Frame, place: Place | None, grown: Place | None) -> Place | None:
     """Return the place to report: within the range of a setup some tokens are always noisier than others."""
-    if place is None or (not _beyond_range(frame, place) and place.k3 < number("place_within") * place.others):
-        return grown
-    return place
+    if place is None or _beyond_range(frame, place):
+        return place or grown
+    narrow = place.tokens <= number("place_tokens") and place.k3 >= number("place_within") * place.others
+    return place if narrow else grown
 
 
 def _beyond_range(frame: Frame, place: Place) -> bool:

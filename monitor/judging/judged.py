@@ -1,10 +1,8 @@
 """How far a run is judged, and whether that is in time: what must be known wherever a verdict is shown or acted on.
 
-The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Growth is
-judged at every step: what it finds worse than the diagnosis is the judgement at once, see
-``sql/view_judged_steps.sql``; that growth has ended stands once the diagnosis knows it. Until then the run is judged as
-of the diagnosis, which is next in turn (`monitor.service.turns`). Records that wait in the spool are of steps that no
-one knows yet: a run whose records have waited there for more than these seconds is not judged in time either.
+The promise: a live run is judged at most ten steps, or two seconds if that is longer, after its newest step. Records
+that wait in the spool are of steps that no one knows yet: a run whose records have waited there for more than these
+seconds is not judged in time either.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ class JudgedDocument(TypedDict):
     live: bool
     newest_step: int
     judged_step: int | None
-    diagnosed_step: int | None
     steps_behind: int
     seconds_behind: float
     spooled_seconds: float
@@ -54,7 +51,6 @@ class JudgedAsOf:
         live: whether its steps are still coming.
         newest_step: of which there are records.
         judged_step: newest step that the judgement of the run stands for; None: it is not judged yet.
-        diagnosed_step: newest step that the full diagnosis has seen; None: there is none yet.
         steps_behind: steps after `judged_step`.
         seconds_behind: since the first of these was recorded: its way through spool and ingest counts; 0: there is
             none.
@@ -66,7 +62,6 @@ class JudgedAsOf:
     live: bool
     newest_step: int
     judged_step: int | None
-    diagnosed_step: int | None
     steps_behind: int
     seconds_behind: float
     spooled_seconds: float = 0.0
@@ -93,7 +88,6 @@ class JudgedAsOf:
             "live": self.live,
             "newest_step": self.newest_step,
             "judged_step": self.judged_step,
-            "diagnosed_step": self.diagnosed_step,
             "steps_behind": self.steps_behind,
             "seconds_behind": self.seconds_behind,
             "spooled_seconds": self.spooled_seconds,

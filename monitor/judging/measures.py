@@ -125,11 +125,6 @@ def logit(logprob_N: Floats) -> Floats:
     return odds
 
 
-def log_mean(deviation: float) -> float:
-    """Logarithm of a mean of ρ that deviates so from 1; of a mean below 0.01 that of 0.01, which is finite."""
-    return math.log1p(max(deviation, -0.99))
-
-
 def grid_share(values_N: NDArray[Any], mantissa_bits: int) -> float:
     """Share of float32 values that a float with so many mantissa bits can hold (bfloat16: 7, float16: 10); NaN without
     any.

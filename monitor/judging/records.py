@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -55,6 +56,10 @@ class Series:
         """Some steps."""
         keep = np.isin(self.step, steps)
         return Series({name: values[keep] for name, values in self.columns.items()})
+
+    def and_later(self, later: Series) -> Series:
+        """The steps of both."""
+        return Series({name: np.concatenate([values, later[name]]) for name, values in self.columns.items()})
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,7 @@ class WeightRecord:
     cache_cleared: bool | None
     tensors: int | None
     checksum: str | None
+    time: datetime | None = None
 
 
 _HABIT: Final = 3  # updates that say how updates are made

@@ -99,15 +99,6 @@ class Replay:
         """Whether the trainer chooses experts by itself."""
         return self.measured and not self.exact and self.fault is None
 
-    @property
-    def by_half(self) -> tuple[float, float]:
-        """Agreement in the first halves of turns, and in the second."""
-        first, second = (
-            (sum(turn.halves[half][0] for turn in self.turns), sum(turn.halves[half][1] for turn in self.turns))
-            for half in (0, 1)
-        )
-        return first[0] / max(first[1], 1), second[0] / max(second[1], 1)
-
     def by(self, name: Callable[[Turn], Any]) -> dict[Any, float]:
         """Agreement by what `name` says of a turn."""
         groups: dict[Any, list[Turn]] = {}

@@ -190,10 +190,6 @@ class Tokens:
         """Mean of 1/ρ − 1: 0 when t is the distribution sampled from."""
         return clustered(exp_clamped(-self.d) - 1, self.sequence)
 
-    def of_replica(self, code: int) -> Tokens:
-        """Those of one replica."""
-        return self.where(self.replica == code)
-
 
 def from_table(table: pa.Table, versions: Versions) -> Tokens:
     """Rows of ``diagnosis_tokens`` as arrays.

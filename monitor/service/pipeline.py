@@ -1,7 +1,7 @@
-"""What the jobs do: spool → store with the metrics of steps, then growth, diagnosis. For the service and for
+"""What the jobs do: spool → store with the metrics of steps, then the diagnosis. For the service and for
 `ingest --once`.
 
-With a backlog ingest goes batch by batch, and growth follows about once per second.
+With a backlog ingest goes batch by batch, and what follows does about once per second.
 
 What is removed by its age waits for a `SteadyClock`: a wall clock that has just been set may be wrong by years.
 """
@@ -23,10 +23,8 @@ from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.ingest import BATCH_BYTES, Ingester, IngestReport
 from logprobe.monitor.ingest.spool_scan import scan
 from logprobe.monitor.judging.accepted import accepted
-from logprobe.monitor.judging.growth_stage import GrowthStage
 from logprobe.monitor.judging.job import PACES, DiagnosisStage
 from logprobe.monitor.judging.judged import SECONDS
-from logprobe.monitor.judging.samples import Samples
 from logprobe.monitor.service.jobs import INCOMPLETE, Progress
 from logprobe.monitor.service.status import Backlog, Ingested
 from logprobe.monitor.service.turns import Turns
@@ -63,18 +61,8 @@ class Pipeline:
         """
         self._ingester = Ingester(store)
         self._profiles = ProfileJob(store)
-        self._growth = Turns(GrowthStage(store, armed=armed), stopping)
-        samples = Samples()
-        self._urgent_diagnosis, self._diagnosis = (
-            Turns(
-                DiagnosisStage(
-                    store, accepted=lambda run: accepted(store, run), armed=armed, urgent=urgent, samples=samples
-                ),
-                stopping,
-                paces=PACES if paced else None,
-            )
-            for urgent in (True, False)
-        )
+        stage = DiagnosisStage(store, accepted=lambda run: accepted(store, run), armed=armed)
+        self._diagnosis = Turns(stage, stopping, paces=PACES if paced else None)
         self._retention = Retention(store, policy)
         self.clock = SteadyClock()
         self._folder = Folder(store, budget, stopping)
@@ -119,19 +107,9 @@ class Pipeline:
                 break
         return _judged({"steps": steps, "tokens": tokens, "problem": problem})
 
-    def judge_growth(self) -> Progress:
-        """Judges the growth of the runs that got new steps. Raises `StoreError` and `QueryError`."""
-        return self._growth.run_once()
-
     def diagnose(self) -> Progress:
-        """Diagnoses the runs that got new steps, but for those of `diagnose_armed`. Raises `StoreError` and
-        `QueryError`."""
+        """Judges the runs that got new steps. Raises `StoreError` and `QueryError`."""
         return self._diagnosis.run_once()
-
-    def diagnose_armed(self) -> Progress:
-        """Diagnoses the armed live runs whose growth began or ended since their diagnosis. Raises `StoreError` and
-        `QueryError`."""
-        return self._urgent_diagnosis.run_once()
 
     def retain(self) -> Progress:
         """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""

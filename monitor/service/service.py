@@ -183,10 +183,10 @@ class Service:
                 self._ask_followers()
             return done
 
-        growth = Job("growth", _DERIVE_SECONDS, partial(told, pipeline.judge_growth), rank=Rank.JUDGEMENT)
+        diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, partial(told, pipeline.diagnose), rank=Rank.JUDGEMENT)
 
         def follow_up(_: Ingested) -> None:
-            growth.run(wait=True)
+            self._schedule.soon(diagnosis)
 
         ingest = Job(
             "ingest",
@@ -198,20 +198,14 @@ class Service:
             rank=Rank.JUDGEMENT,
         )
         profiles = Job("profiles", _DERIVE_SECONDS, lambda: pipeline.profile(profiles.beat))
-        diagnosis = Job("diagnosis", _DIAGNOSIS_SECONDS, partial(told, pipeline.diagnose))
-        armed_diagnosis = Job(
-            "armed_diagnosis", _DERIVE_SECONDS, partial(told, pipeline.diagnose_armed), rank=Rank.DECISION, follows=True
-        )
         retention = Job("retention", _RETENTION_SECONDS, pipeline.retain)
         folding = Job("store_budget", _FOLD_SECONDS, pipeline.fold)
         health = Job("health", _HEALTH_SECONDS, self._beat, patience=_HEALTH_PATIENCE, rank=Rank.JUDGEMENT)
         added = [job for part in parts for job in part.jobs]
         jobs = (
             ingest,
-            growth,
             profiles,
             diagnosis,
-            armed_diagnosis,
             *added,
             retention,
             folding,

@@ -1,15 +1,15 @@
 """Who comes next: the one place that decides it, for every stage that works run by run.
 
 A stage says which runs have something for it and how much each matters (`Stage.due`). Armed live runs come first, then
-what someone waits for, then live runs, those first of which what is known is out of date, then runs that the stage has
-never seen, and ended ones last, once: they rest until something changes. Of equals the one that has waited longest is
-next; every tenth turn it is, whatever it is, so that no run starves. After a turn the runs are looked at again, unless
-that was within the last second, so that a run that became urgent meanwhile waits for one turn and a second at most.
+what someone waits for, then live runs, then runs that the stage has never seen, and ended ones last, once: they rest
+until something changes. Of equals the one that has waited longest is next; every tenth turn it is, whatever it is, so
+that no run starves. After a turn the runs are looked at again, unless that was within the last second, so that a run
+that became urgent meanwhile waits for one turn and a second at most.
 
 What a turn costs is processor time of this thread; on a busy machine a turn takes longer and costs the same. Where a
-stage is paced, each priority has its share of a core, its own or one with another, and a run rests for a multiple of
-what its last turn cost. A run that may not run now is passed over and keeps no other from its turn; neither does one
-that fails: it rests, is named in the report, and is tried again.
+stage is paced, each priority has its share of a core, and a run rests for a multiple of what its last turn cost. A run
+that may not run now is passed over and keeps no other from its turn; neither does one that fails: it rests, is named in
+the report, and is tried again.
 """
 
 from __future__ import annotations
@@ -43,25 +43,19 @@ _TICK: Final = 5.0  # seconds after which a tick ends, so that its account is se
 class Priority(IntEnum):
     """How much a run's turn matters; the smaller, the sooner."""
 
-    CHANGED = 0  # live and armed, and the last look at it is known to be out of date
-    ARMED = 1  # live, and a correction may be switched
-    AWAITED = 2  # somebody waits for it
-    OUTDATED = 3  # live, and the last look at it is known to be out of date
-    LIVE = 4
-    FIRST = 5  # no longer live, and never looked at
-    ENDED = 6
+    ARMED = 0  # live, and a correction may be switched
+    AWAITED = 1  # somebody waits for it
+    LIVE = 2
+    FIRST = 3  # no longer live, and never looked at
+    ENDED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Limits of one priority: its share of a core, and how many times as long as its last turn cost a run rests.
-
-    `of`: the priority whose share it is, and uses up as well; None: its own.
-    """
+    """Limits of one priority: its share of a core, and how many times as long as its last turn cost a run rests."""
 
     share: float
     rest: float = 0.0
-    of: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +96,18 @@ def as_of(runs: pa.Table, now: datetime) -> list[Row]:
     return [{**row, "live": row["live_until"] is not None and now <= row["live_until"]} for row in rows]
 
 
-def priority(*, live: bool, armed: bool, changed: bool = False, awaited: bool = False, first: bool = False) -> Priority:
+def priority(*, live: bool, armed: bool, awaited: bool = False, first: bool = False) -> Priority:
     """The order that holds for every stage.
 
-    `live`: its steps are still coming. `armed`: a correction of it may be switched. `changed`: what the stage made of
-    it last is known to be out of date. `awaited`: by someone. `first`: the stage never had it.
+    `live`: its steps are still coming. `armed`: a correction of it may be switched. `awaited`: by someone. `first`: the
+    stage never had it.
     """
     if live and armed:
-        return Priority.CHANGED if changed else Priority.ARMED
+        return Priority.ARMED
     if awaited:
         return Priority.AWAITED
     if live:
-        return Priority.OUTDATED if changed else Priority.LIVE
+        return Priority.LIVE
     return Priority.FIRST if first else Priority.ENDED
 
 
@@ -186,8 +180,7 @@ class Turns:
         now = self._clock()
         ready = [entry for entry in due if self._may(entry[0], entry[1]["run"], now)]
         every = self._turns % _LONGEST_WAITING == _LONGEST_WAITING - 1
-        longest = every and not any(matters == Priority.CHANGED for matters, _ in ready)
-        ready.sort(key=lambda entry: (not longest and entry[0], self._served.get(entry[1]["run"], -math.inf)))
+        ready.sort(key=lambda entry: (not every and entry[0], self._served.get(entry[1]["run"], -math.inf)))
         self._turns += 1
         return ready[: self._stage.together], len(ready), len(due)
 
@@ -198,7 +191,7 @@ class Turns:
         if pace is None:
             return True
         rested = self._served.get(run, -math.inf) + pace.rest * self._cost.get(run, 0.0) <= now
-        return rested and self._paid_until.get(_payer(matters, pace), now) <= now + BURST / pace.share
+        return rested and self._paid_until.get(matters, now) <= now + BURST / pace.share
 
     def _turn(self, chosen: Sequence[tuple[Priority, Row]], counts: Counter[str], errors: list[Exception]) -> None:
         before = self._processor()
@@ -225,9 +218,8 @@ class Turns:
             self._served[row["run"]] = now
             self._cost[row["run"]] = cost / len(chosen)
             if (pace := self._paces.get(matters)) is not None:
-                payer = _payer(matters, pace)
-                paid = max(self._paid_until.get(payer, now), now)
-                self._paid_until[payer] = paid + cost / len(chosen) / pace.share
+                paid = max(self._paid_until.get(matters, now), now)
+                self._paid_until[matters] = paid + cost / len(chosen) / pace.share
 
     def _failed(self, row: Row, error: Exception) -> None:
         run = row["run"]
@@ -244,7 +236,3 @@ class Turns:
             return {}
         problem: dict[str, object] = {"problem": "; ".join(failure.words for failure in self._failing.values())}
         return problem | ({INCOMPLETE: True} if any(failure.live for failure in self._failing.values()) else {})
-
-
-def _payer(matters: Priority, pace: Pace) -> Priority:
-    return matters if pace.of is None else pace.of

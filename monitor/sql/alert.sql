@@ -79,10 +79,9 @@ ORDER BY phase NOT IN ('firing', 'recovering'), list_position(['critical', 'warn
 -- alert_load: The alerts of $runs (a list) as they were kept. Grain: run and rule. Inputs: alert_states.
 SELECT run, rule, fingerprint, document FROM alert_states WHERE list_contains($runs::VARCHAR[], run)
 
--- alert_runs: Runs, and which alerts each has. Grain: run. Inputs: step_summaries, segments, alert_states, growth_states, growth_now, diagnoses, incidents.
+-- alert_runs: Runs, and which alerts each has. Grain: run. Inputs: step_summaries, segments, alert_states, diagnoses, incidents.
 -- `rules`: their alerts as "rule/fingerprint" (null: none was looked at); `open`: alerts that users believe to fire, or that fire unsent;
--- `grown`: newest step that growth was judged at for good. While `last_arrival`, `revision` (grows whenever a step of the run was recomputed),
--- `diagnosed_at` and `grown_at` are the same, nothing of the run has changed that is looked at. `live_until`, `dated_ahead`: see live_runs.
+-- While `last_arrival`, `revision` (grows whenever a step of the run was recomputed) and `diagnosed_at` are the same, nothing of the run has changed that is looked at. `live_until`, `dated_ahead`: see live_runs.
 -- `newest_computed_at`: when the newest step was computed. `silenced`, `acknowledged`: whether there are any silences and acknowledgements.
 -- `incident`: whether one of it is open. `returned_to`: the first steps that its returns to a checkpoint have trained again (null: it never
 -- returned); `resumed_step`: of the newest one.
@@ -99,7 +98,7 @@ WITH computed AS (
 ), going_on AS (
     SELECT DISTINCT run, true AS incident FROM incidents WHERE closed_at IS NULL
 ), joined AS MATERIALIZED (  -- apart from what holds for all runs: planning one join of all took as long as everything else
-    SELECT run, newest_step, newest_computed_at, computed.revision, last_arrival, diagnosed_at, growth_states.step AS grown, growth_now.judged_at AS grown_at, rules, coalesce(open, 0) AS open,
+    SELECT run, newest_step, newest_computed_at, computed.revision, last_arrival, diagnosed_at, rules, coalesce(open, 0) AS open,
            live_until, coalesce(dated_ahead, 0) AS dated_ahead, coalesce(incident, false) AS incident, returned_to, resumed_step
     FROM arrived
     LEFT JOIN computed USING (run)
@@ -108,8 +107,6 @@ WITH computed AS (
     LEFT JOIN going_on USING (run)
     LEFT JOIN resumed USING (run)
     LEFT JOIN diagnoses USING (run)
-    LEFT JOIN growth_states USING (run)
-    LEFT JOIN growth_now USING (run)
 )
 SELECT *, EXISTS (FROM alert_silences) AS silenced, EXISTS (FROM alert_acknowledgements) AS acknowledged
 FROM joined

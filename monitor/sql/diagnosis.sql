@@ -20,9 +20,8 @@ FROM (
 ORDER BY time, fingerprint
 
 -- diagnosis_due: Runs with steps that were computed since the run was last diagnosed, of which something was accepted or taken back, or on which an experiment finished since; the most
--- recent ones first. `diagnosed_at`: when the diagnosis that there is began; null: there is none. `awaited`: somebody waits for it. `changed`: growth is judged
--- to begin or to end since, there is something to compare, or an alert began to fire, at a step that the diagnosis does not know; or it is of an older attempt. `live_until`: see live_runs.
--- Grain: run. Inputs: live_runs, growth_now, diagnoses, acceptances, experiments, alert_states.
+-- recent ones first. `diagnosed_at`: when the diagnosis that there is began; null: there is none. `awaited`: somebody waits for it. `live_until`: see live_runs.
+-- Grain: run. Inputs: live_runs, diagnoses, acceptances, experiments.
 WITH accepted AS (
     SELECT run, max(changed_at) AS changed_at
     FROM (
@@ -30,22 +29,14 @@ WITH accepted AS (
         UNION ALL SELECT run, finished_at FROM experiments
     )
     GROUP BY run
-), firing AS (
-    SELECT run, max(started_step) AS step FROM alert_states WHERE phase = 'firing' GROUP BY run
 ), news AS (
     SELECT n.run, n.step, n.revision, n.live_until, d.diagnosed_at, n.revision > coalesce(d.revision, -1) AS computed,
-           coalesce(a.changed_at >= d.diagnosed_at, false) AS awaited,
-           coalesce(d.step > n.step OR (f.step > d.step AND f.step <= n.step), false)
-               OR coalesce(d.run IS NULL AND g.verdict IN ('growing', 'critical'), false)
-               OR coalesce(d.verdict = 'no_data' AND g.verdict <> 'no_data', false)
-               OR coalesce(g.changed_step > d.step AND g.verdict <> d.verdict AND (g.verdict IN ('growing', 'critical') OR d.verdict IN ('growing', 'critical')), false) AS changed
+           coalesce(a.changed_at >= d.diagnosed_at, false) AS awaited
     FROM live_runs(NULL) AS n
     LEFT JOIN diagnoses AS d ON d.run = n.run
-    LEFT JOIN growth_now AS g ON g.run = n.run
     LEFT JOIN accepted AS a ON a.run = n.run
-    LEFT JOIN firing AS f ON f.run = n.run
 )
-SELECT run, step, revision, live_until, diagnosed_at, awaited, changed
+SELECT run, step, revision, live_until, diagnosed_at, awaited
 FROM news
 WHERE computed OR awaited
 ORDER BY revision DESC
@@ -70,6 +61,9 @@ WHERE run = $run AND pair IN ('update', 'reference') AND n > 0
     AND step >= coalesce($first::BIGINT, step) AND step <= coalesce($last::BIGINT, step)
 GROUP BY pair, step
 ORDER BY pair, step
+
+-- diagnosis_touched: First step of $run that was computed since $revision; null: none. Grain: one row. Input: step_summaries.
+SELECT min(step) AS step FROM step_summaries WHERE run = $run AND revision > $revision
 
 -- diagnosis_weight_readings: Fingerprints of weights in $run, oldest first: the newest 4,000, and of the versions among them the newest of each process and adapter. Grain: reading. `step`: optimizer step whose result the version is.
 -- Inputs: weight_readings, weight_records.

@@ -1,5 +1,5 @@
 -- How each run stands: its newest diagnosis, how far it is judged (see judged_steps), and the alerts that fire, the worst first. How severe that is says
--- `logprobe.monitor.judgement`. `advice`: the diagnosis's, unless the controller objects to a correction; null while only growth is judged.
+-- `logprobe.monitor.judgement`. `advice`: the diagnosis's, unless the controller objects to a correction.
 -- `level`: of a run without a baseline, how K3 compares with what its setup should have; null: not known.
 -- `spooled_at`: when the oldest record was written that waits in the spool; null: none has waited for long.
 -- Grain: run. Inputs: judged_steps, diagnoses, controllers, alert_states, alert_acknowledgements, spooled.
@@ -14,9 +14,8 @@ WITH firing AS (
     WHERE control ->> '$.objection' <> 'stopped'
       AND (control ->> '$.phase' NOT IN ('issued', 'applied') OR coalesce((control ->> '$.stopped')::BOOLEAN, false))
 )
-SELECT run, newest_step, unjudged_at, steps_behind, coalesce(judged_step, d.step) AS judged_step, diagnosed_at, coalesce(grown, verdict) AS verdict,
-       if(grown IS NULL, since_step, grown_step) AS since_step, if(grown IS NULL, cause, NULL) AS cause, if(grown IS NULL, share, NULL) AS share,
-       if(grown IS NULL, urgency, NULL) AS urgency, if(grown IS NULL, if(held AND advice = 'enable', 'do_not_enable', advice), NULL) AS advice, grown IS NOT NULL AS by_growth,
-       if(grown IS NULL AND verdict = 'calibrating' AND json_valid(document), document ->> '$.level.status', NULL) AS level,
+SELECT run, newest_step, unjudged_at, steps_behind, coalesce(judged_step, d.step) AS judged_step, diagnosed_at, verdict, since_step, cause, share, urgency,
+       if(held AND advice = 'enable', 'do_not_enable', advice) AS advice,
+       if(verdict = 'calibrating' AND json_valid(document), document ->> '$.level.status', NULL) AS level,
        spooled.oldest_at AS spooled_at, alerts
 FROM judged_steps FULL JOIN firing USING (run) LEFT JOIN diagnoses AS d USING (run) LEFT JOIN held USING (run) LEFT JOIN spooled USING (run)

@@ -24,8 +24,8 @@ _LONGEST: Final = 5.0  # seconds
 class Rank(IntEnum):
     """How much work matters; the smaller, the more."""
 
-    DECISION = 0  # an armed run's growth began or ended: what to do about it
-    JUDGEMENT = 1  # from the spool to the growth of every run, and to the alert
+    DECISION = 0  # an armed run is judged: what to do about it
+    JUDGEMENT = 1  # from the spool to the judgement of every run, and to the alert
     OTHER = 2
 
 

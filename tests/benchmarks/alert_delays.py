@@ -41,7 +41,7 @@ def fired(trend: Trend, seed: int, steps: int = STEPS) -> dict[str, int]:
     first: dict[str, int] = {}
     for step, value in enumerate(series(trend, seed, steps)):
         verdict = tracker.add(step, float(value)).verdict
-        seen = judged.look(Judgement(verdict, by_growth=True), None)
+        seen = judged.look(Judgement(verdict), None)
         alert = alert.look(seen, step=step, at=START)
         if alert.level:
             first.setdefault(LEVELS[alert.level], step)

@@ -101,8 +101,7 @@ def fill(home: Path, count: int) -> None:
     with Store.open(Home(home)) as store:
         pipeline = Pipeline(store, threading.Event())
         pipeline.ingest(lambda _: None)
-        for work in (pipeline.judge_growth, pipeline.diagnose):
-            work()
+        pipeline.diagnose()
         copied_runs.as_other_runs(store, RECORDED, "ended-{}", ENDED)
         if count > 1:
             copied_runs.as_other_runs(store, RECORDED, COPIES, count - 1)

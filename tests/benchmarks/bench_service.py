@@ -75,7 +75,7 @@ def ingest(pipeline: Pipeline) -> dict[str, Any]:
     """As the service does it."""
 
     def follow_up(_: object) -> None:
-        pipeline.judge_growth()
+        pipeline.diagnose()
 
     return pipeline.ingest(follow_up)
 

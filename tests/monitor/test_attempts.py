@@ -16,7 +16,6 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judging.gather import gather
-from logprobe.monitor.judging.growth_stage import GrowthStage
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.judged import judged_runs
 from logprobe.monitor.service.turns import Turns
@@ -129,21 +128,19 @@ def test_a_resume_five_steps_back(runs: Runs) -> None:
 
 def test_steps_that_are_still_to_be_trained_again_do_not_say_how_the_run_stands(runs: Runs) -> None:
     store = runs.store
-    growth, diagnosis = Turns(GrowthStage(store)), Turns(DiagnosisStage(store))
+    diagnosis = Turns(DiagnosisStage(store))
     runs.trainer("a", 0).begins(1).trains(*range(1, 11))
     runs.sequences()
-    growth.run_once()
     diagnosis.run_once()
     again = runs.trainer("b", 100).begins(6).trains(6, 7)
     runs.sequences()
     (judged,) = judged_runs(store).values()
     assert (judged.newest_step, judged.judged_step, judged.in_time) == (7, None, True)
     (due,) = queries.diagnosis_due(store).to_pylist()
-    assert (due["step"], due["changed"]) == (7, True)
-    growth.run_once()
+    assert due["step"] == 7
     diagnosis.run_once()
     (judged,) = judged_runs(store).values()
-    assert (judged.newest_step, judged.judged_step, judged.diagnosed_step) == (7, 7, 7)
+    assert (judged.newest_step, judged.judged_step) == (7, 7)
     evidence = gather(store, RUN)
     assert evidence.series.step.tolist() == evidence.series.step.tolist() == list(range(1, 8))
     assert queries.metrics_newest(store, runs=[RUN], keys=["backend.k3_kl"]).num_rows == 1

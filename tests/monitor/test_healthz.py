@@ -99,5 +99,5 @@ def test_the_service_tells_where_it_answers(home) -> None:
         info = Home(home).service_info()
         status, document = get(info.health_port)
     assert (status, document["healthy"]) == (200, True)
-    assert set(document["jobs"]) >= {"health", "ingest", "growth", "alerts", "delivery", "retention"}
+    assert set(document["jobs"]) >= {"health", "ingest", "diagnosis", "alerts", "delivery", "retention"}
     assert document["ingest"]["stuck_files"] == 0

@@ -144,7 +144,7 @@ def test_at_rest_no_job_asks_what_there_is_to_do(home: Path, store: Store, asked
     controller = Controller(store, lambda _: Policy())
     dispatcher = Dispatcher(store, list, clock=lambda: datetime.now(UTC), random=Random(1), stopping=threading.Event())
     jobs = [
-        pipeline.profile, pipeline.judge_growth, pipeline.diagnose, pipeline.diagnose_armed,
+        pipeline.profile, pipeline.diagnose,
         watch.run_once, controller.run_once, dispatcher.run_once, lambda: follow(store, (), datetime.now(UTC)),
     ]  # fmt: skip
     spool = SpoolWriter(home, RUN, "w")
@@ -182,7 +182,7 @@ def sql_of(name: str) -> str:
 def test_what_is_kept_asks_tables_and_nothing_else() -> None:
     files = [path for top in ("monitor", "alerts", "app") for path in (ROOT / top).rglob("*.py")]
     names = {name for file in files for name in ASKED.findall(file.read_text())}
-    assert {"diagnosis_due", "alert_runs", "controller_runs", "growth_due"} <= names
+    assert {"diagnosis_due", "alert_runs", "controller_runs"} <= names
     assert sum(len(re.findall(r"store\.kept\b(?! import)", file.read_text())) for file in files) == len(
         [name for file in files for name in ASKED.findall(file.read_text())]
     )

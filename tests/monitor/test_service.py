@@ -147,7 +147,7 @@ def test_status_tells_jobs_and_backlog(served) -> None:
         "unreadable": 0,
     }
     assert status["stuck"] == {"number": 0, "seconds": None, "files": []}
-    assert {"ingest", "growth", "health"} <= set(status["jobs"])
+    assert {"ingest", "diagnosis", "health"} <= set(status["jobs"])
     assert status["jobs"]["ingest"]["runs"] >= 1
     assert status["jobs"]["ingest"]["failures"] == 0
     assert "lag_seconds" in status["jobs"]["ingest"]["progress"]

@@ -44,9 +44,6 @@ class Simulated:
     reads = writes = ()
     together: int = 1
     spent: float = 0.0
-    grown: dict[str, float] = field(
-        default_factory=dict
-    )  # from which moment on a run's growth is another than was seen
 
     def rows(self) -> list[dict[str, Any]]:
         now = self.clock()
@@ -57,12 +54,11 @@ class Simulated:
             "run": run.name,
             "of": run,
             "live": now < run.ends + 10,
-            "changed": self.grown.get(run.name, 9e9) <= now,
         }
 
     def due(self, row: Mapping[str, Any]) -> Priority:
         run = row["of"]
-        return priority(live=row["live"], armed=run.armed, changed=row["changed"], first=run.seen < 0)
+        return priority(live=row["live"], armed=run.armed, first=run.seen < 0)
 
     def run(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         for row in rows:
@@ -75,7 +71,6 @@ class Simulated:
             run.delays.append(self.clock() - (run.seen + 1) * run.pace)
             run.turns.append(now)
             run.seen = step
-            self.grown.pop(run.name, None)
         return {}
 
 
@@ -107,24 +102,6 @@ def test_two_live_armed_runs_beside_three_ended_ones(load: float) -> None:
     assert min(run.turns[0] for run in ended) > max(run.turns[0] for run in live)
 
 
-@pytest.mark.parametrize("others", [1, 20, 200])
-def test_an_armed_run_that_begins_to_grow_waits_for_one_turn_at_most(others: int) -> None:
-    clock = Clock()
-    armed = Run("armed", armed=True)
-    stage = Simulated(
-        clock, [armed, *(Run(f"live-{number}", armed=number % 2 == 0) for number in range(others))], load=5.0
-    )
-    turns = Turns(stage, paces=PACES, clock=clock, processor=lambda: stage.spent)
-    for second in range(5, 400, 37):
-        clock.seconds = max(clock(), second)
-        turns.run_once()
-        begun = stage.grown["armed"] = clock()
-        while "armed" in stage.grown:
-            turns.run_once()
-            clock.seconds += 0.1
-        assert armed.turns[-1] - begun <= stage.cost * stage.load + 0.2, second
-
-
 @pytest.mark.parametrize("number", [20, 200])
 def test_of_many_live_runs_none_starves_and_the_share_is_kept(number: int) -> None:
     clock = Clock()
@@ -143,21 +120,6 @@ def test_200_runs_that_begin_together_have_a_first_verdict_within_five_minutes()
     live_for(stage, 320.0)
     assert max(run.turns[0] for run in runs) <= 310
     assert stage.spent <= BURST + PACES[Priority.LIVE].share * 310 + 1
-
-
-@pytest.mark.parametrize("number", [1, 50, 200])
-def test_what_is_news_of_many_live_runs_takes_no_more_than_their_share_and_comes_first(number: int) -> None:
-    runs = [Run(f"live-{index}") for index in range(200)]
-    stage = Simulated(Clock(), runs)
-    turns = Turns(stage, paces=PACES, clock=stage.clock, processor=lambda: stage.spent)
-    go_on(turns, stage, 1000.0)
-    began, spent = stage.clock(), stage.spent
-    stage.grown = dict.fromkeys((run.name for run in runs[:number]), began)
-    while stage.grown:
-        go_on(turns, stage, stage.clock() + 1.0)
-    seconds = stage.clock() - began
-    assert stage.spent - spent <= PACES[Priority.LIVE].share * seconds + stage.cost
-    assert seconds <= 1.2 * number * stage.cost / PACES[Priority.LIVE].share + 5  # every tenth turn is another's
 
 
 def test_ended_runs_are_looked_at_although_live_ones_use_up_their_share() -> None:
@@ -219,10 +181,8 @@ def test_an_error_of_all_runs_is_the_jobs() -> None:
 
 
 def test_the_order_of_priorities() -> None:
-    assert priority(live=True, armed=True, changed=True) == Priority.CHANGED
     assert priority(live=True, armed=True, awaited=True) == Priority.ARMED
-    assert priority(live=True, armed=False, changed=True, awaited=True) == Priority.AWAITED
-    assert priority(live=True, armed=False, changed=True, first=True) == Priority.OUTDATED
+    assert priority(live=True, armed=False, awaited=True) == Priority.AWAITED
     assert priority(live=False, armed=True, awaited=True) == Priority.AWAITED
     assert priority(live=True, armed=False, first=True) == Priority.LIVE
     assert priority(live=False, armed=True, first=True) == Priority.FIRST

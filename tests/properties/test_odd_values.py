@@ -207,9 +207,7 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
         controller = Controller(store, lambda _: Policy(mode=Mode.ARMED))
         jobs = {
             "ingest": lambda: pipeline.ingest(lambda _: None),
-            "growth": pipeline.judge_growth,
             "profiles": pipeline.profile,
-            "armed_diagnosis": pipeline.diagnose_armed,
             "diagnosis": pipeline.diagnose,
             "alerts": watch.run_once,
             "controller": controller.run_once,
@@ -235,7 +233,6 @@ def test_extremes_of_every_column_stop_one_run_at_most(odd_home: Path) -> None:
         assert {name: problem for name, problem in problems.items() if problem} == {}
         assert _steps(store) == STEPS
         assert store.read("diagnosis_latest", run=HEALTHY)["step"].to_pylist() == [STEPS - 1]
-        assert {row["run"]: row["grown"] for row in store.read("alert_runs").to_pylist()}[HEALTHY] == STEPS - 1
         assert controller._seen[HEALTHY]
 
 
@@ -259,7 +256,6 @@ def test_a_step_that_an_older_service_stored_stops_one_run_at_most(home: Path) -
         reports = {
             work.__qualname__: work()
             for work in (
-                pipeline.judge_growth,
                 pipeline.diagnose,
                 watch.run_once,
                 controller.run_once,
@@ -267,7 +263,6 @@ def test_a_step_that_an_older_service_stored_stops_one_run_at_most(home: Path) -
             )
         }
         assert store.read("diagnosis_latest", run=HEALTHY)["step"].to_pylist() == [STEPS - 1]
-        assert {row["run"]: row["grown"] for row in store.read("alert_runs").to_pylist()}[HEALTHY] == STEPS - 1
         assert controller._seen[HEALTHY]
         problems = [report["problem"] for report in reports.values() if "problem" in report]
         assert all(problem.startswith("broken: ") for problem in problems)

@@ -214,7 +214,7 @@ def healthy(runs: int, seed: int, steps: int, pace: float) -> list[str]:
             known = judged_runs(reader)
             return [
                 f"{run}: recorded to {known[run].newest_step}, judged to {known[run].judged_step}, "
-                f"diagnosed to {known[run].diagnosed_step}, switched on: {'; '.join(_switched_on(reader, run)) or 'never'}, "
+                f"diagnosed to {known[run].judged_step}, switched on: {'; '.join(_switched_on(reader, run)) or 'never'}, "
                 f"alerts fired: {'; '.join(_fired(reader, run)) or 'none'}"
                 for run in names
             ]

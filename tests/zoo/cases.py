@@ -85,11 +85,11 @@ SEEN: Final = Set("seen", 3_500_000, (1.05, 1.4), (0.16, 0.3), (0.55, 0.85), (15
 SEEN_SLOW: Final = Set("seen, slow", 3_700_000, (0.5, 0.75), (0.16, 0.25), (0.55, 0.7), (51, 70), (1.5, 1.95))
 DEVELOPMENT: Final = (FIT, SEEN, SEEN_SLOW)
 RESTLESS: Final = Set(
-    "held back, restless", 8_100_000, (1.42, 1.6), (0.31, 0.34), (0.86, 0.9), (71, 95), (3.25, 3.6), onsets=(271, 300), every=(13, 16),
+    "held back, restless", 9_100_000, (1.42, 1.6), (0.31, 0.34), (0.86, 0.9), (71, 95), (3.25, 3.6), onsets=(271, 300), every=(13, 16),
     prompts=5, answers=5, length=20, replicas=3,
 )  # fmt: skip
 CALM: Final = Set(
-    "held back, calm", 8_600_000, (0.3, 0.48), (0.02, 0.045), (0.51, 0.54), (10, 14.5), (1.1, 1.45), onsets=(210, 229), every=(5, 8),
+    "held back, calm", 9_600_000, (0.3, 0.48), (0.02, 0.045), (0.51, 0.54), (10, 14.5), (1.1, 1.45), onsets=(210, 229), every=(5, 8),
     prompts=8, answers=3, length=14, replicas=4,
 )  # fmt: skip
 HELD_BACK: Final = (RESTLESS, CALM)

@@ -171,38 +171,3 @@ CREATE TABLE folded_profiles (
     sum_abs_d  DOUBLE NOT NULL,
     sum_k3     DOUBLE NOT NULL
 );
-
--- Growth of K3, judged once per complete step: see logprobe.monitor.judging.growth. What alerts ask of a step, and from where the
--- diagnosis goes on.
-CREATE TABLE step_growth (
-    run            VARCHAR NOT NULL,
-    step           BIGINT NOT NULL,
-    value          DOUBLE,             -- K3 of the pair backend that was judged; null: not measured
-    verdict        VARCHAR NOT NULL,   -- no_data, calibrating, healthy, growing, critical
-    baseline       DOUBLE,             -- K3 of the run's own normal
-    ratio          DOUBLE,             -- recent median over the baseline
-    since_step     BIGINT,             -- where growth began
-    doubling_steps DOUBLE,
-    reasons        VARCHAR[],          -- null: neither growing nor critical
-    PRIMARY KEY (run, step)
-);
-
-CREATE TABLE growth_states (
-    run      VARCHAR PRIMARY KEY,
-    step     BIGINT NOT NULL,          -- newest that was judged
-    revision BIGINT NOT NULL,          -- of the run's newest summary when it was judged
-    rule     VARCHAR NOT NULL,         -- fingerprint; another rule judges all over again
-    changes  BIGINT[] NOT NULL,        -- steps at which the configuration changed, up to `step`
-    state    VARCHAR NOT NULL          -- JSON, as `Tracker.state` gives it
-);
-
--- How the growth of K3 stands at each run's newest step, complete or not: judged as steps are computed, see
--- logprobe.monitor.judging.growth_stage. What is kept for good is in step_growth.
-CREATE TABLE growth_now (
-    run          VARCHAR PRIMARY KEY,
-    step         BIGINT NOT NULL,       -- newest that was judged
-    revision     BIGINT NOT NULL,       -- of the run's newest summary then
-    verdict      VARCHAR NOT NULL,      -- no_data, calibrating, healthy, growing, critical
-    changed_step BIGINT NOT NULL,       -- a diagnosis of an earlier step does not know this verdict
-    judged_at    TIMESTAMPTZ NOT NULL
-);

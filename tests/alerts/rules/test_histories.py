@@ -205,7 +205,6 @@ def document(verdict: str, *findings: dict) -> dict:
         (Judgement("healthy", behind=11, waiting=3.0), (), None, "overdue"),
         (Judgement("watch", 3), (FINDING,), W, "needs a look since step 3: raw logprobs (80% of K3)"),
         (Judgement("growing", 3), (), W, "growing since step 3: no test names a cause"),
-        (Judgement("growing", 3, by_growth=True), (FINDING,), W, "K3 grows; the cause follows"),
         (Judgement("critical", 3), (FINDING,), C, "critical since step 3: raw logprobs"),
         (
             Judgement("critical", 3),

@@ -6,7 +6,6 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from recorded_home import ingest_recorded
@@ -15,10 +14,9 @@ from store_contents import same
 
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging import job as job_module
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.gather import gather
-from logprobe.monitor.judging.job import PACES, DiagnosisStage, essence
+from logprobe.monitor.judging.job import DiagnosisStage, essence
 from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
@@ -101,83 +99,6 @@ def test_another_engine_configuration_gives_the_run_a_new_normal(beginning: Path
             cursor.execute("""UPDATE config_records SET document = '{"summary": {}}' WHERE fingerprint = 'other'""")
         assert store.read("diagnosis_config_changes", run="v0-reference")["step"].to_pylist() == [0, 12]
         assert gather(store, "v0-reference").growth.reasons == ("18 of the 200 measured steps that set the baseline",)
-
-
-def test_growth_that_is_judged_otherwise_since_makes_a_diagnosis_due_at_once(beginning: Path) -> None:
-    """A verdict from before must not stand beside growth, or an alert, that contradicts it."""
-    with Moved.open(Home(beginning)) as store:
-        job = Turns(DiagnosisStage(store, now=store.now), clock=store.clock, processor=store.clock, paces=PACES)
-        job.run_once()
-        recompute(store)
-        assert job.run_once()["waiting"] == 1  # it rests
-        with store.transaction() as cursor:
-            cursor.execute(
-                "INSERT INTO growth_now VALUES ('v0-reference', 29, 1, 'growing', 29, now())",
-            )
-        assert job.run_once()["waiting"] == 1  # the diagnosis has seen that step
-        with store.transaction() as cursor:
-            cursor.execute("UPDATE diagnoses SET step = 28")
-        assert job.run_once()["runs"] == 1
-        recompute(store)
-        with store.transaction() as cursor:
-            columns = "run, rule, fingerprint, phase, severity, told, step, started_step, document"
-            row = ["v0-reference", "high", "f", "firing", "warning", True, 30, 30, "{}"]
-            cursor.execute(f"INSERT INTO alert_states ({columns}) VALUES ({', '.join('?' * len(row))})", row)
-        assert job.run_once()["waiting"] == 1  # of a step that has not been computed
-        with store.transaction() as cursor:
-            cursor.execute("UPDATE alert_states SET started_step = 29")
-            cursor.execute("UPDATE diagnoses SET step = 28")
-        assert job.run_once()["runs"] == 1
-        recompute(store)
-        assert job.run_once()["waiting"] == 1
-
-
-def test_a_diagnosis_from_older_data_replaces_no_newer_one(beginning: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads diagnose: what is urgent overtakes a look at the same run that began before."""
-    with Moved.open(Home(beginning)) as store:
-        slow = DiagnosisStage(store, now=store.now, armed=lambda _: True, urgent=False)
-        fast = DiagnosisStage(store, now=store.now)
-        Turns(fast, clock=store.clock).run_once()
-        recompute(store)
-        (row,) = slow.rows()
-        recompute(store)
-
-        def overtaken(*arguments: Any, **options: Any) -> Any:
-            monkeypatch.setattr(job_module, "diagnose", diagnose)
-            made = diagnose(*arguments, **options)
-            assert fast.run(fast.rows()) == {"changes": 0, "armed": 0}
-            return made
-
-        monkeypatch.setattr(job_module, "diagnose", overtaken)
-        kept = slow.run([row])
-        assert kept == {"changes": 0, "armed": 1}
-        (stored,) = store.query("SELECT revision FROM diagnoses").to_pylist()
-        assert stored["revision"] > row["revision"]
-
-
-def test_what_is_urgent_and_what_is_not_are_diagnosed_by_one_stage_each(beginning: Path) -> None:
-    with Moved.open(Home(beginning)) as store:
-        with store.transaction() as cursor:  # live: the store's clock begins before the steps were computed
-            cursor.execute("UPDATE step_summaries SET time = NULL")
-        stages = [DiagnosisStage(store, now=store.now, armed=lambda _: True, urgent=urgent) for urgent in (True, False)]
-
-        def whose() -> list[int]:
-            return [sum(stage.due(row) is not None for row in stage.rows()) for stage in stages]
-
-        assert whose() == [0, 1]  # no diagnosis yet
-        with store.transaction() as cursor:
-            cursor.execute("INSERT INTO growth_now VALUES ('v0-reference', 29, 1, 'growing', 29, now())")
-        assert whose() == [1, 0]  # and it grows
-        with store.transaction() as cursor:
-            cursor.execute("DELETE FROM growth_now")
-        Turns(stages[1], clock=store.clock).run_once()
-        assert whose() == [0, 0]
-        recompute(store)
-        assert whose() == [0, 1]
-        with store.transaction() as cursor:
-            cursor.execute("INSERT INTO growth_now VALUES ('v0-reference', 29, 1, 'growing', 29, now())")
-            cursor.execute("UPDATE diagnoses SET step = 28")
-        assert whose() == [1, 0]
 
 
 def test_armed_runs_come_first_and_an_ended_one_is_diagnosed_once(beginning: Path) -> None:

@@ -15,17 +15,15 @@ from recorded_home import ingest_recorded
 from logprobe.alerts.controller.situation import Phase
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import in_force
-from logprobe.app.text.judgement import headline, line
+from logprobe.app.text.judgement import line
 from logprobe.app.view import run_view, words
-from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.judgement import read
-from logprobe.monitor.judging.growth_stage import GrowthStage
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.judged import JudgedAsOf, judged_as_of
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.service import healthz
-from logprobe.monitor.service.turns import Turns, as_of
+from logprobe.monitor.service.turns import Turns
 from logprobe.monitor.store.store import Store
 
 RUN = "late-growth"
@@ -47,7 +45,6 @@ def live(store: Store, behind: float = 1.0) -> None:
 
 
 def test_steps_that_wait_to_be_computed_or_in_the_spool_count(store: Store) -> None:
-    Turns(GrowthStage(store)).run_once()
     Turns(DiagnosisStage(store)).run_once()
     assert judged(store).in_time
     with store.transaction() as cursor:
@@ -72,69 +69,22 @@ def test_steps_that_wait_to_be_computed_or_in_the_spool_count(store: Store) -> N
     assert "newer records have waited in the spool for" in line(found)
 
 
-def test_a_diagnosis_from_before_there_was_anything_to_compare_stands_for_its_own_step(store: Store) -> None:
-    Turns(GrowthStage(store)).run_once()
-    Turns(DiagnosisStage(store)).run_once()
-    with store.transaction() as cursor:
-        cursor.execute("UPDATE diagnoses SET step = 20, verdict = 'no_data'")
-    live(store)
-    assert judged(store).judged_step == 20
-    found = read(store, [RUN], datetime.now(UTC) + timedelta(minutes=1))[RUN]
-    assert headline(found).words == "There was nothing to compare as of step 20; newer steps wait for a diagnosis."
-    [due] = queries.diagnosis_due(store).to_pylist()
-    assert due["changed"], "so it is diagnosed next"
-
-
 def judged(store: Store) -> JudgedAsOf:
     found = judged_as_of(store, RUN)
     assert found is not None
     return found
 
 
-def test_growth_at_ingests_pace_keeps_the_promise_between_diagnoses(store: Store) -> None:
+def test_a_run_is_judged_as_of_the_newest_step_that_its_diagnosis_has_seen(store: Store) -> None:
     assert judged(store).judged_step is None
-    growth = Turns(GrowthStage(store))
-    assert growth.run_once()["changes"] == 1
     Turns(DiagnosisStage(store)).run_once()
+    assert (judged(store).judged_step, judged(store).in_time) == (59, True)
     with store.transaction() as cursor:
-        cursor.execute("UPDATE diagnoses SET step = 30")
-        cursor.execute("UPDATE growth_now SET step = 30, changed_step = 20, revision = -1")
+        cursor.execute("UPDATE diagnoses SET step = 30, revision = -1")
     live(store, behind=5.0)
     late = judged(store)
-    assert (late.judged_step, late.diagnosed_step, late.steps_behind, late.in_time) == (30, 30, 29, False)
+    assert (late.judged_step, late.steps_behind, late.in_time) == (30, 29, False)
     assert late.sentence == "not judged since step 30: 29 steps and 5 s behind step 59"
-    assert growth.run_once()["changes"] == 0
-    assert (judged(store).judged_step, judged(store).diagnosed_step, judged(store).in_time) == (59, 30, True)
-
-
-@pytest.mark.parametrize(
-    ("diagnosed", "growth", "severity", "as_of"),
-    [
-        ("healthy", "growing", "warning", 59),
-        ("healthy", "critical", "critical", 59),
-        ("growing", "growing", "warning", 59),
-        ("growing", "critical", "critical", 59),
-        ("critical", "growing", "critical", 30),
-        ("critical", "healthy", "critical", 30),
-        ("calibrating", "healthy", "unknown", 59),
-    ],
-)
-def test_worse_growth_is_the_judgement_at_once_and_better_growth_waits_for_the_diagnosis(
-    store: Store, diagnosed: str, growth: str, severity: str, as_of: int
-) -> None:
-    Turns(GrowthStage(store)).run_once()
-    Turns(DiagnosisStage(store)).run_once()
-    assert judged(store).judged_step == 59
-    with store.transaction() as cursor:
-        cursor.execute("UPDATE diagnoses SET step = 30, verdict = ?, since_step = 7", [diagnosed])
-        cursor.execute("UPDATE growth_now SET changed_step = 40, verdict = ?", [growth])
-    assert judged(store).judged_step == as_of
-    known = read(store, [RUN], datetime.now(UTC))[RUN]
-    worse = severity != "unknown" and diagnosed != growth and as_of == 59
-    assert (known.severity, known.step, known.by_growth) == (severity, as_of, worse)
-    assert known.since_step == (40 if worse else 7)
-    assert (known.advice is None) == worse
-    assert ("the diagnosis, which says why, follows" in line(known)) == worse
 
 
 def test_what_the_controller_objects_to_is_not_advised(store: Store) -> None:
@@ -148,18 +98,6 @@ def test_what_the_controller_objects_to_is_not_advised(store: Store) -> None:
             cursor.execute("INSERT OR REPLACE INTO controllers VALUES (?, ?, '{}', now())", [RUN, control])
         advice = read(store, [RUN], datetime.now(UTC))[RUN].advice
         assert advice == in_force(document, Standing.read(store, RUN))["advice"], (phase, objection, stopped)
-
-
-def test_a_run_whose_growth_is_judged_otherwise_is_diagnosed_next(store: Store) -> None:
-    Turns(GrowthStage(store)).run_once()
-    Turns(DiagnosisStage(store)).run_once()
-    with store.transaction() as cursor:
-        cursor.execute("UPDATE diagnoses SET step = 30")
-        cursor.execute("UPDATE growth_now SET changed_step = 40, verdict = 'growing'")
-    assert store.read("diagnosis_due").num_rows == 0  # no other data
-    live(store)
-    (due,) = as_of(store.read("diagnosis_due"), datetime.now(UTC))
-    assert (due["live"], due["changed"]) == (True, True)
 
 
 def test_show_says_it_unless_its_own_diagnosis_is_the_first(store: Store, home: Path) -> None:
@@ -188,7 +126,6 @@ def test_healthz_names_the_run_where_only_this_machine_asks(seconds: float, heal
             live=True,
             newest_step=99,
             judged_step=40,
-            diagnosed_step=40,
             steps_behind=59,
             seconds_behind=seconds,
         )
@@ -205,4 +142,4 @@ def test_healthz_names_the_run_where_only_this_machine_asks(seconds: float, heal
     [(True, 10, 99.0, True), (True, 11, 2.1, False), (True, 500, 2.0, True), (False, 500, 99.0, False)],
 )
 def test_the_promise(live: bool, steps: int, seconds: float, in_time: bool) -> None:
-    assert JudgedAsOf("run", live, 1000, 1000 - steps, None, steps, seconds).in_time is in_time
+    assert JudgedAsOf("run", live, 1000, 1000 - steps, steps, seconds).in_time is in_time

@@ -20,7 +20,6 @@ from logprobe.monitor.home import Home
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.explain import diagnosed
 from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.growth_stage import GrowthStage
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.judging.memory import known_level, settings_of
 from logprobe.monitor.judging.result import Difference, Remembered
@@ -208,7 +207,6 @@ def _changed(table: pa.Table, change: Callable[[dict[str, Any]], None], seed: in
 
 def judged(store: Store) -> None:
     take_in(store)
-    Turns(GrowthStage(store)).run_once()
     while Turns(DiagnosisStage(store)).run_once()["runs"]:
         pass
 

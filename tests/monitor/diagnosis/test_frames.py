@@ -1,0 +1,92 @@
+"""A live run is judged from what is kept of it: as one that is read whole, and with few statements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_home import ingest_recorded
+from store_contents import same
+
+from logprobe.monitor.home import Home
+from logprobe.monitor.judging.diagnosing import diagnose
+from logprobe.monitor.judging.frame import Column
+from logprobe.monitor.judging.frames import AGAIN, Frames
+from logprobe.monitor.store.store import Store
+
+RUN = "v0-reference"
+
+
+class Counted(Store):
+    """A store that counts what it is asked for."""
+
+    asked: list[str]
+
+    def read(self, name: str, *incoming: Any, **params: Any) -> Any:
+        self.asked = [*getattr(self, "asked", []), name]
+        return super().read(name, *incoming, **params)
+
+
+def look(frames: Frames, home: Path, run: str = RUN) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """The document by what is kept, that of a run read whole, and the statements of the first."""
+    with Counted.open(Home(home)) as store:
+        (row,) = store.query(f"SELECT max(revision) AS newest FROM step_summaries WHERE run = '{run}'").to_pylist()
+        store.asked = []
+        found = frames.diagnose(store, run, row["newest"], ())
+        return found.document(), diagnose(store, run).document(), store.asked[: _count(store.asked)]
+
+
+def _count(asked: list[str]) -> int:
+    """The whole reading of `diagnose` begins with its second `diagnosis_steps` at the latest."""
+    begins = [at for at, name in enumerate(asked) if name == "diagnosis_steps"]
+    return begins[-1]
+
+
+def test_steps_one_by_one_as_all_at_once(home: Path) -> None:
+    ingest_recorded(home, RUN, before_step=24)
+    frames = Frames()
+    whole = []
+    for step in range(24, 24 + AGAIN + 2):
+        document, expected, asked = look(frames, home)
+        assert same(document, expected, rel=1e-7), step
+        whole.append("diagnosis_tokens" in asked or "diagnosis_sample" in asked)
+        if not whole[-1]:
+            assert sorted(asked) == ["diagnosis_slices", "diagnosis_steps", "diagnosis_touched"]
+        ingest_recorded(home, RUN, from_step=step, before_step=step + 1)
+    assert [step for step, is_whole in enumerate(whole) if is_whole] == [0, AGAIN]
+
+
+def test_tokens_are_looked_at_as_soon_as_the_judgement_is_another(home: Path) -> None:
+    """The sums of a step whose K3 is a thousand times larger say something new; the cause follows in the same look."""
+    ingest_recorded(home, RUN, before_step=24)
+    frames = Frames()
+    look(frames, home)
+    with Store.open(Home(home)) as store, store.transaction() as cursor:
+        cursor.execute("UPDATE statistics SET n_nonfinite_behaviour = 5 WHERE run = ? AND step = 23", [RUN])
+        cursor.execute("UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = 23", [RUN])
+    document, expected, asked = look(frames, home)
+    assert "diagnosis_touched" in asked
+    assert "nonfinite_logprobs" in {finding["cause"] for finding in document["findings"]}
+    assert same(document, expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("step", [3, 22])
+def test_a_step_that_was_computed_again_counts_as_it_is_now(home: Path, step: int) -> None:
+    ingest_recorded(home, RUN, before_step=24)
+    frames = Frames()
+    look(frames, home)
+    with Store.open(Home(home)) as store, store.transaction() as cursor:
+        cursor.execute("UPDATE statistics SET sum_k3 = sum_k3 * 2 WHERE run = ? AND step = ?", [RUN, step])
+        cursor.execute(
+            "UPDATE step_summaries SET revision = nextval('revision') WHERE run = ? AND step = ?", [RUN, step]
+        )
+    document, expected, _ = look(frames, home)
+    assert same(document, expected, rel=1e-7)
+
+
+def test_rows_of_a_column_with_other_values_go_on() -> None:
+    first = Column.of(np.array(["a", None, "b"], object))
+    both = first.and_later(Column.of(np.array(["c", "a", None], object)))
+    assert [None if code < 0 else both.values[code] for code in both.codes.tolist()] == ["a", None, "b", "c", "a", None]
