@@ -59,11 +59,15 @@ class Disk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def write(self, path: Path, content: bytes, *, mode: int = 0o600) -> None:
-        """Make a new file with this content. On an error a part of it may be there."""
-        descriptor = os.open(path, _NEW, mode)
+    def write(self, path: Path, content: bytes | memoryview, *, mode: int | None = 0o600) -> None:
+        """Make a new file with this content. On an error a part of it may be there.
+
+        `mode`: None for `READABLE` as far as the process's umask allows it.
+        """
+        descriptor = os.open(path, _NEW, READABLE if mode is None else mode)
         try:
-            os.fchmod(descriptor, mode)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             _write_all(descriptor, content, path)
             os.fsync(descriptor)
         finally:
@@ -119,7 +123,7 @@ class Disk:
 DISK: Final = Disk()
 
 
-def _write_all(descriptor: int, content: bytes, path: Path) -> None:
+def _write_all(descriptor: int, content: bytes | memoryview, path: Path) -> None:
     view = memoryview(content)
     while view:  # a full disk may take a part without an error
         written = os.write(descriptor, view)

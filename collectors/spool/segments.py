@@ -35,7 +35,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.files import fsync_folder, make_durable
+from logprobe.collectors.files import DISK, Disk, make_durable
 from logprobe.collectors.spool.safe_read import read_regular
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, segment_metadata
 
@@ -263,6 +263,7 @@ class SpoolWriter:
         after: int = 0,
         keep_free: int = 0,
         at_the_disk: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        disk: Disk = DISK,
     ) -> None:
         """An empty writer.
 
@@ -274,12 +275,14 @@ class SpoolWriter:
             keep_free: bytes of the disk, but at most a twentieth of it, that are left to others: beyond that it counts
                 as full.
             at_the_disk: entered for as long as the disk is waited for.
+            disk: file layer.
         """
         self.directory = run_dir(home, run) / writer
         self.nbytes = 0  # of segments that are durable
         self._run = run
         self._sequence = after
         self._at_the_disk = at_the_disk
+        self._disk = disk
         self._keep_free = keep_free
         self._ready = False
         self._doubtful: _Written | None = None
@@ -344,39 +347,47 @@ class SpoolWriter:
         if self._keep_free:
             _require_room(segment.temporary, segment.data.size, self._keep_free)
         try:
-            _write_durably(segment.temporary, segment.data)
+            self._write(segment.temporary, memoryview(segment.data))
         except OSError:
             with contextlib.suppress(OSError):  # a full disk must get its space back
-                segment.temporary.unlink(missing_ok=True)
+                self._disk.unlink(segment.temporary)
             raise
         self._rename(segment)
         self._keep_name()
+
+    def _write(self, path: Path, data: memoryview) -> None:
+        try:
+            self._disk.write(path, data, mode=None)
+        except FileExistsError:  # an attempt that failed could not remove it
+            self._disk.unlink(path)
+            self._disk.write(path, data, mode=None)
 
     def _rename(self, segment: _Written) -> None:
         """From here on the service may take it, at any moment."""
         again = self._doubtful is segment
         self._doubtful, self._in_place = segment, False
         try:
-            segment.temporary.rename(segment.where.path)
+            self._disk.rename(segment.temporary, segment.where.path)
         except OSError:
             # A network file system may have done it all the same. What can be removed under its old name has never had
             # the new one.
             with contextlib.suppress(OSError):
-                segment.temporary.unlink()
-                self._doubtful = segment if again else None
+                if self._disk.size(segment.temporary) is not None:
+                    self._disk.unlink(segment.temporary)
+                    self._doubtful = segment if again else None
             raise
         self._sequence = max(self._sequence, segment.where.sequence)
         self._in_place = True
 
     def _keep_name(self) -> None:
-        fsync_folder(self.directory)
+        self._disk.sync(self.directory)
         if self._doubtful is not None:
             self.nbytes += self._doubtful.data.size
         self._doubtful = None
 
     def _prepare(self) -> None:
-        if not self._ready or not self.directory.is_dir():
-            make_durable(self.directory)
+        if not self._ready or not self._disk.is_folder(self.directory):
+            make_durable(self.directory, self._disk)
             self._ready = True
 
 
@@ -385,20 +396,6 @@ def _require_room(path: Path, size: int, keep_free: int) -> None:
     reserve = min(keep_free, disk.f_blocks * disk.f_frsize // 20)
     if disk.f_bavail * disk.f_frsize - size < reserve:
         raise OSError(errno.ENOSPC, f"less than {reserve >> 20} MiB would be left free on the disk", str(path.parent))
-
-
-def _write_durably(path: Path, data: pa.Buffer) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        view = memoryview(data)
-        while view:  # os.write may write less than asked on a full disk without raising
-            written = os.write(descriptor, view)
-            if written == 0:
-                raise OSError(errno.ENOSPC, "nothing more can be written", str(path))
-            view = view[written:]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def has_compressed(data: bytes) -> bool:

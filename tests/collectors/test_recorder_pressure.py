@@ -17,6 +17,7 @@ from processes import eventually
 from spool_contents import by_sample, health_events, rows, segments
 
 from logprobe.collectors import Recorder
+from logprobe.collectors.files import Disk
 from logprobe.collectors.kernel.statistics import COLUMNS, sequence_statistics
 from logprobe.collectors.recorder.token_hash import token_hash
 from logprobe.collectors.spool.segment_writer import SegmentWriter
@@ -184,19 +185,17 @@ def test_a_large_call_that_the_disk_refuses_is_reduced_whole(tmp_path: Path):
 
 
 def test_one_failure_of_a_network_disk_costs_nothing(home: Path, monkeypatch: pytest.MonkeyPatch):
-    from logprobe.collectors.spool import segments as spool
-
     failures = iter([OSError(116, "Stale file handle")])
-    write = spool._write_durably
+    write = Disk.write
 
-    def fail_once(path: Path, data: object) -> None:
+    def fail_once(disk: Disk, path: Path, content: bytes, **mode: int | None) -> None:
         for error in failures:
             raise error
-        write(path, data)
+        write(disk, path, content, **mode)
 
     with Recorder(home, "run") as recorder:
         assert recorder.flush()
-        monkeypatch.setattr(spool, "_write_durably", fail_once)
+        monkeypatch.setattr(Disk, "write", fail_once)
         assert recorder.training(**batch(1))
         assert recorder.flush() is True
     assert len(by_sample(home, "training")) == 4

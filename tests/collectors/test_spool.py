@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.spool import segments as spool
+from logprobe.collectors.files import Disk
 from logprobe.collectors.spool.schema import SCHEMA_VERSION, SCHEMAS, STEP
 from logprobe.collectors.spool.segments import SegmentPath, SpoolWriter, is_temporary, read_segment, run_dir, run_name
 
@@ -187,11 +187,11 @@ def test_what_was_renamed_and_not_made_durable_is_settled_and_never_written_agai
     writer = SpoolWriter(home, "run", "writer")
     writer.write("step", steps(1))
 
-    def fail(path: Path) -> None:
+    def fail(_: Disk, path: Path) -> None:
         raise OSError(5, "Input/output error", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(spool, "fsync_folder", fail)
+        patch.setattr(Disk, "sync", fail)
         with pytest.raises(OSError, match="Input/output"):
             writer.write("step", steps(2))
         (taken,) = writer.directory.glob("00000002.step.*.arrow")
