@@ -16,7 +16,7 @@ from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
 from logprobe.monitor.proof.sample import TokenSequence, read_sample, stating
-from logprobe.monitor.proof.scoring import Setup, checked, settings_of
+from logprobe.monitor.proof.setup import Setup, checked, settings_of
 from logprobe.monitor.proof.storing import record
 from logprobe.monitor.reader import open_reader
 

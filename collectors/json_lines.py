@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ class JsonLines:
         self.foreign_lines = 0  # that are no JSON objects
         self._offset = 0
 
-    def append(self, document: dict[str, Any]) -> None:
+    def append(self, document: Mapping[str, object]) -> None:
         """Make `document` visible to all readers. Raises `OSError`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps(document, separators=(",", ":")).encode() + b"\n"

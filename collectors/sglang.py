@@ -43,8 +43,13 @@ class Finished:
 
 
 def record(
-    recorder: Recorder, answers: Any, *, sample_ids: Sequence[str] | None = None, prompt_ids: Sequence[str] | None = None, idle_updates: bool = False
-) -> bool:  # fmt: skip
+    recorder: Recorder,
+    answers: Any,
+    *,
+    sample_ids: Sequence[str] | None = None,
+    prompt_ids: Sequence[str] | None = None,
+    idle_updates: bool = False,
+) -> bool:
     """Record answers of ``Engine.generate`` or ``/generate``.
 
     Args:
@@ -114,8 +119,11 @@ def _reason(reason: Any) -> str | None:
 
 
 def _write(
-    recorder: Recorder, finished: Sequence[Finished], names: Sequence[str] | None = None, prompt_ids: Sequence[str] | None = None
-) -> bool:  # fmt: skip
+    recorder: Recorder,
+    finished: Sequence[Finished],
+    names: Sequence[str] | None = None,
+    prompt_ids: Sequence[str] | None = None,
+) -> bool:
     return recorder.rollout(
         sample_ids=[sequence.name for sequence in finished] if names is None else list(names),
         token_ids=[list(sequence.token_ids) for sequence in finished],

@@ -41,7 +41,8 @@ from logprobe.monitor.proof.paired import Gap, gap
 from logprobe.monitor.proof.sample import TokenSequence
 from logprobe.monitor.proof.scorers.jobs import TrialAnswer, TrialJob
 from logprobe.monitor.proof.scorers.running import TINY, TRIAL, run_scorer
-from logprobe.monitor.proof.scoring import REFERENCE, Scorers, Setup, checked, settings_of
+from logprobe.monitor.proof.scoring import REFERENCE, Scorers
+from logprobe.monitor.proof.setup import Setup, checked, settings_of
 from logprobe.monitor.reader import connect, open_reader
 from logprobe.monitor.store.store import Store
 

@@ -49,14 +49,16 @@ FRAMEWORKS: Final = (
     Framework("TRL", ("trl",), ("1.16",), "run", "trl.watch(trainer)", dict.fromkeys(_TRL, "known:trl")),
     Framework("ms-swift", ("ms-swift",), ("4.6",), "options", "--external_plugins … --callbacks logprobe"),
     Framework("verl", ("verl",), ("0.9",), "plugin", "", {
-        "verl.trainer.ppo.ray_trainer": "verl:register_from", "verl.trainer.ppo.v1.trainer_base": "verl:register_from"}),
+        "verl.trainer.ppo.ray_trainer": "verl:register_from",
+        "verl.trainer.ppo.v1.trainer_base": "verl:register_from"}),
     Framework("SkyRL", ("skyrl", "skyrl-train"), ("0.3",), "run", "trainer.add_callback(skyrl.callback())", {
         "skyrl.train.trainer": "known:skyrl"}),
     Framework("slime", (), (), "options", "three options"),
     Framework("miles", ("miles-rl",), (), "options", "three options"),
     Framework("vime", ("vime",), (), "options", "three options"),
     Framework("OpenRLHF", ("openrlhf",), ("0.11",), "run", "", {
-        "openrlhf.trainer.ppo_trainer": "wrapped:openrlhf_trainer", "openrlhf.trainer.ppo_utils.experience_maker": "wrapped:openrlhf"}),
+        "openrlhf.trainer.ppo_trainer": "wrapped:openrlhf_trainer",
+        "openrlhf.trainer.ppo_utils.experience_maker": "wrapped:openrlhf"}),
     Framework("AReaL", ("areal",), ("1.0",), "run", "", {"areal.trainer.ppo.actor": "wrapped:areal"}),
     Framework("ROLL", ("roll",), (), "run", "", {"roll.utils.train_infer_corrections": "wrapped:roll"}),
     Framework("rllm", ("rllm",), (), "run", "", {"rllm.trainer.verl.verl_backend": "wrapped:rllm"}),

@@ -58,16 +58,18 @@ _ATTRIBUTE: Final = "logprobe"  # of a batch of ms-swift, for what belongs to it
 _WINDOW: Final = "logprobe_window"  # of a batch of ms-swift: all micro-batches whose tokens divide its loss
 # What divides the losses that multiply each token's term by the weights; REAL does not use them.
 _DIVISORS: Final[dict[str, Divisor]] = {
-    "grpo": "sequence", "sapo": "sequence", "bnpo": "batch", "dapo": "update", "cispo": "update", "fipo": "update", "dr_grpo": None,
+    "grpo": "sequence", "sapo": "sequence", "bnpo": "batch", "dapo": "update", "cispo": "update", "fipo": "update",
+    "dr_grpo": None,
 }  # fmt: skip
 # Fields of its batches, which may be None; without the first ones nothing can be recorded.
 _NEEDED: Final = ("completion_mask", "old_per_token_logps")
 _FIELDS: Final = (*_NEEDED, "rollout_per_token_logps", "ref_per_token_logps", "advantages")
 _SETTINGS: Final = (
-    "temperature", "top_p", "top_k", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta", "num_iterations",
-    "num_generations", "steps_per_generation", "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate",
-    "max_completion_length", "importance_sampling_level", "rollout_importance_sampling_mode", "rollout_importance_sampling_threshold",
-    "use_vllm", "vllm_mode", "async_generate", "tuner_type", "min_p", "max_grad_norm", "vllm_enable_prefix_caching", "router_replay_mode",
+    "temperature", "top_p", "top_k", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta",
+    "num_iterations", "num_generations", "steps_per_generation", "gradient_accumulation_steps",
+    "per_device_train_batch_size", "learning_rate", "max_completion_length", "importance_sampling_level",
+    "rollout_importance_sampling_mode", "rollout_importance_sampling_threshold", "use_vllm", "vllm_mode",
+    "async_generate", "tuner_type", "min_p", "max_grad_norm", "vllm_enable_prefix_caching", "router_replay_mode",
 )  # fmt: skip
 
 
@@ -194,9 +196,11 @@ class _Watch:
     def _record_rollout(self, model_inputs: Mapping[str, Any], grpo: Any) -> None:
         """Record the engine's side as ms-swift received it, where no plugin records it."""
         names, groups, _, _, sampler = getattr(grpo, _ATTRIBUTE)
-        tokens, logprobs = _tokens(model_inputs, grpo), grpo.rollout_per_token_logps
-        sampled = under_mask(grpo.completion_mask, token_ids=tokens, logprobs=logprobs)
-        self._recorder.rollout(sample_ids=names, prompt_ids=groups, weight_version=sampler, **sampled)
+        both = _tokens(model_inputs, grpo), grpo.rollout_per_token_logps
+        tokens, logprobs = under_mask(grpo.completion_mask, *both)
+        self._recorder.rollout(
+            sample_ids=names, prompt_ids=groups, token_ids=tokens, logprobs=logprobs, weight_version=sampler
+        )
 
     # --- One micro-batch ---
 

@@ -20,7 +20,10 @@ from logprobe.collectors.recorder.recorder import Recorder
 
 FIELDS: Final = ("sequences", "loss_mask", "rollout_logprobs", "action_log_probs", "advantages")
 _SETTINGS: Final = {
-    "trainer.algorithm": ("advantage_estimator", "policy_loss_type", "loss_reduction", "temperature", "eps_clip_low", "eps_clip_high", "use_kl_loss"),
+    "trainer.algorithm": (
+        "advantage_estimator", "policy_loss_type", "loss_reduction", "temperature", "eps_clip_low", "eps_clip_high",
+        "use_kl_loss",
+    ),
     "trainer": ("strategy", "bf16", "train_batch_size", "policy_mini_batch_size", "update_epochs_per_batch"),
     "generator": ("n_samples_per_prompt", "step_wise_trajectories"),
     "generator.sampling_params": ("temperature", "top_p", "top_k", "min_p"),
@@ -107,8 +110,10 @@ class Watch:
         sampled_by = None if _asynchronous(trainer) else step - 1
         if old is None:
             if rollout is not None:
-                sampled = under_mask(mask > 0, token_ids=tokens, logprobs=rollout)
-                recorder.rollout(sample_ids=names, prompt_ids=groups, weight_version=sampled_by, **sampled)
+                ids, logprobs = under_mask(mask > 0, tokens, rollout)
+                recorder.rollout(
+                    sample_ids=names, prompt_ids=groups, token_ids=ids, logprobs=logprobs, weight_version=sampled_by
+                )
             words = (
                 "SkyRL skipped the policy's forward pass, because its loss uses the engine's log-probs: nothing can be "
                 "compared"

@@ -25,11 +25,11 @@ from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.sglang import version_name
 
 _SETTINGS: Final = (
-    "advantage_estimator", "rollout_temperature", "rollout_top_p", "rollout_top_k", "n_samples_per_prompt", "rollout_batch_size",
-    "global_batch_size", "num_steps_per_rollout", "eps_clip", "eps_clip_high", "kl_loss_coef", "entropy_coef", "use_tis", "tis_clip",
-    "tis_clip_low", "use_rollout_logprobs", "get_mismatch_metrics", "tensor_model_parallel_size", "pipeline_model_parallel_size",
-    "context_parallel_size", "update_weights_interval", "lr", "bf16", "fp16", "partial_rollout", "mask_offpolicy_in_partial_rollout",
-    "use_rollout_routing_replay",
+    "advantage_estimator", "rollout_temperature", "rollout_top_p", "rollout_top_k", "n_samples_per_prompt",
+    "rollout_batch_size", "global_batch_size", "num_steps_per_rollout", "eps_clip", "eps_clip_high", "kl_loss_coef",
+    "entropy_coef", "use_tis", "tis_clip", "tis_clip_low", "use_rollout_logprobs", "get_mismatch_metrics",
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "update_weights_interval",
+    "lr", "bf16", "fp16", "partial_rollout", "mask_offpolicy_in_partial_rollout", "use_rollout_routing_replay",
 )  # fmt: skip
 
 _NEEDED: Final = ("tokens", "response_lengths", "loss_masks", "sample_indices")
@@ -75,15 +75,11 @@ class Adapter:
 
     def _record_rollout(self, recorder: Recorder, step: int, args: Any, samples: Sequence[Any]) -> None:
         masks = [_sampled(sample) for sample in samples]
-        chosen = [
-            ([t for t, m in zip(s.tokens[-s.response_length :], mask, strict=True) if m], [r for r, m in zip(s.rollout_log_probs, mask, strict=True) if m])
-            for s, mask in zip(samples, masks, strict=True)
-        ]  # fmt: skip
         prompts = [len(sample.tokens) - sample.response_length for sample in samples]
         recorder.rollout(
             sample_ids=_names(step, [sample.index for sample in samples]),
-            token_ids=[tokens for tokens, _ in chosen],
-            logprobs=[logprobs for _, logprobs in chosen],
+            token_ids=[_under(s.tokens[-s.response_length :], mask) for s, mask in zip(samples, masks, strict=True)],
+            logprobs=[_under(s.rollout_log_probs, mask) for s, mask in zip(samples, masks, strict=True)],
             weight_version=[_version(sample.weight_versions) for sample in samples],
             prompt_ids=None
             if samples[0].group_index is None
@@ -195,6 +191,10 @@ def _sampled(sample: Any) -> list[int]:
     if sample.loss_mask is None or sample.remove_sample:
         return [1] * sample.response_length
     return list(sample.loss_mask)
+
+
+def _under(values: Sequence[Any], mask: Sequence[int]) -> list[Any]:
+    return [value for value, flag in zip(values, mask, strict=True) if flag]
 
 
 def _cached(sample: Any, prompt_length: int) -> int | None:

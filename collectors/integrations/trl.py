@@ -67,17 +67,19 @@ _CORRECTED: Final = ("sampling_per_token_logps", "old_per_token_logps", "advanta
 # What divides the losses that multiply each token's term by the ratio; VESPO takes the ratio's logarithm into a weight
 # of its own.
 _DIVISORS: Final[dict[str, Divisor]] = {
-    "grpo": "sequence", "sapo": "sequence", "bnpo": "batch", "dapo": "update", "cispo": "update", "dr_grpo": None, "luspo": None,
+    "grpo": "sequence", "sapo": "sequence", "bnpo": "batch", "dapo": "update", "cispo": "update", "dr_grpo": None,
+    "luspo": None,
 }  # fmt: skip
 _NEEDED: Final = ("completion_ids", "completion_mask")
 _OLD_LOGPROBS: Final = ("old_per_token_logps", "old_logps")
 _OWN_CORRECTION: Final = "vllm_importance_sampling_correction"
 _SETTINGS: Final = (
-    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta", "num_iterations",
-    "num_generations", "steps_per_generation", "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate",
-    "max_completion_length", "importance_sampling_level", "scale_rewards", "mask_truncated_completions", "use_vllm", "vllm_mode",
-    "vllm_importance_sampling_correction", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max",
-    "vllm_importance_sampling_clip_min", "cast_lm_head_to_fp32", "disable_dropout", "max_grad_norm",
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "loss_type", "epsilon", "epsilon_high", "beta",
+    "num_iterations", "num_generations", "steps_per_generation", "gradient_accumulation_steps",
+    "per_device_train_batch_size", "learning_rate", "max_completion_length", "importance_sampling_level",
+    "scale_rewards", "mask_truncated_completions", "use_vllm", "vllm_mode", "vllm_importance_sampling_correction",
+    "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min",
+    "cast_lm_head_to_fp32", "disable_dropout", "max_grad_norm",
 )  # fmt: skip
 _DPO_METHODS: Final[dict[str, tuple[str, ...]]] = {
     "training_step": ("model", "inputs"),
@@ -86,8 +88,9 @@ _DPO_METHODS: Final[dict[str, tuple[str, ...]]] = {
     "log": ("logs", "start_time"),
 }
 _DPO_SETTINGS: Final = (
-    "top_p", "top_k", "min_p", "repetition_penalty", "loss_type", "beta", "gradient_accumulation_steps", "per_device_train_batch_size",
-    "learning_rate", "max_new_tokens", "max_length", "missing_eos_penalty", "use_vllm", "vllm_mode",
+    "top_p", "top_k", "min_p", "repetition_penalty", "loss_type", "beta", "gradient_accumulation_steps",
+    "per_device_train_batch_size", "learning_rate", "max_new_tokens", "max_length", "missing_eos_penalty", "use_vllm",
+    "vllm_mode",
 )  # fmt: skip
 
 
@@ -245,12 +248,14 @@ class _Watch:
 
     def _record_rollout(self, batch: Mapping[str, Any]) -> None:
         """Record the engine's side as TRL received it, where no plugin records it."""
-        tokens, logprobs = batch["completion_ids"], batch["sampling_per_token_logps"]
+        both = batch["completion_ids"], batch["sampling_per_token_logps"]
+        tokens, logprobs = under_mask(_mask(batch), *both)
         self._recorder.rollout(
             sample_ids=batch[_NAMES],
             prompt_ids=batch[_GROUPS],
+            token_ids=tokens,
+            logprobs=logprobs,
             weight_version=self._version,
-            **under_mask(_mask(batch), token_ids=tokens, logprobs=logprobs),
         )
 
     # --- One micro-batch ---

@@ -27,9 +27,9 @@ METHODS: Final[dict[str, tuple[str, ...]]] = {
     "log": ("logs", "start_time"),
 }
 _SETTINGS: Final = (
-    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "epsilon", "epsilon_high", "num_generations", "max_completion_length",
-    "token_budget", "max_staleness", "max_inflight_tasks", "weight_sync_steps", "gradient_accumulation_steps", "per_device_train_batch_size",
-    "learning_rate", "max_grad_norm",
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "epsilon", "epsilon_high", "num_generations",
+    "max_completion_length", "token_budget", "max_staleness", "max_inflight_tasks", "weight_sync_steps",
+    "gradient_accumulation_steps", "per_device_train_batch_size", "learning_rate", "max_grad_norm",
 )  # fmt: skip
 _NEEDED: Final = ("attention_mask", "shift_labels", "token_index", "old_log_probs", "advantages", "segment_id")
 # Our columns of the packed batch, [ranks, samples]: a running number, and what TRL drops.

@@ -293,13 +293,14 @@ class _Watch:
         self, recorder: Recorder, trainer: Any, versions: list[int | None], rows: Mapping[str, Any]
     ) -> None:
         """Record the engine's side as verl received it, where there is no other; else it goes with the trainer's."""
-        sampled = under_mask(rows["mask"], token_ids=rows["token_ids"], logprobs=rows["rollout_logprobs"])
+        tokens, logprobs = under_mask(rows["mask"], rows["token_ids"], rows["rollout_logprobs"])
         sampling = {name: setting_of(trainer.config, f"actor_rollout_ref.rollout.{name}") for name in _ROLLOUT}
         recorder.rollout(
             sample_ids=rows["sample_ids"],
             prompt_ids=rows["prompt_ids"],
+            token_ids=tokens,
+            logprobs=logprobs,
             weight_version=versions,
-            **sampled,
             sampling={name: value for name, value in sampling.items() if value is not None},
         )
 

@@ -74,10 +74,10 @@ def report_missing(
     recorder.report("missing_key", words, severity="warning", component=component, step=step, sequences=lost)
 
 
-def under_mask(mask_BT: Any, **columns: Any) -> dict[str, list[Any]]:
+def under_mask(mask_BT: Any, *columns_BT: Any) -> tuple[list[Any], ...]:
     """Return the values of tensors [batch, time] under a mask, one tensor per sequence."""
     places = [row.bool().nonzero().flatten() for row in mask_BT]
-    return {name: [row[at] for row, at in zip(rows, places, strict=True)] for name, rows in columns.items()}
+    return tuple([row[at] for row, at in zip(rows, places, strict=True)] for rows in columns_BT)
 
 
 def _problem(host: object, name: str, parameters: tuple[str, ...]) -> str | None:
@@ -260,8 +260,11 @@ class Process:
     def _early(self, what: str) -> Iterator[None]:
         with Guard(self._health, what):
             yield
-        for problem in self._health.due(everything=True) if self.recorder is not None else ():
-            self.recorder.report(problem.event, problem.message, severity=problem.severity, component=self.framework)
+        if self.recorder is not None:
+            for problem in self._health.due(everything=True):
+                self.recorder.report(
+                    problem.event, problem.message, severity=problem.severity, component=self.framework
+                )
 
     def _say(self, recorder: Recorder, words: str, severity: str = "info") -> None:
         recorder.report("self_test", words, severity=severity, component=self.framework)

@@ -68,9 +68,9 @@ _LONGEST: Final = 64  # items of a list, characters of a text: × 8
 # which differ from request to request without changing either log-prob, and would give every request a document of its
 # own.
 _SAMPLING: Final = (
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens",
-    "ignore_eos", "stop", "stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "structured_outputs", "watermarking",
-    "logprobs",
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    "min_tokens", "ignore_eos", "stop", "stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids",
+    "structured_outputs", "watermarking", "logprobs",
 )  # fmt: skip
 
 

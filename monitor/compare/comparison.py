@@ -39,8 +39,8 @@ Verdict = Literal["same", "better", "worse", "differs", "unknown"]
 # with it.
 METRICS: Final = (
     "backend.k3_kl", "backend.logprob_abs_diff_mean", "backend.ratio_mean", "backend.ess", "backend.prob_pearson",
-    "total.clamp_log_ratio_new_old_indicator", "total.kl_new_old", "update.k3_kl", "token_mismatch_frac", "weight_lag_mean",
-    "entropy", "response_length", "reward",
+    "total.clamp_log_ratio_new_old_indicator", "total.kl_new_old", "update.k3_kl", "token_mismatch_frac",
+    "weight_lag_mean", "entropy", "response_length", "reward",
 )  # fmt: skip
 
 _NO_MERIT: Final = frozenset(

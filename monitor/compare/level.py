@@ -22,7 +22,8 @@ Floats = NDArray[np.float64]
 # Two-sided 97 % quantiles of Student's t for 1, 2, … degrees of freedom: with what a departure adds (`follow`),
 # unchanged runs are told apart in at most 5 of 100 metrics; docs/compare.md has what was measured.
 _STUDENT: Final = (
-    21.205, 5.643, 3.896, 3.298, 3.003, 2.829, 2.715, 2.634, 2.574, 2.527, 2.491, 2.461, 2.436, 2.415, 2.397, 2.382, 2.368, 2.356,
+    21.205, 5.643, 3.896, 3.298, 3.003, 2.829, 2.715, 2.634, 2.574, 2.527, 2.491, 2.461, 2.436, 2.415, 2.397, 2.382,
+    2.368, 2.356,
 )  # fmt: skip
 _STRONGEST: Final = 0.9
 _FEWEST: Final = 4.0  # independent blocks that are left at the least

@@ -79,7 +79,7 @@ class Places:
         return self._readers[home.path]
 
     def _from_files(self, path: Path) -> Place:
-        from logprobe.monitor.compare import unpacked  # noqa: PLC0415 -- ingest loads slowly, and runs of homes need none
+        from logprobe.monitor.compare import unpacked  # noqa: PLC0415 - loads slowly
 
         if path not in self._recorded:
             scratch = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="logprobe-"))

@@ -17,7 +17,8 @@ import pyarrow as pa
 from logprobe.collectors.spool.schema import LARGEST, SCHEMAS, TRAINING_FLOATS
 
 Record: TypeAlias = Mapping[str, Any]
-Row: TypeAlias = tuple[str, dict[str, Any]]  # record kind, its columns; missing ones are null
+Columns: TypeAlias = dict[str, Any]  # of the wire contract; missing ones are null
+Row: TypeAlias = tuple[str, Columns]  # record kind, its columns
 Column: TypeAlias = "str | tuple[str, ...] | Callable[[Record, Place], Any]"
 
 _LARGEST_EPOCH: Final = 1e11  # seconds; above it, milliseconds were meant
@@ -93,7 +94,7 @@ def _value(theirs: Column, record: Record, place: Place) -> Any:
     return next((record[name] for name in names if record.get(name) is not None), None)
 
 
-def _training(values: dict[str, Any], place: Place) -> dict[str, Any]:
+def _training(values: Columns, place: Place) -> Columns:
     tokens, mask, advantages = _tokens(values), values.get("mask"), values.get("advantages")
     if isinstance(advantages, int | float):  # one number stands for every token
         values["advantages"] = [advantages] * len(tokens)
@@ -111,7 +112,7 @@ def _training(values: dict[str, Any], place: Place) -> dict[str, Any]:
     }
 
 
-def _rollout(values: Record, record: Record) -> dict[str, Any]:
+def _rollout(values: Record, record: Record) -> Columns:
     """Return the rollout record of slime: the tokens under the mask, because a tool's answer was not sampled."""
     tokens, logprobs = _tokens(values), values["rollout_logprobs"]
     for name, given in (("loss_mask", values["mask"]), ("rollout_log_probs", logprobs)):
@@ -128,7 +129,7 @@ def _rollout(values: Record, record: Record) -> dict[str, Any]:
     }
 
 
-def _checked(kind: str, row: dict[str, Any]) -> dict[str, Any]:
+def _checked(kind: str, row: Columns) -> Columns:
     """Return the row if it fits the wire contract. Raises `BadRecordError`."""
     for name, value in row.items():
         try:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,6 +39,9 @@ _TRAIN_COLUMNS: Final = {
     "raw_reward": "reward",
     "sample_indices": "index",
 }
+
+
+Sample: TypeAlias = Mapping[str, Any]  # columns of a debug dump, by the names of `frameworks`
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ def _json_line(line: bytes) -> Unit:
     return Unit(value) if isinstance(value, dict) else Unit(error="not a JSON object")
 
 
-def _torch_samples(path: Path) -> Iterator[dict[str, Any]]:
+def _torch_samples(path: Path) -> Iterator[Sample]:
     """Read the samples of ``--save-debug-rollout-data`` or ``--save-debug-train-data`` of slime or miles; ``kind`` says
     of which.
 
@@ -168,7 +171,7 @@ def _torch_samples(path: Path) -> Iterator[dict[str, Any]]:
         ) from error
 
 
-def _samples_of(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]:
+def _samples_of(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Iterator[Sample]]:
     """Training dumps are lists of columns in the first format, and of samples, like rollout dumps, in the second."""
     version = document.get("format_version", 1)
     if version not in _DUMP_FORMATS:
@@ -197,13 +200,13 @@ def _load(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def _rollout(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _rollout(document: Mapping[str, Any]) -> Iterator[Sample]:
     for sample in document["samples"]:
         plain = {name: _plain(value) for name, value in sample.items()}
         yield {**plain, "kind": "rollout", "response_length": int(plain["response_length"])}
 
 
-def _training(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _training(document: Mapping[str, Any]) -> Iterator[Sample]:
     data = document["rollout_data"]
     columns = {ours: data[theirs] for theirs, ours in _TRAIN_COLUMNS.items() if data.get(theirs) is not None}
     common = {"kind": "training", "rollout_id": document["rollout_id"], "rank": document.get("rank")}
@@ -212,7 +215,7 @@ def _training(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**common, **sample, "response_length": int(sample["response_length"])}
 
 
-def _training_samples(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _training_samples(document: Mapping[str, Any]) -> Iterator[Sample]:
     """`raw_reward` is of the whole batch, in the order of the rollout."""
     batch_rewards = document.get("raw_reward")
     for sample in document["samples"]:

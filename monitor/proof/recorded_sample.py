@@ -36,9 +36,10 @@ _ARGUMENTS: Final = (
 )
 # Arguments that say where things are, or what is around the model; the checkpoint and the scorer have their own.
 _AROUND: Final = re.compile(
-    r"model|tokenizer\w*|served_model_name|revision|seed|\w*(host|port|path|dir|address|ip|backend_config|url)s?|load_format|"
-    r"distributed_executor_backend|worker_cls|worker_extension_cls|(data_parallel|api|kv_transfer|kv_events|ec_|weight_transfer|profiler|"
-    r"logging|fault|otlp|watermark)\w*|generation_config|override_generation_config|\w*log_(stats|requests)\w*|enable_sleep_mode|"
+    r"model|tokenizer\w*|served_model_name|revision|seed|\w*(host|port|path|dir|address|ip|backend_config|url)s?|"
+    r"load_format|distributed_executor_backend|worker_cls|worker_extension_cls|generation_config|"
+    r"(data_parallel|api|kv_transfer|kv_events|ec_|weight_transfer|profiler|logging|fault|otlp|watermark)\w*|"
+    r"override_generation_config|\w*log_(stats|requests)\w*|enable_sleep_mode|"
     r"enable_lora|max_(cpu_)?loras|max_lora_rank|trust_remote_code|nnodes|node_rank|max_logprobs|gpu_memory_utilization"
 )
 # Those that no fresh engine takes: it forces tokens, with a processor of its own.

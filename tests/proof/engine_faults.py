@@ -205,7 +205,7 @@ def _row(at: int, prompt: list[int], output: Any, fault: Fault) -> dict[str, Any
 def bisected(name: str, folder: Path, run: Any) -> dict[str, Any]:
     from logprobe.monitor.proof.experiments.experiment import bisect
     from logprobe.monitor.proof.sample import read_sample
-    from logprobe.monitor.proof.scoring import Setup
+    from logprobe.monitor.proof.setup import Setup
 
     fault = fault_of(name)
     overrides = {**RIGHT, **(fault.engine if fault.told is None else fault.told)}

@@ -547,7 +547,7 @@ def judge(folder: Path, kind: str, faults: Mapping[str, Fault]) -> dict[str, Any
     from logprobe.monitor.proof.sample import TokenSequence
     from logprobe.monitor.proof.scorers import forward_process
     from logprobe.monitor.proof.scorers.running import ENGINE, Outcome
-    from logprobe.monitor.proof.scoring import Setup
+    from logprobe.monitor.proof.setup import Setup
 
     model = make(folder / kind, kind)
     rows = sampled(model)

@@ -11,7 +11,7 @@ import os
 import sys
 from importlib.machinery import PathFinder
 
-_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - every Python process pays for what is imported here
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - each import costs every Python process
 
 
 def _run_hidden() -> None:

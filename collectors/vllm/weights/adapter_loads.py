@@ -22,7 +22,7 @@ from logprobe.collectors.clock import machine, offset_now
 from logprobe.collectors.fingerprint import Fingerprint, key
 from logprobe.collectors.health import Guard, Health
 from logprobe.collectors.recorder import torch_bridge
-from logprobe.collectors.vllm.weights.exchange import Exchange
+from logprobe.collectors.vllm.weights.exchange import Exchange, Loaded
 
 _OUTSIDE: Final = object()  # of every step
 _WATCHED: Final[weakref.WeakSet[AdapterLoads]] = weakref.WeakSet()
@@ -37,7 +37,7 @@ class AdapterLoads:
         self._health = Health()
         self._step: Any = _OUTSIDE  # when the step that runs was scheduled
         self._held: dict[int, tuple[str, str]] = {}  # number → path and digest
-        self._unsent: deque[dict[str, Any]] = deque()
+        self._unsent: deque[Loaded] = deque()
         self._sending = threading.Lock()
         _WATCHED.add(self)
 

@@ -13,14 +13,49 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict, cast
 
 from logprobe.collectors.json_lines import JsonLines
 from logprobe.collectors.spool.segments import run_dir
 from logprobe.collectors.versions import home_and_run
 
 ONLY: Final = "only"  # file name of an engine's only worker
+
+
+class Told(TypedDict):
+    """A worker's line; its moments are on the monotonic clock of `machine`, `wall` seconds behind the wall clock."""
+
+    machine: str | None
+    wall: float
+
+
+class Answer(Told):
+    """Reading of a worker's weights. `keys`: of `hashes`, where they differ from those of the line before."""
+
+    reason: str
+    began: float
+    ended: float
+    hashes: list[int]
+    keys: NotRequired[tuple[str, ...]]
+
+
+class Loaded(Told):
+    """LoRA adapter that a worker loaded.
+
+    `path` is None if it is unknown which steps use it, `step` if it was loaded outside a step, `written` if the time
+    of its files is unknown; `keys` and `hashes` if its content could not be read.
+    """
+
+    name: str
+    number: int
+    path: str | None
+    step: float | None
+    began: float
+    written: float | None
+    keys: tuple[str, ...] | None
+    hashes: list[int] | None
 
 
 def folder_of(vllm_config: Any) -> Path:
@@ -58,18 +93,22 @@ class Exchange:
         """Return the file of one worker's readings."""
         return JsonLines(self.folder / f"{worker or ONLY}.jsonl")
 
-    def new_answers(self) -> list[tuple[str | None, dict[str, Any]]]:
+    def new_answers(self) -> list[tuple[str | None, Answer]]:
         """Return the readings of all workers since the last call."""
         for path in sorted(self.folder.glob("*.jsonl")):
             if path.stem != "asked" and path.stem not in self._answers:
                 self._answers[path.stem] = JsonLines(path)
         return [
-            (None if name == ONLY else name, answer)
+            (None if name == ONLY else name, cast("Answer", answer))
             for name, lines in self._answers.items()
             for answer in lines.read_new()
         ]
 
-    def write_effective(self, worker: str | None, document: dict[str, Any]) -> None:
+    def new_adapters(self) -> list[Loaded]:
+        """Return the adapters loaded since the last call."""
+        return [cast("Loaded", line) for line in self.adapters.read_new()]
+
+    def write_effective(self, worker: str | None, document: Mapping[str, object]) -> None:
         """Write the choices that a worker made at its start, in one step."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{worker or ONLY}.effective.json"
@@ -77,12 +116,12 @@ class Exchange:
         unfinished.write_text(json.dumps(document), encoding="utf-8")
         unfinished.replace(path)
 
-    def effective(self) -> dict[str, Any]:
+    def effective(self) -> dict[str, object]:
         """Return the choices of the engine's first worker; empty if unknown."""
         for path in sorted(self.folder.glob("*.effective.json")):
             return dict(json.loads(path.read_text(encoding="utf-8")))
         return {}
 
     def remove(self) -> None:
-        """The engine ended."""
+        """Remove the folder of an engine that ended."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from logprobe.collectors.health import Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import Timeline
 from logprobe.collectors.vllm.adapters import Adapters, Load, Run
-from logprobe.collectors.vllm.weights.exchange import Exchange
+from logprobe.collectors.vllm.weights.exchange import Answer, Exchange, Told
 
 _LOOK_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 5.0  # a mark is read at most so long after it was made
@@ -67,11 +67,11 @@ class Fingerprints:
             self._exchange.asked.append({"reason": reason})
 
     def marked(self, moment: float) -> None:
-        """Someone marked the weights."""
+        """Note that the weights were marked."""
         self._marks.append(moment)
 
     def write(self, recorder: Recorder, health: Health, replica: str | None, *, everything: bool = False) -> None:
-        """Takes what workers have read, and writes what can be judged. Raises `OSError`."""
+        """Take the readings of workers, and write those that can be judged. Raises `OSError`."""
         now = time.monotonic()
         if self._exchange is None or (now < self._next_look and not everything):
             return
@@ -82,16 +82,13 @@ class Fingerprints:
             self._write(self._waiting.popleft(), recorder, health, replica)
 
     def take_adapters(self, recorder: Recorder, replica: str | None) -> None:
-        """Takes what workers have loaded under the adapters' numbers. Raises `OSError`."""
-        for line in self._exchange.adapters.read_new() if self._exchange is not None else ():
-            began, _ = self._moments(line | {"ended": line["began"]})
+        """Take the adapters that workers have loaded. Raises `OSError`."""
+        for line in self._exchange.new_adapters() if self._exchange is not None else ():
+            began, _ = self._moments(line, line["began"], line["began"])
             moment = began if line["step"] is None else float(line["step"])
             written = None if line["written"] is None else float(line["written"]) + self._shift(line)
-            content = (
-                None
-                if line["hashes"] is None
-                else Fingerprint(tuple(line["keys"]), np.array(line["hashes"], np.uint32))
-            )
+            hashes, keys = line["hashes"], line["keys"] or ()
+            content = None if hashes is None else Fingerprint(tuple(keys), np.array(hashes, np.uint32))
             if self._adapters.read(int(line["number"]), Load(moment, line["path"], content), written):
                 self._unknown_since(moment, recorder, replica, adapter=line["name"])
 
@@ -123,17 +120,17 @@ class Fingerprints:
         )
 
     def end(self) -> None:
-        """The engine ends."""
+        """Remove the engine's folder."""
         if self._exchange is not None:
             self._exchange.remove()
 
-    def _take(self, worker: str | None, answer: dict[str, Any]) -> None:
+    def _take(self, worker: str | None, answer: Answer) -> None:
         if "keys" in answer:
             self._keys[worker] = tuple(answer["keys"])
         keys, hashes = self._keys.get(worker, ()), np.array(answer["hashes"], np.uint32)
         if len(keys) != len(hashes):
             return  # its keys were in a line that was lost
-        began, ended = self._moments(answer)
+        began, ended = self._moments(answer, answer["began"], answer["ended"])
         reading = Reading(worker, str(answer["reason"]), began, ended, Fingerprint(keys, hashes))
         last = self._last.get(worker)
         if last is not None and last.fingerprint.keys == keys and last.fingerprint.digest != reading.fingerprint.digest:
@@ -143,17 +140,15 @@ class Fingerprints:
         self._last[worker] = reading
         self._waiting.append(reading)
 
-    def _moments(self, answer: dict[str, Any]) -> tuple[float, float]:
-        began, ended = float(answer["began"]), float(answer["ended"])
-        if answer.get("machine") is not None and answer["machine"] == machine():
-            return began, ended
-        shift = self._shift(answer)
-        return began + shift - _CLOCKS_DIFFER, ended + shift + _CLOCKS_DIFFER
+    def _moments(self, told: Told, began: float, ended: float) -> tuple[float, float]:
+        """Return bounds of a time span on the engine's monotonic clock."""
+        unsure = 0.0 if _is_ours(told) else _CLOCKS_DIFFER
+        shift = self._shift(told)
+        return began + shift - unsure, ended + shift + unsure
 
-    def _shift(self, answer: dict[str, Any]) -> float:
-        """From a worker's monotonic clock to the engine's."""
-        same = answer.get("machine") is not None and answer["machine"] == machine()
-        return 0.0 if same else float(answer["wall"]) - self._clock.offset
+    def _shift(self, told: Told) -> float:
+        """Return the distance from a worker's monotonic clock to the engine's."""
+        return 0.0 if _is_ours(told) else told["wall"] - self._clock.offset
 
     def _surprising(self, last: Reading, ended: float) -> bool:
         """Return whether the change of the weights was unannounced; their version is unknown from then on."""
@@ -199,3 +194,7 @@ class Fingerprints:
 
     def _marked_between(self, since: float, until: float) -> bool:
         return any(since <= moment <= until for moment in self._marks)
+
+
+def _is_ours(told: Told) -> bool:
+    return told.get("machine") is not None and told["machine"] == machine()

@@ -23,19 +23,20 @@ _OF_EVERY_STEP: Final = (
 )
 _OF_THE_START: Final = (
     "init_worker", "init_device", "determine_available_memory", "get_kv_cache_spec", "get_supported_kv_cache_layouts",
-    "set_kv_cache_layout", "initialize_from_config", "initialize_cache", "compile_or_warm_up_model", "get_supported_tasks",
-    "get_kv_connector_handshake_metadata", "supports_draft_weight_updates", "update_max_model_len", "get_cache_block_size_bytes",
-    "init_weight_transfer_engine", "update_environment_variables",
+    "set_kv_cache_layout", "initialize_from_config", "initialize_cache", "compile_or_warm_up_model",
+    "get_supported_tasks", "get_kv_connector_handshake_metadata", "supports_draft_weight_updates",
+    "update_max_model_len", "get_cache_block_size_bytes", "init_weight_transfer_engine", "update_environment_variables",
 )  # fmt: skip
 _THAT_LOOK: Final = (
-    "get_model_inspection", "compute_weight_checksums", "get_weight_version", "set_weight_version", "vocab_size", "list_loras",
-    "get_encoder_timing_stats", "get_compilation_match_table", "save_sharded_state", "save_tensorized_model", "profile",
-    "annotate_profile", "synchronize_device", READ_WEIGHTS,
+    "get_model_inspection", "compute_weight_checksums", "get_weight_version", "set_weight_version", "vocab_size",
+    "list_loras", "get_encoder_timing_stats", "get_compilation_match_table", "save_sharded_state",
+    "save_tensorized_model", "profile", "annotate_profile", "synchronize_device", READ_WEIGHTS,
 )  # fmt: skip
 _AROUND_WEIGHTS: Final = (
     "add_lora", "remove_lora", "pin_lora",  # the weights below adapters stay as they are
     "wake_up",  # brings back what `sleep` at level 1 put away; at level 2 that call made them unknown
-    "reset_mm_cache", "reset_encoder_cache", "release_late_interaction_query_cache", "shutdown_weight_transfer_engine", "shutdown",
+    "reset_mm_cache", "reset_encoder_cache", "release_late_interaction_query_cache", "shutdown_weight_transfer_engine",
+    "shutdown",
 )  # fmt: skip
 _HARMLESS: Final = frozenset(
     (

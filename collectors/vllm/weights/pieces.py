@@ -32,7 +32,7 @@ class Piece:
     def tensor(self) -> Any | None:
         """The parameter as it is now; None where it is another kind of tensor than it was."""
         module = self.owner()
-        tensor = None if module is None else module._parameters.get(self.attribute)  # noqa: SLF001 - torch's own way is a search
+        tensor = None if module is None else module._parameters.get(self.attribute)  # noqa: SLF001 - else a search
         if tensor is None or tuple(tensor.shape) != self.shape or str(tensor.dtype) != self.dtype:
             return None
         return tensor if sampleable(tensor) else None

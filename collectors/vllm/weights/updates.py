@@ -9,6 +9,7 @@ monotonic clock.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,7 +110,7 @@ def method_name(method: Any) -> str:
     return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
 
 
-def count_tensors(kwargs: dict[str, Any] | None) -> int | None:
+def count_tensors(kwargs: Mapping[str, Any] | None) -> int | None:
     """Number of tensors an ``update_weights`` call names; None where it does not say."""
     info = (kwargs or {}).get("update_info")
     names = info.get("names") if isinstance(info, dict) else getattr(info, "names", None)

@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from logprobe.collectors.recorder import torch_bridge
 from logprobe.collectors.recorder.buffers import Block
 from logprobe.collectors.vllm.effective import effective
 from logprobe.collectors.vllm.weights.adapter_loads import AdapterLoads, watch_adapters
-from logprobe.collectors.vllm.weights.exchange import Exchange, folder_of, worker_name
+from logprobe.collectors.vllm.weights.exchange import Answer, Exchange, folder_of, worker_name
 from logprobe.collectors.vllm.weights.loads import READ_WEIGHTS
 from logprobe.collectors.vllm.weights.pieces import Piece, pieces
 
@@ -111,7 +111,7 @@ class WeightReader:
             self.due = self._copy is not None
         self.spent += time.thread_time() - started
 
-    def describe(self, look: Callable[[], dict[str, Any]]) -> None:
+    def describe(self, look: Callable[[], Mapping[str, object]]) -> None:
         """Leaves word of what the engine runs with."""
         with Guard(self._health, "vllm_worker.describe", cost=False):
             self._exchange.write_effective(self._name, look())
@@ -215,7 +215,7 @@ class WeightReader:
 class Reporter:
     """Turns samples into answers: only what was found twice in a row is one."""
 
-    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, send: Callable[[Answer], None]) -> None:
         self._send = send
         self._stable: str | None = None
         self._unsure: tuple[_Sample, Fingerprint] | None = None
@@ -237,7 +237,7 @@ class Reporter:
         return True
 
     def _answer(self, sample: _Sample, fingerprint: Fingerprint) -> None:
-        answer: dict[str, Any] = {
+        answer: Answer = {
             "reason": "check" if sample.reason == _AGAIN else sample.reason,
             "began": sample.began,
             "ended": sample.ended,

@@ -18,7 +18,8 @@ from logprobe.monitor.proof.experiments.knobs import KNOBS, Knob
 from logprobe.monitor.proof.paired import Gap
 from logprobe.monitor.proof.sample import NEUTRAL, Scores, TokenSequence, assumptions
 from logprobe.monitor.proof.scorers.running import has_cuda, run_scorer
-from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers, Setup
+from logprobe.monitor.proof.scoring import REFERENCE, Fresh, Run, Scorers
+from logprobe.monitor.proof.setup import Setup
 
 Against = Literal["reference", "trainer"]
 COMPARED: Final[tuple[Literal["engine", "trainer"], ...]] = (

@@ -42,7 +42,7 @@ class _Row:
 class ForcedTokens(LogitsProcessor):  # type: ignore[misc]
     """Forces the tokens in a request's ``extra_args``; leaves other requests alone."""
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:  # noqa: ARG002, FBT001 - vLLM's interface
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:  # noqa: ARG002, FBT001
         self._rows: dict[int, _Row] = {}
         self._readings: dict[str, list[float]] = {}  # by sequence: a preempted request comes back as a new row
         self._logits = vllm_config.model_config.logprobs_mode == "processed_logits"

@@ -17,7 +17,7 @@ from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.collectors.weights import mark
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.proof.recorded_sample import recorded_checkpoints, recorded_sample
-from logprobe.monitor.proof.scoring import Setup
+from logprobe.monitor.proof.setup import Setup
 from logprobe.monitor.reader import open_reader
 from logprobe.monitor.store.store import Store
 

@@ -15,7 +15,8 @@ from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.sample import TokenSequence
 from logprobe.monitor.proof.scorers.running import ENGINE, FORWARD, LAYERS, Outcome, run_scorer
-from logprobe.monitor.proof.scoring import REFERENCE, Setup, score
+from logprobe.monitor.proof.scoring import REFERENCE, score
+from logprobe.monitor.proof.setup import Setup
 
 SEQUENCE = TokenSequence("a", (1,), (2, 3))
 

@@ -11,7 +11,8 @@ from logprobe.monitor.proof.experiments.experiment import bisect
 from logprobe.monitor.proof.experiments.knobs import chosen
 from logprobe.monitor.proof.sample import Span, TokenSequence
 from logprobe.monitor.proof.scorers.running import ENGINE, Outcome
-from logprobe.monitor.proof.scoring import Scorers, Setup
+from logprobe.monitor.proof.scoring import Scorers
+from logprobe.monitor.proof.setup import Setup
 
 TOKENS, SEQUENCES = 20, 24
 MODELS = {str(version): Path(f"checkpoints/{version}") for version in range(6)}
