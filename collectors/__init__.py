@@ -1,4 +1,4 @@
-"""Collectors: what runs inside someone's trainer or engine. Light, bounded, and never raises into its host."""
+"""Collectors: what runs inside the trainer and the engine. Light, bounded, and never raises into its host."""
 
 from __future__ import annotations
 

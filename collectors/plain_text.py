@@ -1,6 +1,6 @@
 """Text that came from outside, on its way to a terminal or a log.
 
-Names of runs, metrics and tags, reasons, messages and addresses are whatever someone wrote. A terminal obeys control
+Names of runs, metrics and tags, reasons, messages and addresses are free text. A terminal obeys control
 characters, and a line break makes a line that logprobe seems to have written.
 """
 

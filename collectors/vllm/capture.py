@@ -155,7 +155,7 @@ class Capture:
         self._scheduled_at[id(step)] = now
 
     def processed(self, step: Any, outputs_by_client: dict[int, Any]) -> None:
-        """A step's outputs are ready to leave the engine: take what is in them, and strip what no one asked for."""
+        """A step's outputs are ready to leave the engine: take what is in them, and strip what was not asked for."""
         now = self._scheduled_at.pop(id(step), self.last_scheduled)
         sequences = self.open
         for outputs in outputs_by_client.values():

@@ -1,6 +1,6 @@
 """Effective settings of an engine: choices made after its configuration was written, by platform, model and hardware.
 
-`effective` looks into a worker that is ready to run. `arguments` says what someone set: vLLM keeps no record of it, so
+`effective` looks into a worker that is ready to run. `arguments` says what was set: vLLM keeps no record of it, so
 the front-end's `EngineArgs` are compared with their defaults when a configuration is made of them, and the answer
 travels with it.
 """

@@ -242,7 +242,7 @@ def _prime_name(record: Record, place: Place) -> str:
 
 
 def _prime_mask(record: Record, _: Place) -> list[bool]:
-    """Trained tokens that the policy sampled. Tokens of a cross-entropy loss are someone else's: they have no sampling
+    """Return the mask of trained tokens that the policy sampled. Tokens of a cross-entropy loss have no sampling
     log-prob.
 
     A weight stream that is absent, or null throughout, has its default: reinforcement learning on all tokens of the

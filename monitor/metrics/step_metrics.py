@@ -47,7 +47,7 @@ def _publication_metrics(name: str, key: str, label: str, words: str, formula: s
 
 
 def _replicas(step: StepSums) -> Floats:
-    """Null, not 0, where no one recorded the weights at all."""
+    """Null, not 0, where the weights were not recorded at all."""
     if step.publications is None:
         return np.full(step.groups.size, np.nan)
     groups, delay = step.publications.groups, step.publications.delay

@@ -1,7 +1,7 @@
 """`weights` records from the readings of an engine's workers: the version of each fingerprint, and whether a change was
 announced.
 
-A reading has the version that the engine was said to have while it was taken; null where no one knew, or where
+A reading has the version that the engine was said to have while it was taken; null where it was unknown, or where
 something happened to the weights meanwhile. It is judged some seconds later, when marks of that time have been read.
 Weights that changed between two readings without a load, a label or a mark make the version unknown since the first of
 the two.

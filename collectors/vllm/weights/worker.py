@@ -127,7 +127,7 @@ class WeightReader:
         self._asleep = False
 
     def read_at_the_end(self) -> None:
-        """The engine ends: what it has now no one will read later. Twice, since only what was found twice is told."""
+        """Read the weights of an engine that ends. Twice, since only what was found twice is told."""
         with Guard(self._health, "vllm_worker.read_at_the_end", cost=False):
             for _ in range(0 if self._asleep else 2):
                 self._settle()

@@ -154,7 +154,7 @@ class _Laboratory:
         return self._setup.unlike(self._baselines.settings)
 
     def level(self) -> float | None:
-        """K3 up to which setups like this one are reported; None: the engine did not start, or no one reports one."""
+        """K3 up to which setups like this one are reported; None: the engine did not start, or none is reported."""
         engine, trainer = self._baselines.settings, self._setup.trainer_settings
         return band_of(SetupOfRun((engine,), trainer=trainer)) if engine else None
 
