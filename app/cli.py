@@ -1,8 +1,8 @@
 """The command `logprobe`.
 
 Exit codes: 0 done, 1 an error that the one line on stderr explains (``logprobe --debug`` adds the traceback), 2 wrong
-usage, a critical run (`show`), a run not set up as its recipe (`compare --recipe`) or a damaged store (`store check`),
-130 interrupted. A command whose 1 says something else declares its own (`Leaf.error_code`).
+usage, a critical run (`show`) or a run not set up as its recipe (`compare --recipe`), 130 interrupted.
+A command whose 1 says something else declares its own (`Leaf.error_code`).
 """
 
 from __future__ import annotations

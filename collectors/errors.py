@@ -26,7 +26,7 @@ class SegmentError(LogprobeError, OSError):
     """A spool file cannot be trusted. `reason` is a short identifier used in counters and in the quarantine ledger.
 
     Reasons: ``foreign`` (not a segment), ``truncated``, ``checksum``, ``future_schema``, ``unreadable``, ``columns``,
-    ``too_large``, ``deleted_run`` (perhaps of a run that was deleted before its name was released).
+    ``too_large``.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -47,7 +47,7 @@ class StoreDamagedError(StoreError):
 
 
 class RunDeletedError(LogprobeError, ValueError):
-    """Nothing is stored of a run that was deleted, until its name is released."""
+    """Nothing is stored of a run that was deleted; its name is not used again."""
 
 
 class QueryError(LogprobeError, ValueError):

@@ -116,7 +116,7 @@ class Disk:
             return False
 
     def sync(self, path: Path) -> None:
-        """Make the names in a folder, or the content of a file, durable. Follows a link: ``raw/`` may be one."""
+        """Make the names in a folder, or the content of a file, durable. Follows a link: ``archive/`` may be one."""
         _fsync(path, READ_FLAGS & ~os.O_NOFOLLOW)
 
 

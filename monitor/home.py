@@ -1,7 +1,7 @@
 """A home: the folder that belongs to one service, and who owns it right now.
 
-    <home>/spool/<run>/<writer>/…arrow      segments not yet ingested
-    <home>/raw/<run>/<kind>/…parquet        raw tokens
+    <home>/spool/<run>/<writer>/…arrow      segments that are not merged yet
+    <home>/archive/<run>/<kind>/…parquet    what was taken in, merged
     <home>/quarantine/                      files moved aside, with the reason in the store
     <home>/logprobe.duckdb                  the store
     <home>/journal.jsonl                    what the store alone would know, see `store.said`
@@ -42,7 +42,8 @@ _PAUSE: Final = 0.02  # seconds
 UMASK_VARIABLE: Final = "LOGPROBE_UMASK"
 _GROUP: Final = 0o070
 _OWN: Final = (
-    "raw",
+    "archive",
+    "archive.id",
     "quarantine",
     "deleted",
     "directives",
@@ -113,7 +114,7 @@ class Home:
         if self.path.exists() and not self.path.is_dir():
             raise ConfigurationError(f"{self.path} is not a folder; choose another home")
         self.spool = self.path / "spool"
-        self.raw = self.path / "raw"
+        self.raw = self.path / "archive"
         self.quarantine = self.path / "quarantine"
         self.database = self.path / "logprobe.duckdb"
         self.lock_file = self.path / SERVICE

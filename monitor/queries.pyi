@@ -45,12 +45,6 @@ class AcceptancesRead(TypedDict):
 
 def acceptances_read(source: Source, /, *, run: Any) -> Rows[AcceptancesRead]: ...
 
-class AdoptKnown(TypedDict):
-    segment_id: Any  # VARCHAR
-    path: Any  # VARCHAR
-
-def adopt_known(source: Source, /, *, segment_ids: Any) -> Rows[AdoptKnown]: ...
-
 class AlertAcknowledged(TypedDict):
     episode: Any  # VARCHAR
     author: Any  # VARCHAR
@@ -227,7 +221,6 @@ class AppDataKept(TypedDict):
     rollout_bytes: Any  # BIGINT
     oldest_at: Any  # TIMESTAMP WITH TIME ZONE
     newest_at: Any  # TIMESTAMP WITH TIME ZONE
-    merged: Any  # BIGINT
     folded: Any  # BIGINT
     last_folded: Any  # BIGINT
     sampled: Any  # BIGINT
@@ -533,6 +526,26 @@ class AppWeightsVersions(TypedDict):
     last_step: Any  # BIGINT
 
 def app_weights_versions(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[AppWeightsVersions]: ...
+
+class ArchiveListed(TypedDict):
+    path: Any  # VARCHAR
+
+def archive_listed(source: Source, /) -> Rows[ArchiveListed]: ...
+def archive_lost(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+def archive_sampled(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+
+class ArchiveSmall(TypedDict):
+    run: Any  # VARCHAR
+    kind: Any  # VARCHAR
+    files: Any  # BIGINT
+
+def archive_small(source: Source, /) -> Rows[ArchiveSmall]: ...
+def archive_trained(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+
+class ArchiveWaiting(TypedDict):
+    raw_file: Any  # VARCHAR
+
+def archive_waiting(source: Source, /, *, run: Any) -> Rows[ArchiveWaiting]: ...
 def attempts_folded(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class CliAttempts(TypedDict):
@@ -767,20 +780,10 @@ class ControllerTrend(TypedDict):
 
 def controller_trend(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[ControllerTrend]: ...
 
-class DeletionFiles(TypedDict):
-    path: Any  # VARCHAR
-
-def deletion_files(source: Source, /, *, run: Any) -> Rows[DeletionFiles]: ...
-
 class DeletionTables(TypedDict):
     table_name: Any  # VARCHAR
 
 def deletion_tables(source: Source, /) -> Rows[DeletionTables]: ...
-
-class DeletionWriters(TypedDict):
-    writer: Any  # VARCHAR
-
-def deletion_writers(source: Source, /, *, run: Any) -> Rows[DeletionWriters]: ...
 
 class DiagnosisConfigChanges(TypedDict):
     step: Any  # BIGINT
@@ -1659,9 +1662,7 @@ class ProfileDue(TypedDict):
     profiled: Any  # BIGINT
 
 def profile_due(source: Source, /, *, resting: Any, steps: Any, tokens: Any) -> Rows[ProfileDue]: ...
-def profile_lists(
-    source: Any, incoming: Any = ..., /, *, rollout_files: Any = ..., training_files: Any = ...
-) -> Rows[dict[str, Any]]: ...
+def profile_parts(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
 
 class ProfileRead(TypedDict):
     step: Any  # BIGINT
@@ -1674,7 +1675,11 @@ class ProfileRead(TypedDict):
 def profile_read(
     source: Source, /, *, dimension: Any, first: Any, last: Any, pair: Any, per_step: Any, run: Any
 ) -> Rows[ProfileRead]: ...
+def profile_rollout_lists(source: Any, incoming: Any = ..., /, *, rollout_files: Any = ...) -> Rows[dict[str, Any]]: ...
 def profile_sequences(source: Any, incoming: Any = ..., /) -> Rows[dict[str, Any]]: ...
+def profile_training_lists(
+    source: Any, incoming: Any = ..., /, *, training_files: Any = ...
+) -> Rows[dict[str, Any]]: ...
 
 class ProofCheckpoints(TypedDict):
     version: Any  # VARCHAR
@@ -1744,7 +1749,6 @@ class RawFiles(TypedDict):
     tokens: Any  # BIGINT
     bytes: Any  # BIGINT
     created_at: Any  # TIMESTAMP WITH TIME ZONE
-    compacted: Any  # BOOLEAN
 
 def raw_files(source: Source, /) -> Rows[RawFiles]: ...
 
@@ -1758,33 +1762,6 @@ class RawPlaces(TypedDict):
     path: Any  # VARCHAR
 
 def raw_places(source: Source, /, *, first: Any, last: Any, run: Any, segments: Any) -> Rows[RawPlaces]: ...
-def recompute_places(
-    source: Any, incoming: Any = ..., /, *, first: Any, last: Any, run: Any
-) -> Rows[dict[str, Any]]: ...
-
-class RecomputeSequences(TypedDict):
-    run: Any  # VARCHAR
-    step: Any  # BIGINT
-    segment_id: Any  # VARCHAR
-    row: Any  # INTEGER
-    n_total: Any  # INTEGER
-    rollout_source: Any  # VARCHAR
-    rollout_segment: Any  # VARCHAR
-    rollout_row: Any  # INTEGER
-    training_file: Any  # VARCHAR
-    rollout_file: Any  # VARCHAR
-    logprobs: Any  # FLOAT[]
-    gone: Any  # BOOLEAN
-
-def recompute_sequences(source: Source, /, *, run: Any, steps: Any) -> Rows[RecomputeSequences]: ...
-
-class RecomputeSteps(TypedDict):
-    step: Any  # BIGINT
-    sequences: Any  # BIGINT
-    tokens: Any  # BIGINT
-    kept: Any  # VARCHAR
-
-def recompute_steps(source: Source, /, *, first: Any, last: Any, run: Any) -> Rows[RecomputeSteps]: ...
 
 class SliceIdentity(TypedDict):
     run: Any  # VARCHAR
@@ -1948,13 +1925,6 @@ class StepWeights(TypedDict):
 
 def step_weights(source: Source, /, *, run: Any) -> Rows[StepWeights]: ...
 def step_weights_of(source: Any, incoming: Any = ..., /, *, versions: Any, whole: Any) -> Rows[dict[str, Any]]: ...
-
-class UnmeasurableSteps(TypedDict):
-    run: Any  # VARCHAR
-    first: Any  # BIGINT
-    last: Any  # BIGINT
-
-def unmeasurable_steps(source: Source, /) -> Rows[UnmeasurableSteps]: ...
 
 class VersionConflicts(TypedDict):
     run: Any  # VARCHAR

@@ -17,11 +17,10 @@ from logprobe.app.text.runs import line, worst_first
 from logprobe.collectors.errors import LogprobeError
 from logprobe.collectors.plain_text import complain, harmless
 from logprobe.monitor import queries
-from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
-from logprobe.monitor.store.raw_files import has_files
+from logprobe.monitor.service.deleting import listed, waits
 
 _COLUMNS: Final = (
     "run",
@@ -96,22 +95,18 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _say_unlisted(home: Home) -> None:
-    """An empty store beside raw files is one in place of another that was lost, or of another disk: "no runs" would be
-    wrong."""
+    """An empty store beside files of runs is one in place of another that was lost: "no runs" would be wrong."""
     with suppress(OSError):
-        if has_files(home):
-            complain(
-                f"{home.raw} has raw files of runs that this store does not list; `logprobe doctor` says what to do"
-            )
+        if next(home.raw.glob("[!!]*/*/*.parquet"), None) is not None:
+            complain(f"{home.raw} has files of runs that this store does not list; they are taken in by: logprobe up")
 
 
 def _say_deleted(home: Home) -> None:
     """Runs that are still recorded, though they were deleted: someone may wonder where they are."""
-    for tombstone in Tombstones(home).all().values():
-        if tombstone.late and tombstone.released_at is None:
+    for tombstone in listed(home).all():
+        if waits(home, tombstone.run):
             message = (
-                f"{tombstone.run} was deleted at {tombstone.deleted_at}; {tombstone.late:,} segments that came since "
-                "were removed"
+                f"{tombstone.run} was deleted at {tombstone.deleted_at}; what still comes of it is removed. Use another "
+                "name for a new run"
             )
-            hint = f"to use the name again: logprobe store delete {tombstone.run} --release"
-            print(harmless(f"{message}; {hint}"), file=sys.stderr)
+            print(harmless(message), file=sys.stderr)

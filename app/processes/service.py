@@ -31,13 +31,10 @@ from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.log_lines import log_to_stderr
 from logprobe.collectors.plain_text import complain
-from logprobe.monitor.deletion import part as deletion_part
 from logprobe.monitor.home import Home, apply_umask
 from logprobe.monitor.ingest import quarantine_actions
 from logprobe.monitor.proof import storing
-from logprobe.monitor.recompute import writing as recompute_writing
-from logprobe.monitor.recovery import backup, checking
-from logprobe.monitor.service import heap
+from logprobe.monitor.service import deleting, heap
 from logprobe.monitor.service.jobs import PartMaker
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.shipped import part as shipped_part
@@ -92,11 +89,8 @@ def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
         controller_part,
         dispatch.part,
         quarantine_actions.part,
-        deletion_part.part,
-        backup.part,
-        checking.part,
+        deleting.part,
         storing.part,
-        recompute_writing.part,
         shipped_part.part(bucket),
     ]
 

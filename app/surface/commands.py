@@ -302,21 +302,8 @@ OPERATE: Final[Entries] = {
         (option("--seconds N", "give up after so long", parse=positive),),
     ),
     "store": Branch(
-        "check, copy and clean what is kept",
+        "clean what is kept",
         {
-            "check": Leaf(
-                "compare the index with its files; exit code 2 if something is wrong",
-                "check",
-                (option("--repair", "make the index again from the files, after it was lost or damaged"),),
-            ),
-            "copy": Leaf(
-                "copy index and settings, also while the service runs; a copy is a data directory",
-                "copy",
-                (
-                    argument("folder", "FOLDER", complete="file"),
-                    option("--raw", "raw tokens, too"),
-                ),
-            ),
             "quarantine": Leaf(
                 "list files that were moved out of the spool, say why, take them again or drop them",
                 "quarantine",
@@ -335,7 +322,6 @@ OPERATE: Final[Entries] = {
                     MAYBE_RUN,
                     option("--yes", "do not ask"),
                     option("--force", "also while the run is being recorded"),
-                    option("--release", "let the name of a deleted run be used again"),
                 ),
             ),
         },

@@ -41,13 +41,6 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
         "written by a newer version of logprobe",
         "upgrade the service, then retry",
     ),
-    "deleted_run": (
-        (
-            "its collector recorded before a run of this name was deleted, and nobody had heard of it; the name was "
-            "released since"
-        ),
-        "drop it if it is of the deleted run; if it is of the new one (a wrong clock), retry one file, then the others",
-    ),
     "too_large": (
         "the file is larger than any segment that logprobe writes",
         "drop it, and find out who wrote it",

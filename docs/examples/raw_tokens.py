@@ -1,4 +1,4 @@
-"""Mean |t − r| by step from raw Parquet files alone, without logprobe: `python raw_tokens.py <home>/raw/my-run`."""
+"""Mean |t − r| by step from raw Parquet files alone, without logprobe: `python raw_tokens.py <home>/archive/my-run`."""
 
 from __future__ import annotations
 

@@ -26,11 +26,13 @@ from numpy.typing import NDArray
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.kernel.pairs import PAIRS, SIDES
 from logprobe.collectors.kernel.statistics import ZERO_IS_PLACEHOLDER
+from logprobe.collectors.recorder.arrays import offsets_of, segment_sums
 from logprobe.monitor import queries, ragged
 from logprobe.monitor.analysis.profiles import Accumulator, place
 from logprobe.monitor.ingest.backoff import RunBackoff
 from logprobe.monitor.ingest.sequence_rows import align, source_logprobs
 from logprobe.monitor.store.store import Store
+from logprobe.monitor.store.token_lists import lists
 
 STEPS_PER_BATCH: Final = 256  # of one transaction
 TOKENS_PER_BATCH: Final = 8_000_000  # a second or two of work, after which the service may stop
@@ -107,12 +109,20 @@ class ProfileJob:
         return np.bincount(tokens.step[mask_N], minlength=count)
 
     def _lists(self, batch: pa.Table) -> pa.Table:
-        keys = batch.select(["segment_id", "row", "rollout_segment", "rollout_row"])
-        return queries.profile_lists(
-            self._store,
-            keys.append_column("number", pa.array(np.arange(batch.num_rows))),
-            **self._store.raw_places(training=batch["training_file"], rollout=batch["rollout_file"]),
-        )
+        """Token lists of training records by ``number``, with the engine's where r comes from there."""
+        numbers = pa.array(np.arange(batch.num_rows))
+        keys = batch.select(["segment_id", "row"]).append_column("number", numbers)
+        of_rollouts = batch.select(["rollout_segment", "rollout_row"]).rename_columns(["segment_id", "row"])
+        of_rollouts = of_rollouts.append_column("number", numbers).filter(of_rollouts["segment_id"].is_valid())
+        trained = lists(self._store, "profile_training_lists", "training", keys)
+        if not of_rollouts.num_rows:
+            nothing = {"rollout_token_ids": pa.list_(pa.int32()), "logprobs": pa.list_(pa.float32())}
+            for name, kind in nothing.items():
+                trained = trained.append_column(name, pa.nulls(trained.num_rows, kind))
+            return trained
+        sampled = lists(self._store, "profile_rollout_lists", "rollout", of_rollouts)
+        parts = queries.profile_parts(self._store, of_rollouts)
+        return _beside(trained, sampled, parts)
 
     def _write(self, due: pa.Table, tokens: NDArray[np.int64], sums: dict[str, Accumulator]) -> None:
         replaced = tokens >= due["profiled"].to_numpy()
@@ -141,6 +151,26 @@ def _stored(pair: str, rows: pa.Table, due: pa.Table, replaced: NDArray[np.bool_
         .append_column("step", due["step"].take(place))
         .drop_columns("place")
     )
+
+
+def _beside(trained: pa.Table, sampled: pa.Table, parts: pa.Table) -> pa.Table:
+    """Training records, by number, with ``rollout_token_ids`` and ``logprobs`` of their rollout records."""
+    made = trained.filter(pc.is_in(trained["number"], parts["number"]))
+    parts = parts.filter(pc.is_in(parts["number"], made["number"])).sort_by("number")
+    places = {number: place for place, number in enumerate(sampled["number"].to_pylist() + parts["number"].to_pylist())}
+    taken = pa.array([places.get(number) for number in trained["number"].to_pylist()], pa.int64())
+    ids = pa.chunked_array([*sampled["token_ids"].chunks, _masked(made)], pa.list_(pa.int32()))
+    values = pa.chunked_array([*sampled["logprobs"].chunks, *parts["logprobs"].chunks], pa.list_(pa.float32()))
+    return trained.append_column("rollout_token_ids", ids.take(taken)).append_column("logprobs", values.take(taken))
+
+
+def _masked(made: pa.Table) -> pa.Array:
+    """Ids of the tokens under the mask, in whose places the log-probs of several requests are."""
+    lengths_S = ragged.lengths(made["token_ids"])
+    mask_N = ragged.flat_mask(made["mask"], lengths_S)
+    ids_N = ragged.flat_ids(made["token_ids"])[mask_N]
+    offsets = offsets_of(segment_sums(mask_N, offsets_of(lengths_S), np.int64))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ids_N)
 
 
 def _side(column: pa.ChunkedArray, lengths_S: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:

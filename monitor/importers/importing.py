@@ -24,13 +24,13 @@ from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
-from logprobe.monitor.deletion.tombstones import IMPORTS, Tombstones
 from logprobe.monitor.exporters import bundle
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers import reading
 from logprobe.monitor.importers.frameworks import BadRecordError, Framework, Place, Row, framework_of
 from logprobe.monitor.importers.reading import Unit
 from logprobe.monitor.queries import Source
+from logprobe.monitor.service.deleting import IMPORTS, listed
 
 SUFFIXES: Final = (".jsonl", ".parquet", ".pt", ".logprobe")  # of files that a folder is searched for
 SHOWN: Final = 20  # bad records that are named; all are counted
@@ -84,7 +84,7 @@ class Importer:
 
     def __init__(self, home: Home, run: str, source: Source) -> None:
         """Read what was imported before. Raises what `source` raises, `RunDeletedError`."""
-        Tombstones(home).refuse(run)
+        listed(home).refuse(run)
         self.home, self.run = home, run
         self.report = ImportReport()
         self.stored: dict[str, dict[int, Mapping[str, Any]]] = {}  # by writer and number

@@ -8,40 +8,26 @@ take as long as all that a small batch writes, and in almost every batch all rec
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate, groupby
-from operator import attrgetter
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logprobe.collectors.errors import QueryError, StoreError
 from logprobe.collectors.spool.schema import HEALTH
 from logprobe.collectors.spool.segments import Segment
-from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.ingest.soundness import SoundRows, sound_rows, sound_together
 from logprobe.monitor.live.records import Arrived, reduced
 from logprobe.monitor.live.store import Within
 from logprobe.monitor.live.tick import Live
 from logprobe.monitor.live.writing import write
-from logprobe.monitor.store.raw_files import (
-    RAW_KINDS,
-    RAW_SCHEMAS,
-    RawFile,
-    note_incomplete,
-    notes_of,
-    remove_files,
-    write_raw,
-)
+from logprobe.monitor.store.raw_files import RAW_KINDS
 from logprobe.monitor.store.store import Store
 
-_WRITERS: Final = 4  # threads that compress Parquet files of one batch side by side
 _ORDER: Final = ("training", "statistics", "rollout", "step", "weights", "config", "health")
-_WITH_STATISTICS: Final = {"training", "statistics"}
 
 
 Read = tuple[Segment, SoundRows]
@@ -56,11 +42,15 @@ _Key = tuple[str, Any]  # run, and rank or replica
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One segment of a batch, its usable rows, and what the store keeps of them."""
+    """One segment of a batch, its usable rows, and what the store keeps of them.
+
+    `place`: the file that has the segment, relative to the home; None: its own in the spool.
+    """
 
     segment: Segment
     rows: SoundRows
     stored: pa.Table
+    place: str | None = None
 
     @property
     def kind(self) -> str:
@@ -95,124 +85,41 @@ def reduce_parts(read: Sequence[Read]) -> list[Part]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """Raw rows of one run and kind: the content of one new Parquet file."""
-
-    run: str
-    kind: str
-    table: pa.Table
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Segments to be committed together."""
-
-    parts: Sequence[Part]
-    raws: Sequence[Raw]
-
-
-def assemble(parts: Sequence[Part]) -> Batch:
-    """Groups the raw rows of a batch by run and kind."""
-    by_file = attrgetter("run", "kind")
-    with_tokens = [part for part in parts if part.kind in RAW_KINDS and part.rows.table.num_rows]
-    groups = groupby(sorted(with_tokens, key=by_file), key=by_file)
-    return Batch(parts, [_raw(run, kind, list(group)) for (run, kind), group in groups])
-
-
-def write_batch(store: Store, live: Live, batch: Batch, deleted: Tombstones, newest: NewestTimes) -> None:
-    """Makes a batch count, or leaves no trace of it. Raises `StoreError`; `RunDeletedError` when a run of it was
+def write_batch(store: Store, live: Live, parts: Sequence[Part], newest: NewestTimes) -> None:
+    """Makes segments count, or leaves no trace of them. Raises `StoreError`; `RunDeletedError` when a run of theirs was
     deleted meanwhile.
 
-    `live`, `newest`: of this store, one for all batches.
+    `live`, `newest`: of this store, one for all batches. Nobody writes meanwhile: what is read back of a run is what
+    the store has when the batch counts.
     """
-    written: list[Future[RawFile]] = []
-    try:
-        with ThreadPoolExecutor(_WRITERS, thread_name_prefix="logprobe-parquet") as pool:
-            written.extend(pool.submit(write_raw, store.home, r.run, r.kind, r.table, r.tokens) for r in batch.raws)
-        files = [future.result() for future in written]
-        _note_reduced(store, batch)
-
-        def before(to: Within) -> None:
-            for run in {part.run for part in batch.parts}:  # in here: a deletion is complete before or begins after
-                deleted.refuse(run)
-            _register(to, batch, files, datetime.now(UTC))
-
-        _tick(store, live, batch, newest, before)
-    except BaseException as error:
-        remove_files(store.home, [future.result().path for future in written if future.exception() is None])
-        if isinstance(error, OSError):
-            raise StoreError(f"raw tokens could not be written ({error}); they stay in the spool") from error
-        raise
-    store.retire(notes_of(store.home, [file.path for file in files]), read=False)
-
-
-def adopt_file(
-    store: Store,
-    live: Live,
-    batch: Batch,
-    file: RawFile,
-    newest: NewestTimes,
-    *,
-    stored: pa.Table,
-    written_at: datetime,
-) -> None:
-    """Makes a raw file count that is there already, with those of its segments that the store does not know. Raises
-    `StoreError`.
-
-    `stored`: the others (`segment_id`), and the files that the ledger takes them to be in (`path`), in whose place this
-    one comes; `written_at`: what counts as the time of its ingest.
-    """
-
-    def before(to: Within) -> None:
-        to.execute("adopt_raw_places", stored, target=file.path)
-        for table in ("training_sequences", "older_sequences", "sampled_sequences"):
-            to.execute("adopt_raw_kept", stored, table=table)
-        to.execute("unregister_raw_files", stored)
-        _register(to, batch, [file], written_at)
-
-    _tick(store, live, batch, newest, before)
+    runs = {part.run for part in parts}
+    with store.standing_still():
+        live.forget(store.rewritten.take())
+        try:
+            outcome = live.add(_arrived(parts))
+            with store.transaction() as cursor:
+                to = Within(store, cursor)
+                for run in runs:  # in here: a deletion is complete before or begins after
+                    store.archive.tombstones.refuse(run)
+                to.execute("insert_segments", _ledger(store, parts, datetime.now(UTC)))
+                if any(part.rows.bad_rows for part in parts):
+                    to.execute("insert_bad_rows", _bad_rows(parts))
+                write(to, outcome, newest)
+        except BaseException:
+            live.forget(runs)
+            raise
+        outcome.written()
+        live.keep()
 
 
-def _register(to: Within, batch: Batch, files: Sequence[RawFile], now: datetime) -> None:
-    """The ledger rows of a batch, and its raw files."""
-    to.execute("insert_segments", _ledger(batch, files, now))
-    if files:
-        to.execute("insert_raw_files", _registration(batch, files, now))
-
-
-def _raw(run: str, kind: str, parts: list[Part]) -> Raw:
-    table = pa.concat_tables([_raw_rows(part) for part in parts])
-    return Raw(run, kind, table.cast(RAW_SCHEMAS[kind]), sum(part.rows.tokens for part in parts))
-
-
-def _raw_rows(part: Part) -> pa.Table:
-    """A segment's rows as they are kept: a mask that leaves out nothing says no more than none, and costs a fifth of
-    the time."""
-    table = part.rows.table
-    if part.kind != "training" or not pc.all(pc.equal(part.stored["n_expected"], part.stored["n_total"])).as_py():
-        return table
-    place = table.schema.get_field_index("mask")
-    return table.set_column(place, table.schema.field(place), pa.nulls(table.num_rows, table.schema.field(place).type))
-
-
-def _note_reduced(store: Store, batch: Batch) -> None:
-    """Steps with sequences that came without raw tokens cannot be measured from those of the others."""
-    for part in batch.parts:
-        if part.kind == "statistics" and part.rows.table.num_rows:
-            steps = pc.min_max(part.rows.table["step"]).as_py()
-            note_incomplete(store.home, part.run, steps["min"], steps["max"])
-
-
-def _arrived(batch: Batch) -> dict[str, Arrived]:
+def _arrived(parts: Sequence[Part]) -> dict[str, Arrived]:
     """Record kind → its rows, all segments together."""
     found: dict[str, Arrived] = {}
     for kind in _ORDER:
-        raw = [part.rows.table for part in batch.parts if part.kind == kind]
-        stored = [part.stored for part in batch.parts if part.kind == kind]
+        raw = [part.rows.table for part in parts if part.kind == kind]
+        stored = [part.stored for part in parts if part.kind == kind]
         if kind == "health":
-            bad = [_bad_rows_record(part) for part in batch.parts if part.rows.bad_rows]
+            bad = [_bad_rows_record(part) for part in parts if part.rows.bad_rows]
             raw, stored = raw + bad, stored + bad
         if stored:  # DuckDB takes a chunk at a time, column by column
             found[kind] = Arrived(_whole(raw), _whole(stored))
@@ -245,38 +152,23 @@ def _whole(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
 
-def _tick(
-    store: Store,
-    live: Live,
-    batch: Batch,
-    newest: NewestTimes,
-    before: Callable[[Within], None],
-) -> None:
-    """Takes a batch into memory and the store; `before` comes first in the transaction.
-
-    Nobody writes meanwhile: what is read back of a run is what the store has when the batch counts.
-    """
-    runs = {part.run for part in batch.parts}
-    with store.standing_still():
-        live.forget(store.rewritten.take())
-        try:
-            outcome = live.add(_arrived(batch))
-            with store.transaction() as cursor:
-                to = Within(store, cursor)
-                before(to)
-                write(to, outcome, newest)
-        except BaseException:
-            live.forget(runs)
-            raise
-        outcome.written()
-        live.keep()
+def _bad_rows(parts: Sequence[Part]) -> pa.Table:
+    """Which rows no reader is to see."""
+    keys = [
+        {"run": part.run, "segment_id": part.segment.segment_id, "row": row}
+        for part in parts
+        if part.rows.bad_rows
+        for row in sorted(set(range(part.segment.table.num_rows)).difference(part.rows.table["row"].to_pylist()))
+    ]
+    return pa.Table.from_pylist(
+        keys, pa.schema([("run", pa.string()), ("segment_id", pa.string()), ("row", pa.int32())])
+    )
 
 
-def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:
-    places = {(raw.run, raw.kind): file.path for raw, file in zip(batch.raws, files, strict=True)}
-
+def _ledger(store: Store, parts: Sequence[Part], now: datetime) -> pa.Table:
     def row(part: Part) -> dict[str, object]:
         where, rows = part.segment.where, part.rows
+        has_tokens = where.kind in RAW_KINDS and rows.table.num_rows
         return {
             "segment_id": part.segment.segment_id,
             "run": where.run,
@@ -286,7 +178,7 @@ def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:
             "rows": rows.table.num_rows,
             "tokens": rows.tokens,
             "bytes": part.segment.nbytes,
-            "raw_file": places.get((where.run, where.kind)) if rows.table.num_rows else None,
+            "raw_file": (part.place or store.home.relative(where.path)) if has_tokens else None,
             "ingested_at": now,
         }
 
@@ -295,31 +187,7 @@ def _ledger(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:
         + [(name, pa.int64()) for name in ("sequence", "rows", "tokens", "bytes")]
         + [("ingested_at", pa.timestamp("us", "UTC"))]
     )
-    return pa.Table.from_pylist([row(part) for part in batch.parts], schema=schema)
-
-
-def _registration(batch: Batch, files: Sequence[RawFile], now: datetime) -> pa.Table:
-    rows = [
-        {
-            "path": file.path,
-            "run": raw.run,
-            "kind": raw.kind,
-            **_step_range(raw),
-            "rows": raw.table.num_rows,
-            "tokens": raw.tokens,
-            "bytes": file.nbytes,
-            "created_at": now,
-        }
-        for raw, file in zip(batch.raws, files, strict=True)
-    ]
-    return pa.Table.from_pylist(rows)
-
-
-def _step_range(raw: Raw) -> dict[str, int | None]:
-    if raw.kind != "training":
-        return {"min_step": None, "max_step": None}
-    extremes = pc.min_max(raw.table["step"]).as_py()
-    return {"min_step": extremes["min"], "max_step": extremes["max"]}
+    return pa.Table.from_pylist([row(part) for part in parts], schema=schema)
 
 
 class NewestTimes:

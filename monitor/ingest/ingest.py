@@ -1,13 +1,9 @@
 """Spool → store, exactly once.
 
-A segment counts when its row is in the ledger (`segments`), and that row is committed together with everything the
-segment brings. In order: read and verify, write its raw tokens to Parquet (durably), commit one transaction, set the
-spool file aside. Killed before the commit, nothing has happened but a Parquet file noted as pending, removed at the
-next start; killed after it, the segment is found again, recognised by its id, and set aside. The id lies in the
-content: a copy under another name is recognised as well.
-
-A file set aside keeps its place, hidden, until a checkpoint of the store holds what it brought: a write-ahead log that
-is torn, cut or lost loses nothing, because the next start brings back what the store does not know.
+A segment counts when its row is in `segments`, and that row is committed together with everything the segment brings.
+Its file stays where it is until the archive holds it (see `store.archiving`): killed anywhere, the next start finds the
+segment again, in the spool or in the archive, and takes in what the store does not know. The id lies in the content: a
+copy under another name is recognised as well.
 
 Nothing in the spool is fatal: what cannot be trusted goes to quarantine, rows that do not fit together are left out and
 counted in `health_records`. What cannot be read for a reason that is not in the file (EIO, ESTALE, EMFILE, no right to
@@ -21,10 +17,10 @@ import errno
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -34,18 +30,18 @@ import duckdb
 import pyarrow as pa
 
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
-from logprobe.collectors.files import below
+from logprobe.collectors.files import remove_tree
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
 from logprobe.monitor import queries
-from logprobe.monitor.deletion.places import remove as erase_place
-from logprobe.monitor.deletion.tombstones import Latecomers
-from logprobe.monitor.ingest.batch import Batch, NewestTimes, Part, assemble, sound_parts, write_batch
+from logprobe.monitor.ingest.batch import NewestTimes, Part, sound_parts, write_batch
 from logprobe.monitor.ingest.delays import Delays
 from logprobe.monitor.ingest.quarantine import forget_the_lost, quarantine
+from logprobe.monitor.ingest.restoring import StepKey, compute, restore_sequences
 from logprobe.monitor.ingest.spool_scan import Foreign, SpoolContent, Waiting, scan
 from logprobe.monitor.live.store import live_of
 from logprobe.monitor.plain_text import printable
-from logprobe.monitor.store.raw_files import settle_pending
+from logprobe.monitor.store.archive_file import SEQUENCES, Merged
+from logprobe.monitor.store.archiving import FOLDER
 from logprobe.monitor.store.store import Store
 
 T = TypeVar("T")
@@ -55,8 +51,6 @@ BATCH_SEGMENTS: Final = 2048
 GROUP_BYTES: Final = 1 << 20  # of segments of a kind that one thread reads and reduces together
 LOGGER: Final = logging.getLogger("logprobe.ingest")
 _READERS: Final = 4
-_DEPTH: Final = 3  # <spool>/<run>/<writer>/<segment>
-_ASIDE: Final = ".ingested"  # ends the hidden name of a segment that waits for a checkpoint
 
 # What a segment's content can provoke. Everything else (a full disk, no memory) is not the segment's fault.
 _CONTENT_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError)
@@ -78,7 +72,7 @@ class IngestReport:
     rows: int = 0
     tokens: int = 0
     bytes: int = 0
-    duplicates: int = 0  # found again after a kill, or under another name; removed, not counted
+    duplicates: int = 0  # found again after a kill, or under another name; not counted
     quarantined: int = 0
     late: int = 0  # of runs that were deleted; removed, not counted
     bad_rows: int = 0  # left out of good segments
@@ -97,12 +91,11 @@ class Ingester:
         self._store = store
         self._batch_bytes = batch_bytes
         self.delays = Delays()
-        self._late = Latecomers(store)
+        self._deleted = store.archive.tombstones
         self._newest = NewestTimes(store)
         self._live = live_of(store)
         forget_the_lost(store)
         self._begun = False
-        self._unlisted = [store.home.spool]  # folders in which earlier services may have set segments aside
 
     def run_once(self, *, max_bytes: int | None = None, beat: Callable[[], None] = lambda: None) -> IngestReport:
         """Ingests what lies in the spool now; with `max_bytes`, only the oldest segments until these reach it.
@@ -110,18 +103,17 @@ class Ingester:
         `beat` is called after every batch.
 
         Raises:
-            StoreError: the store or the disk refused, or ``raw/`` is not the store's. What was committed stays; the
+            StoreError: the store or the disk refused, or the archive is not the home's. What was committed stays; the
                 rest waits in the spool.
         """
         started = time.perf_counter()
-        self._store.raw.require()
-        self._begin()
-        self._look_for_aside()
+        report = IngestReport()
+        self._begin(report, beat)
         now = time.time()
-        content = scan(self._store.home, now=now, wanted=self.delays.is_due)
+        content = scan(self._store.home, now=now, wanted=self.delays.is_due, known=self._store.archive.waits)
         self._note_refused(content)
         ready = [item for item in content.segments if self.delays.is_due(item.where.path)]
-        report = IngestReport(remaining=len(ready))
+        report.remaining = len(ready)
         if content.segments:
             report.lag_seconds = max(0.0, now - content.segments[0].modified)
         self._tidy(content, report)
@@ -134,48 +126,44 @@ class Ingester:
                     self._commit(parts, report)
                 report.remaining -= len(batch)
                 beat()
-        self._late.note()
-        self._store.checkpoint_when_due()
         report.stuck = len(self.delays)
         report.seconds = time.perf_counter() - started
         return report
 
-    def _begin(self) -> None:
-        """Ends what a killed service had begun with raw files, once; folders that cannot be listed are then left to the
-        next start."""
-        home, raw = self._store.home, self._store.raw
-        if self._begun:
-            raw.unlisted = [path for path in raw.unlisted if below(home.path / path, 1)[1]]
-            return
-        registered = set(self._store.query("SELECT path FROM raw_files")["path"].to_pylist())
-        raw.unknown, raw.unlisted = settle_pending(home, registered)
-        self._store.note_incomplete_steps()
-        for problem in raw.problems():
-            LOGGER.warning("%s", problem)
-        self._begun = True
+    def _begin(self, report: IngestReport, beat: Callable[[], None]) -> None:
+        """Takes in what files of the archive have and the store does not know, once; and sets segments aside that were
+        damaged since they were taken in."""
+        archive = self._store.archive
+        if archive.open() or not self._begun:
+            steps = set[StepKey]()
+            for file in archive.new_files():
+                steps |= self._take_in(file, report)
+                beat()
+            compute(self._store, steps)
+            archive.note()
+            for problem in archive.problems():
+                LOGGER.warning("%s", problem)
+            self._begun = True
+        for where, error in archive.refused():
+            archive.lose([self._store.home.relative(where.path)])
+            self._set_aside(where.path, where.run, error, report)
 
-    def _look_for_aside(self) -> None:
-        """Brings back what earlier services set aside; a folder that cannot be listed is looked at again in the next
-        round."""
-        folders, self._unlisted = self._unlisted, []
-        for folder in folders:
-            paths, unlisted = below(folder, _DEPTH - len(folder.relative_to(self._store.home.spool).parts))
-            self._bring_back(path for path in paths if path.name.startswith(".") and path.name.endswith(_ASIDE))
-            self._unlisted += unlisted
-
-    def _bring_back(self, aside: Iterable[Path]) -> None:
-        """Of the segments set aside, those that the store does not know are ingested again; the others wait for a
-        checkpoint again."""
-        places = {path: path.with_name(path.name.removesuffix(_ASIDE)[1:]) for path in aside}
-        ids = {path: f"{place.parent.parent.name}/{place.parent.name}/{place.name}" for path, place in places.items()}
-        if not places:
-            return
-        in_ledger = self._in_ledger(list(ids.values()))
-        self._store.retire([self._store.home.relative(path) for path in places if ids[path] in in_ledger], read=False)
-        for path, place in places.items():
-            if ids[path] not in in_ledger:
-                with suppress(OSError):  # it is looked at again at the next start
-                    path.rename(place)
+    def _take_in(self, file: Merged, report: IngestReport) -> set[StepKey]:
+        """Takes in the segments of a file that the store does not know; → steps whose metrics are to be computed."""
+        unknown = file.segments - self._in_ledger(sorted(file.segments))
+        if not unknown:
+            return set()
+        try:
+            if file.kind == SEQUENCES:
+                return restore_sequences(self._store, file, self._store.archive.table(file), unknown)
+            segments = [each for each in self._store.archive.segments(file) if each.segment_id in unknown]
+        except OSError as error:  # damaged, or it cannot be read now: it is named, and the next start tries again
+            report.problems.append(printable(f"{file.path}: {error}"))
+            return set()
+        parts = [part for part in _parts_of(segments) if isinstance(part, Part)]
+        if parts:
+            self._commit([replace(part, place=f"{FOLDER}{file.path}") for part in parts], report)
+        return set()
 
     def _note_refused(self, content: SpoolContent) -> None:
         """What cannot even be looked at waits; what is in the spool no more is forgotten, and so is a folder that can
@@ -191,7 +179,7 @@ class Ingester:
         for foreign in content.foreign:
             if not self.delays.is_due(foreign.path):
                 continue
-            if self._late.refused(foreign.run, None):
+            if foreign.run is not None and foreign.run in self._deleted:
                 self._erase(foreign, report)
             else:
                 self._set_aside(foreign.path, foreign.run, foreign.error, report)
@@ -202,39 +190,31 @@ class Ingester:
 
     def _erase(self, foreign: Foreign, report: IngestReport) -> None:
         try:
-            erase_place(foreign.path)
+            remove_tree(foreign.path)
         except OSError as failure:
             self._cannot(foreign.path, foreign.run, f"cannot remove {foreign.path}: {failure}", report)
 
     def _without_deleted(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
         """Removes segments of deleted runs, and returns the others."""
-        if not self._late.tombstones.all():  # as almost everywhere
+        if not self._deleted.all():  # as almost everywhere
             return list(waiting)
-        kept = []
-        for item in waiting:
-            if self._late.refused(item.where.run, item.where.writer):
-                report.remaining -= 1
-                self._remove_late(item.where, item.where.writer, report)
-            else:
-                kept.append(item)
-        return kept
-
-    def _remove_late(self, where: SegmentPath, writer: str, report: IngestReport) -> None:
-        if self._remove([where.path], report):
-            report.late += 1
-            self._late.count(where.run, writer)
+        late = [item.where.path for item in waiting if item.where.run in self._deleted]
+        report.remaining -= len(late)
+        report.late += self._remove(late, report)
+        return [item for item in waiting if item.where.run not in self._deleted]
 
     def _without_known(self, waiting: Sequence[Waiting], report: IngestReport) -> list[Waiting]:
-        """Sets segments aside that are in the ledger already, and returns the others."""
+        """Has segments merged that are in the ledger already, and returns the others."""
         in_ledger = self._in_ledger([item.where.segment_id for item in waiting])
-        report.remaining -= len(in_ledger)
-        report.duplicates += self._put_aside(
-            {item.where.path: item.nbytes for item in waiting if item.where.segment_id in in_ledger}, report
-        )
+        known = [item for item in waiting if item.where.segment_id in in_ledger]
+        report.remaining -= len(known)
+        report.duplicates += len(known)
+        self._store.archive.add(known)
+        self.delays.forget([item.where.path for item in known])
         return [item for item in waiting if item.where.segment_id not in in_ledger]
 
     def _without_copies(self, parts: Sequence[Part], unseen: set[str], report: IngestReport) -> list[Part]:
-        """Sets copies aside, whatever their files are called, of what is in the ledger or comes before them, and
+        """Has copies merged, whatever their files are called, of what is in the ledger or comes before them, and
         returns the others.
 
         `unseen`: what is known not to be in the ledger; the parts' are taken out of it.
@@ -244,12 +224,9 @@ class Ingester:
         unseen -= ids
         new: list[Part] = []
         for part in parts:
-            if self._late.refused(part.run, part.segment.writer):  # a copy below another writer's name
-                self._remove_late(part.segment.where, part.segment.writer, report)
-            elif part.segment.segment_id in in_ledger:
-                report.duplicates += self._put_aside({part.segment.where.path: part.segment.nbytes}, report)
-            elif doubt := self._late.doubt(part.run, part.segment.writer, part.rows.table):
-                self._set_aside(part.segment.where.path, part.run, doubt, report)
+            if part.segment.segment_id in in_ledger:
+                report.duplicates += 1
+                self._taken_in([part])
             else:
                 in_ledger.add(part.segment.segment_id)
                 new.append(part)
@@ -280,18 +257,21 @@ class Ingester:
     def _commit(self, parts: Sequence[Part], report: IngestReport) -> None:
         """Commits a batch; when something in it cannot be stored, finds out what by parting it."""
         try:
-            batch = assemble(parts)
-            write_batch(self._store, self._live, batch, self._late.tombstones, self._newest)
+            write_batch(self._store, self._live, parts, self._newest)
         except RunDeletedError:  # this very moment: the next run removes what is of it
             return
         except Exception as error:
             if _concerns_all(error):
                 raise
-            for some in _parted(parts, by_run=isinstance(error.__cause__, OSError)):
+            for some in _parted(parts):
                 self._commit(some, report) if len(some) < len(parts) else self._refuse(some, error, report)
         else:
-            _count(batch, report)
-            self._put_aside({part.segment.where.path: part.segment.nbytes for part in parts}, report)
+            _count(parts, report)
+            self._taken_in([part for part in parts if part.place is None])
+
+    def _taken_in(self, parts: Sequence[Part]) -> None:
+        self._store.archive.add([part.segment for part in parts])
+        self.delays.forget([part.segment.where.path for part in parts])
 
     def _refuse(self, parts: Sequence[Part], error: Exception, report: IngestReport) -> None:
         """What cannot be stored: quarantine, if that is its content's fault, else it waits."""
@@ -309,21 +289,6 @@ class Ingester:
             self._cannot(path, run, f"cannot move {path} to quarantine: {failure}", report)
         else:
             self.delays.forget([path])
-
-    def _put_aside(self, sizes: Mapping[Path, int], report: IngestReport) -> int:
-        """Hides files until a checkpoint holds what they brought; → how many of them. `sizes`: in bytes."""
-        hidden = {}
-        for path in sizes:
-            aside = path.with_name(f".{path.name}{_ASIDE}")
-            try:
-                with suppress(FileNotFoundError):
-                    path.rename(aside)
-                hidden[path] = self._store.home.relative(aside)
-            except OSError as failure:
-                self._cannot(path, None, f"cannot remove {path}: {failure}", report)
-        self.delays.forget(hidden)
-        self._store.retire(hidden.values(), nbytes=sum(sizes.values()), read=False)
-        return len(hidden)
 
     def _remove(self, paths: Iterable[Path], report: IngestReport) -> int:
         """Removes files that are dealt with; → how many of them."""
@@ -415,11 +380,6 @@ def _guarded(where: SegmentPath, work: Callable[[], T]) -> T | Exception | None:
 
 def _concerns_all(error: Exception) -> bool:
     """Whether the store or its disk refuses, not one segment or one run."""
-    cause = error.__cause__
-    if isinstance(
-        cause, OSError
-    ):  # a raw file could not be written: the disk is full, or something is wrong with a run's folder
-        return cause.errno in _FULL
     return isinstance(error, StoreError) and not _is_content_error(error)
 
 
@@ -429,18 +389,15 @@ def _is_content_error(error: Exception) -> bool:
     return isinstance(error, _CONTENT_ERRORS) or isinstance(error.__cause__, _CONTENT_ERRORS_DUCKDB)
 
 
-def _parted(parts: Sequence[Part], *, by_run: bool) -> list[Sequence[Part]]:
-    """A batch in pieces, of one run each or in halves; one piece when it cannot be parted."""
-    if by_run:
-        ordered = sorted(parts, key=attrgetter("run"))
-        return [list(of_run) for _, of_run in itertools.groupby(ordered, key=attrgetter("run"))]
+def _parted(parts: Sequence[Part]) -> list[Sequence[Part]]:
+    """A batch in halves; one piece when it cannot be parted."""
     middle = len(parts) // 2
     return [some for some in (parts[:middle], parts[middle:]) if some]
 
 
-def _count(batch: Batch, report: IngestReport) -> None:
-    report.segments += len(batch.parts)
-    for part in batch.parts:
+def _count(parts: Sequence[Part], report: IngestReport) -> None:
+    report.segments += len(parts)
+    for part in parts:
         report.rows += part.rows.table.num_rows
         report.tokens += part.rows.tokens
         report.bytes += part.segment.nbytes

@@ -12,7 +12,6 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
@@ -21,7 +20,6 @@ from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreEr
 from logprobe.collectors.files import fsync_folder, make_durable
 from logprobe.collectors.spool.segments import SegmentPath, run_dir
 from logprobe.monitor import queries
-from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Part
@@ -111,19 +109,9 @@ def _put_back(home: Home, file: Path, row: Row) -> None:
     if os.path.lexists(target):
         raise ConfigurationError(f"{row['origin']}: a file of that name is already in the spool; check it first")
     file.lstat()  # what is gone needs no folder
-    _accept(home, SegmentPath.parse(target), row)
     make_durable(target.parent)
     file.rename(target)
     fsync_folder(target.parent)  # before the row goes
-
-
-def _accept(home: Home, target: SegmentPath, row: Row) -> None:
-    """Has what else this collector recorded taken, too, for the run that has its name now."""
-    tombstones = Tombstones(home)
-    if row["reason"] == "deleted_run" and (tombstone := tombstones.find(target.run)) is not None:
-        tombstones.change(
-            target.run, lambda now: replace(now or tombstone, accepted=(now or tombstone).accepted | {target.writer})
-        )
 
 
 def _check_segment_place(home: Home, target: Path) -> None:

@@ -62,14 +62,22 @@ class SpoolContent:
     skipped: list[Path] = field(default_factory=list)  # folders that `wanted` refused
 
 
-def scan(home: Home, *, now: float, wanted: Callable[[Path], bool] = lambda _: True) -> SpoolContent:
+def scan(
+    home: Home,
+    *,
+    now: float,
+    wanted: Callable[[Path], bool] = lambda _: True,
+    known: Callable[[str], bool] = lambda _: False,
+) -> SpoolContent:
     """Lists the spool. Hidden files are left alone, unless they are a killed writer's (`STALE_SECONDS` old).
 
-    `now`: seconds since the epoch. `wanted`: whether to look into a folder at all.
+    `now`: seconds since the epoch. `wanted`: whether to look into a folder at all. `known`: whether a file was taken in
+    already, by its path; it is left out.
     """
     look = _Look(home, now, wanted, SpoolContent())
     for entry, depth in look.walk(home.spool, 0):
-        look.sort_in(entry, depth)
+        if not known(entry.path):
+            look.sort_in(entry, depth)
     look.content.segments.sort(key=lambda waiting: (waiting.modified, waiting.where.segment_id))
     return look.content
 
@@ -108,7 +116,7 @@ class _Look:
     def sort_in(self, entry: os.DirEntry[str], depth: int) -> None:
         """Finds out what an entry is."""
         if entry.name.startswith(".") and not entry.name.endswith(TEMPORARY):
-            return  # set aside until the next checkpoint: of many runs there are thousands
+            return
         path = Path(entry.path)
         try:
             status = entry.stat(follow_symlinks=False)

@@ -57,7 +57,7 @@ class Arrived:
 
     @classmethod
     def of(cls, kind: str, raw: pa.Table) -> Arrived:
-        """Make of rows with ``writer`` (see `read.Reading.tables`) what the store keeps of them."""
+        """Make of rows with ``writer`` what the store keeps of them."""
         return cls(raw, reduced(kind, raw.drop_columns("writer")).append_column("writer", raw["writer"]))
 
 

@@ -7,12 +7,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from logprobe.collectors.errors import QueryError
-from logprobe.collectors.files import is_gone
-from logprobe.monitor import queries
 from logprobe.monitor.live.memory import Memory
 from logprobe.monitor.live.tick import Live
 from logprobe.monitor.store.store import Store
+from logprobe.monitor.store.token_lists import lists
 
 
 class Within:
@@ -45,20 +43,7 @@ class Stored:
 
         Raises `QueryError` when a file cannot be read now.
         """
-        with self._store.holding_files():
-            places = queries.past_files(self._store, keys.select(["segment_id"]))["raw_file"].unique().to_pylist()
-            whole = pa.array([place for place in places if self._is_whole(place)], pa.string())
-            files = self._store.raw_places(**{kind: pa.chunked_array([whole])})
-            return self._store.read(f"past_{kind}_lists", keys, **files)
-
-    def _is_whole(self, place: str) -> bool:
-        path = self._store.home.path / place
-        try:
-            return not is_gone(path) and self._store.raw.damaged.compared.fault(path) is None
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise QueryError(f"{path}: cannot be read now ({error.strerror or error})") from error
+        return lists(self._store, f"past_{kind}_lists", kind, keys)
 
 
 def live_of(store: Store) -> Live:

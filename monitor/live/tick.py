@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from logprobe.monitor.live.attempts import Older, older
 from logprobe.monitor.live.memory import Memory, Run, Step, StepKey
-from logprobe.monitor.live.read import Read, Reading
 from logprobe.monitor.live.recall import meet, names_met_elsewhere, recall
 from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.sequences import link
@@ -57,10 +56,9 @@ class Outcome:
 
 @dataclass
 class Live:
-    """Live runs and the segments that are part of them."""
+    """Live runs."""
 
     memory: Memory = field(default_factory=Memory)
-    segments: set[str] = field(default_factory=set)
     ticks: int = 0
 
     def forget(self, names: Iterable[str]) -> None:
@@ -77,16 +75,6 @@ class Live:
             run.leave()
         index = {run: 0 if run.past is None else len(run.past) for run in self.memory.runs.values()}
         self.forget([run.name for run in _oldest(index, names) if run.used < self.ticks])
-
-    def tick(self, read: Iterable[Read]) -> Outcome:
-        """Take in segments, each once whatever its file is called, and compute the steps that they change."""
-        new = []
-        for each in read:
-            if each.segment.segment_id not in self.segments:
-                self.segments.add(each.segment.segment_id)
-                new.append(each)
-        tables = Reading(segments=new).tables() if new else {}
-        return self.add({kind: Arrived.of(kind, table) for kind, table in tables.items()})
 
     def add(self, arrived: Mapping[str, Arrived]) -> Outcome:
         """Take in usable rows by record kind, and compute the steps that they change."""

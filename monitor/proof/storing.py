@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
-from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.service import actions
 from logprobe.monitor.service.jobs import Part
@@ -37,7 +36,7 @@ def _record(store: Store, document: Mapping[str, Any], now: datetime) -> dict[st
     kind, author, text = (actions.text(document, name) for name in ("kind", "author", "document"))
     if kind not in _KINDS:
         raise ConfigurationError(f"kind {kind!r} is neither score nor bisect")
-    Tombstones(store.home).refuse(run)
+    store.archive.tombstones.refuse(run)
     rows = queries.experiments_latest(store, run=run).to_pylist()
     if not any(row["kind"] == kind and row["document"] == text for row in rows):  # asked twice, done once
         departs = str(json.loads(text)["departs"])

@@ -59,6 +59,7 @@ class Pipeline:
         `paced`: whether diagnoses keep to their share of a core. `armed`: whether a correction of a run may be
         switched.
         """
+        self._store = store
         self._ingester = Ingester(store)
         self._profiles = ProfileJob(store)
         stage = DiagnosisStage(store, accepted=lambda run: accepted(store, run), armed=armed)
@@ -112,8 +113,11 @@ class Pipeline:
         return self._diagnosis.run_once()
 
     def retain(self) -> Progress:
-        """Keeps raw tokens within their budget, and in few files. Raises `StoreError`."""
-        return asdict(self._retention.run_once(by_age=self.clock.is_steady()))
+        """Merges what was taken in into files, keeps tokens within their budget, and in few files. Raises
+        `StoreError`."""
+        report = asdict(self._retention.run_once(by_age=self.clock.is_steady()))
+        self._store.archive.forget_idle()
+        return report | ({INCOMPLETE: True} if report["problems"] else {})
 
     def fold(self) -> Progress:
         """Keeps the store within its budget. Raises `StoreError` and `QueryError`."""
@@ -144,10 +148,10 @@ def _report(counts: Counter[str], first: IngestReport, last: IngestReport) -> In
     }
 
 
-def backlog(home: Home) -> Backlog:
-    """What waits in the spool now."""
+def backlog(home: Home, known: Callable[[str], bool] = lambda _: False) -> Backlog:
+    """What waits in the spool now. `known`: whether a file was taken in already, by its path."""
     now = time.time()
-    content = scan(home, now=now)
+    content = scan(home, now=now, known=known)
     waiting = content.segments
     ages = [(segment.where.run, max(0.0, now - segment.modified)) for segment in waiting]  # the oldest first
     return {

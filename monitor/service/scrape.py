@@ -51,7 +51,7 @@ def exposition(store: Store, jobs: Iterable[Job], *, stuck: int = 0) -> str:
     names = [run["run"] for run in runs]
     values = queries.metrics_newest(store, runs=names, keys=list(KEYS)).to_pylist()
     quarantined = store.query("SELECT count(*) AS files FROM quarantine")["files"][0].as_py()
-    ingest = _of_ingest(backlog(store.home), quarantined, stuck)
+    ingest = _of_ingest(backlog(store.home, store.archive.waits), quarantined, stuck)
     nodes = queries.nodes_furthest(store, runs=names).to_pylist()
     return render(
         [

@@ -45,7 +45,6 @@ from logprobe.monitor.service.jobs import (
 )
 from logprobe.monitor.service.pipeline import Pipeline, backlog, note_spooled
 from logprobe.monitor.service.status import Backlog, Ingested, Status
-from logprobe.monitor.store.compaction import compact_at_start
 from logprobe.monitor.store.courtesy import Rank
 from logprobe.monitor.store.folding import StoreBudget
 from logprobe.monitor.store.retention import RetentionPolicy
@@ -139,7 +138,6 @@ class Service:
         start."""
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
-            compact_at_start(self._home)
             self._store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
             self._sql = Desk(self._store, self._limits)
             parts = [make(self._store, self._stop) for make in self._makers]
@@ -236,7 +234,7 @@ class Service:
                 named=healthz.is_loopback(self._host),
                 patience=self._patience or PATIENCE,
                 problems=[
-                    *self._store.raw.problems(named=healthz.is_loopback(self._host)),
+                    *self._store.archive.problems(named=healthz.is_loopback(self._host)),
                     *self._full_disk(),
                 ],
             ),
@@ -265,7 +263,7 @@ class Service:
 
     def _beat(self) -> Progress:
         """The health job: the account of the jobs, and how far behind the service is."""
-        waiting = backlog(self._home)
+        waiting = backlog(self._home, self._store.archive.waits)
         self._waiting = (time.monotonic(), waiting)
         now = time.monotonic()
         note_spooled(self._store, waiting, datetime.now(UTC))
@@ -356,7 +354,7 @@ class Service:
             "pid": os.getpid(),
             "started": self._started,
             "jobs": {name: job.account().document() for name, job in self._jobs.items()},
-            "backlog": backlog(self._home),
+            "backlog": backlog(self._home, self._store.archive.waits),
             "stuck": {"number": len(delays), "seconds": delays.longest_seconds(), "files": delays.document()},
         }
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from logprobe.collectors.addresses import checked
 from logprobe.collectors.spool.segments import run_name
-from logprobe.monitor.deletion.tombstones import Tombstones
 from logprobe.monitor.service.jobs import Job, Part, PartMaker, Progress
 from logprobe.monitor.shipped import nodes
 from logprobe.monitor.shipped.nodes import InFolder, Nodes
@@ -31,20 +30,16 @@ def _of_bucket(store: Store, address: str, *more: Job) -> Part:
     from logprobe.collectors.shipping.bucket import Bucket  # noqa: PLC0415 - optional, and heavy
     from logprobe.monitor.shipped import pulling, telling  # noqa: PLC0415 - likewise
 
-    bucket, tombstones = Bucket(address), Tombstones(store.home)
-
-    def is_deleted(run: str) -> bool:
-        tombstone = tombstones.find(run)
-        return tombstone is not None and tombstone.released_at is None
-
+    bucket, tombstones = Bucket(address), store.archive.tombstones
+    is_deleted = tombstones.__contains__
     puller = pulling.Puller(bucket, store.home, lambda folder: is_deleted(run_name(folder)))
     publisher = telling.Publisher(bucket, store.home, puller.state, is_deleted)
     erased: dict[str, float] = {}
 
     def pull() -> Progress:
         done = puller.once()
-        for run in tombstones.all():
-            if is_deleted(run) and erased.get(run, 0.0) < time.monotonic():
+        for run in [tombstone.run for tombstone in tombstones.all()]:
+            if erased.get(run, 0.0) < time.monotonic():
                 puller.erase(run)
                 erased[run] = time.monotonic() + _ERASE_SECONDS
         return done

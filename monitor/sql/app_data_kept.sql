@@ -21,13 +21,12 @@ WITH reduced AS (
     FROM seen GROUP BY run
 ), files AS (
     SELECT run, count(*) AS files, sum(bytes)::BIGINT AS bytes, sum(bytes) FILTER (kind = 'training')::BIGINT AS training_bytes,
-           sum(bytes) FILTER (kind = 'rollout')::BIGINT AS rollout_bytes, min(created_at) AS oldest_at, max(created_at) AS newest_at,
-           count(*) FILTER (compacted) AS merged
-    FROM raw_files GROUP BY run
+           sum(bytes) FILTER (kind = 'rollout')::BIGINT AS rollout_bytes, min(created_at) AS oldest_at, max(created_at) AS newest_at
+    FROM raw_files WHERE kind IN ('training', 'rollout') GROUP BY run
 )
 SELECT run, trained.sequences + coalesce(gone.sequences, 0) AS sequences, with_raw, coalesce(reduced, 0) AS reduced, steps, steps_with_raw,
        first_step, last_step, coalesce(files, 0) AS files, coalesce(bytes, 0) AS bytes, coalesce(training_bytes, 0) AS training_bytes,
-       coalesce(rollout_bytes, 0) AS rollout_bytes, oldest_at, newest_at, coalesce(merged, 0) AS merged,
+       coalesce(rollout_bytes, 0) AS rollout_bytes, oldest_at, newest_at,
        coalesce(folded, 0) AS folded, last_folded, coalesce(sampled, 0) AS sampled, sampled_from,
        greatest(coalesce(gone.sequences, 0) - coalesce(sampled, 0), 0) AS summed
 FROM trained FULL JOIN files USING (run) LEFT JOIN reduced USING (run) LEFT JOIN gone USING (run) LEFT JOIN folded USING (run)

@@ -103,7 +103,7 @@ ORDER BY severity, tokens_lost DESC, event
 -- cli_raw: Raw files of $run. Grain: one row. Inputs: raw_files.
 SELECT count(*) AS files, coalesce(sum(bytes), 0)::BIGINT AS bytes
 FROM raw_files
-WHERE run = $run
+WHERE run = $run AND kind IN ('training', 'rollout')
 
 -- cli_self_tests: The newest self-test of every collector that made one.
 -- Grain: run and writer. Inputs: health_records. Parameters: none.

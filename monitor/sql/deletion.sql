@@ -9,17 +9,8 @@ WHERE starts_with(alert_acknowledgements.episode, $run || '/') AND NOT EXISTS (
 -- deletion_deliveries: Forgets how the messages about $run were delivered. To be run before those are forgotten. Inputs: notifications.
 DELETE FROM deliveries WHERE key IN (SELECT key FROM notifications WHERE run = $run)
 
--- deletion_files: Files that the store names for $run, relative to the home. Grain: file. Inputs: raw_files, quarantine.
-SELECT path FROM raw_files WHERE run = $run
-UNION ALL
-SELECT path FROM quarantine WHERE run = $run
-ORDER BY path
-
 -- deletion_tables: Tables that carry a run. Grain: table. Inputs: DuckDB's catalog. Parameters: none.
 SELECT table_name
 FROM duckdb_tables() JOIN duckdb_columns() USING (database_name, schema_name, table_name)
 WHERE column_name = 'run' AND NOT duckdb_tables.internal AND NOT temporary AND database_name = current_database()
 ORDER BY table_name
-
--- deletion_writers: Collectors that are known of $run. Grain: writer. Inputs: segments.
-SELECT DISTINCT writer FROM segments WHERE run = $run ORDER BY writer

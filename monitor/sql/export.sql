@@ -2,7 +2,7 @@
 SELECT * EXCLUDE (run) FROM config_records WHERE run = $run ORDER BY time
 
 -- export_extent: What there is of a run: segments, when the first arrived, and raw records. Grain: one row. Inputs: segments, raw_files. Parameters: $run.
-SELECT count(*) AS segments, min(ingested_at) AS since, (SELECT coalesce(sum(rows), 0)::BIGINT FROM raw_files WHERE run = $run) AS raw_records
+SELECT count(*) AS segments, min(ingested_at) AS since, (SELECT coalesce(sum(rows), 0)::BIGINT FROM raw_files WHERE run = $run AND kind IN ('training', 'rollout')) AS raw_records
 FROM segments
 WHERE run = $run
 

@@ -1,11 +1,11 @@
+-- insert_bad_rows: Rows of segments that no reader is to see. Grain: one row per row. Inputs: incoming (Arrow).
+INSERT INTO bad_rows BY NAME SELECT * FROM incoming
+
 -- insert_config_records: Grain: one row per configuration document, writer and start. Inputs: incoming (Arrow).
 INSERT INTO config_records BY NAME SELECT * EXCLUDE (segment_id, row, writer) FROM incoming
 
 -- insert_health_records: Grain: one row per health record. Inputs: incoming (Arrow).
 INSERT INTO health_records BY NAME SELECT * EXCLUDE (segment_id, row) FROM incoming
-
--- insert_raw_files: Makes new Parquet files exist for readers. Grain: one row per file. Inputs: incoming (Arrow).
-INSERT INTO raw_files BY NAME SELECT * FROM incoming
 
 -- insert_rollout_sequences: Grain: one row per rollout record. Inputs: incoming (Arrow): reduced rollout records.
 INSERT INTO rollout_sequences BY NAME SELECT * EXCLUDE (writer) FROM incoming

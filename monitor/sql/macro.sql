@@ -39,8 +39,10 @@ SELECT n.run, n.step, n.revision, n.computed_at, n.time, coalesce(epoch(n.comput
        coalesce(looked_at::TIMESTAMPTZ <= live_until, false) AS live
 FROM paced AS n LEFT JOIN spooled AS w ON w.run = n.run
 
--- macro_raw_in: Raw records of one kind in given files. Grain: one row per sequence, token-level data as lists. Inputs: `files`, as the ledger names them.
-SELECT * FROM read_parquet(files, union_by_name = true, hive_partitioning = false)
+-- macro_raw_in: Raw records of one kind in given files. Grain: one row per sequence, token-level data as lists. Inputs: `files`, as the index names
+-- them, bad_rows.
+SELECT TRY(url_decode(split_part(filename, '/', -3))) AS run, * EXCLUDE (filename)
+FROM read_parquet(files, union_by_name = true, filename = true, hive_partitioning = false) ANTI JOIN bad_rows USING (segment_id, row)
 
 -- macro_steps_of: Steps of `of_run`, from `first` to `last` (both included; null: no bound), with all that was measured of each: `metrics` and `scalars` by name,
 -- of scalars the mean over ranks, as in the view scalars; null: the step has none. Grain: step. Inputs: the views steps, metrics, scalars.

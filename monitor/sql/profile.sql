@@ -9,22 +9,6 @@ QUALIFY sum(s.tokens) OVER (ORDER BY s.run, s.step) - s.tokens < $tokens
 ORDER BY s.run, s.step
 LIMIT $steps
 
--- profile_lists: Token lists of training records, with the engine's where r comes from there. Grain: one row per row of incoming (Arrow:
--- number, keys of both records), in its order. Inputs: incoming, rollout_sequences, raw Parquet files $training_files and $rollout_files.
-SELECT i.number, t.token_ids, t.mask, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs, t.reference_logprobs,
-       -- A sequence of several parts has its log-probs in the places of the tokens under the mask.
-       coalesce(o.token_ids, CASE WHEN r.parts IS NOT NULL THEN list_where(
-           t.token_ids, coalesce(t.mask, list_transform(t.token_ids, lambda id: true))
-       ) END) AS rollout_token_ids,
-       coalesce(o.logprobs, r.logprobs) AS logprobs
-FROM incoming AS i
-JOIN read_parquet($training_files, union_by_name = true, hive_partitioning = false) AS t
-    ON t.segment_id = i.segment_id AND t.row = i.row
-LEFT JOIN rollout_sequences AS r ON r.segment_id = i.rollout_segment AND r.row = i.rollout_row AND r.parts IS NOT NULL
-LEFT JOIN read_parquet($rollout_files, union_by_name = true, hive_partitioning = false) AS o
-    ON o.segment_id = i.rollout_segment AND o.row = i.rollout_row
-ORDER BY i.number
-
 -- profile_read: A profile of the steps $first to $last of $run (both included; null: no bound) for the pair $pair. Grain: bucket, and step if
 -- $per_step (else step is null: all of them together). Inputs: profiles; of folded steps, unless $per_step, the windows that lie
 -- within these steps (folded_profiles).
@@ -46,16 +30,37 @@ FROM parts
 GROUP BY ALL
 ORDER BY step, bucket NULLS LAST
 
+-- profile_parts: Log-probs of sequences of several requests, in the places of the tokens under the mask. Grain: one row per row of incoming (Arrow:
+-- number, segment_id, row) that is one. Inputs: incoming, rollout_sequences.
+SELECT i.number, r.logprobs
+FROM incoming AS i JOIN rollout_sequences AS r ON r.segment_id = i.segment_id AND r.row = i.row
+WHERE r.parts IS NOT NULL
+
+-- profile_rollout_lists: Token lists of rollout records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
+-- order. Inputs: incoming, files $rollout_files.
+SELECT i.number, o.token_ids, o.logprobs
+FROM incoming AS i
+JOIN read_parquet($rollout_files, union_by_name = true, hive_partitioning = false) AS o
+    ON o.segment_id = i.segment_id AND o.row = i.row
+ORDER BY i.number
+
 -- profile_sequences: Where the raw tokens of training sequences lie. Grain: one row per training record of the steps of incoming (Arrow: run, step, place) whose
 -- tokens are kept; the rollout record only where r has to come from it and its tokens are kept. Inputs: incoming, training_sequences, segments.
 SELECT
-    i.place, s.segment_id, s.row, s.n_total, t.raw_file AS training_file,
+    i.place, s.segment_id, s.row, s.n_total,
     CASE WHEN o.raw_file IS NOT NULL OR s.joined_by = 'parts' THEN s.rollout_segment END AS rollout_segment,
-    CASE WHEN o.raw_file IS NOT NULL OR s.joined_by = 'parts' THEN s.rollout_row END AS rollout_row,
-    o.raw_file AS rollout_file
+    CASE WHEN o.raw_file IS NOT NULL OR s.joined_by = 'parts' THEN s.rollout_row END AS rollout_row
 FROM incoming AS i
 JOIN training_sequences AS s ON s.run = i.run AND s.step = i.step
 JOIN segments AS t ON t.segment_id = s.segment_id
 LEFT JOIN segments AS o ON o.segment_id = s.rollout_segment AND s.rollout_source = 'joined'
 WHERE t.raw_file IS NOT NULL
 ORDER BY i.place, s.segment_id, s.row
+
+-- profile_training_lists: Token lists of training records. Grain: one row per row of incoming (Arrow: number, segment_id, row) that is there, in its
+-- order. Inputs: incoming, files $training_files.
+SELECT i.number, t.token_ids, t.mask, t.rollout_logprobs, t.trainer_logprobs, t.current_logprobs, t.reference_logprobs
+FROM incoming AS i
+JOIN read_parquet($training_files, union_by_name = true, hive_partitioning = false) AS t
+    ON t.segment_id = i.segment_id AND t.row = i.row
+ORDER BY i.number

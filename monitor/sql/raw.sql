@@ -1,9 +1,10 @@
--- raw_files: Raw files, oldest first. Grain: one row per file. Inputs: raw_files.
-SELECT path, run, kind, min_step, max_step, rows, tokens, bytes, created_at, compacted
+-- raw_files: Files with raw tokens, oldest first. Grain: one row per file. Inputs: raw_files.
+SELECT path, run, kind, min_step, max_step, rows, tokens, bytes, created_at
 FROM raw_files
+WHERE kind IN ('training', 'rollout')
 ORDER BY created_at, max_step NULLS FIRST, path
 
--- raw_known: Those of $paths that are raw files. Grain: file. Inputs: raw_files.
+-- raw_known: Those of $paths that are files of the archive. Grain: file. Inputs: raw_files.
 SELECT path FROM raw_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))
 
 -- raw_places: Where the raw files of $run lie that may hold steps $first to $last (null: no bound) and records of $segments (null: of any); a file with
@@ -23,7 +24,7 @@ WITH joined AS (
 )
 SELECT kind, path
 FROM raw_files
-WHERE run = $run
+WHERE run = $run AND kind IN ('training', 'rollout')
     AND ($segments::VARCHAR[] IS NULL OR path IN (
         SELECT raw_file FROM segments WHERE run = $run AND segment_id IN (SELECT unnest($segments::VARCHAR[]))
     ))

@@ -23,7 +23,7 @@ steps_by_run AS (
     GROUP BY run
 ),
 raw AS (
-    SELECT run, count(*) AS raw_files, sum(bytes)::BIGINT AS raw_bytes FROM raw_files GROUP BY run
+    SELECT run, count(*) AS raw_files, sum(bytes)::BIGINT AS raw_bytes FROM raw_files WHERE kind IN ('training', 'rollout') GROUP BY run
 )
 SELECT
     l.run, s.first_step, s.last_step, coalesce(s.steps, 0) AS steps, l.sequences, l.tokens, l.rollouts, l.writers, l.segments,

@@ -45,7 +45,7 @@ from logprobe.monitor.store.archive_file import (
     steps_of,
     with_rows,
 )
-from logprobe.monitor.store.archive_identity import identify
+from logprobe.monitor.store.archive_identity import identify, require
 
 FOLDER: Final = "archive"
 FILE_BYTES: Final = 64 << 20  # of segments in one file, and of files that are merged again
@@ -160,6 +160,28 @@ class Archive:
                 waiting[run_dir(self._home, run).name] = str(error)
         return waiting
 
+    def require(self) -> None:
+        """Raise `StoreError` unless the folder is still there."""
+        require(self.folder, self._identity, disk=self._disk)
+
+    def lose(self, paths: Iterable[str]) -> None:
+        """Note that files are gone: someone has removed them."""
+        for path in paths:
+            files = self._runs.get(_run_of(path), _Files())
+            if path in files.by_path:
+                files.drop(path)
+            self._gone.add(path)
+
+    def can_be_read(self, place: str) -> bool:
+        """Tell whether a folder or file below the archive's can be read now."""
+        waiting = dict[str, str]()
+        self._names(place, waiting)
+        return not waiting
+
+    def look_at(self, run: str) -> None:
+        """Have the next `changes` look at the files of a run."""
+        self._changed.add(run)
+
     def changes(self) -> Changes:
         """Return what the index is to record, in one transaction; then call `noted`."""
         new, gone, waiting = list[Merged](), set(self._gone), dict[str, str]()
@@ -208,6 +230,10 @@ class Archive:
         """Tell whether a durable, verified file holds a segment. Raises `OSError`."""
         files = self._of(run)
         return any(self._is_whole(files, path) for path in files.holders.get(segment, ()))
+
+    def is_verified(self, path: str) -> bool:
+        """Tell whether this process has written a file, or compared its bytes with its name."""
+        return path in self._verified
 
     def forget(self, run: str) -> None:
         """Free the memory of a run that has ended."""

@@ -59,6 +59,19 @@ def identify(home: Path, folder: Path, *, ours: bool, expected: int, disk: Disk 
     return wanted
 
 
+def require(folder: Path, identity: str, *, disk: Disk = DISK) -> None:
+    """Raise `StoreError` unless the folder is still the one that `identify` has seen."""
+    try:
+        theirs = _line(folder / MARK, disk)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read ({error}); nothing in it is touched") from error
+    if theirs != identity:
+        raise StoreError(
+            f"{folder} is no longer the folder that the service has opened: it was unmounted, renamed or removed. Put "
+            "it back, and the service goes on; records wait in the spool"
+        )
+
+
 def _line(path: Path, disk: Disk) -> str | None:
     try:
         return disk.read(path).decode(errors="replace").strip()

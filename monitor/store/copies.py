@@ -16,7 +16,7 @@ _MOST_COPIED: Final = 4 << 30  # bytes of a file that somebody only wants to rea
 
 
 def copy_of(home: Home, folder: Path) -> Home:
-    """A home in `folder` with a copy of the store and a link to the raw tokens.
+    """A home in `folder` with a copy of the store and links to its files.
 
     Raises `StoreError` when they cannot be read so: the store is large, or the raw tokens have other columns.
     """
@@ -29,6 +29,7 @@ def copy_of(home: Home, folder: Path) -> Home:
     copy = Home(folder)
     copy.path.mkdir()
     copy.raw.symlink_to(home.raw.resolve())
+    copy.spool.symlink_to(home.spool.resolve())
     try:
         for suffix in ("", ".wal"):
             file = home.database.with_name(f"{home.database.name}{suffix}")

@@ -22,7 +22,7 @@ from logprobe.collectors.errors import QueryError
 from logprobe.collectors.files import stamp_of
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.queries import one_line
-from logprobe.monitor.store.raw_files import OTHER_BYTES, has_checksum, has_its_bytes, read_raw
+from logprobe.monitor.store.raw_files import OTHER_BYTES, has_its_bytes
 
 _FIRST_SECONDS: Final = 5.0  # of the first look, which should find what a start finds; a footer takes 0.2 ms
 _SECONDS: Final = 0.1
@@ -43,10 +43,9 @@ class Compared:
         self._same: dict[str, tuple[int, int, int]] = {}  # file → as it was when its bytes were those that were written
 
     def fault(self, path: Path) -> str | None:
-        """Why the bytes of a file are not those that were written; None: they are, its name does not say, or it is
-        gone. Raises `OSError`.
+        """Why the bytes of a file are not those that were written; None: they are, or it is gone. Raises `OSError`.
 
-        All of it is read the first time, and when it has changed since (4 GB/s while it is in memory).
+        All of it is read the first time, and when it has changed since (1 GB/s while it is in memory).
         """
         stamp = stamp_of(path)
         if stamp is None or self._same.get(str(path)) == stamp:
@@ -55,6 +54,11 @@ class Compared:
             return OTHER_BYTES
         self._same[str(path)] = stamp
         return None
+
+    def trust(self, path: Path) -> None:
+        """Take a file for what its name says: this process has written it."""
+        if (stamp := stamp_of(path)) is not None:
+            self._same[str(path)] = stamp
 
     def forget(self, path: Path) -> None:
         """Has a file compared again."""
@@ -136,7 +140,7 @@ class DamagedFiles:
         """Sentences that say what to do, without names of files (which name runs) unless `named`."""
         faults = self._faults
         if faults and not named:
-            yield f"{len(faults):,} raw files cannot be read: logprobe store check names them"
+            yield f"{len(faults):,} files with tokens cannot be read"
             return
         for path, fault in list(faults.items())[:_MOST_NAMED]:
             yield (
@@ -145,23 +149,19 @@ class DamagedFiles:
                 "file, or move it away"
             )
         if len(faults) > _MOST_NAMED:
-            yield f"{len(faults) - _MOST_NAMED:,} more raw files cannot be read: logprobe store check names them"
+            yield f"{len(faults) - _MOST_NAMED:,} more files with tokens cannot be read"
 
 
 def fault_of(path: Path, nbytes: int, rows: int, *, whole: bool = False) -> str | None:
-    """What is wrong with a raw file of so many bytes and rows by its size and footer, or all of it; None: nothing, or
-    it is gone.
-
-    All of a file that has no checksum in its name can be read, and yet not be what was written.
-    """
+    """What is wrong with a file of so many bytes and rows by its size and footer, or all of it; None: nothing, or it is
+    gone."""
     try:
         size = path.stat().st_size
         if size != nbytes:
             return f"{size:,} bytes, the store says {nbytes:,}"
         if whole and not has_its_bytes(path):
             return OTHER_BYTES
-        decoded = whole and not has_checksum(path.name)  # what is as it was written needs not be
-        rows_there = read_raw(path).num_rows if decoded else pq.read_metadata(path).num_rows
+        rows_there = pq.read_metadata(path).num_rows
     except FileNotFoundError:
         return None
     except _UNREADABLE as error:
@@ -190,7 +190,7 @@ def _advice(words: str) -> str:
 def _first_damaged(raw: Path, compared: Compared) -> Path | None:
     """DuckDB does not say which one."""
     deadline = time.monotonic() + _FIRST_SECONDS
-    for path in sorted(raw.glob("*/*/*.parquet")):
+    for path in sorted(raw.glob("[!!]*/*/*.parquet")):
         try:
             pq.read_metadata(path)
             if compared.fault(path):

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from logprobe.collectors.errors import QueryError
 from logprobe.monitor.budgets import query_memory, size
+from logprobe.monitor.store.archiving import reads_tokens
 from logprobe.monitor.store.queries import BATCH_ROWS, beginning, limited
 from logprobe.monitor.store.raw_damage import UNREADABLE
 
@@ -111,6 +112,8 @@ class Desk:
             QueryError: refused, failed, stopped or past a limit; the message is one line.
             StoreError: the store itself is unusable.
         """
+        if reads_tokens(sql):
+            self._store.bring_tokens()
         limits = self._limits
         deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
 

@@ -30,18 +30,14 @@ from logprobe.monitor.budgets import GIB, MIB, store_memory
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
 from logprobe.monitor.store import raw_places, schema, views
+from logprobe.monitor.store.archiving import Archiving, reads_tokens
 from logprobe.monitor.store.copies import copy_of
 from logprobe.monitor.store.courtesy import Courtesy
 from logprobe.monitor.store.kept import Kept
 from logprobe.monitor.store.queries import one_line
 from logprobe.monitor.store.raw_damage import SAME_BYTES, Compared, said_of
-from logprobe.monitor.store.raw_files import (
-    empty_file,
-    note_incomplete,
-    write_empty_files,
-)
-from logprobe.monitor.store.raw_ownership import RawOwnership
-from logprobe.monitor.store.retired_files import RetiredFiles
+from logprobe.monitor.store.raw_files import empty_file, write_empty_files
+from logprobe.monitor.store.readers import Readers
 from logprobe.monitor.store.said import Said
 from logprobe.monitor.store.schema import rollback
 from logprobe.monitor.store.sql_files import statement
@@ -63,9 +59,6 @@ _READ_ATTEMPTS: Final = 5
 _WATCH_SECONDS: Final = 0.1
 _LOCKED_SECONDS: Final = 20.0
 LOCKED: Final = "set lock"  # what DuckDB says of a file that another process has open
-# A checkpoint takes 10 to 200 ms of the processor, and whoever writes waits for it; what it covers is kept twice until
-# then. DuckDB makes one by itself only when its log is large (`checkpoint_threshold`).
-_CHECKPOINT_SECONDS: Final = 30.0
 _CHECKPOINT_ATTEMPTS: Final = 20
 _CHECKPOINT_PAUSE: Final = 0.01
 _DAMAGE: Final = (
@@ -73,8 +66,6 @@ _DAMAGE: Final = (
     "Corrupt",
     "not a valid DuckDB database",
 )  # what DuckDB says then, whatever the class
-_MOST_RETIRED: Final = 256 * MIB
-_MOST_RETIRED_SECONDS: Final = 120.0  # beside reads that never pause, DuckDB refuses every checkpoint
 
 # DuckDB would rather have relations asked for Arrow. Those plan a statement twice, which takes longer than all that
 # most of ours do.
@@ -98,8 +89,8 @@ class Store:
         self.rewritten = Rewritten()
         self._generation = 0
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
-        self._files = RetiredFiles(home)
-        self.raw = RawOwnership(home, self.identity, self._raw_on_disk)
+        self._readers = Readers()
+        self.archive = Archiving(self, home, self._readers)
         self.said = Said(home, schema.VERSION)
         self._parsed: dict[tuple[str, str], duckdb.Statement] = {}
         self._closed = False
@@ -181,6 +172,8 @@ class Store:
             QueryError: it failed; the message is one line.
             StoreError: the store itself is unusable.
         """
+        if reads_tokens(sql):
+            self.bring_tokens()
         return self._read(lambda cursor: _fetch(cursor, sql, params))
 
     def read_watched(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None]) -> T:
@@ -207,9 +200,11 @@ class Store:
         """
         sql = statement(name)
         wanted = raw_places.wanted(sql, params)
+        if wanted:
+            self.bring_tokens(params["run"])
 
         def work(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-            files = raw_places.files_of(cursor, self.home, wanted, params, self.raw.damaged) if wanted else {}
+            files = raw_places.files_of(cursor, self.home, wanted, params, self.archive.damaged) if wanted else {}
             given = {**params, **files}
             with _registered(cursor, incoming):
                 if wanted:  # as a stream: raw tokens may be many
@@ -232,23 +227,17 @@ class Store:
 
         return self._read(together)
 
-    def raw_places(self, **files: pa.ChunkedArray) -> dict[str, list[str]]:
-        """Where the registered raw files in these columns lie (named relative to the home; null: none), each column
-        under the name of its kind.
+    def places_of(self, kind: str, paths: Iterable[str]) -> list[str]:
+        """Where files of the archive with records of a kind lie (named relative to the home), as statements name them;
+        with the file without rows, which has the columns that an earlier logprobe did not write.
 
-        By the statements' parameters ``<kind>_files``; with the file without rows, which has the columns that an
-        earlier logprobe did not write. Inside `holding_files` they can be read until its end. Raises as `read` does,
-        also for a file that is not what was written.
+        Inside `holding_files` they can be read until its end. Raises as `read` does, also for a file that is not what
+        was written.
         """
-        names = {kind: column.drop_null().unique().to_pylist() for kind, column in files.items()}
-        known = queries.raw_known(self, paths=[name for of_kind in names.values() for name in of_kind])["path"]
-        self.raw.damaged.require(known.to_pylist())
-        places = {path: raw_places.pattern(self.home.path / path) for path in known.to_pylist()}
-        empty = {kind: raw_places.pattern(empty_file(self.home, kind)) for kind in names}
-        return {
-            f"{kind}_files": [empty[kind], *(places[name] for name in sorted(names[kind]) if name in places)]
-            for kind in names
-        }
+        known = queries.raw_known(self, paths=list(paths))["path"].to_pylist()
+        self.archive.damaged.require(known)
+        some = [raw_places.pattern(self.home.path / path) for path in sorted(known)]
+        return [raw_places.pattern(empty_file(self.home, kind)), *some]
 
     def execute(
         self,
@@ -284,47 +273,39 @@ class Store:
     @contextmanager
     def holding_files(self) -> Iterator[None]:
         """While the block runs, no raw file is removed: what was looked up can still be read."""
-        with self._files.reading():
+        with self._readers.reading():
             yield
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """While the block runs, no one else writes: file and log can be copied, and what was read stays true."""
         with self._writing:
+            before = getattr(self._local, "standing", False)
             self._local.standing = True
             try:
                 yield
             finally:
-                self._local.standing = False
+                self._local.standing = before
         self.courtesy.rest()
 
-    def note_incomplete_steps(self) -> None:
-        """Notes beside the raw tokens which steps they cannot measure any more, should the store be lost. Raises
-        `StoreError`."""
-        for row in queries.unmeasurable_steps(self).to_pylist():
-            note_incomplete(self.home, row["run"], row["first"], row["last"])
+    def bring_tokens(self, run: str | None = None) -> None:
+        """Have all tokens of a run, or of all runs, in files that statements read.
 
-    def retire(self, paths: Iterable[str], *, nbytes: int = 0, read: bool = True) -> None:
-        """Has files (named relative to the home) removed after the next checkpoint, once no read that may still need
-        them is running.
-
-        To be called after the transaction that made them superfluous. `read`: whether reads may need them; `nbytes`:
-        their size.
+        Raises `StoreError`, or `QueryError` where nobody may write: a service that was killed has left them in the
+        spool.
         """
-        self._files.retire(list(paths), nbytes=nbytes, read=read)
-
-    def checkpoint_when_due(self) -> None:
-        """Moves the log into the database file when retired files have waited for it long enough. Raises
-        `StoreError`."""
-        nbytes, seconds = self._files.waiting()
-        if nbytes < _MOST_RETIRED and seconds < _CHECKPOINT_SECONDS:
+        if not self.read_only:
+            self.archive.bring_all() if run is None else self.archive.bring(run)
             return
-        if not self.try_checkpoint() and (nbytes >= _MOST_RETIRED or seconds >= _MOST_RETIRED_SECONDS):
-            self._files.let_copies_go()
+        waiting = queries.archive_waiting(self, run=run)["raw_file"].to_pylist()
+        if count := sum((self.home.path / place).exists() for place in waiting):
+            raise QueryError(
+                f"tokens of {count:,} segments are still in the spool of {self.home.path}; merge them with: "
+                "logprobe up --once"
+            )
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the database file, and removes the files that waited for it. Raises
-        `StoreError`."""
+        """Moves the write-ahead log into the database file. Raises `StoreError`."""
         if not self.try_checkpoint():
             raise StoreError(f"{self.home.database}: no checkpoint while others read; it is repeated")
 
@@ -341,7 +322,6 @@ class Store:
                     self._recover(cursor)
                     raise StoreError(f"{self.home.database}: checkpoint failed ({one_line(error)})") from error
                 else:
-                    self._files.checkpointed()
                     return True
         return False
 
@@ -352,10 +332,10 @@ class Store:
 
     def close(self) -> None:
         """Closes the file. Running reads fail; what is committed is safe."""
-        if self._files.waiting()[1]:
-            with suppress(StoreError):  # the next start finds what waits, and goes on
-                self.checkpoint()
-        self.raw.release()
+        if not self.read_only and len(self.archive):
+            with suppress(StoreError, QueryError):  # the next start finds what waits, and goes on
+                self.archive.bring_all()
+        self.archive.close()
         with self._writing, self._state:
             self._closed = True
             self._close()
@@ -373,10 +353,6 @@ class Store:
         made = self.query("SELECT epoch_us(min(applied_at)) AS made FROM schema_versions")["made"][0].as_py()
         return f"{made:x}"
 
-    def _raw_on_disk(self) -> list[str]:
-        paths: list[str] = self.query("SELECT path FROM raw_files")["path"].to_pylist()
-        return paths
-
     def _has_own_views(self) -> bool:
         """Whether the views are this code's, and look for raw files where the home is now: it may have been moved."""
         return bool(self.query(views.MARK)["comment"].to_pylist() == [views.mark(self.home)])
@@ -384,7 +360,7 @@ class Store:
     def _read(self, work: Callable[[duckdb.DuckDBPyConnection], T], ended: Callable[[], str | None] | None = None) -> T:
         """`work` in a read-only transaction; again if the ground has moved underneath it (see `_MovedError`)."""
         try:
-            with self._files.reading():
+            with self._readers.reading():
                 for _ in range(_READ_ATTEMPTS - 1):
                     with suppress(_MovedError):
                         return self._attempt(work, ended)
@@ -409,7 +385,7 @@ class Store:
                 gone = isinstance(error, duckdb.IOException | OSError) and "No such file" in str(error)
                 if self._recover(cursor) or gone:
                     raise _MovedError(one_line(error)) from None
-                raise QueryError(said_of(error, self.home.raw, self.raw.damaged.compared)) from None
+                raise QueryError(said_of(error, self.home.raw, self.archive.damaged.compared)) from None
             finally:
                 rollback(cursor)
 
@@ -471,9 +447,8 @@ class Store:
             message = one_line(error)
             if any(phrase in message for phrase in _DAMAGE):
                 raise StoreDamagedError(
-                    f"{path} or its log is damaged ({message}); records since its last checkpoint are still in the "
-                    "spool: run: "
-                    f"logprobe store check --repair --home {self.home.path}"
+                    f"{path} or its log is damaged ({message}); it is an index of the files beside it: move it and "
+                    f"{path.name}.wal away and start again, and it is made again"
                 ) from error
             raise StoreError(f"cannot open {path}: {message}") from error
 
@@ -494,7 +469,7 @@ class Store:
 
     def _prepare(self, connection: duckdb.DuckDBPyConnection, *, first: bool) -> None:
         try:
-            _register_comparison(connection, self.home, self.raw.damaged.compared)
+            _register_comparison(connection, self.home, self.archive.damaged.compared)
             if self.read_only:
                 schema.check(connection, self.home)
             elif first:  # later, on a full disk, nothing needs to be written
@@ -610,7 +585,7 @@ def _register_comparison(connection: duckdb.DuckDBPyConnection, home: Home, comp
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, home: Home) -> None:
-    """From here on SQL reaches no file outside ``raw/``, no Python variable and no setting."""
+    """From here on SQL reaches no file outside ``archive/``, no Python variable and no setting."""
     # DuckDB compares a pattern with the folders as text, so a home with "[" in its path needs its pattern's spelling,
     # too.
     folders = sorted({str(home.raw), raw_places.escape_glob(str(home.raw)), str(home.raw.resolve())})

@@ -52,20 +52,27 @@ class Tombstones:
         self._by_run: dict[str, Tombstone] = {}
         self._loaded = False
 
-    def load(self) -> None:
-        """Read all tombstones. Raises `StoreError` if which runs are deleted is unknown: store nothing then."""
+    def load(self, *, tidy: bool = True) -> None:
+        """Read all tombstones. Raises `StoreError` if which runs are deleted is unknown: store nothing then.
+
+        `tidy`: whether the home is this process's, which then finishes what a killed one had begun.
+        """
         try:
             names = self._disk.names(self._folder)
-            if names:
+            if names and tidy:
                 self._disk.sync(self._folder)  # a killed process may not have come to it
             found = [self._read(name) for name in names if not name.startswith(".") and name.endswith(_SUFFIX)]
-            for name in names:
+            for name in names if tidy else ():
                 if name.startswith(".") and name.endswith(UNFINISHED):
                     self._disk.unlink(self._folder / name)
         except OSError as error:
             raise StoreError(f"{self._folder} cannot be read ({error}); which runs are deleted is unknown") from error
         self._by_run = {tombstone.run: tombstone for tombstone in found}
         self._loaded = True
+
+    def find(self, run: str) -> Tombstone | None:
+        """Return that of a run, or None if it was not deleted. Raises `StoreError`."""
+        return self._known().get(run)
 
     def __contains__(self, run: object) -> bool:
         return run in self._known()
@@ -142,6 +149,11 @@ class Deletion:
         if self._left is not None:
             self._left.add(run)
         return self._empty(run)
+
+    def leave(self, run: str) -> None:
+        """Note that something is left of a deleted run, for `finish`."""
+        if self._left is not None:
+            self._left.add(run)
 
     def finish(self) -> dict[str, str]:
         """Remove what is left of deleted runs: at first of all of them, then of those that could not be emptied.

@@ -20,7 +20,7 @@ from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.ingest.sequence_rows import reduce_training
 from logprobe.monitor.ingest.soundness import sound_rows
 from logprobe.monitor.ingest.spool_scan import scan
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS, write_raw
+from logprobe.monitor.store.archive_file import parquet
 from logprobe.monitor.store.store import Store
 
 ROUNDS = 3
@@ -66,7 +66,7 @@ def measure() -> list[Figure]:
 
 
 def ingest_rate(floats: Iterable[str]) -> float:
-    """Million tokens per second from spool to commit."""
+    """Million tokens per second from spool to files of the archive."""
     with tempfile.TemporaryDirectory() as folder:
         home = Home(folder)
         writer = SpoolWriter(home.path, "bench", "trainer")
@@ -78,6 +78,7 @@ def ingest_rate(floats: Iterable[str]) -> float:
             gc.collect()
             started = time.perf_counter()
             report = ingester.run_once()
+            store.archive.merge(everything=True)
             seconds = time.perf_counter() - started
             stored = store.query("SELECT sum(n)::BIGINT AS n FROM statistics WHERE pair = 'backend'")["n"][0].as_py()
         if not report.tokens == stored == SEGMENTS * SEQUENCES * LENGTH:
@@ -98,16 +99,16 @@ def parts_share() -> float:
             writer.write("training", table)
         rows = [sound_rows(read_segment(item.where)).table for item in scan(store.home, now=time.time()).segments]
         together = [pa.concat_tables(rows[first : first + 20]) for first in range(0, len(rows), 20)]
-        tokens = SEQUENCES * LENGTH * len(rows) // len(together)
         begun = time.process_time()
         for each in rows:
             reduce_training(each)
         for each in together:
-            write_raw(Home(beside), "alone", "training", each.cast(RAW_SCHEMAS["training"]), tokens)
+            (Path(beside) / "alone.parquet").write_bytes(parquet(each.drop_columns("run"), {}))
         alone = time.process_time() - begun
         ingester = Ingester(store)
         begun = time.process_time()
         ingester.run_once()
+        store.archive.merge(everything=True)
         return alone / (time.process_time() - begun)
 
 

@@ -1,8 +1,6 @@
 """`make campaign NAME=chaos`: every scenario, one after the other, and a table of what became of them. Exit code 1 when a promise was broken.
 
 python tests/chaos/run.py [--kills 320] [--minutes 18] [--seed N] [--scenario NAME …]
-python tests/chaos/run.py --operators 200 [--fault NAME …] [--seed N]
-python tests/chaos/run.py --drill
 """
 
 from __future__ import annotations
@@ -15,21 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from chaos import operators, power
-from chaos.drill import drill
+from chaos import power
 from chaos.torment import SCENARIOS, Torment, document
 
 KILLS: Final = 320
 CUTS: Final = 6
-OPERATORS: Final = 2 * len(operators.SCENARIOS)
 _RECKONED: Final = ("acknowledged", "lost", "doubled", "damaged", "broken")
 MINUTES: Final = 15.0  # of kills; power cuts take some two more
 _COLUMNS: Final = (
@@ -49,13 +43,6 @@ def main() -> int:
         torment = Torment(arguments.scenario[0], arguments.seed, Path(arguments.alone))
         print(document(torment.run(arguments.kills, until=deadline)), flush=True)
         return 0
-    if arguments.drill:
-        with tempfile.TemporaryDirectory() as folder:
-            rebuilt = drill(Path(folder) / "home")
-        print(json.dumps(rebuilt), flush=True)
-        return 0 if rebuilt["good"] and not rebuilt["wrong"] else 1
-    if arguments.operators:
-        return _operators(arguments.fault or list(operators.SCENARIOS), arguments.operators, arguments.seed)
     names = arguments.scenario or list(SCENARIOS)
     print(
         f"chaos: seed {arguments.seed}; again with: make campaign NAME=chaos ARGS='--seed {arguments.seed}'", flush=True
@@ -71,8 +58,6 @@ def main() -> int:
         outcomes += [_power_cut(arguments.seed + number) for number in range(CUTS)]
     _print(outcomes)
     good = all(each["good"] for each in outcomes)
-    if not arguments.scenario:
-        good = not _operators(list(operators.SCENARIOS), OPERATORS, arguments.seed) and good
     # Otherwise nothing was shown: the machine was too slow, or too few were killed.
     idle = [each["scenario"] for each in outcomes if each["scenario"] in SCENARIOS and not each["under_fire"]]
     if kills < arguments.kills:
@@ -81,27 +66,6 @@ def main() -> int:
         print(f"the service took in nothing between its kills, so too little was tried: {', '.join(idle)}")
     print(f"{kills} kills: {'nothing lost, nothing doubled' if good else 'BROKEN'}")
     return 0 if good and kills >= arguments.kills and not idle else 1
-
-
-def _operators(names: list[str], number: int, seed: int) -> int:
-    """So many random scenarios of what operators do to a home, in turns; writes the table of tests/RESULTS.md when all was as it says."""
-    print(f"operators: {number} scenarios from seed {seed}", flush=True)
-    total: Counter[str] = Counter()
-    for place in range(number):
-        name = names[place % len(names)]
-        try:
-            with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-                outcome = operators.one(name, seed + place, Path(folder))
-        except Exception:
-            traceback.print_exc()
-            outcome = {"scenario": name, "seed": seed + place, "broken": 1}
-        total += Counter({key: value for key, value in outcome.items() if key in _RECKONED})
-        print(json.dumps(outcome), flush=True)
-    good = not any(total[key] for key in _RECKONED if key != "acknowledged")
-    print(f"{number} scenarios: " + ", ".join(f"{total[key]:,} {key}" for key in _RECKONED))
-    if good:
-        operators.write_table()
-    return 0 if good else 1
 
 
 def _one(name: str, seed: int, kills: int, minutes: float) -> dict[str, Any]:
@@ -158,13 +122,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     parser.add_argument("--scenario", action="append", choices=tuple(SCENARIOS))
-    parser.add_argument(
-        "--operators", type=int, metavar="N", help="so many random scenarios of what operators do to a home"
-    )
-    parser.add_argument(
-        "--drill", action="store_true", help="lose a store, rebuild it by docs/operating.md, compare its numbers"
-    )
-    parser.add_argument("--fault", action="append", choices=tuple(operators.SCENARIOS))
     parser.add_argument("--power", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--alone", metavar="DIR", help=argparse.SUPPRESS)
     return parser.parse_args()

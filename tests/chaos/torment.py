@@ -61,7 +61,7 @@ def _calm(disk: FaultyDisk, home: Path, seed: int) -> list[Rule]:
 
 def _errors(disk: FaultyDisk, home: Path, seed: int) -> list[Rule]:
     """Every kind of call fails now and then, with every error that says nothing about a file's content."""
-    spool, raw = home / "spool", home / "raw"
+    spool, raw = home / "spool", home / "archive"
     return [
         disk.rule("open", "read", within=spool, error=errno.EIO, chance=0.1, seed=seed, active=False),
         disk.rule("open", "stat", "list", within=spool, error=errno.ESTALE, chance=0.1, seed=seed + 1, active=False),
@@ -275,7 +275,7 @@ class Torment:
 
     def _raw_files(self) -> set[str]:
         """Written by the service, and perhaps not committed yet."""
-        return {path.name for path in (self.home / "raw" / RUN).glob("*/*")}
+        return {path.name for path in (self.home / "archive" / RUN).glob("*/*")}
 
     def _kill_one(self) -> None:
         victim = self._rng.randrange(RECORDERS + RECORDERS)  # the service as often as all recorders together
@@ -341,6 +341,7 @@ def _drain(store: Store) -> None:
     deadline = time.monotonic() + _DRAINED_SECONDS
     while time.monotonic() < deadline:
         ingester.run_once()
+        store.archive.merge(everything=True)
         if not list(store.home.spool.rglob("[!.]*.arrow")):
             return
         time.sleep(0.2)

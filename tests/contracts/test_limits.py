@@ -64,6 +64,7 @@ SAID = {
     "monitor/ingest/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
     "monitor/service/healthz.py _MOST_NAMED": "tests/contracts/test_limits.py::test_late_runs",
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
+    "monitor/store/archiving.py _MOST_NAMED": "tests/contracts/test_limits.py::test_files_of_the_archive",
     "monitor/store/raw_damage.py _MOST_NAMED": "tests/contracts/test_limits.py::test_damaged_files",
     "monitor/sql/alert.sql alert_audit $count": "tests/contracts/test_limits.py::test_what_people_did",
     "monitor/sql/app_data.sql app_data_quarantine $limit": "tests/app/dashboard/test_words.py::test_a_file_set_aside",
@@ -91,7 +92,6 @@ OTHERS = {
     "collectors/vllm/adapters.py _MOST_LOADS": "oldest",
     "collectors/vllm/weights/fingerprints.py 4096": "oldest",
     "monitor/analysis/token_view.py _LISTED": "sample",
-    "monitor/deletion/part.py _LAST": "window",
         "monitor/judging/weight_readings.py _LOOKED_AT": "window",
     "monitor/judging/growth.py _TREND_BLOCKS": "window",
     "monitor/judging/parity/judging.py _SHOWN": "sample",  # of a sentence, with "…" where there are more
@@ -100,6 +100,7 @@ OTHERS = {
     "monitor/plain_text.py _LONGEST_NAME": "text",  # followed by a checksum of all
     "monitor/proof/scorers/running.py _LOG_TAIL": "text",
     "monitor/proof/scoring.py _WATCHED": "sample",
+    "monitor/service/deleting.py _LAST": "window",
     "monitor/shipped/nodes.py _WORDS": "text",
     "monitor/shipped/pulling.py _MOST_NAMED": "counted",
     "monitor/store/folding.py _DAY // _GROWTH_PAUSE": "window",
@@ -154,10 +155,10 @@ GUARDS = {
     "monitor/shipped/nodes.py _MOST_NODES": "said",
     "monitor/shipped/pulling.py _TOGETHER": "batch",
     "monitor/store/archive.py SMALL_FILES": "batch",
+    "monitor/store/retention.py SMALL_FILES": "batch",
     "monitor/store/folding.py STEPS_PER_BATCH": "batch",
     "monitor/store/kept.py _MOST": "forgotten",  # and asked again
     "monitor/store/raw_damage.py _MOST_NAMED": "said",
-    "monitor/store/retention.py COMPACT_FILES": "batch",
     "monitor/yaml_text.py limits.SETTINGS.value": "refused",
 }
 
@@ -271,7 +272,15 @@ def test_damaged_files(tmp_path: Path) -> None:
         assert damaged.look_at(place.name, 400, 1, whole=False) is not None
     *named, more = damaged.problems(named=True)
     assert len(named) == 10
-    assert more == "1 more raw files cannot be read: logprobe store check names them"
+    assert more == "1 more files with tokens cannot be read"
+
+
+def test_files_of_the_archive(tmp_path: Path) -> None:
+    with Store.open(Home(tmp_path / "home")) as store:
+        store.archive._archive.left = {f"run/training/{number}": "foreign" for number in range(11)}
+        *named, more = store.archive.problems()
+        assert len(named) == 10
+        assert more == "1 more files or folders of the archive are damaged or foreign"
 
 
 def test_what_people_did(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_every_column_is_documented(repository, kind):
     page = (repository / "docs" / "raw-tokens.md").read_text(encoding="utf-8")
     section = page.split(f"\n## {kind}\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(RAW_SCHEMAS[kind].names)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(RAW_SCHEMAS[kind].names) - {"run"}
 
 
 def example(repository, place):
@@ -39,4 +39,4 @@ def test_the_example_reads_what_the_metrics_say(home, repository):
         ).to_pylist()
     expected = {row["step"]: pytest.approx(row["value"], rel=1e-6) for row in wanted}
     assert len(expected) == STEPS
-    assert example(repository, home / "raw" / "run") == {"polars": expected, "duckdb": expected}
+    assert example(repository, home / "archive" / "run") == {"polars": expected, "duckdb": expected}

@@ -6,17 +6,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import deletion_program
-import pyarrow as pa
 import pytest
 from node_notes import note_node
 from processes import connected, end, eventually, record, service, start_service
@@ -30,18 +26,17 @@ from logprobe.collectors.directives import DirectiveFile, Directives
 from logprobe.collectors.errors import ConfigurationError, RunDeletedError
 from logprobe.collectors.spool.segments import SpoolWriter, run_dir
 from logprobe.collectors.versions import Mark, MarkFile
-from logprobe.monitor.deletion import part
-from logprobe.monitor.deletion.part import DELETE, RELEASE, Sweeper, newest_sign
-from logprobe.monitor.deletion.tombstones import FOLDER, Tombstone, Tombstones
 from logprobe.monitor.home import Home
 from logprobe.monitor.importers.importing import Importer
-from logprobe.monitor.ingest import ingest, quarantine_actions
+from logprobe.monitor.ingest import ingest
 from logprobe.monitor.ingest.ingest import SETTLE_SECONDS, Ingester
 from logprobe.monitor.loggers import wandb_id
 from logprobe.monitor.proof import storing
-from logprobe.monitor.recompute.writing import hand_over
+from logprobe.monitor.service import deleting
+from logprobe.monitor.service.deleting import DELETE, Sweeper, newest_sign
 from logprobe.monitor.shipped.nodes import InFolder, Nodes
 from logprobe.monitor.store.store import Store
+from logprobe.monitor.store.tombstone import FOLDER
 
 RUN = ".müsterlauf/1 "  # its folders have another name
 KEPT = f"{RUN}/2"  # of another run, whose name only begins like it
@@ -103,8 +98,6 @@ def files_of(home: Path, run: str) -> None:
     for folder in (f"readings/{run_dir(home, run).name}/engine-0", f"pushed/wandb/wandb/offline-run-1-{wandb_id(run)}"):
         (home / folder).mkdir(parents=True)
         (home / folder / "file").write_text(run)
-    recomputed = pa.table({"run": [run], "step": [1]})
-    hand_over(Home(home), f"{len(run):032x}", recomputed)
     (home / "proof").mkdir(exist_ok=True)
     (home / "proof" / "arm.json").write_text(run)
 
@@ -189,10 +182,9 @@ def test_no_table_and_no_file_keeps_anything(filled: Path, capsys: pytest.Captur
         assert (audited["author"], audited["action"], audited["subject"]) == ("ada", "run deleted", RUN)
         assert f"rows: {sum(done['rows'].values()):,}" in audited["words"]
     assert run_dir(filled, KEPT).is_dir()
-    assert len(list((filled / "recomputed").iterdir())) == 1
     assert len(MarkFile(filled, KEPT).read_new()) == 1
     (listed,) = json.loads(logprobe(capsys, "store", "delete", "--json", "--home", filled).out)
-    assert (listed["run"], listed["author"], listed["released_at"]) == (RUN, "ada", None)
+    assert (listed["run"], listed["author"]) == (RUN, "ada")
 
 
 def logprobe(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
@@ -212,13 +204,12 @@ def test_what_is_asked_before_anything_is_removed(home: Path, capsys: pytest.Cap
         )
         assert "is being recorded" in logprobe(capsys, "store", "delete", "live", "--yes", "--home", home, code=1).err
         assert "--yes" in logprobe(capsys, "store", "delete", "live", "--force", "--home", home, code=1).err
-        assert "was not deleted" in logprobe(capsys, "store", "delete", "live", "--release", "--home", home, code=1).err
         assert not (home / FOLDER).exists()
         assert "live is deleted" in logprobe(capsys, "store", "delete", "live", "--force", "--yes", "--home", home).out
         recorder.step(9, loss=1.0)
         assert recorder.flush(), "the trainer is none the wiser"
+        assert "what still comes of it is removed" in logprobe(capsys, "runs", "--home", home).err
         assert json.loads(logprobe(capsys, "up", "--once", "--json", "--home", home).out)["late"] >= 1
-        assert "since were removed" in logprobe(capsys, "runs", "--home", home).err
     finally:
         recorder.close()
 
@@ -254,7 +245,7 @@ def test_a_service_that_does_not_answer_is_reported_with_what_became_of_the_run(
 ) -> None:
     record(home, "run")
     process = start_service(home)
-    monkeypatch.setattr(part, "_ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(deleting, "_ANSWER_SECONDS", 2.0)
     monkeypatch.setattr(delete, "_look", lambda *_, **__: process.send_signal(signal.SIGSTOP))
     try:
         with connected(home) as reader:
@@ -278,17 +269,13 @@ def test_a_node_that_has_records_to_send_is_a_sign_of_life(home: Path) -> None:
         assert str(newest_sign(store, store.home, "run", datetime.now(UTC))).startswith("node gpu7 had records to send")
 
 
-def act(name: str, store: Store) -> dict[str, Any]:
-    """As the service would."""
-    return dict(part.part(store, threading.Event()).actions[name].run(ADA))
+def act(store: Store) -> dict[str, Any]:
+    """Deletes the run, as the service would."""
+    return dict(deleting.part(store, threading.Event()).actions[DELETE].run(ADA))
 
 
 def segment(home: Path, writer: str, sample: str, **fields: Any) -> None:
     SpoolWriter(home, RUN, writer).write("training", records("training", trained(sample, **fields)))
-
-
-def samples(store: Store) -> list[str]:
-    return sorted(row["sample_id"] for row in rows(store, "SELECT sample_id FROM training_sequences"))
 
 
 @pytest.fixture
@@ -297,11 +284,11 @@ def deleted(home: Path) -> Iterator[Store]:
     segment(home, "old", "a")
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-        act(DELETE, store)
+        act(store)
         yield store
 
 
-def test_late_segments_stay_out_until_the_name_is_released_and_those_of_old_collectors_then_too(deleted: Store) -> None:
+def test_what_comes_late_stays_out_and_the_name_is_not_used_again(deleted: Store) -> None:
     home, ingester = deleted.home.path, Ingester(deleted)
     segment(home, "old", "b")
     segment(home, "unknown", "c")
@@ -309,65 +296,35 @@ def test_late_segments_stay_out_until_the_name_is_released_and_those_of_old_coll
     done = ingester.run_once()
     assert (done.late, done.segments, done.quarantined, done.remaining) == (2, 0, 0, 0)
     assert told(deleted) == {}
-    audited = rows(deleted, AUDITED)[-1]
-    assert (audited["author"], audited["action"], audited["subject"]) == ("ingest", "late segments removed", RUN)
-    with pytest.raises(RunDeletedError, match="--release"):
+    with pytest.raises(RunDeletedError, match="use another name"):
         Importer(deleted.home, RUN, deleted)
     with pytest.raises(RunDeletedError):
         storing._record(deleted, {"run": RUN, "kind": "score", "author": "a", "document": "{}"}, datetime.now(UTC))
 
-    act(RELEASE, deleted)
-    segment(home, "old", "d")
-    segment(home, "unknown", "e")
-    segment(home, "new", "f", time=datetime.now(UTC) + timedelta(seconds=5))
-    done = ingester.run_once()
-    assert (done.late, done.segments) == (2, 1)
-    assert samples(deleted) == ["f"]
+
+def test_what_was_taken_in_and_waits_for_the_archive_goes_too(home: Path) -> None:
+    segment(home, "old", "a")
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        assert len(store.archive) == 1
+        act(store)
+        assert len(store.archive) == 0
+        assert (told(store), traces(home)) == ({}, [])
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        assert (told(store), traces(home)) == ({}, [])
 
 
-def test_of_a_collector_that_nobody_had_heard_of_and_that_is_older_than_the_deletion_a_person_decides(
-    deleted: Store,
-) -> None:
-    home, ingester = deleted.home.path, Ingester(deleted)
-    act(RELEASE, deleted)
-    later = datetime.now(UTC) + timedelta(seconds=5)
-    before = later - timedelta(days=1)
-    segment(home, "offline", "a", time=before)
-    segment(home, "new", "b", time=later)
-    segment(home, "timeless", "c", time=None)
-    segment(home, "import-1", "d", time=before)
-    segment(home, "clock", "e", time=before)
-    done = ingester.run_once()
-    assert (done.quarantined, done.segments, done.late, done.remaining) == (2, 3, 0, 0)
-    assert samples(deleted) == ["b", "c", "d"]
-    quarantined = rows(deleted, "SELECT path, reason FROM quarantine ORDER BY path")
-    assert {row["reason"] for row in quarantined} == {"deleted_run"}
-    (clock,) = (row["path"] for row in quarantined if "/clock/" in row["path"])
-    assert quarantine_actions._retry(deleted, {"file": clock, "author": "a"}, datetime.now(UTC))["status"] == "returned"
-    segment(home, "clock", "f", time=before)
-    Ingester(deleted).run_once()  # as after a restart
-    assert samples(deleted) == ["b", "c", "d", "e", "f"]
-    act(DELETE, deleted)
-    assert {"offline", "new", "clock"} <= Tombstones(deleted.home).all()[RUN].writers
-
-
-def test_a_collector_that_is_in_doubt_stays_so_and_one_that_has_recorded_does_not_come_into_it(deleted: Store) -> None:
-    act(RELEASE, deleted)
-    for writer, sample, seconds in (
-        ("offline", "a", -60),
-        ("offline", "b", 60),
-        ("set back", "c", 60),
-        ("set back", "d", -60),
-    ):
-        segment(deleted.home.path, writer, sample, time=datetime.now(UTC) + timedelta(seconds=seconds))
-        Ingester(deleted).run_once()
-    assert samples(deleted) == ["c", "d"]
-
-
-@pytest.mark.parametrize("said", [None, "yesterday", "2026-01-01T00:00:00"])
-def test_a_deletion_that_does_not_say_when_leaves_every_earlier_collector_in_doubt(said: Any) -> None:
-    tombstone = Tombstone("run", said, "somebody")
-    assert tombstone.is_newer_than(datetime.now(UTC))
+def test_a_deleted_index_forgets_no_deletion(deleted: Store) -> None:
+    home = deleted.home.path
+    deleted.close()
+    for path in home.glob("logprobe.duckdb*"):
+        path.unlink()
+    segment(home, "old", "b")
+    with Store.open(Home(home)) as store:
+        assert Ingester(store).run_once().late == 1
+        Sweeper(store).run_once()
+        assert (told(store), traces(home)) == ({}, [])
 
 
 def test_a_batch_that_was_read_before_the_deletion_is_not_stored_after_it(
@@ -375,68 +332,38 @@ def test_a_batch_that_was_read_before_the_deletion_is_not_stored_after_it(
 ) -> None:
     segment(home, "w", "a")
     with Store.open(Home(home)) as store:
-        Ingester(store).run_once()
-        segment(home, "w2", "b")
-        whole = ingest.assemble
-
-        def assemble(parts: Any) -> Any:
-            act(DELETE, store)
-            return whole(parts)
-
-        monkeypatch.setattr(ingest, "assemble", assemble)
         ingester = Ingester(store)
+        write = ingest.write_batch
+
+        def delete_first(*arguments: Any) -> None:
+            act(store)
+            write(*arguments)
+
+        monkeypatch.setattr(ingest, "write_batch", delete_first)
         assert ingester.run_once().segments == 0
+        monkeypatch.undo()
         ingester.run_once()
-        Sweeper(store, threading.Event()).run_once()
+        Sweeper(store).run_once()
         assert (told(store), traces(home)) == ({}, [])
 
 
 def test_a_job_that_stores_its_results_after_the_deletion_is_swept_up(deleted: Store) -> None:
-    sweeper = Sweeper(deleted, threading.Event())
-    assert sweeper.run_once()["rows"] == 0
+    sweeper = Sweeper(deleted)
+    sweeper.run_once()
     fill(deleted, RUN)
     MarkFile(deleted.home.path, RUN).append(Mark("7", 1.0))
-    with pytest.raises(ConfigurationError, match="not finished"):
-        act(RELEASE, deleted)
-    done = sweeper.run_once()
-    assert done["rows"] > 30
-    assert (done["files"], done["left"]) == (1, [])
+    assert sweeper.run_once()["left"] == []
     assert (told(deleted), traces(deleted.home.path)) == ({}, [])
-    act(RELEASE, deleted)
-
-
-def test_killed_at_any_step_and_finished_by_the_service_or_repeated(full: Path, tmp_path: Path) -> None:
-    program = Path(deletion_program.__file__)
-    homes = {step: tmp_path / str(number) for number, step in enumerate(deletion_program.STEPS)}
-    for home in homes.values():
-        shutil.copytree(full, home)
-    running = [subprocess.Popen([sys.executable, program, home, RUN, step]) for step, home in homes.items()]
-    assert {process.wait(120) for process in running} == {-signal.SIGKILL}
-    untouched = homes.pop("before the tombstone")
-    with Store.open(Home(untouched)) as store:
-        assert min(counts(store, RUN).values()) >= 1
-    for number, home in enumerate(homes.values()):
-        with Store.open(Home(home)) as store:
-            Ingester(store).run_once()
-            if number % 2:
-                Sweeper(store, threading.Event()).run_once()
-            else:
-                act(DELETE, store)
-            assert told(store) == {}
-            actions = [row["action"] for row in rows(store, AUDITED)]
-            assert actions
-            assert set(actions) <= {"run deleted", "deletion continued", "late segments removed"}
-        assert traces(home) == []
 
 
 def test_through_a_service(home: Path) -> None:
     record(home, "run")
     with service(home) as reader:
         eventually(lambda: reader.query("SELECT 1 FROM step_metrics").num_rows, "the run is there")
-        done = part.delete(Home(home), {"run": "run", "author": "ada"})
+        done = deleting.delete(Home(home), {"run": "run", "author": "ada"})
         assert done["rows"]["segments"] >= 1
         record(home, "run")
         eventually(lambda: not list((home / "spool").rglob("*.arrow")), "what comes late is removed")
         assert reader.query("SELECT 1 FROM runs").num_rows == 0
         eventually(lambda: "deletions" in reader.status()["jobs"], "the service looks after it")
-        assert "run" in Tombstones(Home(home)).all()
+        assert "run" in deleting.listed(Home(home))

@@ -14,10 +14,10 @@ from store_contents import raw_paths, rows, spool_files, value
 from logprobe.collectors.kernel.statistics import COLUMNS
 from logprobe.collectors.spool.schema import STATISTICS
 from logprobe.collectors.spool.segments import SpoolWriter, read_segment
+from logprobe.monitor.home import Home
 from logprobe.monitor.ingest import ingest
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.live import records as live_records
-from logprobe.monitor.store.raw_files import note_pending, settle_pending
 from logprobe.monitor.store.store import Store
 
 # Content
@@ -223,6 +223,7 @@ def test_a_segment_found_again_is_removed_and_not_counted(store: Store, writer: 
     assert spool_files(store) == []
     assert value(store, "SELECT count(*) FROM training_sequences") == 1
     assert value(store, "SELECT count(*) FROM raw_training") == 1
+    assert not where.path.exists()
 
 
 def test_a_copy_under_another_name_is_recognised_and_counts_once(store: Store, writer: SpoolWriter, home: Path):
@@ -236,10 +237,12 @@ def test_a_copy_under_another_name_is_recognised_and_counts_once(store: Store, w
         path.write_bytes(content)  # beside it, in the same batch
     report = ingester.run_once()
     assert (report.segments, report.duplicates, report.remaining) == (1, 2, 0)
+    store.archive.merge(everything=True)
     for path in [first.path, *names]:
         path.write_bytes(content)  # and later
     report = ingester.run_once()
     assert (report.segments, report.duplicates, report.remaining) == (0, 4, 0)
+    store.archive.merge(everything=True)
     assert list((home / "spool").rglob("*.arrow")) == []
     assert rows(store, "SELECT sample_id FROM training_sequences ORDER BY 1") == [
         {"sample_id": "a"},
@@ -254,6 +257,7 @@ def test_a_writer_that_starts_again_at_an_earlier_number_doubles_and_loses_nothi
     for _ in range(2):  # the same content under the same number: it did not know that it had been written
         SpoolWriter(home, RUN, "writer").write("training", records("training", trained("a")))
         ingester.run_once()
+        store.archive.merge(everything=True)
     # Other content is another segment
     SpoolWriter(home, RUN, "writer").write("training", records("training", trained("b")))
     assert ingester.run_once().segments == 1
@@ -263,39 +267,49 @@ def test_a_writer_that_starts_again_at_an_earlier_number_doubles_and_loses_nothi
     ]
 
 
-def test_raw_files_of_a_killed_service_are_removed_at_the_next_start(store: Store, writer: SpoolWriter):
-    writer.write("training", records("training", trained("a")))
-    Ingester(store).run_once()
-    (kept,) = raw_paths(store)
-    folder = (store.home.path / kept).parent
-    (folder / "orphan.parquet").write_bytes((store.home.path / kept).read_bytes())
-    (store.home.raw / "!pending" / "orphan").touch()
-    (folder / "half.tmp").write_bytes(b"PAR1")
-    assert value(store, "SELECT count(*) FROM tokens") == 4, "readers must not see what is not registered"
-    Ingester(store).run_once()
-    assert raw_paths(store) == [kept]
+def test_a_segment_stays_until_a_file_of_the_archive_has_it(store: Store, writer: SpoolWriter):
+    ingester = Ingester(store)
+    places = [writer.write("training", records("training", trained(name))) for name in "ab"]
+    places.append(writer.write("step", records("step", {"step": 0, "scalars": [("loss", 1.0)]})))
+    assert ingester.run_once().segments == 3
+    assert all(place.path.exists() for place in places)
+    assert ingester.run_once().duplicates == 0, "it is not read again"
+    assert value(store, "SELECT count(*) FROM raw_training") == 2, "whoever reads tokens has them merged"
+    store.archive.merge(everything=True)
+    assert not any(place.path.exists() for place in places)
+    assert sorted(Path(path).parent.name for path in raw_paths(store)) == ["step", "training"]
+    assert {row["path"] for row in rows(store, "SELECT path FROM raw_files")} == set(raw_paths(store))
 
 
-def test_a_complete_raw_file_that_the_store_does_not_know_is_kept_and_named(store: Store, writer: SpoolWriter):
-    writer.write("training", records("training", trained("a")))
-    Ingester(store).run_once()
-    (kept,) = raw_paths(store)
-    unknown = Path(kept).with_name("unknown.parquet")
-    (store.home.path / unknown).write_bytes((store.home.path / kept).read_bytes())
-    Ingester(store).run_once()
-    assert raw_paths(store) == sorted([kept, str(unknown)])
-    assert store.raw.unknown == [str(unknown)]
-
-
-def test_a_checkpoint_of_a_file_s_arrival_leaves_the_note_of_its_departure(store: Store, writer: SpoolWriter):
-    writer.write("training", records("training", trained("a")))
-    Ingester(store).run_once()
-    (leaving,) = raw_paths(store)
-    note_pending(store.home, [leaving])
-    store.checkpoint()
-    # As at the start after a kill between the commit that takes it out of the store and its removal
-    assert settle_pending(store.home, set()) == ([], [])
-    assert raw_paths(store) == []
+def test_a_deleted_index_is_made_again_from_files_and_spool(home: Path, writer: SpoolWriter):
+    tables = ("training_sequences", "statistics", "rollout_sequences", "step_records", "health_records", "bad_rows")
+    sql = {name: f"SELECT * FROM {name} ORDER BY ALL" for name in tables}
+    sql["step_metrics"] = "SELECT * FROM step_metrics ORDER BY ALL"
+    sql["raw_training"] = "SELECT * FROM raw_training ORDER BY segment_id, row"
+    writer.write(
+        "training", records("training", trained("a", received=False), trained("bad", mask=[True]), trained("c"))
+    )
+    writer.write("step", records("step", {"step": 0, "scalars": [("reward", 1.0)]}))
+    with Store.open(Home(home)) as store:
+        Ingester(store).run_once()
+        store.archive.merge(everything=True)
+        writer.write("rollout", records("rollout", sampled("a")))
+        Ingester(store).run_once()
+        before = {name: rows(store, each) for name, each in sql.items()}
+        waiting = spool_files(store)
+    assert waiting == []
+    for path in home.glob("logprobe.duckdb*"):
+        path.unlink()
+    with Store.open(Home(home)) as store:
+        report = Ingester(store).run_once()
+        after = {name: rows(store, each) for name, each in sql.items()}
+    assert report.segments == 3
+    for name in ("time",):  # when ingest said that a row is bad
+        for row in [*before["health_records"], *after["health_records"]]:
+            row.pop(name)
+    assert after == before
+    assert before["bad_rows"]
+    assert before["step_metrics"]
 
 
 def test_a_limit_stops_between_batches_and_the_rest_follows(store: Store, writer: SpoolWriter):
@@ -316,7 +330,7 @@ def test_runs_of_any_name_are_kept_apart(store: Store, home: Path):
     Ingester(store).run_once()
     assert sorted(row["run"] for row in rows(store, "SELECT run FROM runs")) == sorted(names)
     assert value(store, "SELECT count(DISTINCT run) FROM tokens") == len(names)
-    assert {Path(path).parts[0] for path in raw_paths(store)} == {"raw"}
+    assert {Path(path).parts[0] for path in raw_paths(store)} == {"archive"}
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_no_problem(store: Store, writer: SpoolWriter, monkeypatch):
@@ -399,10 +413,10 @@ left = len(list(home.spool.rglob("*.arrow")))
 known = store.query("SELECT count(*) AS n FROM segments")["n"][0].as_py()
 print("failures", failures, "left", left, "known", known)
 assert failures == 3 and left == waiting and known == 0
-assert len(list(home.raw.glob("run/*/*"))) == known, "a batch that failed must leave no raw file"
 (disk / "ballast").unlink()
 report = ingester.run_once()
 assert report.segments == left, report
+store.archive.merge(everything=True)
 assert not list(home.spool.rglob("*.arrow"))
 assert store.query("SELECT count(*) AS n FROM tokens")["n"][0].as_py() == 12 * sum(range(1000, 1008))
 print("done")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from logprobe.collectors.errors import StoreDamagedError, StoreError
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.reader import open_reader
-from logprobe.monitor.recovery.backup import MANIFEST, backup
-from logprobe.monitor.recovery.rebuilding import restore
 from logprobe.monitor.service.service import Service
 from logprobe.monitor.store.schema import VERSION
 from logprobe.monitor.store.store import Store
@@ -24,8 +21,7 @@ OLDER = "has schema 28 of an older logprobe. Export its runs with the code of co
 NEWER = f"has schema 999, this logprobe supports schema {VERSION}. Upgrade logprobe, or use a new data directory."
 STRANGE = "is a database of another program. Move it away, or use a new data directory."
 COMMANDS = (
-    "up --no-app", "up --once", "sql 'SELECT 1'", "runs", "show toy", "export toy --to out.csv", "store copy kept",
-    "store check --repair", "store check", "store delete toy",
+    "up --no-app", "up --once", "sql 'SELECT 1'", "runs", "show toy", "export toy --to out.csv", "store delete toy",
 )  # fmt: skip
 
 
@@ -102,22 +98,6 @@ def test_a_home_with_nothing_but_such_a_store_gets_no_other_file(tmp_path: Path)
     with duckdb.connect(str(place.database)) as connection:
         connection.execute("CREATE TABLE schema_versions AS SELECT 28 AS version")
     before = content(place)
-    for command in ("up --no-app", "up --once", "store check --repair"):
+    for command in ("up --no-app", "up --once"):
         assert OLDER in logprobe(*command.split(), "--home", place.path, code=1).stderr
-    assert content(place) == before
-
-
-def test_a_backup_of_another_schema_is_not_restored(home: Path, tmp_path: Path) -> None:
-    place = Home(home)
-    record(home)
-    with Store.open(place) as store:
-        Ingester(store).run_once()
-    kept = tmp_path / "kept"
-    backup(place, kept, raw=False)
-    manifest = json.loads((kept / MANIFEST).read_text())
-    assert manifest["schema"] == VERSION
-    (kept / MANIFEST).write_text(json.dumps({**manifest, "schema": 28}))
-    before = content(place)
-    with pytest.raises(StoreError, match="has schema 28 of an older logprobe"):
-        restore(place, kept)
     assert content(place) == before

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -228,19 +227,6 @@ def test_the_reference_policy_has_profiles_where_it_was_recorded(feed: Feed) -> 
     ]
     (known,) = feed.store.query("SELECT n, n_expected FROM statistics WHERE pair = 'reference'").to_pylist()
     assert (known["n"], known["n_expected"]) == (2, 4)
-
-
-def test_raw_files_of_an_earlier_logprobe_without_a_column_are_profiled(feed: Feed) -> None:
-    feed.writer.write("training", records("training", trained("a")))
-    feed.pipeline.ingest(lambda _: None)
-    (file,) = feed.store.query("SELECT path FROM raw_files WHERE kind = 'training'")["path"].to_pylist()
-    path, earlier = feed.store.home.path / file, f"{file.rpartition('-')[0]}.parquet"
-    pq.write_table(pq.read_table(path).drop_columns("reference_logprobs"), feed.store.home.path / earlier)
-    with feed.store.transaction() as cursor:  # names had no checksum
-        cursor.execute("UPDATE raw_files SET path = ?", [earlier])
-        cursor.execute("UPDATE segments SET raw_file = ?", [earlier])
-    assert feed.pipeline.profile() == {"steps": 1, "tokens": 4}
-    assert sum(feed.tokens("turn").values()) == 4
 
 
 def test_what_the_engine_did_not_sample_has_no_r(feed: Feed) -> None:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from unittest.mock import ANY
 
 import duckdb
 import pyarrow as pa
@@ -25,12 +24,9 @@ from logprobe.collectors.files import is_gone
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
-from logprobe.monitor.recovery.checking import _check, check
-from logprobe.monitor.recovery.rebuilding import rebuild
 from logprobe.monitor.store import raw_damage
-from logprobe.monitor.store import retention as retention_module
-from logprobe.monitor.store.raw_damage import Compared, fault_of, said_of
-from logprobe.monitor.store.raw_files import EVERY_STEP, RAW_SCHEMAS, empty_file, has_its_bytes
+from logprobe.monitor.store.raw_damage import Compared, said_of
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS, empty_file, has_its_bytes
 from logprobe.monitor.store.retention import Retention
 from logprobe.monitor.store.sql import Desk
 from logprobe.monitor.store.store import Store
@@ -89,12 +85,11 @@ def test_a_moved_home_opens_without_it(home: Path, tmp_path: Path) -> None:
             with pytest.raises(QueryError, match=refusal(damaged)):
                 store.query(TOKENS)
             Retention(store).run_once()
-            (problem,) = store.raw.problems()
+            (problem,) = store.archive.problems()
             assert str(damaged) in problem
             assert "restore that file, or move it away" in problem
-            (problem,) = store.raw.problems(named=False)
+            (problem,) = store.archive.problems(named=False)
             assert damaged.name not in problem
-        assert any(damaged.name in problem for problem in check(moved)["problems"]), name
     assert raw_files(moved.path) == before
 
 
@@ -132,6 +127,7 @@ def test_a_statement_about_other_runs_does_without_it(home: Path, kind: str) -> 
             writer.write("training", records("training", trained("a", received=False)))
             writer.write("rollout", records("rollout", sampled("a")))
         take_in(store)
+        store.archive.merge(everything=True)
         (damaged,) = (store.home.raw / RUN / kind).glob("*.parquet")
         _flip_footer(damaged)
         desk = Desk(store)
@@ -151,17 +147,17 @@ def test_a_file_that_was_put_back_is_read_again_and_one_that_was_moved_away_is_f
     with Store.open(moved) as store:
         retention = Retention(store)
         retention.run_once()
-        assert len(store.raw.problems()) == 1
+        assert len(store.archive.problems()) == 1
         shutil.copy(tmp_path / "aside", damaged)
         retention.run_once()
-        assert store.raw.problems() == []
+        assert store.archive.problems() == []
         assert store.query(TOKENS)["n"].to_pylist() == [8]
         _cut(damaged)
-        store.raw.damaged.look({file.path: (file.bytes, file.rows) for file in retention.files()})
-        assert len(store.raw.problems()) == 1
+        store.archive.damaged.look({file.path: (file.bytes, file.rows) for file in retention.files()})
+        assert len(store.archive.problems()) == 1
         damaged.unlink()
         assert retention.run_once().missing_files == 1
-        assert store.raw.problems() == []
+        assert store.archive.problems() == []
         assert store.query(TOKENS)["n"].to_pylist() == [4]
 
 
@@ -170,65 +166,6 @@ def _flip_a_token(path: Path) -> None:
     footer = int.from_bytes(content[-8:-4], "little")
     content[(len(content) - 8 - footer) // 2] ^= 1
     path.write_bytes(content)
-
-
-def test_flipped_bytes_are_found_and_spread_nowhere(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention_module, "COMPACT_FILES", 2)
-    with Store.open(Home(home)) as store:
-        for step in range(3):
-            feed(store, training=[trained(f"s{step}", step)])
-        damaged = min((Home(home).raw / RUN / "training").glob("*.parquet"))
-        shutil.copy(damaged, tmp_path)
-        assert _check(store) == {"tables": ANY, "raw_files": 3, "not_compared": 0, "problems": []}
-        content = damaged.read_bytes()
-        unseen = 0
-        for place in range(0, len(content), 7):
-            damaged.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-            unseen += fault_of(damaged, len(content), 1, whole=True) is None
-        assert unseen == 0
-        damaged.write_bytes(content)
-        _flip_a_token(damaged)
-        retention = Retention(store)
-        retention.run_once()
-        assert damaged.read_bytes() != content
-        assert len(retention.files()) == 3, "the merge that failed"
-        (problem,) = store.raw.problems()
-        assert str(damaged) in problem
-        retention.run_once()
-        assert len(retention.files()) == 2, "merged without it"
-        retention.run_once()
-        assert store.raw.problems() == [problem], "its footer is whole"
-        assert any(damaged.name in problem for problem in _check(store)["problems"])
-    shutil.copytree(home, tmp_path / "lost")
-    (tmp_path / "lost" / "logprobe.duckdb").unlink()
-    done = rebuild(Home(tmp_path / "lost"))  # the folder has what was merged, too, until a checkpoint does without it
-    assert [damaged.name in words for words in done.unreadable] == [True]
-    assert done.sequences == 2
-    (((first, last),),) = done.incomplete.values()
-    assert first == last, "the step that its footer states"
-    with Store.open(Home(home)) as store:
-        shutil.copy(tmp_path / damaged.name, damaged)
-        assert _check(store)["problems"] == []
-
-
-@pytest.mark.parametrize(("damage", "unknown", "measured"), [(_flip_a_token, (1, 1), [0]), (_cut, EVERY_STEP, [])])
-def test_a_new_store_has_no_numbers_of_steps_that_a_damaged_file_may_have_part_of(
-    home: Path, damage: Callable[[Path], None], unknown: tuple[int, int], measured: list[int]
-) -> None:
-    with Store.open(Home(home)) as store:
-        feed(store, training=[trained("a", 0)])
-        feed(store, training=[trained("b", 1)])
-        before = set((Home(home).raw / RUN / "training").glob("*.parquet"))
-        feed(store, training=[trained("c", 1)])
-        (damaged,) = set((Home(home).raw / RUN / "training").glob("*.parquet")) - before
-    (home / "logprobe.duckdb").unlink()
-    damage(damaged)
-    done = rebuild(Home(home))
-    assert (done.sequences, done.incomplete, len(done.unreadable)) == (len(measured), {RUN: [unknown]}, 1)
-    with Store.open(Home(home)) as store:
-        assert store.query("SELECT step FROM steps")["step"].to_pylist() == measured
 
 
 def _flip_without_a_word(path: Path) -> None:
@@ -272,7 +209,7 @@ def test_nobody_reads_flipped_bytes(home: Path, tmp_path: Path) -> None:
         with pytest.raises(QueryError, match=refusal(damaged)):
             queries.export_tokens(store, run=RUN, step=0)
         assert queries.export_tokens(store, run=RUN, step=1).num_rows == 4
-        (problem,) = store.raw.problems()
+        (problem,) = store.archive.problems()
         assert str(damaged) in problem
         shutil.copy(tmp_path / damaged.name, damaged)
         assert desk.answer(TOKENS)["n"].to_pylist() == [8]
@@ -294,18 +231,6 @@ def test_a_failure_that_names_no_file_has_each_file_read_once(home: Path, monkey
         assert files[1].name in said_of(error, store.home.raw, compared)
 
 
-def test_of_files_without_a_checksum_the_content_is_unknown(home: Path) -> None:
-    with Store.open(Home(home)) as store:
-        feed(store, training=[trained("a", 0)])
-        (file,) = Retention(store).files()
-        earlier = f"{file.path.rpartition('-')[0]}.parquet"
-        (home / file.path).rename(home / earlier)
-        with store.transaction() as cursor:
-            cursor.execute("UPDATE raw_files SET path = ?", [earlier])
-            cursor.execute("UPDATE segments SET raw_file = ?", [earlier])
-        assert _check(store) == {"tables": ANY, "raw_files": 1, "not_compared": 1, "problems": []}
-
-
 def test_the_file_without_rows_is_ours_to_write_again(home: Path) -> None:
     with Store.open(Home(home)) as store:
         feed(store, training=[trained("a", 0)])
@@ -313,22 +238,6 @@ def test_the_file_without_rows_is_ours_to_write_again(home: Path) -> None:
         how(empty_file(Home(home), kind))
     with Store.open(Home(home)) as store:
         assert store.query(TOKENS)["n"].to_pylist() == [4]
-
-
-def test_raw_files_of_an_earlier_logprobe_have_null_where_they_have_no_column(home: Path) -> None:
-    with Store.open(Home(home)) as store:
-        feed(store, training=[trained("a", 0)])
-        (path,) = (Home(home).raw / RUN / "training").glob("*.parquet")
-        table = pq.read_table(path, partitioning=None).drop_columns(["reference_logprobs", "rollout_versions"])
-        path.unlink()
-        earlier = path.with_name(f"{path.stem.rpartition('-')[0]}.parquet")  # without a checksum in its name
-        pq.write_table(table, earlier, store_schema=False)
-        with store.transaction() as cursor:
-            cursor.execute("UPDATE raw_files SET path = ?", [str(earlier.relative_to(home))])
-        row = store.query("SELECT * FROM raw_training").to_pylist()[0]
-        assert list(row) == RAW_SCHEMAS["training"].names
-        assert row["reference_logprobs"] is None
-        assert row["trainer_logprobs"] is not None
 
 
 LOOKING = """
@@ -341,7 +250,7 @@ home = Home(sys.argv[1])
 with Store.open(home) as store:
     store.query("SELECT count(*) AS n FROM steps")
     report = Retention(store).run_once()
-    print(report.missing_files, store.raw.problems())
+    print(report.missing_files, store.archive.problems())
     try:
         store.query("SELECT count(*) AS n FROM tokens")
     except QueryError as error:

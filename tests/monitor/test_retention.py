@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from datetime import timedelta
 
-import pyarrow.parquet as pq
 import pytest
 from processes import eventually
 from segments import at, records, sampled, trained
+from store_contents import rows
 
 from logprobe.collectors.errors import ConfigurationError, StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
-from logprobe.monitor.store import retention
-from logprobe.monitor.store.retention import (
-    COMPACT_BYTES,
-    COMPACT_FILES,
-    Kept,
-    Retention,
-    RetentionPolicy,
-    expired,
-    mergeable,
-)
+from logprobe.monitor.store import archive, retention
+from logprobe.monitor.store.retention import Kept, Retention, RetentionPolicy, expired
 from logprobe.monitor.store.store import Store
 
 DAY = timedelta(days=1)
@@ -32,7 +24,7 @@ TOKENS = "SELECT count(*) AS n, count(DISTINCT (run, step, sample_id, position))
 
 
 def kept(path: str, *, run: str = "run", kind: str = "training", size: int = 10, day: float = 0, step: int = 0) -> Kept:
-    return Kept(path, run, kind, step, step, 1, 100, size, at(day * 86400), compacted=False)
+    return Kept(path, run, kind, step, step, 1, 100, size, at(day * 86400))
 
 
 # The decision
@@ -65,33 +57,24 @@ def test_a_policy_that_makes_no_sense_is_refused(limit: dict):
         RetentionPolicy(**limit)
 
 
-def test_merging_joins_small_neighbours_of_one_run_and_kind():
-    many = [kept(f"{step:02}", step=step) for step in range(COMPACT_FILES)]
-    (group,) = mergeable(
-        [*reversed(many), kept("big", size=COMPACT_BYTES), kept("r", kind="rollout"), kept("o", run="o")]
-    )
-    assert [file.path for file in group] == [file.path for file in many]
-    assert list(mergeable(many[:-1])) == [], "too few to be worth it"
-    halves = [kept(f"{step:02}", step=step, size=COMPACT_BYTES // 3) for step in range(5)]
-    assert [[file.path for file in group] for group in mergeable(halves)] == [["00", "01"], ["02", "03"]]
-
-
 # Done for real
 
 
 @pytest.fixture
 def _merge_soon(monkeypatch) -> None:
-    monkeypatch.setattr(retention, "COMPACT_FILES", 4)
+    for module in (archive, retention):
+        monkeypatch.setattr(module, "SMALL_FILES", 4)
 
 
 def fill(store: Store, files: int, first: int = 0, run: str = "run") -> None:
-    """One training and one rollout file per step; later steps first, so that merging has something to sort."""
+    """One training and one rollout file per step."""
     writer, ingester = SpoolWriter(store.home.path, run, f"w{first}"), Ingester(store)
-    for step in reversed(range(first, first + files)):
+    for step in range(first, first + files):
         ids = [1000 * step + i for i in range(4)]
         writer.write("training", records("training", trained(f"s{step}", step, token_ids=ids, received=False)))
         writer.write("rollout", records("rollout", sampled(f"s{step}", token_ids=ids, time=at(step))))
         ingester.run_once()
+        store.archive.merge(everything=True)
 
 
 def counted(store: Store) -> dict:
@@ -100,54 +83,34 @@ def counted(store: Store) -> dict:
     return row
 
 
-def on_disk(store: Store) -> set[str]:
-    return {store.home.relative(path) for path in store.home.raw.glob("[!!]*/*/*")}
+def on_disk(store: Store, *kinds: str) -> set[str]:
+    paths = {store.home.relative(path) for path in store.home.raw.glob("[!!]*/*/*")}
+    return {path for path in paths if path.split("/")[2] in (kinds or ("training", "rollout"))}
 
 
 def registered(store: Store) -> set[str]:
-    return set(store.query("SELECT path FROM raw_files")["path"].to_pylist())
+    return set(store.query("SELECT path FROM raw_files WHERE kind IN ('training', 'rollout')")["path"].to_pylist())
 
 
 @pytest.mark.usefixtures("_merge_soon")
-def test_merging_keeps_every_token_and_sorts_by_step(store: Store):
+def test_merging_keeps_every_token(store: Store):
     fill(store, 6)
-    before, sequences = counted(store), store.query("SELECT * FROM sequences ORDER BY step").to_pylist()
+    before, sequences = counted(store), rows(store, "SELECT * FROM sequences ORDER BY step")
     report = Retention(store, UNLIMITED).run_once()
-    assert (report.merged_files, report.merged_into, report.raw_files) == (12, 2, 2)
+    assert (report.merged_files, report.raw_files) == (12, 2)
     assert counted(store) == before
-    assert store.query("SELECT * FROM sequences ORDER BY step").to_pylist() == sequences
-    assert store.query("SELECT count(rollout_logprob) AS r, count(weight_version) AS v FROM tokens").to_pylist() == [
+    assert rows(store, "SELECT * FROM sequences ORDER BY step") == sequences
+    assert rows(store, "SELECT count(rollout_logprob) AS r, count(weight_version) AS v FROM tokens") == [
         {"r": 24, "v": 24}
     ]
     assert on_disk(store) == registered(store)
-    (merged,) = (path for path in on_disk(store) if "/training/" in path)
-    assert pq.read_table(store.home.path / merged, partitioning=None)["step"].to_pylist() == list(range(6))
-    assert store.query(
-        "SELECT min_step, max_step, rows, tokens, compacted FROM raw_files WHERE kind = 'training'"
-    ).to_pylist() == [{"min_step": 0, "max_step": 5, "rows": 6, "tokens": 24, "compacted": True}]
+    assert rows(store, "SELECT min_step, max_step, rows, tokens FROM raw_files WHERE kind = 'training'") == [
+        {"min_step": 0, "max_step": 5, "rows": 6, "tokens": 24}
+    ]
+    places = rows(store, "SELECT DISTINCT run, kind, raw_file FROM segments ORDER BY raw_file")
+    assert places == rows(store, "SELECT run, kind, path AS raw_file FROM raw_files ORDER BY path")
     again = Retention(store, UNLIMITED).run_once()
     assert (again.merged_files, again.removed_files) == (0, 0)
-
-
-@pytest.mark.usefixtures("_merge_soon")
-@pytest.mark.parametrize(("many", "at_once"), [(100, ["b"]), (5, ["b", "c"])])
-def test_of_many_runs_some_are_merged_at_a_time_the_largest_first(store: Store, monkeypatch, many, at_once):
-    monkeypatch.setattr(retention, "_TOGETHER", 2)
-    monkeypatch.setattr(retention, "_MANY_FILES", many)
-    for run, files in (("a", 4), ("b", 6), ("c", 5)):
-        fill(store, files, run=run)
-    before = counted(store)
-    seconds = itertools.chain([0.0, 0.0], itertools.repeat(10.0))  # after the first merges it is more than enough
-    Retention(store, UNLIMITED, processor=lambda: next(seconds)).run_once()
-    merged = store.query("SELECT DISTINCT run FROM raw_files WHERE compacted ORDER BY run")["run"].to_pylist()
-    assert merged == at_once
-    assert counted(store) == before
-    Retention(store, UNLIMITED).run_once()
-    assert len(registered(store)) == 6
-    assert counted(store) == before
-    places = store.query("SELECT DISTINCT run, kind, raw_file FROM segments ORDER BY raw_file").to_pylist()
-    files = store.query("SELECT run, kind, path AS raw_file FROM raw_files ORDER BY path").to_pylist()
-    assert places == files
 
 
 @pytest.mark.usefixtures("_merge_soon")
@@ -156,23 +119,46 @@ def test_records_in_merged_files_can_still_be_joined(store: Store):
     for step in range(5):
         writer.write("training", records("training", trained(f"s{step}", step, received=False)))
         ingester.run_once()
-    assert Retention(store, UNLIMITED).run_once().merged_into == 1
+        store.archive.merge(everything=True)
+    assert Retention(store, UNLIMITED).run_once().merged_files == 5
     writer.write("rollout", records("rollout", *(sampled(f"s{step}") for step in range(5))))
-    ingester.run_once()
+    Ingester(store).run_once()  # one that has them in memory asks nobody
     assert store.query("SELECT 1 FROM training_sequences WHERE rollout_source = 'joined'").num_rows == 5
 
 
-def test_statistics_outlive_the_raw_tokens(store: Store):
+def test_statistics_outlive_the_tokens_and_the_index(store: Store):
     fill(store, 6)
-    statistics = "SELECT count(*) AS n, sum(n)::BIGINT AS t FROM statistics"
-    before = store.query(statistics).to_pylist()
+    part_ids = ["p1", "p2"]
+    writer = SpoolWriter(store.home.path, "run", "of parts")
+    writer.write("training", records("training", trained("p", 9, received=False, part_ids=part_ids, tags=[("a", "b")])))
+    parts = (sampled("p1", 2, prompt_length=3), sampled("p2", 2, token_ids=[2, 3], prompt_length=5))
+    writer.write("rollout", records("rollout", *parts))
+    writer.write("step", records("step", {"step": 9, "scalars": [("reward", 1.0)]}))
+    Ingester(store).run_once()
+    tables = ("training_sequences", "statistics", "rollout_sequences", "training_parts", "step_records", "step_metrics")
+    sql = {name: f"SELECT * FROM {name} ORDER BY ALL" for name in tables}
+    sql["training_sequences"] = "SELECT * EXCLUDE (raw_kept) FROM training_sequences ORDER BY ALL"
+    sql["segments"] = "SELECT segment_id, run, writer, sequence, kind, rows, tokens FROM segments ORDER BY ALL"
+    before = {name: rows(store, each) for name, each in sql.items()}
+    assert {row["joined_by"] for row in before["training_sequences"]} == {"id", "parts"}
     report = Retention(store, RetentionPolicy(max_bytes=0)).run_once()
-    assert (report.removed_files, report.raw_files, report.raw_bytes) == (12, 0, 0)
+    assert (report.removed_files, report.raw_files, report.raw_bytes) == (14, 0, 0)
     assert report.removed_bytes > 0
     assert on_disk(store) == registered(store) == set()
-    assert store.query(statistics).to_pylist() == before
-    assert store.query("SELECT count(*) AS n FROM tokens").to_pylist() == [{"n": 0}]
-    assert store.query("SELECT count(*) FILTER (raw_kept) AS n FROM training_sequences").to_pylist() == [{"n": 0}]
+    assert len(on_disk(store, "sequences")) == 2
+    assert {name: rows(store, each) for name, each in sql.items()} == before
+    assert rows(store, "SELECT count(*) AS n FROM tokens") == [{"n": 0}]
+    assert rows(store, "SELECT count(*) FILTER (raw_kept) AS n FROM training_sequences") == [{"n": 0}]
+    store.close()
+    for path in store.home.path.glob("logprobe.duckdb*"):
+        path.unlink()
+    with Store.open(Home(store.home.path)) as again:
+        assert Ingester(again).run_once().problems == []
+        assert {name: rows(again, each) for name, each in sql.items()} == before
+        writer.write("training", records("training", trained("late", 9)))
+        Ingester(again).run_once()
+        (row,) = rows(again, "SELECT sequences FROM step_summaries WHERE step = 9")
+        assert row == {"sequences": 2}
 
 
 def test_a_budget_keeps_the_newest(store: Store):
@@ -185,7 +171,7 @@ def test_a_budget_keeps_the_newest(store: Store):
     assert store.query("SELECT step FROM training_sequences WHERE raw_kept ORDER BY 1")["step"].to_pylist() == [3, 4]
 
 
-def test_age_counts_from_ingest(store: Store):
+def test_age_counts_from_the_merge(store: Store):
     fill(store, 2)
     (newest,) = store.query("SELECT max(created_at) AS t FROM raw_files")["t"].to_pylist()
     job = Retention(store, RetentionPolicy(max_age=DAY))
@@ -203,29 +189,29 @@ def test_files_that_somebody_else_removed_are_forgotten(store: Store):
     assert store.query("SELECT count(*) FILTER (raw_kept) AS n FROM training_sequences").to_pylist() == [{"n": 2}]
 
 
-def test_files_that_are_all_gone_at_once_are_not_forgotten(store: Store, tmp_path):
+def test_a_folder_that_is_unmounted_is_not_written_and_nothing_of_it_forgotten(store: Store, tmp_path):
     fill(store, 3)
     before = registered(store)
     store.home.raw.rename(tmp_path / "unmounted")
     store.home.raw.mkdir()
-    with pytest.raises(StoreError, match=r"none of the 6 raw files that the store lists: mount it"):
-        Retention(store, UNLIMITED).run_once()
+    SpoolWriter(store.home.path, "run", "later").write("training", records("training", trained("later")))
+    for work in (Retention(store, UNLIMITED).run_once, Ingester(store).run_once):
+        with pytest.raises(StoreError, match="no longer the folder that the service has opened"):
+            work()
+    assert not list(store.home.raw.iterdir())
     store.home.raw.rmdir()
     (tmp_path / "unmounted").rename(store.home.raw)
     assert Retention(store, UNLIMITED).run_once().missing_files == 0
     assert registered(store) == before == on_disk(store)
+    assert Ingester(store).run_once().segments == 1
 
 
-@pytest.mark.usefixtures("_merge_soon")
-def test_a_damaged_file_is_reported_and_the_rest_goes_on(store: Store):
-    fill(store, 6)
-    damaged = min(path for path in on_disk(store) if "/training/" in path)
-    (store.home.path / damaged).write_bytes(b"PAR1 no more")
-    report = Retention(store, UNLIMITED).run_once()
-    assert report.merged_into == 1
-    assert len(report.problems) == 1
-    assert "cannot be merged" in report.problems[0]
-    assert damaged in registered(store)
+def test_files_that_are_all_gone_at_once_are_not_forgotten(store: Store):
+    fill(store, 1)
+    for path in on_disk(store):
+        (store.home.path / path).unlink()
+    with pytest.raises(StoreError, match="none of the 2 known files with tokens is there"):
+        Retention(store, UNLIMITED).run_once()
 
 
 @pytest.mark.usefixtures("_merge_soon")
@@ -251,19 +237,8 @@ def test_readers_see_every_token_once_while_files_are_merged(store: Store):
         done.set()
         for reader in readers:
             reader.join()
-    store.checkpoint()  # which those reads may have kept away
-    assert report.merged_into == 2
+    store.archive.sweep()  # which those reads may have kept away
+    assert report.merged_files == 24
     assert failures == []
     assert all(row == expected for row in seen)
     assert on_disk(store) == registered(store)
-
-
-@pytest.mark.usefixtures("_merge_soon")
-def test_a_merge_that_fails_changes_nothing(store: Store, monkeypatch):
-    fill(store, 6)
-    before, files = counted(store), on_disk(store)
-    row = retention._merged_row
-    monkeypatch.setattr(retention, "_merged_row", lambda *args: row(*args) | {"nonsense": 1})
-    with pytest.raises(StoreError, match="rolled back"):
-        Retention(store, UNLIMITED).run_once()
-    assert (counted(store), on_disk(store)) == (before, files)

@@ -16,7 +16,7 @@ from store_contents import rows
 
 from logprobe.alerts import audit
 from logprobe.collectors.errors import StoreError
-from logprobe.monitor.deletion.part import delete_rows
+from logprobe.monitor.service.deleting import forget
 from logprobe.monitor.store.said import STATEMENTS
 from logprobe.monitor.store.store import Store
 
@@ -124,8 +124,7 @@ def test_every_statement_that_changes_these_tables_is_kept_or_follows_from_recor
 def test_what_was_deleted_stays_away(store: Store) -> None:
     act(store, "run")
     act(store, "another")
-    with store.transaction() as cursor:
-        delete_rows(store, cursor, "run")
+    forget(store, "run")
     before = contents(store)
     with deleted(store) as again:
         after = contents(again)

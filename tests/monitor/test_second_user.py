@@ -28,7 +28,7 @@ from logprobe.monitor.store.store import Store
 RUN = "run"
 ON = Directives(RUN).issue(10, CorrectionConfig(is_level="token", is_upper=2.0), "growth")
 INFO = ServiceInfo(host="127.0.0.1", port=1, token="secret", pid=1, started="2026-01-01T00:00:00+00:00")
-OWNED = ("raw", "quarantine", "directives", "service.lock", "service.json", "logprobe.duckdb")
+OWNED = ("archive", "quarantine", "directives", "service.lock", "service.json", "logprobe.duckdb")
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_link_that_another_user_planted_is_refused_and_leads_nowhere(home: Pat
 
 @pytest.mark.parametrize("name", OWNED)
 def test_a_file_or_folder_that_another_user_put_there_is_refused(home: Path, name: str) -> None:
-    as_user((home / name).mkdir if name in {"raw", "quarantine", "directives"} else (home / name).touch)
+    as_user((home / name).mkdir if name in {"archive", "quarantine", "directives"} else (home / name).touch)
     with pytest.raises(ConfigurationError, match=f"put there by user {MALLORY}"):
         Home(home).lock()
 
@@ -98,7 +98,7 @@ def test_a_link_in_place_of_a_shared_folder_is_refused(home: Path, place: Path, 
 
 def test_ones_own_links_are_followed(home: Path, place: Path) -> None:
     (place / "large disk").mkdir()
-    (home / "raw").symlink_to(place / "large disk")
+    (home / "archive").symlink_to(place / "large disk")
     Home(home).lock().release()
 
 

@@ -35,8 +35,8 @@ Service(Home(sys.argv[1]), patience={PATIENCE}, parts=[quarantine_actions.part])
 """
 
 
-EARLIER = "earlier"  # a run of which the service before set a segment aside that the store does not hold
-HIDDEN = ("raw/hidden/training/half.tmp", "raw/!pending/half")
+EARLIER = "earlier"  # a run with a segment that the service before has not taken in
+HIDDEN = ("archive/hidden/training/foreign.parquet",)
 
 
 JOINED = ("joined", "unjoined")  # runs whose rollout records are stored before the service starts
@@ -62,10 +62,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         SpoolWriter(home, run, "e").write("rollout", records("rollout", sampled("a")))
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
-    aside = write(home, EARLIER)
-    aside.rename(aside.with_name(f".{aside.name}.ingested"))
+    write(home, EARLIER)
     rule = disk.rule("list", within=f"spool/{EARLIER}/w", error=errno.EIO)
-    hidden = disk.rule("list", within="raw/hidden/training", error=errno.EIO)
+    hidden = disk.rule("list", within="archive/hidden/training", error=errno.EIO)
     for path in HIDDEN:
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         (home / path).touch()
@@ -118,22 +117,22 @@ READING = {
 }
 
 
-def test_what_an_earlier_service_set_aside_comes_back_once_it_can_be_listed(served: Served) -> None:
+def test_what_an_earlier_service_has_left_is_taken_in_once_it_can_be_listed(served: Served) -> None:
     write(served.home, "ordinary-at-the-start")
     eventually(lambda: ingested(served, "ordinary-at-the-start"), "a folder that cannot be listed stops no other")
     assert served.earlier.injected > 0
     served.earlier.stop()
-    eventually(lambda: ingested(served, EARLIER), "it is brought back")
+    eventually(lambda: ingested(served, EARLIER), "it is taken in")
 
 
 def test_raw_files_in_a_folder_that_cannot_be_listed_stay_and_it_is_said(served: Served) -> None:
     write(served.home, "ordinary-beside-hidden")
     eventually(lambda: ingested(served, "ordinary-beside-hidden"), "a folder that cannot be listed stops no other")
     assert served.hidden.injected > 0
-    assert all((served.home / path).exists() for path in HIDDEN), "what may still be pending is left alone"
-    assert "raw/hidden/training cannot be listed" in json.dumps(healthz(served.home)[1])
+    assert all((served.home / path).exists() for path in HIDDEN), "what it holds is left alone"
+    assert "hidden/training: cannot be read or written" in json.dumps(healthz(served.home)[1])
     served.hidden.stop()
-    eventually(lambda: "cannot be listed" not in json.dumps(healthz(served.home)[1]), "and no longer once it can be")
+    eventually(lambda: "cannot be read" not in json.dumps(healthz(served.home)[1]), "and no longer once it can be")
 
 
 def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Served) -> None:
@@ -159,18 +158,6 @@ def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Serv
         eventually(lambda run=run: ingested(served, run) == 1, f"{run} is ingested once it can be read")
     assert quarantined(served) == []
     assert eventually(lambda: (found := healthz(served.home))[0] == 200 and found, "well again")[1]["healthy"]
-
-
-def test_one_run_whose_raw_files_cannot_be_written_holds_up_no_other(served: Served) -> None:
-    (served.home / "raw" / "walled").write_text("in the way of a folder")
-    path = write(served.home, "walled")
-    write(served.home, "beside")
-    eventually(lambda: ingested(served, "beside"), "the run beside it is ingested")
-    held = eventually(lambda: stuck(served).get("walled"), "the other shows")
-    assert "raw tokens could not be written" in held["error"]
-    assert path.exists()
-    (served.home / "raw" / "walled").unlink()
-    eventually(lambda: ingested(served, "walled"), "it is ingested once its folder can be made")
 
 
 def _says_that_files_wait(answer: tuple[int, dict[str, Any]]) -> bool:
@@ -269,7 +256,7 @@ def test_a_hang_shows_in_healthz(served: Served) -> None:
 
 def test_one_run_whose_raw_tokens_cannot_be_read_keeps_no_other_from_being_joined(served: Served) -> None:
     """The engines' records were stored by an earlier service: this one reads their tokens from the disk."""
-    unreadable = served.disk.rule("open", "read", within="raw/unjoined/rollout", error=errno.EIO)
+    unreadable = served.disk.rule("open", "read", within="archive/unjoined/rollout", error=errno.EIO)
     for run in JOINED:
         SpoolWriter(served.home, run, "t").write("training", records("training", trained("a", received=False)))
 
@@ -280,7 +267,7 @@ def test_one_run_whose_raw_tokens_cannot_be_read_keeps_no_other_from_being_joine
     eventually(lambda: source("joined") == "joined", "the run beside it is joined")
     assert source("unjoined") == ""
     stuck = eventually(lambda: served.reader.status()["stuck"]["files"], "its segment waits")
-    assert "raw/unjoined/rollout" in str(stuck)
+    assert "archive/unjoined/rollout" in str(stuck)
     assert unreadable.injected > 0
     unreadable.stop()
     eventually(lambda: source("unjoined") == "joined", "it is joined once they can be read")

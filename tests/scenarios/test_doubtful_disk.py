@@ -139,8 +139,7 @@ def test_a_disk_that_refuses_to_write_makes_nothing_count_twice(home: Path, disk
 def test_a_power_cut_between_raw_files_and_their_transaction_leaves_a_home_that_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its first batch: the store lists no raw file yet; what says whose they are, and that they are pending, is durable
-    before them."""
+    """In its first merge: the index lists no file yet; what says whose they are is durable before them."""
 
     def power_goes(*_: object, **__: object) -> None:
         survivors(tmp_path / "backing", tmp_path / "journal", tmp_path / "after")
@@ -150,15 +149,17 @@ def test_a_power_cut_between_raw_files_and_their_transaction_leaves_a_home_that_
         home = Home(tmp_path / "disk" / "home")
         record(home.path, steps=range(2))
         with Store.open(home) as store, monkeypatch.context() as cut:
-            cut.setattr("logprobe.monitor.ingest.batch._register", power_goes)
+            cut.setattr("logprobe.monitor.store.archiving.Archiving._write", power_goes)
+            Ingester(store).run_once()
             with pytest.raises(SystemExit):
-                Ingester(store).run_once()
+                store.archive.merge(everything=True)
     left = Home(tmp_path / "after" / "home")
     assert list(left.raw.rglob("*.parquet"))
     with left.lock(), Store.open(left) as store:
-        assert Ingester(store).run_once().segments
+        Ingester(store).run_once()
+        store.archive.merge(everything=True)
         assert store.query("SELECT count(*) AS n FROM sequences")["n"].to_pylist() == [8]
-        assert (store.raw.unknown, store.raw.problems()) == ([], [])
+        assert store.archive.problems() == []
         registered = store.query("SELECT path FROM raw_files")["path"].to_pylist()
         assert {left.relative(path) for path in left.raw.glob("[!!]*/*/*.parquet")} == set(registered)
 

@@ -94,11 +94,11 @@ def acknowledged_in(file: Path) -> int:
 
 def raw_files(home: Path) -> set[str]:
     """Written, and perhaps not yet committed."""
-    return {path.name for path in (home / "raw" / RUN).glob("*/*")}
+    return {path.name for path in (home / "archive" / RUN).glob("*/*")}
 
 
 def spooled(home: Path) -> set[str]:
-    """Not yet committed: what is goes away from here."""
+    """In no file of the archive yet: what is goes away from here."""
     return {str(path) for path in (home / "spool").rglob("*.arrow")}
 
 
@@ -106,6 +106,7 @@ def check(home: Home, acknowledged: list[str]) -> None:
     with home.lock(), Store.open(home) as store:
         ingested_under_fire = count(store, "SELECT count(*) FROM segments")
         report = take_in(store)
+        store.archive.merge(everything=True)
         check_content(store, set(acknowledged))
         check_files(store)
         assert report.problems == []

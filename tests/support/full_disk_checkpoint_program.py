@@ -64,7 +64,7 @@ def main(disk: Path) -> dict[str, object]:
     with Store.open(home) as store:
         report = Ingester(store).run_once()
         store.checkpoint()
-        seen["problems"] = [*report.problems, *store.raw.problems()]
+        seen["problems"] = [*report.problems, *store.archive.problems()]
         seen["runs"] = store.query(f"{COUNT} GROUP BY run").to_pylist()
     return seen
 

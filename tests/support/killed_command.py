@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _CHANGES: Final = {"os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "shutil.copyfile", "duckdb.connect"}
 _WRITES: Final = os.O_WRONLY | os.O_RDWR
-_PRELOADED: Final = ("logprobe.app.cli", "logprobe.monitor.recovery.rebuilding", "pyarrow.parquet", "killed_command")
+_PRELOADED: Final = ("logprobe.app.cli", "pyarrow.parquet", "killed_command")
 
 
 def run_killed(below: Path, change: int, *arguments: object) -> bool:

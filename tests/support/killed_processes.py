@@ -11,7 +11,7 @@ import numpy as np
 
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
-from logprobe.monitor.service.service import Service
+from logprobe.monitor.service import service
 
 RUN = "killed"
 SEQUENCES = 4
@@ -58,4 +58,5 @@ def record(home: Path, life: int, acknowledgements: Path) -> None:
 
 def serve(home: Path) -> None:
     """The monitor service, until it is killed."""
-    Service(Home(home)).run()
+    service._RETENTION_SECONDS = 0.3  # segments are merged once a minute, and lives are shorter
+    service.Service(Home(home)).run()

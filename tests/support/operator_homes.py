@@ -18,15 +18,14 @@ from logprobe.monitor.reader import FlightReader
 # Fault → what `/healthz` answers at once: 503 with these words, or 200 with none; or what a service says that does not start.
 # `make campaign NAME=chaos` compares it with what is answered, and writes the table in tests/RESULTS.md.
 FAULTS = {
-    "`logprobe.duckdb` removed or replaced by another one": "raw files that another store wrote",
-    "An older `logprobe.duckdb` put back": "complete raw files that the store does not list",
+    "`logprobe.duckdb` removed, or an older one put back": None,
     "The write-ahead log lost or cut": None,
     "The write-ahead log damaged": "is damaged",
-    "`raw/` not mounted, at the start or later": "has none of the",
-    "A copy of the home whose `raw/` is a link": "belongs to the home",
+    "`archive/` not mounted, at the start or later": "belongs to another home, or is not mounted",
+    "`archive/` unmounted, or the home renamed or removed, under the service": "is no longer the folder that",
+    "A copy of the home whose `archive/` is a link": "is in use by another process",
     "The home moved, with the service stopped": None,
-    "The home renamed or removed under the service": "was renamed or removed while the service uses it",
-    "A raw file damaged or unreadable": "cannot be read",
+    "A file of the archive damaged or unreadable": "cannot be read",
     "The disk full": "is full: make room",
     "The disk read-only, as Linux makes it after an error": "is read-only: mount it writable",
 }
@@ -80,7 +79,7 @@ def is_well(home: Path) -> bool:
 
 def raw_files(home: Path) -> set[str]:
     """Names of the raw files of runs."""
-    return {path.name for path in home.glob("raw/[!!]*/*/*.parquet")}
+    return {path.name for path in home.glob("archive/[!!]*/*/*.parquet")}
 
 
 def waiting(home: Path) -> int:

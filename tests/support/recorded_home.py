@@ -75,8 +75,9 @@ def ingest_control(folder: Path, name: str) -> None:
 
 
 def feed(store: Store, **kinds: list[dict[str, Any]]) -> None:
-    """Rows of `RUN` by record kind, through spool, ingest, join and step metrics."""
+    """Rows of `RUN` by record kind, through spool, ingest and archive, in files of their own."""
     writer = SpoolWriter(store.home.path, RUN, "w")
     for kind, rows in kinds.items():
         writer.write(kind, records(kind, *rows))
     take_in(store)
+    store.archive.merge(everything=True)

@@ -30,8 +30,8 @@ def same(a: Any, b: Any, rel: float = 1e-9) -> bool:
 
 
 def spool_files(store: Store) -> list[str]:
-    """Files in the spool, relative to it, but for ingested ones that wait for a checkpoint."""
-    files = [path for path in store.home.spool.rglob("*") if path.is_file() and path.suffix != ".ingested"]
+    """Files in the spool, relative to it, but for those that were taken in and wait for the archive."""
+    files = [path for path in store.home.spool.rglob("*") if path.is_file() and not store.archive.waits(str(path))]
     return sorted(str(path.relative_to(store.home.spool)) for path in files)
 
 

@@ -15,7 +15,6 @@ import pytest
 from live_records import live_sequences
 from segments import RUN, at, records, sampled, trained
 
-from logprobe.monitor.live.doubled import of_rollouts, of_step
 from logprobe.monitor.live.memory import Run
 from logprobe.monitor.live.records import Arrived
 from logprobe.monitor.live.tick import Live
@@ -295,14 +294,3 @@ def test_records_to_metrics(case: Case) -> None:
         assert {key: repr(value) for key, value in values.items()} == {
             key: repr(value) for key, value in metrics.items()
         }
-
-
-def test_a_record_that_another_segment_has_brought_is_said_to_be_doubled() -> None:
-    again = training("a", time=at(9))
-    run, _ = bring([list(enumerate([OURS, OURS, again, rollout("a"), rollout("a"), rollout("a", 3)]))])
-    (trained_twice,) = of_step(run.steps[3])
-    (sampled_twice,) = of_rollouts(run)
-    assert (trained_twice.segment, trained_twice.first_in, trained_twice.sequences) == ("001", "000", 1)
-    assert (sampled_twice.segment, sampled_twice.first_in, sampled_twice.tokens) == ("004", "003", 4)
-    single, _ = bring([list(enumerate([OURS, again, rollout("a")]))])
-    assert (of_step(single.steps[3]), of_rollouts(single)) == ([], [])

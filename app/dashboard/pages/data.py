@@ -339,7 +339,7 @@ def _removed(done: Row) -> str:
         if done["missing_files"]
         else ""
     )
-    return f"{gone}, {done['merged_files']:,} merged into {done['merged_into']:,}{missing}"
+    return f"{gone}, {done['merged_files']:,} merged{missing}"
 
 
 def kept_line(kept: Row) -> Line:
@@ -357,14 +357,13 @@ def kept_line(kept: Row) -> Line:
     first, last = kept["first_step"], kept["last_step"]
     span = "none" if first is None else f"{first:,} to {last:,}, {kept['steps_with_raw']:,} of {kept['steps']:,}"
     size = f"{data_size(kept['training_bytes'] or 0)} trainer, {data_size(kept['rollout_bytes'] or 0)} engine"
-    merged = f"; {counted(kept['merged'], 'merged file')}" if kept["merged"] else ""
     every = with_raw == sequences
     return Line(
         [
             harmless(kept["run"]),
             f"all {sequences:,} sequences" if every else part,
             span,
-            size + merged,
+            size,
             when(kept["oldest_at"]),
         ],
         "" if every else "warning",

@@ -1,7 +1,7 @@
--- Records, and the ledger of the files that they came in. Raw tokens are in Parquet files, listed in raw_files.
+-- Records, and the segments that they came in. The truth is in segments and in files of the archive, listed in raw_files.
 -- Times are UTC. `run` is part of every key: one home holds many runs.
 
--- One row per ingested spool segment: the ledger of exactly-once ingest. Written in the same transaction as its content.
+-- One row per segment that was taken in. Written in the same transaction as its content.
 CREATE TABLE segments (
     segment_id  VARCHAR PRIMARY KEY,      -- <quoted run>/<writer>/<file name>
     run         VARCHAR NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE segments (
     rows        BIGINT NOT NULL,
     tokens      BIGINT NOT NULL,
     bytes       BIGINT NOT NULL,
-    raw_file    VARCHAR,                  -- raw_files.path when its token lists were kept
+    raw_file    VARCHAR,                  -- file with its token lists, relative to the home: in the spool, then raw_files.path; null: gone
     ingested_at TIMESTAMPTZ NOT NULL
 );
 
@@ -26,18 +26,24 @@ CREATE TABLE quarantine (
     moved_at TIMESTAMPTZ NOT NULL
 );
 
--- Parquet files with raw tokens. A file not listed here does not exist for readers.
+-- Files of the archive, of any kind of record. A file not listed here does not exist for readers.
 CREATE TABLE raw_files (
     path       VARCHAR PRIMARY KEY,       -- relative to the home
     run        VARCHAR NOT NULL,
-    kind       VARCHAR NOT NULL,          -- training | rollout
-    min_step   BIGINT,                    -- null for rollout
+    kind       VARCHAR NOT NULL,          -- of its records: training | rollout | …
+    min_step   BIGINT,                    -- null where records have none
     max_step   BIGINT,
     rows       BIGINT NOT NULL,
     tokens     BIGINT NOT NULL,
     bytes      BIGINT NOT NULL,
-    created_at TIMESTAMPTZ NOT NULL,
-    compacted  BOOLEAN NOT NULL DEFAULT false
+    created_at TIMESTAMPTZ NOT NULL
+);
+
+-- Rows of segments that do not fit together. They are in the archive, and no reader sees them. Of a healthy run there is none.
+CREATE TABLE bad_rows (
+    run        VARCHAR NOT NULL,
+    segment_id VARCHAR NOT NULL,
+    row        INTEGER NOT NULL
 );
 
 -- One row per sequence as the trainer saw it (training records, or statistics reduced next to the collector).

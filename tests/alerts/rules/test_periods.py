@@ -18,7 +18,7 @@ from logprobe.alerts.rules.periods import HEALTHY_STEPS, Standing, advance
 from logprobe.alerts.rules.thresholds import Threshold
 from logprobe.alerts.rules.watch import Watch
 from logprobe.collectors.errors import StoreError
-from logprobe.monitor.deletion.part import erase
+from logprobe.monitor.service.deleting import forget
 from logprobe.monitor.store.store import Store
 
 PAGE = "http://127.0.0.1:8501"
@@ -165,11 +165,11 @@ def test_it_holds_the_diagnosis_of_the_trouble_and_no_later_healthy_one(store: S
     assert (held["cause"], json.loads(held["document"])["verdict"]) == ("staleness", "critical")
 
 
-def test_a_new_run_of_a_deleted_name_begins_with_its_first_one(store: Store) -> None:
+def test_the_periods_of_a_deleted_run_go_with_it(store: Store) -> None:
     walk(store, [0.1, 9.0])
-    erase(store, "a", author="Ada", action="deleted", now=at(2))
-    walk(store, [0.1, 9.0], first=5)
-    assert [(row["id"], row["opened_step"]) for row in kept(store)] == [("a#1", 6)]
+    assert kept(store)
+    forget(store, "a")
+    assert kept(store) == []
 
 
 def test_a_store_that_fails_leaves_neither_a_period_nor_its_message(store: Store, monkeypatch) -> None:

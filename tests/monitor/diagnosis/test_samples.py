@@ -15,10 +15,11 @@ from store_work import bring_in, fold
 
 from logprobe.collectors.errors import QueryError
 from logprobe.collectors.spool.segments import SpoolWriter
-from logprobe.monitor.deletion.part import erase
 from logprobe.monitor.judging import gather as gathering
 from logprobe.monitor.judging.gather import gather
 from logprobe.monitor.judging.samples import Samples
+from logprobe.monitor.service.deleting import forget
+from logprobe.monitor.store import archive
 from logprobe.monitor.store import retention as retention_module
 from logprobe.monitor.store.retention import Retention, RetentionPolicy
 from logprobe.monitor.store.store import Store
@@ -167,14 +168,15 @@ def test_the_engines_raw_tokens_alone_that_were_removed(store: Store) -> None:
     run = Run(store)
     run.records(*range(STEPS))
     run.looks()
-    retention = Retention(store, RetentionPolicy(max_bytes=0))
-    retention._unregister([file for file in retention.files() if file.kind == "rollout"])  # as by age
+    files = Retention(store).files()
+    store.archive.reduce(RUN, "rollout", [file.path for file in files if file.kind == "rollout"])  # as by age
     run.looks()
     assert np.isnan(gather(store, RUN, samples=run.samples).recorded.r).all()
 
 
 def test_files_that_were_merged(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention_module, "COMPACT_FILES", 2)
+    for module in (archive, retention_module):
+        monkeypatch.setattr(module, "SMALL_FILES", 2)
     run.records(STEPS)
     run.looks()
     retention = Retention(run.store)
@@ -209,8 +211,8 @@ def test_folded_steps_have_no_sequences_any_more(run: Run) -> None:
     assert min(gather(run.store, RUN, samples=run.samples).recorded.step) == STEPS - 2
 
 
-def test_a_run_that_was_deleted_and_recorded_again(run: Run) -> None:
-    erase(run.store, RUN, author="somebody", action="deleted", now=at(0))
+def test_a_run_that_was_forgotten_and_recorded_again(run: Run) -> None:
+    forget(run.store, RUN)  # as a new index does
     run.records(*range(3), writer="again")
     assert run.looks() == [0, 1, 2]
 

@@ -15,11 +15,11 @@ from store_work import bring_in
 from logprobe.app.cli import main
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.recorder.recorder import Recorder
-from logprobe.monitor.deletion.part import delete_rows
 from logprobe.monitor.exporters import bundle
 from logprobe.monitor.exporters.table_files import export_table
 from logprobe.monitor.home import Home
 from logprobe.monitor.reader import open_reader
+from logprobe.monitor.service.deleting import forget
 from logprobe.monitor.store.store import Store
 
 RUN = "r"
@@ -174,8 +174,7 @@ def test_a_run_that_is_deleted_meanwhile_is_not_exported_in_part(tmp_path, name,
     with Store.open(Home(home)) as store:
 
         def delete():
-            with store.transaction() as cursor:
-                delete_rows(store, cursor, RUN)
+            forget(store, RUN)
             if again:
                 record(home, RUN, steps=range(9))
                 bring_in(store)

@@ -1,1 +1,0 @@
-"""Deleting a run for good: its rows and files, and whatever of it arrives later."""

@@ -1,0 +1,257 @@
+"""Delete runs, as a part of the service: people ask for it, and what is left or stored meanwhile is removed later.
+
+See `store.tombstone` for the order in which the places are emptied. A run that is being recorded is deleted only by
+force. Whether it is, says the newest thing heard of it anywhere: in the store, in the spool, from nodes that ship. A
+collector that closed has ended; one that did not counts until it has been silent for long. Imports are no collectors:
+theirs is the time of the records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypedDict
+
+from logprobe.collectors.errors import ConfigurationError, SegmentError, StoreError
+from logprobe.collectors.spool.segments import SegmentPath, read_segment, run_dir
+from logprobe.monitor import queries
+from logprobe.monitor.home import Home
+from logprobe.monitor.liveness import ago, lost_after
+from logprobe.monitor.loggers import wandb_id
+from logprobe.monitor.plain_text import file_name
+from logprobe.monitor.service import actions
+from logprobe.monitor.service.jobs import Job, Part
+from logprobe.monitor.store.store import Store
+from logprobe.monitor.store.tombstone import Tombstones
+
+DELETE: Final = "run.delete"
+IMPORTS: Final = "import-"  # begins the names of writers that are none: what they read is older than they are
+_SECONDS: Final = 5.0
+_QUIET_SECONDS: Final = 60.0  # a job that began before a deletion has stored its results by then
+_ANSWER_SECONDS: Final = 120.0  # of a service that is busy
+_TRAINING: Final = frozenset({"training", "statistics", "step"})
+_LAST: Final = 3  # health segments of a writer to look for its end in
+_DELETE: Final = 'DELETE FROM "{table}" WHERE run = $run'
+# Their rows name the run by what belongs to it.
+_FIRST: Final[Mapping[str, str]] = {
+    "alert_acknowledgements": "deletion_acknowledgements",
+    "deliveries": "deletion_deliveries",
+}
+
+
+class Deleted(TypedDict):
+    """What was removed of a run. `rows`: by table."""
+
+    run: str
+    deleted_at: str
+    rows: dict[str, int]
+    files: int
+
+
+def part(store: Store, _: threading.Event) -> Part:
+    """What the service offers, and its sweeps."""
+    return Part(jobs=[Job("deletions", _SECONDS, Sweeper(store).run_once)], actions=actions.offered(_ACTIONS, store))
+
+
+def delete(home: Home, document: Mapping[str, Any]) -> Deleted:
+    """Delete the run of ``{"run", "author", "force"}``, through the service if one runs, else with the home to
+    ourselves.
+
+    Raises `ConfigurationError` if what is asked makes no sense, `HomeBusyError` or `StoreError` if the home cannot be
+    had.
+    """
+    deleted: Deleted = actions.perform(_ACTIONS, home, DELETE, document, seconds=_ANSWER_SECONDS)
+    return deleted
+
+
+def waits(home: Home, run: str) -> bool:
+    """Tell whether segments of a run lie in the spool."""
+    return any(run_dir(home.path, run).glob("*/*"))
+
+
+def listed(home: Home) -> Tombstones:
+    """Return the tombstones of a home that another process may own. Raises `StoreError`."""
+    tombstones = Tombstones(home.path)
+    tombstones.load(tidy=False)
+    return tombstones
+
+
+class Sweeper:
+    """Finishes deletions that were cut short, and removes what jobs stored of a run while it was deleted."""
+
+    def __init__(self, store: Store) -> None:
+        """Touches nothing."""
+        self._store = store
+        self._until: dict[str, float] = {}  # run → monotonic time until which jobs may store something of it
+
+    def run_once(self) -> dict[str, object]:
+        """Return how many runs are deleted, and `left`: why something of them is there still. Raises `StoreError`."""
+        store = self._store
+        runs = [tombstone.run for tombstone in store.archive.tombstones.all()]
+        now = time.monotonic()
+        for run in runs:
+            self._until.setdefault(run, now + _QUIET_SECONDS)
+        left = store.archive.finish_deletions(lambda run: forget(store, run), lambda run: _others(store, run))
+        for run in runs:
+            if self._until[run] >= now and run not in left:
+                store.archive.delete(run, "", lambda run: forget(store, run), lambda run: _others(store, run))
+        return {"deleted_runs": len(runs), "left": [f"{run}: {why}" for run, why in left.items()]}
+
+
+def _delete(store: Store, document: Mapping[str, Any], now: datetime) -> Deleted:
+    """``{"run", "author", "force"}``."""
+    run, author = actions.run_of(document), actions.text(document, "author")
+    if run not in store.archive.tombstones:
+        if not _is_there(store, run):
+            raise ConfigurationError(f"no run {run!r} in this home; `logprobe runs` lists them")
+        if document.get("force") is not True:
+            refuse_recorded(store, store.home, run, now)
+    rows: dict[str, int] = {}
+    try:
+        tombstone, files = store.archive.delete(
+            run, author, lambda run: rows.update(forget(store, run)), lambda run: _others(store, run)
+        )
+    except OSError as error:
+        raise StoreError(f"{run!r} is deleted, and not all of its files could be removed ({error}); the service tries "
+                         "again") from error  # fmt: skip
+    words = f"rows: {sum(rows.values()):,} in {len(rows)} tables; files: {files:,}"
+    with store.transaction() as cursor:
+        store.execute(
+            cursor, "alert_audit_write", time=now, author=author, action="run deleted", subject=run, words=words
+        )
+    return {"run": run, "deleted_at": tombstone.deleted_at, "rows": rows, "files": files}
+
+
+_ACTIONS: Final[actions.Actions] = {DELETE: ("permanently delete a run", _delete)}
+
+
+def forget(store: Store, run: str) -> dict[str, int]:
+    """Take the rows of a run out of every table; return their numbers by table. Raises `StoreError`."""
+    counts = {}
+    tables = [str(name) for name in queries.deletion_tables(store)["table_name"].to_pylist()]
+    with store.transaction() as cursor:
+        for table, name in _FIRST.items():
+            store.execute(cursor, name, run=run)
+            counts[table] = _changed(cursor)
+        for table in tables:
+            cursor.execute(_DELETE.format(table=table), {"run": run})
+            counts[table] = _changed(cursor)
+        if any(counts.values()):
+            store.said.forget(run)
+            store.rewritten.note([run])
+    return {table: count for table, count in sorted(counts.items()) if count}
+
+
+def _changed(cursor: Any) -> int:
+    return int(cursor.fetchone()[0])
+
+
+def _is_there(store: Store, run: str) -> bool:
+    sql = " UNION ALL ".join(
+        f'(SELECT 1 FROM "{name}" WHERE run = $run LIMIT 1)'  # noqa: S608 - our own names
+        for name in queries.deletion_tables(store)["table_name"].to_pylist()
+    )
+    places = (run_dir(store.home.path, run), store.home.raw / run_dir(store.home.path, run).name)
+    return bool(store.query(sql, {"run": run}).num_rows or any(place.exists() for place in places))
+
+
+def _others(store: Store, run: str) -> list[Path]:
+    """Files and folders of a run beside spool and archive."""
+    home, name = store.home.path, run_dir(store.home.path, run).name
+    lines = [
+        home / folder / f"{name}{end}" for folder in ("versions", "directives") for end in (".json", ".jsonl", ".stop")
+    ]
+    pushed = (home / "pushed" / "wandb" / "wandb").glob(f"*run-*-{wandb_id(run)}")
+    answers = (home / "proof").glob("*.json")  # named by what decides them, not by a run: with any run all of them go
+    return [home / "readings" / name, store.home.quarantine / file_name(name), *lines, *pushed, *answers]
+
+
+def refuse_recorded(source: queries.Source, home: Home, run: str, now: datetime) -> None:
+    """Raise `ConfigurationError` if a run is being recorded."""
+    sign = newest_sign(source, home, run, now)
+    if sign is not None:
+        raise ConfigurationError(
+            f"{run} is being recorded ({sign}); end the training first, or pass --force: what it records from then on "
+            "is removed too"
+        )
+
+
+def newest_sign(source: queries.Source, home: Home, run: str, now: datetime) -> str | None:
+    """Return what says that a run is being recorded, in words, or None if nothing does."""
+    rows: list[Mapping[str, Any]] = [row for row in queries.app_runs(source).to_pylist() if row["run"] == run]
+    (row,) = rows or [{"writers": []}]
+    since = now - lost_after(row.get("step_seconds"))
+    found = {
+        each["name"]: Sign(each["last_seen"], bool(each["closed"]), bool(each["trains"])) for each in row["writers"]
+    }
+    for name, sign in _spooled(home, run).items():
+        found[name] = sign if name not in found else found[name].with_news(sign)
+    newest = max([*_collectors(found, since), *_imported(row, since), *_shipped(source, run, now)], default=None)
+    return None if newest is None else f"{newest[1]} {ago(now, newest[0])}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Of one collector: when it was seen last, whether it said that it ended, and whether it records training steps."""
+
+    seen: datetime
+    closed: bool
+    trains: bool
+
+    def with_news(self, other: Sign) -> Sign:
+        """Return what both say."""
+        return Sign(max(self.seen, other.seen), self.closed or other.closed, self.trains or other.trains)
+
+
+def _collectors(signs: Mapping[str, Sign], since: datetime) -> list[tuple[datetime, str]]:
+    """Collectors that have not closed. Where trainers are known, only they decide: engines are often just killed."""
+    own = {name: sign for name, sign in signs.items() if not name.startswith(IMPORTS)}
+    deciding = {name: sign for name, sign in own.items() if sign.trains} or own
+    present = {name: sign for name, sign in deciding.items() if not sign.closed and sign.seen >= since}
+    return [(sign.seen, f"collector {name} was seen") for name, sign in present.items()]
+
+
+def _imported(row: Mapping[str, Any], since: datetime) -> list[tuple[datetime, str]]:
+    newest = row.get("last_record_at")
+    alone = all(writer["name"].startswith(IMPORTS) for writer in row["writers"])
+    return [(newest, "the newest record was made")] if alone and newest is not None and newest >= since else []
+
+
+def _spooled(home: Home, run: str) -> dict[str, Sign]:
+    """What the spool tells of each writer of a run."""
+    signs: dict[str, Sign] = {}
+    for folder in run_dir(home.path, run).glob("*/"):
+        files = sorted(folder.glob("[!.]*.arrow"))
+        if files:
+            kinds = {path.name.split(".")[1] for path in files}
+            seen = datetime.fromtimestamp(max(map(_modified, files)), UTC)
+            signs[folder.name] = Sign(seen, _is_closed(files), bool(kinds & _TRAINING))
+    return signs
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # merged meanwhile
+
+
+def _is_closed(files: Sequence[Path]) -> bool:
+    """Tell whether the last of a writer's own words are a goodbye."""
+    for path in [path for path in files if ".health." in path.name][-_LAST:]:
+        with suppress(SegmentError, OSError):
+            if "closed" in read_segment(SegmentPath.parse(path)).table["event"].to_pylist():
+                return True
+    return False
+
+
+def _shipped(source: queries.Source, run: str, now: datetime) -> list[tuple[datetime, str]]:
+    """Nodes that still have something of the run."""
+    nodes = [row for row in queries.nodes_of(source, run=run, now=now).to_pylist() if row["segments"] != 0]
+    recent = [row for row in nodes if now - row["seen_at"] <= lost_after(None)]
+    return [(row["seen_at"], f"node {row['node']} had records to send") for row in recent]

@@ -1,0 +1,50 @@
+-- archive_again: Sequences whose tokens are there after all. {table}: training_sequences, or sampled_sequences of folded steps.
+-- Grain: training record. Inputs: incoming (Arrow: segment_id).
+UPDATE {table} SET raw_kept = true WHERE segment_id IN (SELECT segment_id FROM incoming) AND NOT raw_kept
+
+-- archive_files: Makes files of the archive exist for readers. To be run after archive_places. Grain: one row per file. Inputs: incoming (Arrow), segments.
+INSERT INTO raw_files BY NAME
+SELECT i.*, coalesce(t.tokens, 0) AS tokens
+FROM incoming AS i LEFT JOIN (
+    SELECT raw_file, sum(tokens)::BIGINT AS tokens FROM segments WHERE raw_file IN (SELECT path FROM incoming) GROUP BY raw_file
+) AS t ON t.raw_file = i.path
+
+-- archive_forget: Makes files of the archive cease to exist for readers. Grain: one row per file. Inputs: incoming (Arrow: path).
+DELETE FROM raw_files WHERE path IN (SELECT path FROM incoming)
+
+-- archive_listed: Files that the index knows. Grain: file. Inputs: raw_files. Parameters: none.
+SELECT path FROM raw_files
+
+-- archive_lost: Segments with tokens that no file has, by the index. Grain: row of incoming (Arrow: path, segment_id). Inputs: incoming, segments.
+SELECT i.segment_id FROM incoming AS i JOIN segments AS s USING (segment_id)
+WHERE s.kind IN ('training', 'rollout') AND s.rows > 0 AND s.raw_file IS NULL
+
+-- archive_places: The files that have the rows of segments now. Grain: one row per segment. Inputs: incoming (Arrow: path, segment_id).
+UPDATE segments SET raw_file = i.path FROM incoming AS i
+WHERE segments.segment_id = i.segment_id AND segments.kind IN ('training', 'rollout') AND segments.rows > 0
+
+-- archive_sampled: Rollout records of segments, as statistics keep them. Grain: rollout record. Inputs: incoming (Arrow: segment_id), rollout_sequences.
+SELECT * FROM rollout_sequences WHERE segment_id IN (SELECT segment_id FROM incoming) AND parts IS NULL
+
+-- archive_small: Small files by run. Grain: run and kind with any, those with most first. Inputs: raw_files.
+SELECT run, kind, count(*) AS files FROM raw_files
+WHERE bytes < 32 << 20 AND kind NOT IN ('sequences', 'frozen')
+GROUP BY run, kind ORDER BY files DESC, run, kind
+
+-- archive_trained: Training records of segments with their statistics, as statistics keep them. Grain: training record. `repeated_by`, `began`: of an
+-- older attempt; `made`: the rollout record that was made of several requests. Inputs: incoming (Arrow: segment_id), training_sequences,
+-- older_sequences, statistics, older_statistics, rollout_sequences.
+WITH sums AS (
+    SELECT segment_id, row, list(s ORDER BY s.pair) AS statistics
+    FROM (FROM statistics UNION ALL FROM older_statistics) AS s
+    WHERE segment_id IN (SELECT segment_id FROM incoming)
+    GROUP BY segment_id, row
+)
+SELECT t.*, sums.statistics, CASE WHEN r.segment_id IS NOT NULL THEN r END AS made
+FROM (FROM training_sequences UNION ALL BY NAME FROM older_sequences) AS t
+LEFT JOIN sums USING (segment_id, row)
+LEFT JOIN rollout_sequences AS r ON r.parts IS NOT NULL AND r.segment_id = 'parts/' || t.segment_id AND r.row = t.row
+WHERE t.segment_id IN (SELECT segment_id FROM incoming)
+
+-- archive_waiting: Segments of $run (null: of any) whose tokens are in the spool. Grain: segment. Inputs: segments.
+SELECT raw_file FROM segments WHERE starts_with(raw_file, 'spool/') AND run = coalesce($run, run)

@@ -1,0 +1,393 @@
+"""The archive of an open store: segments that were taken in go into its files, and the index says where rows are.
+
+The rows of a segment are in its own file in the spool until a file of the archive holds them, and ``segments.raw_file``
+names the one that has them now. Who reads tokens of a run has its segments merged first (`bring`).
+
+Whoever holds the archive's lock never waits for the store's writer; the writer may wait for the archive's lock.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from logprobe.collectors.errors import StoreError
+from logprobe.collectors.files import is_gone
+from logprobe.collectors.locks import FileLock
+from logprobe.collectors.spool.segments import Segment, run_name
+from logprobe.monitor import queries
+from logprobe.monitor.home import Home
+from logprobe.monitor.store import tiers
+from logprobe.monitor.store.archive import Archive, Changes, MergeReport
+from logprobe.monitor.store.archive_file import Merged
+from logprobe.monitor.store.archive_identity import MARK
+from logprobe.monitor.store.merging import Merger, Refused, TakenIn
+from logprobe.monitor.store.raw_damage import DamagedFiles
+from logprobe.monitor.store.readers import Readers
+from logprobe.monitor.store.tombstone import Deletion, Tombstone, Tombstones
+
+if TYPE_CHECKING:
+    from logprobe.monitor.store.store import Store
+
+FOLDER: Final = "archive/"  # in front of the paths of its files in the index, which are relative to the home
+SPOOL: Final = "spool/"
+_FORGET_SECONDS: Final = 600.0  # after which the files of a run that nobody merges are no longer in memory
+_MOST_NAMED: Final = 10
+Forget = Callable[[str], object]
+Others = Callable[[str], Iterable[Path]]
+_SEQUENCES: Final = ("training_sequences", "older_sequences", "sampled_sequences")
+_TOKENS: Final = re.compile(r"\b(raw_training|raw_rollout|raw_files|tokens)\b", re.IGNORECASE)
+_FILES: Final = pa.schema(
+    [(name, pa.string()) for name in ("path", "run", "kind")]
+    + [(name, pa.int64()) for name in ("min_step", "max_step", "rows", "bytes")]
+    + [("created_at", pa.timestamp("us", "UTC"))]
+)
+_ROWS: Final = {"training": "archive_trained", "rollout": "archive_sampled"}
+_PLACES: Final = pa.schema([("path", pa.string()), ("segment_id", pa.string())])
+
+
+def reads_tokens(sql: str) -> bool:
+    """Tell whether a statement may read tokens from files."""
+    return _TOKENS.search(sql) is not None
+
+
+class Archiving:
+    """Of one open store. Safe to share between threads."""
+
+    def __init__(self, store: Store, home: Home, readers: Readers) -> None:
+        """Touches nothing."""
+        self._store = store
+        self._home = home
+        self._readers = readers
+        self._turn = threading.RLock()
+        self.tombstones = Tombstones(home.path)
+        self._archive = Archive(home.path, deleted=self.tombstones.__contains__)
+        self._merger = Merger(self._archive)
+        self._opened = False
+        self._lock: FileLock | None = None
+        self._deletion: Deletion | None = None
+        self._used: dict[str, float] = {}  # run → when it was merged last (monotonic)
+        self._swept_after: frozenset[int] = frozenset()  # reads that may need files that can go
+        self._refused: list[Refused] = []
+        self._waiting: dict[str, str] = {}  # place → why it could not be read or written by the last merge
+        self._unread: dict[str, str] = {}  # folder or file → why it cannot be read since the start
+        self.problem: str | None = None  # why nothing is written or removed, as seen last
+        self.damaged = DamagedFiles(home)
+
+    def open(self) -> bool:
+        """Compare the files with the index, once; then see that the folder is still there.
+
+        Return whether there may be files that the index does not know. Raises `StoreError`: nothing may be stored then.
+        """
+        if self._opened:  # not in turn: a tick must not wait for a merge
+            self._require(self._archive.require)
+            return self._look_again()
+        listed = [path.removeprefix(FOLDER) for path in queries.archive_listed(self._store)["path"].to_pylist()]
+        with self._turn:
+            if self._opened:
+                return False
+            self._require(lambda: self._open(listed))
+            self._opened = True
+            return True
+
+    def _look_again(self) -> bool:
+        """Look at folders that could not be listed; return whether one can be now."""
+        found = [place for place in list(self._unread) if self._archive.can_be_read(place)]
+        for place in found:
+            with self._turn:
+                del self._unread[place]
+                self._archive.forget(run_name(place.partition("/")[0]))
+                self._archive.look_at(run_name(place.partition("/")[0]))
+        return bool(found)
+
+    def _open(self, listed: Collection[str]) -> None:
+        self._unread = self._archive.open(listed)
+        lock = FileLock(self._archive.folder / MARK, mode=0o600)
+        try:
+            taken = lock.take()
+        except OSError as error:
+            raise StoreError(f"{self._archive.folder} cannot be locked ({error}); make it writable") from error
+        if not taken:
+            raise StoreError(f"{self._archive.folder} is in use by another process: stop the service that uses it")
+        self._lock = lock
+
+    def _require(self, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except StoreError as error:
+            self.problem = str(error)
+            raise
+        self.problem = None
+
+    def close(self) -> None:
+        """Let another process use the files."""
+        with self._turn:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    def lose_missing(self, paths: Iterable[str]) -> int:
+        """Forget files, relative to the home, that someone has removed; return how many. Raises `StoreError`."""
+        self.open()
+        listed = list(paths)
+        missing = [path.removeprefix(FOLDER) for path in listed if is_gone(self._home.path / path)]
+        if missing and len(missing) == len(listed):
+            raise StoreError(
+                f"{self._archive.folder}: none of the {len(listed):,} known files with tokens is there; put them back, "
+                "or delete the store and start again"
+            )
+        if missing:
+            with self._turn:
+                self._archive.lose(missing)
+            self.note()
+        return len(missing)
+
+    def problems(self, *, named: bool = True) -> list[str]:
+        """Sentences that say what is wrong and what to do, as seen last; touches no disk.
+
+        `named`: files by their names, which have that of the run.
+        """
+        left = {path: why for path, why in list(self._archive.left.items()) if FOLDER + path not in self.damaged}
+        return [
+            *([self.problem] if self.problem else []),
+            *_said(
+                left, "{place}: {why}; put the right file back, or move it away", "are damaged or foreign", named=named
+            ),
+            *_said(
+                self._unread | self._waiting,
+                "{place}: cannot be read or written ({why})",
+                "wait to be read or written",
+                named=named,
+            ),
+            *self.damaged.problems(named=named),
+        ]
+
+    # Segments
+
+    def add(self, segments: Iterable[TakenIn]) -> None:
+        """Note segments in the spool whose rows are in the index."""
+        self._merger.add(segments)
+
+    def waits(self, path: str) -> bool:
+        """Tell whether the file at a path was taken in and waits in the spool."""
+        return self._merger.waits(path)
+
+    def __len__(self) -> int:
+        return len(self._merger)
+
+    def merge(self, *, everything: bool = False, runs: Collection[str] | None = None) -> MergeReport:
+        """Merge the segments of runs that are due, of some `runs`, or all; then the index says where their rows are.
+
+        Raises `StoreError`; a place that refuses holds up no other and is named in the report.
+        """
+        self.open()
+        with self._turn:
+            report, refused = self._merger.run_once(everything=everything, runs=runs)
+            self._refused += refused
+            self._waiting = dict(report.waiting)
+        if report.removed or refused or report.waiting:
+            self.note()
+        return report
+
+    def bring(self, run: str) -> None:
+        """Have all tokens of a run in files of the archive. Raises `StoreError`."""
+        if self._merger.waits_of(run):
+            self.merge(runs=[run])
+
+    def bring_all(self) -> None:
+        """The same of all runs."""
+        if len(self._merger):
+            self.merge(everything=True)
+
+    def refused(self) -> list[Refused]:
+        """Return segments that were damaged since they were taken in, each once."""
+        with self._turn:
+            refused, self._refused = self._refused, []
+        return refused
+
+    # The index
+
+    def new_files(self) -> list[Merged]:
+        """Return files that the index does not know, those of the highest tier first."""
+        with self._turn:
+            changes = self._archive.changes()
+            self._waiting |= changes.waiting
+        return changes.new
+
+    def segments(self, file: Merged) -> list[Segment]:
+        """Return the segments of a file of tier 0. Raises `SegmentError` if it is damaged, `OSError`."""
+        with self._turn:
+            return self._archive.segments(file)
+
+    def table(self, file: Merged) -> pa.Table:
+        """Return the rows of a file. Raises as `segments`."""
+        with self._turn:
+            return self._archive.table(file)
+
+    def note(self) -> None:
+        """Have the index say where rows are: of files all of whose segments it knows. Raises `StoreError`."""
+        with self._store.standing_still():
+            with self._turn:
+                changes = self._archive.changes()
+            if changes.new or changes.gone:
+                with self._store.transaction(news=False) as cursor:
+                    noted = Changes(self._write(cursor, changes), changes.gone, changes.waiting)
+                with self._turn:
+                    self._archive.noted(noted)
+                    self._used |= dict.fromkeys((file.run for file in noted.new), time.monotonic())
+                    for file in noted.new:
+                        if self._archive.is_verified(file.path):
+                            self.damaged.compared.trust(self._archive.folder / file.path)
+                if noted.gone:
+                    self._swept_after = self._readers.now()
+        self.sweep()
+
+    def compact(self, run: str) -> int:
+        """Merge small files of a run again; return how many. Raises `StoreError`."""
+        self.open()
+        try:
+            with self._turn:
+                count = self._archive.compact(run)
+        except OSError as error:
+            raise StoreError(f"files of run {run!r} could not be merged ({error}); they stay as they are") from error
+        if count:
+            self.note()
+        return count
+
+    def reduce(self, run: str, kind: str, paths: Collection[str]) -> None:
+        """Replace files with tokens by what the index has of their sequences. Raises `StoreError`.
+
+        `paths`: of files of one run and kind, relative to the home.
+        """
+        self.open()
+        wanted = {path.removeprefix(FOLDER) for path in paths}
+        with self._store.standing_still():  # what follows stands for what the index says of these records now
+            try:
+                with self._turn:
+                    files = [file for file in self._archive.files(run) if file.path in wanted]
+                    if files:
+                        segments = sorted(set[str]().union(*(file.segments for file in files)))
+                        keys = pa.table({"segment_id": pa.array(segments, pa.string())})
+                        rows = self._store.read(_ROWS[kind], keys)
+                        tiers.reduce(self._archive, run, files, rows)
+            except OSError as error:
+                raise StoreError(f"files of run {run!r} could not be reduced ({error}); they stay") from error
+            self.note()
+
+    def delete(self, run: str, author: str, forget: Forget, others: Others) -> tuple[Tombstone, int]:
+        """Delete a run; return its tombstone, and how many files were removed.
+
+        `forget` removes its rows from the index, `others` returns further files of it. Raises `StoreError`: nothing was
+        deleted; `OSError`: what could not be removed is left to `finish_deletions`.
+        """
+        self.open()
+        with self._store.standing_still(), self._turn:
+            deletion = Deletion(self._home.path, self.tombstones, self._archive, forget, others=others)
+            try:
+                count = deletion.delete(run, author)
+            except OSError:
+                if self._deletion is not None:
+                    self._deletion.leave(run)
+                raise
+            self._merger.drop(run)
+            return self.tombstones.find(run) or Tombstone(run, "", author), count
+
+    def finish_deletions(self, forget: Forget, others: Others) -> dict[str, str]:
+        """Remove what is left of deleted runs; return run → why something cannot be removed now. Raises
+        `StoreError`. Pass the same functions each time."""
+        self.open()
+        if self._deletion is None:
+            self._deletion = Deletion(self._home.path, self.tombstones, self._archive, forget, others=others)
+        with self._store.standing_still(), self._turn:
+            return self._deletion.finish()
+
+    def forget_idle(self) -> None:
+        """Free the memory of runs that nobody has merged for long."""
+        oldest = time.monotonic() - _FORGET_SECONDS
+        with self._turn:
+            for run, used in list(self._used.items()):
+                if used < oldest and not self._merger.waits_of(run):
+                    self._archive.forget(run)
+                    del self._used[run]
+
+    def sweep(self) -> int:
+        """Remove files that others stand for, once no read needs them; return how many."""
+        if self._readers.go_on(self._swept_after):
+            return 0
+        with self._turn:
+            return self._archive.sweep()
+
+    def _write(self, cursor: Any, changes: Changes) -> list[Merged]:
+        """Write what changes, within a transaction; return the files that are in the index now."""
+        known = self._known(cursor, changes.new)
+        new = [file for file in changes.new if file.segments <= known]
+        if new:
+            places = _places(file for file in new if file.tier == 0)
+            self._again(cursor, places)
+            self._store.execute(cursor, "archive_places", places)
+            self._store.execute(cursor, "archive_files", pa.Table.from_pylist(list(map(_row, new)), _FILES))
+        if changes.gone:
+            gone = pa.table({"path": pa.array([FOLDER + path for path in changes.gone], pa.string())})
+            self._forget(cursor, gone)
+            self._store.execute(cursor, "archive_forget", gone)
+        return new
+
+    def _known(self, cursor: Any, files: Sequence[Merged]) -> set[str]:
+        segments = sorted(set[str]().union(*(file.segments for file in files)))
+        if not segments:
+            return set()
+        found = self._store.read_within(cursor, "known_segments", segment_ids=segments)
+        return set(found["segment_id"].to_pylist())
+
+    def _again(self, cursor: Any, places: pa.Table) -> None:
+        """Note of sequences whose tokens were gone that they are there again: someone has put a file back."""
+        lost = self._store.read_within(cursor, "archive_lost", places)
+        for table in _SEQUENCES if lost.num_rows else ():
+            self._store.execute(cursor, "archive_again", lost, table=table)
+
+    def _forget(self, cursor: Any, paths: pa.Table) -> None:
+        """Note that the tokens in some files are gone, unless other files have them."""
+        for table in _SEQUENCES:
+            self._store.execute(cursor, "forget_raw_kept", paths, table=table)
+        self._store.execute(cursor, "forget_raw_places", paths)
+
+    def lose(self, paths: Iterable[str]) -> None:
+        """Note that files of the spool, relative to the home, were damaged since they were taken in."""
+        table = pa.table({"path": pa.array(list(paths), pa.string())})
+        if table.num_rows:
+            with self._store.transaction() as cursor:
+                self._forget(cursor, table)
+
+
+def _said(places: Mapping[str, str], words: str, several: str, *, named: bool) -> Iterator[str]:
+    """Sentences about some files and folders of the archive, each by its name if `named`."""
+    shown = list(places.items())[: _MOST_NAMED if named else 0]
+    yield from (words.format(place=FOLDER + place, why=why) for place, why in shown)
+    if more := len(places) - len(shown):
+        yield f"{more:,} {'more ' if shown else ''}files or folders of the archive {several}"
+
+
+def _places(files: Iterable[Merged]) -> pa.Table:
+    rows = [{"path": FOLDER + file.path, "segment_id": segment} for file in files for segment in file.segments]
+    return pa.Table.from_pylist(rows, _PLACES)
+
+
+def _row(file: Merged) -> dict[str, Any]:
+    first, last = file.steps or (None, None)
+    return {
+        "path": FOLDER + file.path,
+        "run": file.run,
+        "kind": file.kind,
+        "min_step": first,
+        "max_step": last,
+        "rows": file.rows,
+        "bytes": file.nbytes,
+        "created_at": datetime.fromtimestamp(file.written, UTC),
+    }

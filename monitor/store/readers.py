@@ -1,0 +1,39 @@
+"""Reads that are running: files that others stand for go when no read that began before needs them any more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+
+class Readers:
+    """Knows which reads are running. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[int] = set()
+        self._next = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While the block runs, a read does."""
+        with self._lock:
+            self._next += 1
+            number = self._next
+            self._running.add(number)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(number)
+
+    def now(self) -> frozenset[int]:
+        """Return the numbers of the reads that are running."""
+        with self._lock:
+            return frozenset(self._running)
+
+    def go_on(self, numbers: Collection[int]) -> bool:
+        """Tell whether one of these reads is running still."""
+        with self._lock:
+            return not self._running.isdisjoint(numbers)
