@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from logprobe.alerts.controller.standing import Standing
+from logprobe.app.dashboard.access.settings import Permission
 from logprobe.app.dashboard.pages import alerts, compare, correction, diagnosis, mismatch, runs, tokens, weights
 from logprobe.app.dashboard.pages import data as page
 from logprobe.app.dashboard.reading import query, token_text
@@ -654,6 +655,18 @@ def test_a_result_is_numbers_and_text_with_all_digits_in_the_file() -> None:
     assert query.csv_of(pa.table({"a": pa.array(range(1_000_000), pa.int64())})) is None
     twice = pa.Table.from_arrays([pa.array([1]), pa.array(["b"])], names=["a", "a"])
     assert query.frame_of(twice).columns == ["a", "a (2)"]
+
+
+@pytest.mark.parametrize("allowed", list(Permission))
+def test_sql_runs_for_who_may_act_and_the_others_are_told_why_not(
+    allowed: Permission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "_ask", lambda *_: pa.table({"n": [4711]}))
+    done = asked(page._asking(allowed))
+    if allowed is Permission.GRANTED:
+        assert done.table["n"].to_pylist() == [4711]
+    else:
+        assert (done.table, done.refusal) == (None, f"nothing was run: {allowed.value}")
 
 
 def test_a_refusal_says_why_and_a_running_query_that_it_runs() -> None:
