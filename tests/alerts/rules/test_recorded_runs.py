@@ -14,7 +14,6 @@ from logprobe.alerts.rules import watch
 from logprobe.alerts.rules.watch import Watch
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor.home import Home
-from logprobe.monitor.judging.growth_stage import GrowthStage
 from logprobe.monitor.judging.job import DiagnosisStage
 from logprobe.monitor.recorded import RecordedRun
 from logprobe.monitor.service.turns import Turns
@@ -29,7 +28,7 @@ def told(home: Path, name: str, parts: int) -> list[tuple[str, str, str, str | N
     tables = {kind: recorded.table(kind) for kind in recorded.kinds}
     steps = sorted(set(tables["training"]["step"].to_pylist()))
     with Store.open(Home(home)) as store:
-        growth, judging = Turns(GrowthStage(store)), Turns(DiagnosisStage(store))
+        judging = Turns(DiagnosisStage(store))
         later = lambda: datetime.now(UTC) + timedelta(seconds=5)
         alerts = Watch(store, tuple, threading.Event(), quiet=timedelta(0), clock=later)
         for part in range(parts):
@@ -45,7 +44,7 @@ def told(home: Path, name: str, parts: int) -> list[tuple[str, str, str, str | N
                 if table.num_rows and (of_steps or part == 0):
                     writer.write(kind, table)
             take_in(store)
-            for stage in (growth, judging, alerts):
+            for stage in (judging, alerts):
                 stage.run_once()
         rows = store.query(
             "SELECT step, state, document ->> '$.level' AS level, document ->> '$.cause' AS cause FROM notifications ORDER BY number"
