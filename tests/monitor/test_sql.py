@@ -31,7 +31,7 @@ STATEMENTS = (
     "COPY segments FROM '{outside}'",
     "COPY FROM DATABASE memory TO main",
     "EXPORT DATABASE '{home}/archive/x'",
-    "IMPORT DATABASE '{home}/raw'",
+    "IMPORT DATABASE '{home}/archive'",
     "ATTACH '{home}/archive/x.duckdb' AS x",
     "ATTACH '{home}/logprobe.duckdb' AS x (READ_ONLY)",
     "DETACH memory",
@@ -41,11 +41,11 @@ STATEMENTS = (
     "PRAGMA profiling_output = '{home}/archive/profile.json'",
     "PRAGMA database_list",
     "SET enable_external_access = true",
-    "SET GLOBAL temp_directory = '{home}/raw'",
+    "SET GLOBAL temp_directory = '{home}/archive'",
     "SET allowed_directories = ['/']",
     "SET threads = 1",
     "RESET lock_configuration",
-    "CALL enable_logging(storage = 'file', storage_path = '{home}/raw')",
+    "CALL enable_logging(storage = 'file', storage_path = '{home}/archive')",
     "CALL pragma_version()",
     "CREATE TABLE t AS SELECT 1",
     "CREATE TEMP TABLE t AS SELECT 1",
@@ -103,12 +103,12 @@ SOURCES = (
     "query('FROM read_text(''{outside}'')')",
     "query('COPY (SELECT 1) TO ''{home}/archive/x.csv''')",
     "query_table('segments')",
-    "enable_logging(storage = 'file', storage_path = '{home}/raw')",
+    "enable_logging(storage = 'file', storage_path = '{home}/archive')",
     "enable_profiling(save_location = '{home}/archive/profile.json')",
     "checkpoint('memory')",
     "force_checkpoint('memory')",
     "copy_database('memory', 'main')",
-    "import_database('{home}/raw')",
+    "import_database('{home}/archive')",
     "json_execute_serialized_sql(json_serialize_sql('FROM read_text(''{outside}'')'))",
     "duckdb_secrets()",
     "duckdb_logs()",
@@ -119,7 +119,7 @@ SOURCES = (
     "(SELECT list_transform([1], lambda x: sleep_ms(1000000)))",
     "(SELECT nextval('revision'))",
     "(SELECT write_log('x', level := 'error', scope := 'connection'))",
-    "(SELECT set_config('temp_directory', '{home}/raw', true))",
+    "(SELECT set_config('temp_directory', '{home}/archive', true))",
     "(SELECT getenv('HOME'))",
 )
 HARMLESS = (
@@ -173,7 +173,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Desk, S
         for path in (home / "token", home / "channels.yaml", home.parent / "outside.csv"):
             path.write_text(f"word\n{SECRET}\n", encoding="utf-8")
         for name, target in (("link", "outside.csv"), ("link.csv", "outside.csv"), ("up", "home")):
-            (home / "raw" / name).symlink_to(home.parent / target)
+            (home / "archive" / name).symlink_to(home.parent / target)
         assert store.try_checkpoint()
         yield Desk(store, SMALL), store
 
