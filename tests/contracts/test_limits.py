@@ -64,7 +64,6 @@ SAID = {
     "monitor/ingest/delays.py SHOWN": "tests/contracts/test_limits.py::test_files_that_wait",
     "monitor/service/healthz.py _MOST_NAMED": "tests/contracts/test_limits.py::test_late_runs",
     "monitor/service/scrape.py MOST_RUNS": "tests/monitor/test_prometheus.py::test_only_live_runs_and_only_so_many",
-    "monitor/store/archiving.py _MOST_NAMED": "tests/contracts/test_limits.py::test_files_of_the_archive",
     "monitor/store/raw_damage.py _MOST_NAMED": "tests/contracts/test_limits.py::test_damaged_files",
     "monitor/sql/alert.sql alert_audit $count": "tests/contracts/test_limits.py::test_what_people_did",
     "monitor/sql/app_data.sql app_data_quarantine $limit": "tests/app/dashboard/test_words.py::test_a_file_set_aside",
@@ -155,7 +154,6 @@ GUARDS = {
     "monitor/shipped/nodes.py _MOST_NODES": "said",
     "monitor/shipped/pulling.py _TOGETHER": "batch",
     "monitor/store/archive.py SMALL_FILES": "batch",
-    "monitor/store/retention.py SMALL_FILES": "batch",
     "monitor/store/folding.py STEPS_PER_BATCH": "batch",
     "monitor/store/kept.py _MOST": "forgotten",  # and asked again
     "monitor/store/raw_damage.py _MOST_NAMED": "said",
