@@ -33,11 +33,13 @@ class Contrast:
         value: of K3, relative to that of the others; NaN if no step has both.
         z: standard errors over steps, of K3 or of |d|, whichever is clearer.
         steps: number of steps with both groups.
+        least: of `value`, what is sure: its lower end, or that of what mean |d| makes, if it is more.
     """
 
     value: float
     z: float
     steps: int
+    least: float = 0.0
 
 
 _NONE = Contrast(math.nan, 0.0, 0)
@@ -49,7 +51,8 @@ def contrast(worse: Strata, better: Strata) -> Contrast:
     if len(steps) < number("paired_steps"):
         return _unpaired(worse, better)
     k3, abs_d = (_over(worse, better, steps, sums) for sums in ("sum_k3", "sum_abs_d"))
-    return Contrast(k3.value, max(k3.z, abs_d.z), len(steps))
+    sure = max(k3.value - 2 * k3.error, (1 + abs_d.value - 2 * abs_d.error) ** 2 - 1)
+    return Contrast(k3.value, max(k3.z, abs_d.z), len(steps), min(sure, k3.value))
 
 
 def _over(worse: Strata, better: Strata, steps: NDArray[np.int64], sums: str) -> Mean:
@@ -64,7 +67,7 @@ def _unpaired(worse: Strata, better: Strata) -> Contrast:
     if not worse.abs_d.value > number("unpaired_ratio") * better.abs_d.value:
         return _NONE
     over = worse.k3 / max(better.k3, number("visible_k3")) - 1
-    return Contrast(over, difference(worse.abs_d, better.abs_d), 1)
+    return Contrast(over, difference(worse.abs_d, better.abs_d), 1, over)
 
 
 @dataclass(eq=False)
@@ -141,7 +144,7 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
             for window in (rest.now, rest.lately, rest.all):
                 rows = window if cause == "inflight_stale_kv" else window.alike
                 c = contrast(rows.where(worse(rows)), rows.where(better(rows)))
-                clear = c.z > SIGNIFICANT and c.value > _least(frame, cause, rows.where(worse(rows)))
+                clear = c.z > SIGNIFICANT and _is_told(frame, cause, c, rows.where(worse(rows)))
                 if clear and rest.now.k3 > number("visible_k3") and (best is None or c.z * c.value > best[0]):
                     best = (c.z * c.value, cause, c, worse, better, value)
         if best is None:
@@ -158,10 +161,11 @@ def contrasts(frame: Frame, rest: Rest) -> list[Finding]:
         found.append(Finding(cause, sure, since, share, most, least=least, evidence=evidence))
 
 
-def _least(frame: Frame, cause: str, worse: Strata) -> float:
-    """Return the contrast from which on a cause is told: another card or kernel makes a small one within the range."""
-    told = recorded(frame, cause) or worse.k3 > far(frame)
-    return number("material") if told else number("contrast_least")
+def _is_told(frame: Frame, cause: str, c: Contrast, worse: Strata) -> bool:
+    """Whether a contrast is large enough: within the range another card or kernel makes a small one."""
+    if recorded(frame, cause) or worse.k3 > far(frame):
+        return c.value > number("material")
+    return c.least > number("contrast_least")
 
 
 def _by_tasks(frame: Frame, replica: object) -> bool:
