@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from contextlib import suppress
 from datetime import UTC, datetime
 from os import PathLike
 from textwrap import wrap
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import plotly.graph_objects as go
 
 from logprobe.app.dashboard.data import METRICS, Grown, happened, judged, moved
@@ -41,6 +43,13 @@ def figure(home: str | PathLike[str], run: str, *, dark: bool = False) -> go.Fig
         except ServiceUnavailableError as error:
             words = f"the service of {home} stopped responding; try again, or start it: logprobe up"
             raise ServiceUnavailableError(words) from error
+
+
+def _plain_values(value: Any) -> Any:
+    """Return an array for plotly's typed form, which a page gets: in a notebook, values are also read."""
+    if isinstance(value, dict) and "bdata" in value:
+        return np.frombuffer(b64decode(value["bdata"]), f"<{value['dtype']}")
+    return value
 
 
 def _ingest(home: Home) -> None:
@@ -80,5 +89,5 @@ def _figure(reader: Reader, home: str | PathLike[str], name: str, *, dark: bool)
         "height": layout["height"] + head, "margin": {**layout["margin"], "t": layout["margin"]["t"] + head}, "paper_bgcolor": theme.page,
         "plot_bgcolor": theme.page, "hovermode": "x", "showlegend": False,
     }  # fmt: skip
-    made = go.Figure(chart.figure)
+    made = go.Figure([{key: _plain_values(value) for key, value in trace.items()} for trace in chart.figure["data"]], layout)
     return made.update_traces(hoverinfo="x+y+name", selector={"mode": "lines"})
