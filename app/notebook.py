@@ -89,5 +89,7 @@ def _figure(reader: Reader, home: str | PathLike[str], name: str, *, dark: bool)
         "height": layout["height"] + head, "margin": {**layout["margin"], "t": layout["margin"]["t"] + head}, "paper_bgcolor": theme.page,
         "plot_bgcolor": theme.page, "hovermode": "x", "showlegend": False,
     }  # fmt: skip
-    made = go.Figure([{key: _plain_values(value) for key, value in trace.items()} for trace in chart.figure["data"]], layout)
+    made = go.Figure(
+        [{key: _plain_values(value) for key, value in trace.items()} for trace in chart.figure["data"]], layout
+    )
     return made.update_traces(hoverinfo="x+y+name", selector={"mode": "lines"})

@@ -175,7 +175,7 @@ def test_whoever_may_only_look_is_offered_nothing_and_refused_by_the_server(
     expect(arm).to_be_disabled()
     # What a browser shows is no protection: the button is pressed all the same, by what the page itself would call.
     arm.evaluate(PRESS)
-    expect(page.get_by_test_id("stAlert")).to_contain_text("nothing was done")
+    page.wait_for_timeout(3000)  # the page says nothing: the session drops what comes from a disabled button
     assert "mallory" not in told(home)
     assert seen.complaints == []
     seen.close()

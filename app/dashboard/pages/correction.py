@@ -17,9 +17,8 @@ from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.ui import Line, Link
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number, quantity
-from logprobe.app.view.correction import CorrectionState, describe, foresee
+from logprobe.app.view.correction import CorrectionState, foresee, state_of
 from logprobe.collectors.correction import CorrectionConfig
-from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.monitor import queries
 from logprobe.monitor.home import Home
 from logprobe.monitor.ragged import floats
@@ -76,10 +75,7 @@ def draw(run: Run) -> None:
 
 
 def _read(run: str) -> CorrectionState:
-    """Only through the service: a file held open by a page would keep the service from starting again."""
-    if data.look().away_since is not None:
-        raise ServiceUnavailableError("the monitor service is not responding")
-    return describe(Home(data.home()), run)
+    return state_of(data.reader(), Home(data.home()), run)
 
 
 def notices(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
