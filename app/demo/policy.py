@@ -39,7 +39,7 @@ _SHAPES: Final[dict[str, tuple[int, ...]]] = {
     "head": (_HIDDEN, DIGITS),
     "head_bias": (DIGITS,),
 }
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]  # float32 but where a number of Python makes it wider
 Tokens = NDArray[np.int64]
 
 
@@ -85,8 +85,7 @@ class _Moment(NamedTuple):
 
 
 def _sigmoid(x: Floats) -> Floats:
-    value: Floats = np.float32(1) / (1 + np.exp(-x))
-    return value
+    return 1 / (1 + np.exp(-x))
 
 
 def _advance(weights: Weights, gates: Floats, hidden: Floats) -> tuple[Floats, _Moment]:
@@ -139,7 +138,7 @@ class Pass:
         logits = wrong * (gains / gains.size)[..., None]
         middle = logits @ weights["head"].T * (self._middle > 0)
         for name, before, after in (("head", self._middle, logits), ("middle", self._after, middle)):
-            slope.of[name][...] = np.tensordot(before, after, 2 * [[0, 1]])
+            slope.of[name][...] = np.tensordot(before, after, ((0, 1), (0, 1)))
             slope.of[f"{name}_bias"][...] = after.sum((0, 1))
         self._through_time(middle @ weights["middle"].T, slope)
         return slope
@@ -160,7 +159,7 @@ class Pass:
             slope.of["memory"][...] += moment.before.T @ back
             slope.of["memory_bias"][...] += back.sum(0)
             onward = onward * moment.update + back @ weights["memory"].T
-        slope.of["input"][...] = np.tensordot(self._inputs, gates, 2 * [[0, 1]])
+        slope.of["input"][...] = np.tensordot(self._inputs, gates, ((0, 1), (0, 1)))
         slope.of["input_bias"][...] = gates.sum((0, 1))
         inputs = gates @ weights["input"].T
         slope.of["places"][...] = inputs.sum(0)
@@ -205,12 +204,14 @@ class Adam:
 
 def solution(questions: Tokens) -> Tokens:
     """The right answers, [batch, ANSWERED]."""
-    return questions @ _RULES.T % DIGITS
+    answers: Tokens = questions @ _RULES.T % DIGITS
+    return answers
 
 
 def rewards(questions: Tokens, answers: Tokens) -> Floats:
     """Share of the digits that are right, [batch]."""
-    return (answers == solution(questions)).mean(1, dtype=np.float32)
+    shares: Floats = (answers == solution(questions)).mean(1, dtype=np.float32)
+    return shares
 
 
 def pretrained(rng: np.random.Generator) -> Weights:
