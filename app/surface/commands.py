@@ -302,8 +302,14 @@ OPERATE: Final[Entries] = {
         (option("--seconds N", "give up after so long", parse=positive),),
     ),
     "store": Branch(
-        "clean what is kept",
+        "check, copy and clean what is kept",
         {
+            "check": Leaf("compare the archive's files with their checksums; exit code 2 if one is damaged", "check"),
+            "copy": Leaf(
+                "copy the data directory without its index, also while the service runs",
+                "copy",
+                (argument("folder", "FOLDER", complete="file"),),
+            ),
             "quarantine": Leaf(
                 "list files that were moved out of the spool, say why, take them again or drop them",
                 "quarantine",

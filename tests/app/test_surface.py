@@ -38,6 +38,8 @@ RUNS = {
     "alerts ping nowhere": 1,
     "correct toy": 0,
     "correct toy off": 0,
+    "store check": 0,
+    "store copy copy": 0,
     "store quarantine": 0,
     "store delete toy --yes": 0,
 }
