@@ -115,7 +115,7 @@ READ: Final[Entries] = {
         (option("--also DIR", "list the runs of this data directory, too (may be repeated)", multiple=True),),
     ),
     "show": Leaf(
-        "show a run: since when it is off, where, why, and what to do; exit code 2 if it is critical",
+        "show a run: since which step it is off, where, why, and what to do; exit code 2 if it is critical",
         "show",
         (
             MAYBE_RUN,

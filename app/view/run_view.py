@@ -49,7 +49,7 @@ class RunView:
     """A run as every place shows it.
 
     Attributes:
-        diagnosis: which layer is at fault, since when, and why.
+        diagnosis: which layer is at fault, since which step, and why.
         judgement: the run as a whole, alerts included, or None where only some steps were asked for.
         standing: state of its correction.
         correction: document of its correction and what came of it.

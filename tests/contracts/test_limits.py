@@ -72,7 +72,9 @@ SAID = {
 OTHERS = {
     "alerts/controller/decide.py _ENOUGH_ACKS": "window",
     "alerts/sending/outbox.py _LONGEST_ERROR": "text",
-    "app/commands/tokens.py _WORST": "sample",  # the table of the worst tokens, below the strip of all
+    "app/demo/policy.py 512": "window",  # older weights, from which batches are sampled
+    "app/view/words.py _SHOWN": "sample",  # of what changed before an incident: --json has all
+    "app/view/tokens.py _WORST": "sample",  # the table of the worst tokens, below the strip of all
     "app/dashboard/figures.py MOST_LINES": "window",  # hairlines; each event has its symbol
     "app/dashboard/figures.py MOST_SYMBOLS": "window",
     "app/dashboard/pages/tokens.py WORST": "sample",  # of the strip, which has all
