@@ -86,16 +86,19 @@ class Archiving:
 
         Return whether there may be files that the index does not know. Raises `StoreError`: nothing may be stored then.
         """
-        if self._opened:  # not in turn: a tick must not wait for a merge
+        if self._is_open():  # not in turn: a tick must not wait for a merge
             self._require(self._archive.require)
             return self._look_again()
         listed = [path.removeprefix(FOLDER) for path in queries.archive_listed(self._store)["path"].to_pylist()]
         with self._turn:
-            if self._opened:
+            if self._is_open():
                 return False
             self._require(lambda: self._open(listed))
             self._opened = True
             return True
+
+    def _is_open(self) -> bool:
+        return self._opened
 
     def _look_again(self) -> bool:
         """Look at folders that could not be listed; return whether one can be now."""

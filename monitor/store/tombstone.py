@@ -124,7 +124,7 @@ class Deletion:
         home: Path,
         tombstones: Tombstones,
         archive: Archive,
-        forget: Callable[[str], None],
+        forget: Callable[[str], object],
         *,
         others: Callable[[str], Iterable[Path]] = lambda _: (),
         disk: Disk = DISK,

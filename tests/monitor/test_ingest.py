@@ -217,7 +217,8 @@ def test_a_segment_found_again_is_removed_and_not_counted(store: Store, writer: 
     content = where.path.read_bytes()
     ingester = Ingester(store)
     ingester.run_once()
-    where.path.write_bytes(content)  # as if the service had been killed between commit and removal
+    store.archive.merge(everything=True)
+    where.path.write_bytes(content)  # as if the service had been killed between the file of the archive and its removal
     report = ingester.run_once()
     assert (report.segments, report.duplicates, report.tokens) == (0, 1, 0)
     assert spool_files(store) == []
