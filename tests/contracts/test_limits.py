@@ -139,6 +139,7 @@ GUARDS = {
     "collectors/vllm/config.py _LONGEST": "said",
     "collectors/vllm/prompts.py _MOST_KNOWN": "forgotten",
     "monitor/judging/decomposition.py _FEWEST_STEPS": "least",
+    "monitor/judging/frames.py _RUNS": "forgotten",  # and read whole once more
     "monitor/judging/records.py _HABIT": "least",
     "monitor/judging/records.py _LONG": "least",
     "monitor/judging/replay.py _SOME": "least",

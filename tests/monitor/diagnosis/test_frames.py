@@ -11,6 +11,7 @@ from recorded_home import ingest_recorded
 from store_contents import same
 
 from logprobe.monitor.home import Home
+from logprobe.monitor.judging import frames as frames_module
 from logprobe.monitor.judging.diagnosing import diagnose
 from logprobe.monitor.judging.frame import Column
 from logprobe.monitor.judging.frames import AGAIN, Frames
@@ -84,6 +85,17 @@ def test_a_step_that_was_computed_again_counts_as_it_is_now(home: Path, step: in
         )
     document, expected, _ = look(frames, home)
     assert same(document, expected, rel=1e-7)
+
+
+def test_the_run_that_was_looked_at_longest_ago_is_read_whole_once_more(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames_module, "_RUNS", 1)
+    ingest_recorded(home, RUN, "v1-fixed", before_step=20)
+    frames = Frames()
+    for run, whole in ((RUN, True), (RUN, False), ("v1-fixed", True), (RUN, True)):
+        _, _, asked = look(frames, home, run)
+        assert ("diagnosis_weights" in asked) is whole, run
 
 
 def test_rows_of_a_column_with_other_values_go_on() -> None:
