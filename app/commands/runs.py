@@ -20,7 +20,6 @@ from logprobe.monitor import queries
 from logprobe.monitor.elsewhere import Briefly, checked
 from logprobe.monitor.home import Home
 from logprobe.monitor.queries import Source
-from logprobe.monitor.service.deleting import listed, waits
 
 _COLUMNS: Final = (
     "run",
@@ -102,7 +101,11 @@ def _say_unlisted(home: Home) -> None:
 
 
 def _say_deleted(home: Home) -> None:
-    """Runs that are still recorded, though they were deleted: someone may wonder where they are."""
+    """Name runs that are still recorded, though they were deleted: the user may wonder where they are."""
+    if not any((home.path / "deleted").glob("*")):
+        return
+    from logprobe.monitor.service.deleting import listed, waits  # noqa: PLC0415 - twice as slow, and seldom needed
+
     for tombstone in listed(home).all():
         if waits(home, tombstone.run):
             message = (
