@@ -227,13 +227,14 @@ def rows_chart(
         "yaxis": {"domain": [1 - max(top, 1) / height, 1], "range": [0, 1], "fixedrange": True, "visible": False},
     }  # fmt: skip
     traces: list[Figure] = []
-    headings = []
+    headings: list[dict[str, Any]] = []
     named: set[str] = set()
     for at, row in enumerate(rows, start=2):
         top += HEADING
-        placed = {"domain": [max(0.0, 1 - (top + row.height) / height), 1 - top / height], "anchor": "x"}
+        end = 1 - top / height
+        placed = {"domain": [max(0.0, 1 - (top + row.height) / height), end], "anchor": "x"}
         layout[f"yaxis{at}"] = _y_axis(row, shown, theme) | placed
-        layout["annotations"].append(_title(row, placed["domain"][1], theme))
+        layout["annotations"].append(_title(row, end, theme))
         headings.append({"axis": f"yaxis{at}", "help": row.help, "title": row.title, "lines": []})
         for curve in row.curves:
             traces += _band(curve, f"y{at}", log=row.log)
@@ -492,7 +493,7 @@ def bars_chart(
             f"{title}: {', '.join(f'{label} {number(value)}' for label, value in zip(labels, sides[0], strict=True))}"
         )
     read = zip(*([f"{title} {number(value)}" for value in sides[0]] for title, sides in measures), strict=True)
-    words = {
+    told = {
         str(at): f"{label}: {', '.join(values)}" for at, (label, values) in enumerate(zip(labels, read, strict=True))
     }
-    return Chart({"data": traces, "layout": layout}, name, ". ".join(said), words=words, zooms=False)
+    return Chart({"data": traces, "layout": layout}, name, ". ".join(said), words=told, zooms=False)

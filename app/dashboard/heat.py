@@ -75,11 +75,13 @@ def edges_of(density: Density, axis: Axis) -> Floats:
     """Return where columns begin on the axis, and where the last one ends: half a step before the first step of
     each."""
     columns = density.columns
-    begins = np.minimum(columns.first + np.arange(columns.size + 1) * columns.width, columns.last + 1).astype(
+    begins: Floats = np.minimum(columns.first + np.arange(columns.size + 1) * columns.width, columns.last + 1).astype(
         np.float64
     )
     if axis.title in {"step", SINCE}:
-        return begins - 0.5 + (axis.places[0] - axis.steps[0])
+        shift = float(axis.places[0] - axis.steps[0]) - 0.5
+        moved: Floats = begins + shift
+        return moved
     middles: Floats = (axis.place(begins - 1) + axis.place(begins)) / 2
     return middles
 

@@ -79,11 +79,15 @@ class Axis:
 def axis_of(frame: pl.DataFrame, wanted: str, onset: int | None) -> Axis:
     """Return the axis that is wanted, or that of steps with the reason why not."""
     steps = frame["step"].cast(pl.Float64).to_numpy()
-    made = {"tokens": _over_tokens, "time": _over_time}.get(wanted, lambda *_: Axis("step", ",d", steps, steps))
+    axis: Axis | str
     if wanted == "onset":
         axis = "the diagnosis has found none" if onset is None else Axis(SINCE, "+,d", steps, steps - onset)
+    elif wanted == "tokens":
+        axis = _over_tokens(frame, steps)
+    elif wanted == "time":
+        axis = _over_time(frame, steps)
     else:
-        axis = made(frame, steps)
+        axis = Axis("step", ",d", steps, steps)
     return Axis("step", ",d", steps, steps, f"not over {wanted}: {axis}") if isinstance(axis, str) else axis
 
 
@@ -237,7 +241,8 @@ def alt_text(name: str, frame: pl.DataFrame, panels: Sequence[Panel]) -> str:
         line = next(line for line in panel.lines if measured(frame, line.metric))
         known = frame.select("step", line.metric).drop_nulls()
         step, value = known.row(-1)
-        low, high = (number(each) for each in (known[line.metric].min(), known[line.metric].max()))
+        values = known[line.metric].cast(pl.Float64).to_numpy()
+        low, high = number(float(values.min())), number(float(values.max()))
         latest = quantity(value, metric(line.metric).unit)
         parts.append(f"{panel.title} ({line.name}): {latest} at step {step:,}, between {low} and {high}.")
     return " ".join(parts)

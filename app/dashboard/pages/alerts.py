@@ -30,7 +30,7 @@ from logprobe.app.text.numbers import number, when
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.compare import Place
-from logprobe.monitor.judgement import FIRING
+from logprobe.monitor.judgement import FIRING, Severity
 from logprobe.monitor.judging.leading import leading
 
 Row = Mapping[str, Any]
@@ -358,7 +358,7 @@ def incident_verdict(incident: Incident) -> Verdict:
     opened = incident.opened or {}
     first = leading(incident.document)
     going_on = opened["closed_at"] is None
-    tone = "critical" if going_on else "unknown"
+    tone: Severity = "critical" if going_on else "unknown"
     lines = [list(pair) for pair in alert_remedies(incident)]
     if first is not None:
         lines += [

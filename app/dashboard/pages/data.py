@@ -409,9 +409,13 @@ def _run(run: Run) -> None:
         fold=True,
     )
     ui.title(f"Collectors of {harmless(name)}", "most recent first; engines with the plugin have a self-test")
-    head = ("collector", "process", "state", "self-test", "recorded", "lost", "queue and cost")
+    columns = ("collector", "process", "state", "self-test", "recorded", "lost", "queue and cost")
     ui.table(
-        "collectors", head, list(map(collector_line, account.collectors)), empty="No collector has reported.", fold=True
+        "collectors",
+        columns,
+        list(map(collector_line, account.collectors)),
+        empty="No collector has reported.",
+        fold=True,
     )
     if account.nodes:
         ui.title(f"Nodes of {harmless(name)}", "that ship to this service; the one furthest behind first")

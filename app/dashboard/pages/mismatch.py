@@ -27,6 +27,7 @@ from logprobe.app.dashboard.thinning import spread
 from logprobe.app.runs import Run
 from logprobe.app.text.numbers import number
 from logprobe.collectors.kernel.pairs import SIDES
+from logprobe.monitor.analysis.log_ratio_density import Density
 from logprobe.monitor.analysis.slices import DIMENSIONS, TAG, rank
 from logprobe.monitor.metrics.catalog import CATALOG
 from logprobe.monitor.metrics.definition import PairMetric, StepMetric
@@ -279,7 +280,7 @@ def _older(old: int | None) -> None:
         ui.write(f"as of step {old:,}; newer ones follow shortly", "unknown")
 
 
-def density_csv(density: reading.Density) -> str:
+def density_csv(density: Density) -> str:
     """Return a row per bin in which a column has tokens."""
     columns, ends, tokens = density.columns, density.edges().tolist(), density.tokens_CB
     rows = []
@@ -327,7 +328,7 @@ def _profile(at: At, dimension: str, sides: Sequence[reading.Side], theme: Theme
     )
 
 
-def profile_rows(table: pa.Table) -> dict[str, dict[str, float]]:
+def profile_rows(table: pa.Table) -> dict[str, dict[str, float | None]]:
     """Return measures by label, with the share of tokens; without the bucket of broken tokens, which have no
     log-ratio."""
     rows = {row["label"]: row for row in table.filter(table["log_ratio_mean"].is_valid()).to_pylist()}

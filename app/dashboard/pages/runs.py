@@ -57,9 +57,9 @@ def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all
     at = st.pagination(pages, key="rows") if pages > 1 else 1
     part = shown[MOST * (at - 1) : MOST * at]
     local = [each for each in part if each.name not in elsewhere.runs]
-    glances = dict(elsewhere.glances) | _glances(local)
+    glances = {**elsewhere.glances, **_glances(local)}
     rows = [row(each, glances.get(each.name), grouped=grouped) for each in part]
-    schema = {**({"group": pl.String} if grouped else {}), **_COLUMNS}
+    schema: dict[str, Any] = {**({"group": pl.String} if grouped else {}), **_COLUMNS}
     picked = st.dataframe(
         pl.DataFrame(rows, schema=schema), hide_index=True, placeholder="–", on_select="rerun", selection_mode="single-cell",
         key="runs", height="content" if len(rows) <= 25 else 900, alt="runs, the worst first",  # noqa: PLR2004 - what a screen shows
@@ -70,12 +70,12 @@ def draw(look: Look, run: Run | None) -> None:  # noqa: ARG001 - it is about all
             "run": st.column_config.TextColumn("run", width="medium", help="click a row to open it"),
         },
     )  # fmt: skip
-    _open(picked.selection.cells, part, elsewhere)  # type: ignore[union-attr]
+    _open(picked.selection.cells, part, elsewhere)
 
 
-def _open(cells: Sequence[tuple[int, str]], part: Sequence[Run], elsewhere: Elsewhere) -> None:
+def _open(cells: Sequence[Any], part: Sequence[Run], elsewhere: Elsewhere) -> None:
     """A click on a row opens the run; one of another place is compared."""
-    chosen = tuple(cells[0]) if cells else None
+    chosen: tuple[int, str] | None = (int(cells[0][0]), str(cells[0][1])) if cells else None
     before, st.session_state[_OPENED] = st.session_state.get(_OPENED), chosen
     if chosen is None or chosen == before or chosen[0] >= len(part):
         return

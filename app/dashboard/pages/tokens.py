@@ -194,7 +194,7 @@ def bars(run: str, steps: StepList, chosen: int, pair: str, *, theme: Theme, win
 
 def _sample(run: Run, step: int) -> str | None:
     """The sequence that the address names; it stays while records that arrive late change the order."""
-    asked = st.query_params.get("sequence")
+    asked: str | None = st.query_params.get("sequence")
     if st.session_state.get("step of the sequence") not in {None, (run.name, step)}:
         asked = None
         st.query_params.pop("sequence", None)
@@ -212,7 +212,7 @@ def _sequences(run: Run, step: StepTokens) -> StepTokens:
         row_height=34, height=34 * min(12, len(table)) + 40, alt="worst sequences of the step",
         column_config={"share of K3": st.column_config.ProgressColumn("share of K3", format="percent", min_value=0, max_value=1), "sequence": st.column_config.TextColumn("sequence", width="small")},
     )  # fmt: skip
-    rows = picked.selection.rows  # type: ignore[union-attr]
+    rows = picked.selection.rows
     if rows and rows[0] < len(step.sequences):
         sample = str(step.sequences[rows[0]]["sample_id"])
         st.query_params["sequence"] = sample

@@ -253,7 +253,7 @@ def lanes_chart(run: str, known: Sequence[Lane], theme: Theme) -> Chart:
     colors = {"": theme.text, "warning": theme.update, "critical": theme.alarm}
     bars = [(time - each.delay, time, at) for at, _, each, time in ticks if each.delay]
     tick_colors = [colors[_TONES[lane.state]] if lane.source == "engine" else theme.muted for _, lane, _, _ in ticks]
-    odd = {
+    odd: dict[str, tuple[str, float, Callable[[Arrival], bool]]] = {
         "prefix cache kept": ("circle", 0.32, lambda each: each.cache_cleared is False),
         "versions skipped, or an older one": (
             "triangle-down",

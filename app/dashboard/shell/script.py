@@ -69,7 +69,7 @@ def main() -> None:
     run = _run(look, page, asked)
     titled = [
         SIGNS[run.judgement.severity][0] if run else "",
-        " · ".join(filter(None, [run and run.name, page.title, "logprobe"])),
+        " · ".join(filter(None, [run.name if run else "", page.title, "logprobe"])),
     ]
     icon = browser.icon(_COLORS[run.judgement.severity] if run else "")
     st.set_page_config(page_title=" ".join(filter(None, titled)), page_icon=icon, layout="wide")
@@ -87,15 +87,15 @@ def _redirected(places: dict[str, object], page: Page, look: Look) -> None:
     if (wanted := st.session_state.pop(ui.GO, None)) is not None:
         path, state = wanted
         st.session_state.update(state)
-        st.switch_page(places[path], query_params={"run": state["run"]} if "run" in state else None)  # type: ignore[arg-type]
+        st.switch_page(places[path], query_params={"run": state["run"]} if "run" in state else None)
     named = st.query_params.get("page")
     if named is not None:
         path, more = MOVED.get(named, (named, {}))
-        st.switch_page(places.get(path, places[""]), query_params={**query, **more})  # type: ignore[arg-type]
+        st.switch_page(places.get(path, places[""]), query_params={**query, **more})
     first = not st.session_state.setdefault("first page was drawn", False)
     st.session_state["first page was drawn"] = True
     if first and not page.path and not query and len(look.runs or ()) > 1:
-        st.switch_page(places["runs"])  # type: ignore[arg-type]
+        st.switch_page(places["runs"])
 
 
 def _run(look: Look, page: Page, asked: str | None) -> Run | None:
