@@ -2,7 +2,8 @@
 const SILENCE_MS = 12_000; // a frozen service says nothing itself
 
 export default function heart({ parentElement, data, setTriggerValue }) {
-  const view = (parentElement.view ??= { notice: parentElement.appendChild(document.createElement("p")) });
+  parentElement.view ??= { notice: parentElement.appendChild(document.createElement("p")) };
+  const view = parentElement.view;
   view.notice.setAttribute("role", "alert");
   view.notice.className = "lp-silent";
   view.notice.hidden = true;
@@ -11,7 +12,10 @@ export default function heart({ parentElement, data, setTriggerValue }) {
   view.beat = setInterval(() => {
     if (document.hidden) return;
     const waited = performance.now() - view.heard;
-    if (!view.asked && waited >= data.every * 1000) setTriggerValue("beat", (view.asked = Date.now()));
+    if (!view.asked && waited >= data.every * 1000) {
+      view.asked = Date.now();
+      setTriggerValue("beat", view.asked);
+    }
     view.notice.hidden = waited < SILENCE_MS + data.every * 1000;
     view.notice.textContent = `No answer for ${Math.floor(waited / 1000)} s: the dashboard or the monitor service hangs, or the connection is lost. The last values are shown.`;
   }, 250);

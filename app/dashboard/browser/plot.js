@@ -65,7 +65,7 @@ async function draw(view) {
     return;
   }
   frame.setAttribute("aria-label", `${data.alt} Arrow keys read values.`);
-  view.stops = [...new Set(box._fullData.flatMap((trace) => (trace.visible === true && trace.x ? Array.from(trace.x) : [])))].filter((x) => x !== null && x === x).sort((a, b) => a - b);
+  view.stops = [...new Set(box._fullData.flatMap((trace) => (trace.visible === true && trace.x ? Array.from(trace.x) : [])))].filter((x) => x !== null && !Number.isNaN(x)).sort((a, b) => a - b);
   view.values = [];
   view.headings.replaceChildren(...data.rows.map(({ axis, help, title, lines }) => {
     const heading = node("div", "lp-heading");
