@@ -72,7 +72,6 @@ tools:
 	@$(PYTHON) tests/campaigns/tools.py
 
 test: dev tools
-	@cd $(BROWSER) && { ! command -v node >/dev/null || node --test; }
 	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 bench: dev
