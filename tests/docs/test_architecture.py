@@ -67,6 +67,7 @@ def test_the_table_has_a_row_for_each_thing_to_add_and_a_place_for_it() -> None:
         "a cause",
         "a line of the liveness test",
         "a page",
+        "a chart",
         "a command",
         "a channel",
         "a framework",

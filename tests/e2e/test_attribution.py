@@ -273,7 +273,7 @@ def test_an_engine_is_checked_to_have_the_trainers_weights(models: Path, tmp_pat
     assert found is not None
     assert (found.version, found.held, found.compared) == ("2", "1", told["tensors"])
     assert readings.unannounced == 1
-    [finding] = json.loads(logprobe("show", RUN, "--json", "--home", home).stdout)["findings"][:1]
+    [finding] = json.loads(logprobe("show", RUN, "--json", "--home", home, code=2).stdout)["findings"][:1]
     assert (finding["cause"], finding["confidence"]) == ("missed_weight_sync", 0.99)
     assert any(row["event"] == "weights_changed_unannounced" for row in unspooled(home))
 
@@ -288,7 +288,7 @@ def unspooled(home: Path) -> list[dict[str, Any]]:
 def test_a_replica_that_an_update_did_not_reach_is_certain(models: Path, tmp_path: Path) -> None:
     home, _ = attributed("diverging", models, tmp_path, VLLM_ENABLE_V1_MULTIPROCESSING="1")
     assert logprobe("up", "--once", "--home", home).returncode == 0
-    findings = json.loads(logprobe("show", RUN, "--json", "--home", home).stdout)["findings"]
+    findings = json.loads(logprobe("show", RUN, "--json", "--home", home, code=2).stdout)["findings"]
     assert (findings[0]["cause"], findings[0]["confidence"]) == ("replica_divergence", 0.99)
     assert findings[0]["evidence"]["different"] == ["dp1"]
     assert findings[0]["since_step"] == 1
