@@ -234,7 +234,7 @@ class Service:
                 named=healthz.is_loopback(self._host),
                 patience=self._patience or PATIENCE,
                 problems=[
-                    *self._store.archive.problems(named=healthz.is_loopback(self._host)),
+                    *self._store.archive.problems(named=healthz.is_loopback(self._host), told=_REFUSED),
                     *self._full_disk(),
                 ],
             ),
@@ -294,6 +294,7 @@ class Service:
     def _full_disk(self) -> list[str]:
         """A job that the disk refuses fails until someone helps: that is said at once."""
         errors = [job.account().last_error or "" for job in self._jobs.values() if job.failures_in_a_row >= _REFUSALS]
+        errors += self._store.archive.waiting().values()
         if errors:  # DuckDB does not always say why: "fsync failed!"
             errors.append(self._home.refusal() or "")
         refusals = {help_ for words, help_ in _REFUSED.items() if any(words in error for error in errors)}

@@ -152,11 +152,17 @@ class Archiving:
             self.note()
         return len(missing)
 
-    def problems(self, *, named: bool = True) -> list[str]:
+    def waiting(self) -> Mapping[str, str]:
+        """Return places that could not be read or written when last tried, and why."""
+        return self._unread | self._waiting
+
+    def problems(self, *, named: bool = True, told: Collection[str] = ()) -> list[str]:
         """Sentences that say what is wrong and what to do, as seen last; touches no disk.
 
-        `named`: files by their names, which have that of the run.
+        `named`: files by their names, which have that of the run. `told`: reasons to wait that are said elsewhere, of
+        the whole disk.
         """
+        waiting = {place: why for place, why in self.waiting().items() if not any(words in why for words in told)}
         left = {path: why for path, why in list(self._archive.left.items()) if FOLDER + path not in self.damaged}
         return [
             *([self.problem] if self.problem else []),
@@ -164,7 +170,7 @@ class Archiving:
                 left, "{place}: {why}; put the right file back, or move it away", "are damaged or foreign", named=named
             ),
             *_said(
-                self._unread | self._waiting,
+                waiting,
                 "{place}: cannot be read or written ({why})",
                 "wait to be read or written",
                 named=named,

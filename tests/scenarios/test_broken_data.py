@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import logprobe
+from processes import JUDGED, logprobe
 
 from logprobe.collectors.recorder.recorder import Recorder
 
@@ -62,14 +62,15 @@ def broken_batch(value: float, side: str) -> dict[str, Any]:
 
 def say(home: Path, command: str, *arguments: str) -> str:
     """What a command prints."""
-    return str(logprobe(command, f"--home={home}", *arguments).stdout)
+    code = JUDGED if command == "show" else 0
+    return str(logprobe(command, f"--home={home}", *arguments, code=code).stdout)
 
 
 def told(home: Path, run: str = "run") -> tuple[dict[int, dict[str, Any]], dict[str, Any], str]:
     """Metrics by step, the status and the doctor's findings about runs, as the command line tells them."""
     say(home, "up", "--once")
-    metrics = json.loads(say(home, "metrics", "--json", "--", run))
-    status = json.loads(say(home, "status", "--json", "--", run))
+    metrics = json.loads(say(home, "show", "--metrics", "--json", "--", run))
+    status = json.loads(say(home, "show", "--json", "--", run))
     findings = json.loads(say(home, "doctor", "--json"))
     texts = [finding["text"] for finding in findings if finding["section"] == "runs"]
     return {step["step"]: step["metrics"] for step in metrics["steps"]}, status, " / ".join(texts)
@@ -97,7 +98,7 @@ def test_broken_tokens_are_counted_by_kind_and_told_by_everybody(home: Path) -> 
     assert status["measured"]["impossible_tokens"] == 7
     assert status["measured"]["measured_tokens"] == status["measured"]["tokens"] - 13
     assert f"6 non-finite and 7 impossible of {14 * 32} tokens" in doctor
-    words = say(home, "status", "run")
+    words = say(home, "show", "run")
     assert f"measured     {14 * 32 - 13} of {14 * 32} tokens under the mask; 6 non-finite and 7 impossible\n" in words
 
 
@@ -140,7 +141,7 @@ def test_a_sequence_that_counts_twice_is_told(home: Path) -> None:
     metrics, status, doctor = told(home)
     assert status["measured"]["repeated"] == 1 + 4
     assert "run: 5 sequences repeat a sample id of the same step and are counted again" in doctor
-    assert "under the mask; 5 sequences repeat a sample id of the same step\n" in say(home, "status", "run")
+    assert "under the mask; 5 sequences repeat a sample id of the same step\n" in say(home, "show", "run")
     assert metrics[1]["backend.coverage"] == 1
 
 
@@ -176,7 +177,7 @@ def test_names_of_runs_are_only_names(home: Path, tmp_path: Path) -> None:
         assert metrics[0]["backend.coverage"] == 1
         assert f"{run}: no rollout side" in doctor
     assert {path.name for path in tmp_path.iterdir()} == {home.name}  # nobody left the home
-    for command in (["doctor"], ["status", "line\nbreak"], ["runs"]):
+    for command in (["doctor"], ["show", "line\nbreak"], ["runs"]):
         assert "\nbreak" not in say(home, *command)
 
 

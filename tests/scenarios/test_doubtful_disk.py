@@ -124,8 +124,7 @@ def test_a_rename_whose_answer_is_lost_makes_nothing_count_twice(home: Path, dis
     lost = disk.rule("rename", within=".arrow", error=errno.EIO, done=True, delay=0.5, chance=0.3, seed=5, times=8)
     seen = recorded(home, disk, calls_per_flush=2)
     assert lost.injected > 3
-    seen.check_exactly_once()
-    assert seen.duplicates > 0  # some came twice, and were recognised
+    seen.check_exactly_once()  # a segment stays until it is merged, so its sender finds it in its place
 
 
 def test_a_disk_that_refuses_to_write_makes_nothing_count_twice(home: Path, disk: FaultyDisk):

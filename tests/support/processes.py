@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,20 +130,28 @@ def understood(words: list[str]) -> SimpleNamespace:
     return given[0] if given else SimpleNamespace()
 
 
-def logprobe(*arguments: object, code: int = 0, **environment: str) -> SimpleNamespace:
+JUDGED = (0, 2)  # what `show` ends with of any run; 2: it is critical
+
+
+def logprobe(*arguments: object, code: int | Collection[int] = 0, **environment: str) -> SimpleNamespace:
     """What the command line says, see `called`."""
     return called(cli.main, *arguments, code=code, **environment)
 
 
-def called(main: Callable[[list[str]], int], *arguments: object, code: int = 0, **environment: str) -> SimpleNamespace:
-    """Runs a program in this process, whose state it leaves as it was; fails unless it ends with `code`."""
+def called(
+    main: Callable[[list[str]], int], *arguments: object, code: int | Collection[int] = 0, **environment: str
+) -> SimpleNamespace:
+    """Runs a program in this process, whose state it leaves as it was; fails unless it ends with `code`, or one of
+    them."""
     out, err = io.StringIO(), io.StringIO()
     with _as_it_was(), patch.dict(os.environ, environment), redirect_stdout(out), redirect_stderr(err):
         try:
             done = main([str(argument) for argument in arguments])
         except SystemExit as end:
             done = int(end.code or 0)
-    assert done == code, f"{arguments}: exit {done}\n{out.getvalue()}\n{err.getvalue()}"
+    assert done in ([code] if isinstance(code, int) else code), (
+        f"{arguments}: exit {done}\n{out.getvalue()}\n{err.getvalue()}"
+    )
     return SimpleNamespace(returncode=done, stdout=out.getvalue(), stderr=err.getvalue())
 
 
