@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import JUDGED
 from recorded_home import take_in
 
 from logprobe.app import cli
