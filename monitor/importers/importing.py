@@ -31,6 +31,7 @@ from logprobe.monitor.importers.frameworks import BadRecordError, Framework, Pla
 from logprobe.monitor.importers.reading import Unit
 from logprobe.monitor.queries import Source
 from logprobe.monitor.service.deleting import IMPORTS, listed
+from logprobe.monitor.store.archive_identity import IDENTITY
 
 SUFFIXES: Final = (".jsonl", ".parquet", ".pt", ".logprobe")  # of files that a folder is searched for
 SHOWN: Final = 20  # bad records that are named; all are counted
@@ -61,12 +62,13 @@ class ImportReport:
 
 
 def files_of(paths: Iterable[Path], *, without: Path) -> list[Path]:
-    """Return the files that are named, and those to import below folders, step 2 before step 10, but none below
-    `without`, the data directory itself. Raises `ConfigurationError` if there is none."""
+    """Return the files that are named, and those to import below folders, step 2 before step 10, but none of a data
+    directory, `without` among them: what one holds was recorded already. Raises `ConfigurationError` if none is left."""
     found = []
     for path in paths:
         below = [file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
-        below = [file for file in below if not file.resolve().is_relative_to(without)]
+        homes = {without, *(mark.parent.resolve() for mark in path.rglob(IDENTITY))}
+        below = [file for file in below if homes.isdisjoint(file.resolve().parents)]
         if not path.exists():
             raise ConfigurationError(f"{path} does not exist; check FILE")
         if path.is_dir() and not below:
