@@ -63,7 +63,10 @@ class ImportReport:
 
 def files_of(paths: Iterable[Path], *, without: Path) -> list[Path]:
     """Return the files that are named, and those to import below folders, step 2 before step 10, but none of a data
-    directory, `without` among them: what one holds was recorded already. Raises `ConfigurationError` if none is left."""
+    directory, `without` among them: what one holds was recorded already.
+
+    Raises `ConfigurationError` if none is left.
+    """
     found = []
     for path in paths:
         below = [file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
