@@ -104,10 +104,11 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_ambient_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests say themselves where they record to; a developer's own environment must not leak in."""
     for name in [name for name in os.environ if name.startswith("LOGPROBE_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data"))  # what has no home records there
     monkeypatch.setenv("LOGPROBE_RECORD", "quiet")  # no line of its own on a stderr that a test looks at
     monkeypatch.setenv("COLUMNS", "1000")  # words stay in their line; narrow terminals have their own tests
 
