@@ -25,7 +25,8 @@ from logprobe.monitor.reader import connect
 pytestmark = pytest.mark.browser
 
 MARKUP = "<b onmouseover=alert(1)>bold</b>"
-STATE = """() => { const full = document.querySelector(".lp-plot")._fullLayout; const trace = document.querySelector(".lp-plot")._fullData[0];
+# Of the first line: a band of what is usual may be drawn below it.
+STATE = """() => { const { _fullLayout: full, _fullData: drawn } = document.querySelector(".lp-plot"); const trace = drawn.find(({ name }) => name === "backend");
   return { range: full.xaxis.range.map(Number), points: trace.y.length, last: trace.x[trace.x.length - 1] } }"""
 
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(1500)]
 
 FIRST_CHART_SECONDS = 400  # a busy machine is no fault; how long it takes is measured, not asserted
 LAST_STEP = """() => { const plot = document.querySelector(".lp-plot"); if (!plot || !plot.data) return null;
-  const trace = plot._fullData[0]; return trace ? trace.x[trace.x.length - 1] : null }"""
+  const trace = plot._fullData.find(({ name }) => name === "backend"); return trace ? trace.x[trace.x.length - 1] : null }"""
 LIVE = 210  # the step with which the live run begins to grow
 END = 519  # its last step
 BESIDE = "?run=rescue&page=compare&baseline=rescue-without"

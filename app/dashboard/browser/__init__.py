@@ -7,6 +7,7 @@ sends data only, and data that did not change not at all.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
@@ -96,7 +97,8 @@ def document(key: str, label: str, markup: str, style: str, mode: str) -> None:
 
 def heart(seconds: float) -> None:
     """Have the page ask for news every so many seconds, while it is looked at: the fragment around this runs again."""
-    _mount("heart", "heart", {"every": seconds}, on_beat_change=_nothing)
+    # An answer has to differ from the one before: the page hears nothing of data that did not change.
+    _mount("heart", "heart", {"every": seconds, "answer": time.monotonic()}, on_beat_change=_nothing)
 
 
 def _nothing() -> None:
