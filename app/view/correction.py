@@ -52,7 +52,11 @@ class Foreseen(TypedDict):
 
 
 class EffectWords(TypedDict):
-    """What came of a correction. `step`: of the judgement; None: the controller has not judged it yet."""
+    """What came of a correction.
+
+    `judgement`: as `Effect` has it, or "unknown" where another version judged it. `step`: of the judgement; None: the
+    controller has not judged it yet.
+    """
 
     judgement: str
     words: str
@@ -172,10 +176,12 @@ def _effect(
     if control.get("from_step") is None:
         return None, []
     verdict = judgement(actions, control["from_step"])
-    if verdict is not None:
-        stored = json.loads(verdict["details"])
+    stored = {} if verdict is None else json.loads(verdict["details"])
+    if verdict is not None and "figures" in stored:
         return {"judgement": stored["judgement"], "words": verdict["words"], "step": verdict["step"]}, stored["figures"]
     so_far = judged(reader, run, Control.parse(control), window, ())
+    if verdict is not None:  # told by another version, with numbers of its own: the figures are what the steps say now
+        return {"judgement": "unknown", "words": verdict["words"], "step": verdict["step"]}, so_far["figures"]
     message = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"
     return {"judgement": "too_early", "words": message, "step": None}, so_far["figures"]
 

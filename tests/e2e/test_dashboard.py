@@ -119,7 +119,7 @@ def test_keys_read_values_as_python_writes_them(browser: Browser, live: tuple[Pa
         page.keyboard.press("ArrowRight")
         expect(page.locator(".lp-said").first).to_contain_text("step 1")
         with connect(home) as reader:
-            sql = "SELECT metrics['backend.k3_kl'] AS k3 FROM steps WHERE run = $run AND step = 1"
+            sql = "SELECT value AS k3 FROM metrics WHERE run = $run AND step = 1 AND metric = 'backend.k3_kl'"
             (k3,) = reader.query(sql, {"run": MARKUP})["k3"].to_pylist()
         expect(page.locator(".lp-heading").first).to_contain_text(number(k3))
         assert page.locator("b[onmouseover]").count() == 0  # a name stays text
