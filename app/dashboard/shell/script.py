@@ -87,7 +87,7 @@ def _redirected(places: dict[str, object], page: Page, look: Look) -> None:
     if (wanted := st.session_state.pop(ui.GO, None)) is not None:
         path, state = wanted
         st.session_state.update(state)
-        st.switch_page(places[path], query_params={"run": state["run"]} if "run" in state else None)
+        st.switch_page(places[path])  # widgets bring what they hold into the address themselves
     named = st.query_params.get("page")
     if named is not None:
         path, more = MOVED.get(named, (named, {}))
