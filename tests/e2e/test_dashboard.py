@@ -137,6 +137,8 @@ def test_what_is_typed_and_opened_survives_news(browser: Browser, live: tuple[Pa
         page.wait_for_timeout(4000)  # longer than a page waits for news
         expect(form.get_by_label("your name")).to_be_focused()
         expect(form.get_by_label("your name")).to_have_value("ada")
+        form.get_by_role("button", name="Arm").click()  # while there is news every second
+        expect(page.locator("table[aria-label=audit]")).to_contain_text("ada")
 
 
 def test_a_row_of_the_runs_opens_one_and_old_links_lead_on(browser: Browser, live: tuple[Path, str]) -> None:

@@ -114,6 +114,8 @@ def _run(look: Look, page: Page, asked: str | None) -> Run | None:
                 width=330, placeholder="choose a run",
             )  # fmt: skip
         run = runs.get(chosen or "")
+        # This run shows the news in any case; begun again, it would not hear which button was pressed.
+        st.session_state.pop(_SEEN, None)
         with st.container():
             st.fragment(partial(_heart, chosen))()
     if asked is not None and runs and asked not in runs:
