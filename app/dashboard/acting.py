@@ -30,6 +30,7 @@ _LOGGER: Final = logging.getLogger("logprobe.app")
 _MARK: Final = "token"  # of the token that this session was opened with, never the token itself
 _WHO: Final = "who acts"  # as it was last given in this session
 _SAID: Final = "what was done"
+_REFUSED: Final = "what was not done, and why"  # the form, and words: a page is drawn again with every news
 _TRIES: Final = Tries()
 _AUTHORS: Final = ("by", "author")  # what actions call the person who asked
 _LONGEST: Final = 200  # characters of a field
@@ -184,19 +185,28 @@ def act(
         if why:
             st.caption(ui.unmarked(f"Not available: {why.replace('`', '')}"))
         if sure:
-            _do(do, given, [field.label for field in fields if field.required and not given[field.name]])
+            _do(key, do, given, [field.label for field in fields if field.required and not given[field.name]])
+        _refused(key)
 
 
-def _do(do: Callable[[Mapping[str, str]], str], given: Mapping[str, str], missing: Sequence[str]) -> None:
+def _refused(key: str) -> None:
+    """Say why the form did nothing, until it is tried again or another page is opened."""
+    form, words = st.session_state.get(_REFUSED, ("", ""))
+    if form == key:
+        st.error(words)
+
+
+def _do(key: str, do: Callable[[Mapping[str, str]], str], given: Mapping[str, str], missing: Sequence[str]) -> None:
     if missing:
-        st.error(f"Missing: {', '.join(missing)}.")
+        st.session_state[_REFUSED] = (key, f"Missing: {', '.join(missing)}.")
         return
     st.session_state[_WHO] = given.get("by") or st.session_state.get(_WHO, "")
     try:
         st.session_state[_SAID] = do(given)
     except LogprobeError as error:
-        st.error(ui.unmarked(str(error).partition("\n")[0]))
+        st.session_state[_REFUSED] = (key, ui.unmarked(str(error).partition("\n")[0]))
         return
+    st.session_state.pop(_REFUSED, None)
     st.rerun()
 
 
@@ -216,6 +226,7 @@ def said() -> None:
 def silent() -> None:
     """Forget what was done last."""
     st.session_state.pop(_SAID, None)
+    st.session_state.pop(_REFUSED, None)
 
 
 def token_form() -> None:
@@ -228,8 +239,10 @@ def token_form() -> None:
         if st.form_submit_button("Unlock"):
             wrong = _opened(str(given or "").strip())
             if not wrong:
+                silent()
                 st.rerun()
-            st.error(wrong)
+            st.session_state[_REFUSED] = (_MARK, wrong)
+        _refused(_MARK)
 
 
 def _opened(given: str) -> str:

@@ -39,6 +39,7 @@ HOSTILE = (
     '<img src=x onerror="window.hostile=1">"><script>window.hostile=1</script>[a](javascript:window.hostile=1)'
     "![b](http://foreign.invalid/b)\u202e"
 )
+MARKED = re.compile("^<img src=x")
 ALERTS = "alerts: [{name: hostile, severity: critical, metric: logprob_abs_diff_mean, above: 0.01, steps: 2}]\n"
 
 
@@ -188,7 +189,7 @@ def test_markup_in_what_was_recorded_stays_text_on_every_page(read_only: tuple[s
     for of in PAGES:
         page.goto("about:blank")  # the page before asks for nothing any more
         page.goto(f"{address}/{of.path}?run={quote(HOSTILE, safe='')}")
-        expect(page.get_by_test_id("stMain")).to_contain_text("<img src=x" if of.path != "runs" else "runs")
+        expect(page.get_by_role("combobox", name="run")).to_have_value(MARKED)
         page.wait_for_timeout(2500)  # whatever the page fetches next
         if of.path == "alerts":
             expect(page.locator("table[aria-label=firing]")).to_contain_text("hostile")
@@ -227,7 +228,10 @@ def test_markup_in_what_people_say_stays_text_on_every_page(
     ):
         page.goto(f"{address}/{link}")
         expect(page.locator(shown).first).to_be_visible()
-        expect(page.locator("[data-testid=stMain]")).to_contain_text("<img src=x")
+        if "run=" in link:
+            expect(page.get_by_role("combobox", name="run")).to_have_value(MARKED)
+        else:
+            expect(page.locator("[data-testid=stMain]")).to_contain_text("<img src=x")
         page.wait_for_timeout(1500)  # whatever the page fetches next
         _is_text(page)
     assert seen.complaints == []
