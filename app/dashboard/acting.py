@@ -234,7 +234,7 @@ def token_form() -> None:
     if granted() is not Permission.LOCKED:
         return
     with st.form("token form", width=560, clear_on_submit=True):
-        ui.write("Enter the home's token to act from this page; `logprobe token` shows it on the home's machine.")
+        ui.write("Enter the home's token to act from this page; it is in the file `token` of the home.")
         given = st.text_input("the home's token", type="password", autocomplete="off", key="token field")
         if st.form_submit_button("Unlock"):
             wrong = _opened(str(given or "").strip())
@@ -255,7 +255,7 @@ def _opened(given: str) -> str:
     if not token.same(given, expected):
         wrong = _TRIES.failed(where, now)
         _LOGGER.warning("wrong token entered from %s, %d in a row", where, wrong)
-        return "Wrong token. `logprobe token` shows the home's token."
+        return "Wrong token. It is in the file `token` of the home."
     wrong = _TRIES.passed(where)
     _LOGGER.info("correct token entered from %s, after %d failed attempts", where, wrong)
     st.session_state[_MARK] = token.mark(expected)
