@@ -27,9 +27,10 @@ def _alone(home: Home) -> Ingested:
     """Without a service: owns the home for the time it takes. Raises `HomeBusyError` when something else does."""
     with home.lock(), Store.open(home) as store:
         pipeline = Pipeline(store, threading.Event())
-        waiting = backlog(home)["segments"]
+        waiting = backlog(home, store.archive.waits)["segments"]
         with progress("ingesting segments", waiting) as done:
             report = pipeline.ingest(lambda so_far: done(so_far["segments"]))
         pipeline.profile()
-        note_spooled(store, backlog(home), datetime.now(UTC))
+        # A segment stays in the spool until it is merged into the archive: ingested, it no longer waits.
+        note_spooled(store, backlog(home, store.archive.waits), datetime.now(UTC))
     return report

@@ -1,5 +1,5 @@
 """What the jobs do: spool → store with the metrics of steps, then the diagnosis. For the service and for
-`ingest --once`.
+`up --once`.
 
 With a backlog ingest goes batch by batch, and what follows does about once per second.
 

@@ -166,7 +166,10 @@ def filled(full: Path, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_no_table_and_no_file_keeps_anything(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_table_and_no_file_keeps_anything(
+    filled: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ada")
     with Store.open(Home(filled)) as store:
         before, other = counts(store, RUN), counts(store, KEPT)
     assert len(traces(filled)) > 10

@@ -310,7 +310,7 @@ def test_a_full_disk_costs_time_and_no_data(home) -> None:
 def test_an_empty_home_says_what_to_do(home) -> None:
     with pytest.raises(ServiceUnavailableError, match="logprobe up --home"):
         connect(home)
-    with pytest.raises(StoreError, match="ingest --once"):
+    with pytest.raises(StoreError, match="logprobe up --once --home"):
         open_reader(home)
     assert not home.exists()  # looking makes nothing
 

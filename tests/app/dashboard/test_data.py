@@ -68,12 +68,12 @@ def updates(store: Store, run: str, many: int) -> list[int]:
 
 def test_marks_of_alerts_and_corrections_have_words() -> None:
     rows = [
-        {"kind": "alert", "step": 3, "label": "gap-large", "slice": "lag=2", "words": None},
-        {"kind": "correction", "step": 5, "label": "switched on", "slice": None, "words": "x"},
-        {"kind": "alert", "step": None, "label": "quiet", "slice": None, "words": None},
+        {"kind": "alert", "step": 3, "label": "gap-large", "words": "x"},
+        {"kind": "correction", "step": 5, "label": "switched on", "words": "x"},
+        {"kind": "alert", "step": None, "label": "quiet", "words": None},
     ]
     marks = judged(pa.Table.from_pylist(rows))
-    assert [(mark.at, mark.words) for mark in marks] == [(3, "alert gap-large lag=2"), (5, "correction switched on")]
+    assert [(mark.at, mark.words) for mark in marks] == [(3, "alert gap-large"), (5, "correction switched on")]
 
 
 # --- Frames ---

@@ -11,6 +11,7 @@ from odd_tokens import PIECES, tokenizer
 from recorded_home import SAMPLE_DATA
 from tokenizers import Tokenizer, decoders, models
 
+from logprobe.app import demo
 from logprobe.app.dashboard.reading.tokenizers import vocabulary
 from logprobe.collectors.errors import ConfigurationError
 
@@ -74,10 +75,8 @@ def test_ids_are_those_of_the_package_that_wrote_the_file(tmp_path: Path, model:
 
 
 def test_the_shipped_runs_have_the_words_that_they_were_made_of() -> None:
-    written = {
-        name: json.loads((SAMPLE_DATA / "tokenizers" / f"{name}.json").read_text())["model"]["vocab"]
-        for name in ("task", "rescue")
-    }
+    files = {"task": SAMPLE_DATA / "tokenizers" / "task.json", "rescue": Path(demo.__file__).with_name("rescue.json")}
+    written = {name: json.loads(path.read_text())["model"]["vocab"] for name, path in files.items()}
     task = runpy.run_path(str(SAMPLE_DATA / "task.py"))["VOCABULARY"]
     assert list(written["task"].items()) == [(piece, at) for at, piece in enumerate(task)]
     assert list(written["rescue"].items()) == [(str(digit), digit) for digit in range(10)]

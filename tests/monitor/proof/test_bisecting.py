@@ -209,8 +209,10 @@ def test_several_steps_are_one_table_with_a_row_each():
             [bench], {"engine": leg(*base, ("r_fresh", "q"))}, None, look=lambda *_: None, noise_floor=0.0
         )
 
-    header, _, early, late = drift({5: at({}), 60: at({"dtype": 0.1})}).splitlines()[:4]
-    assert header.split()[0] == "step"
+    lines = drift({5: at({}), 60: at({"dtype": 0.1})}).splitlines()
+    rule = next(i for i, line in enumerate(lines) if line.startswith("─"))
+    early, late = lines[rule + 1 : rule + 3]
+    assert lines[0].split()[0] == "step"
     assert early.split()[0] == "5"
     assert "dtype" not in early
     assert late.split()[0] == "60"
