@@ -54,13 +54,13 @@ def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -
 
 
 def forget_the_lost(store: Store) -> None:
-    """Removes rows whose file lies neither in quarantine nor where it came from: it was put back, and killed before the
-    row went.
+    """Remove rows whose file does not lie in quarantine: it was put back and the service killed before the row went, or
+    killed before the file was moved. What lies in the spool is judged anew.
 
     Raises `StoreError`.
     """
-    rows = store.query("SELECT path, origin FROM quarantine").to_pylist()
-    lost = [row["path"] for row in rows if not any(os.path.lexists(store.home.path / row[name]) for name in row)]
+    paths = store.query("SELECT path FROM quarantine")["path"].to_pylist()
+    lost = [path for path in paths if not os.path.lexists(store.home.path / path)]
     if lost:
         with store.transaction() as cursor:
             for path in lost:
