@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 UNFOLDED: Final = 8  # rows of a long table
 _LOGGER: Final = logging.getLogger("logprobe.app")
+_LINK: Final = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 _MARKS: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:<&])")
 _UNREAD: Final = "Not read yet: the monitor service is not responding. The page tries again."
 
@@ -61,7 +62,8 @@ def guarded(part: str) -> Iterator[None]:
 
 def unmarked(words: str) -> str:
     """Return text for a label of Streamlit, which reads labels as Markdown."""
-    return _MARKS.sub(r"\\\1", words)
+    # An address becomes a link in spite of backslashes, but not with a word joiner in it, which nobody sees.
+    return _MARKS.sub(r"\\\1", _LINK.sub("\u2060", words))
 
 
 def text(words: object) -> Markup:
