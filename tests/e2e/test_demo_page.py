@@ -48,7 +48,7 @@ def test_the_demo_shows_a_run_that_is_rescued(browser: Browser, artifacts: Path,
             last = page.evaluate(LAST_STEP)
             assert page.evaluate(RANGE) == zoomed
 
-        page.get_by_label("run").click()
+        page.get_by_role("combobox", name="run", exact=True).click()
         expect(page.get_by_role("option")).to_have_count(len(names))
         assert set(page.get_by_role("option").all_inner_texts()) == names
         page.keyboard.press("Escape")
