@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from engine_process import run_scenario, spooled
-from processes import logprobe
+from processes import JUDGED, logprobe
 
 from logprobe.app.text.gaps import SILENT_SECONDS, sudden_end
 from logprobe.monitor.home import Home
@@ -99,7 +99,7 @@ def test_parts_of_trajectories_are_listed(trajectories: tuple[Path, Any]) -> Non
 
 def test_healthy_trajectories_are_not_diagnosed_as_missing(trajectories: tuple[Path, Any]) -> None:
     home, _ = trajectories
-    diagnosis = logprobe("show", RUN, "--json", "--home", home).stdout
+    diagnosis = logprobe("show", RUN, "--json", "--home", home, code=JUDGED).stdout
     assert "missing_logprobs" not in json.dumps(json.loads(diagnosis)["findings"])
 
 
@@ -251,7 +251,7 @@ def test_data_parallel_replicas_have_names_and_marks_of_their_own(models: Path, 
     assert logprobe("up", "--once", "--home", home).returncode == 0
     report = logprobe("doctor", "--home", home).stdout
     assert "1 weight marks for replica 'dp7' match no engine; the run has dp0, dp1" in report
-    assert "dp7" in logprobe("show", RUN, "--home", home).stdout
+    assert "dp7" in logprobe("show", RUN, "--home", home, code=JUDGED).stdout
 
 
 # --- Fingerprints of weights ---
@@ -307,6 +307,6 @@ def test_weights_overwritten_in_place_are_unknown_since_they_were_last_seen_also
     seen = {row["sample_id"]: {span["version"] for span in row["spans"]} for row in rows}
     found = {name: set().union(*(seen[each] for each in ids)) for name, ids in told["told"].items()}
     assert found == {"0 right": {"0"}, "0 wrong": {None}, "1 right": {"1"}, "1 wrong": {None}}
-    for command in ("status", "doctor", "diagnose"):
-        said = logprobe(command, *(() if command == "doctor" else (RUN,)), "--home", home).stdout
+    for command in (["doctor"], ["show", RUN]):
+        said = logprobe(*command, "--home", home, code=JUDGED).stdout
         assert "in place" in said, said

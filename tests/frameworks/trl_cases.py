@@ -117,7 +117,7 @@ def test_a_rank_that_is_killed(model: Path, tmp_path: Path, capsys: Any, monkeyp
     done = start(PROGRAM, tmp_path, model, "killed", ranks=2, **options)
     assert done.returncode != 0
     assert "SIGKILL" in done.stderr
-    for module in ("doctor", "commands.status"):
+    for module in ("doctor", "view.records"):
         monkeypatch.setattr(f"logprobe.app.{module}.SILENT_SECONDS", 0.0)
     seen = Trained({"home": home, "run": "killed"})
     ours = seen.steps(capsys)

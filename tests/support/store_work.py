@@ -29,7 +29,7 @@ def fold(store: Store, *, protected: int = KEPT) -> FoldReport:
 
 
 def compute_again(store: Store, sql: str = "SELECT run, step FROM step_summaries ORDER BY ALL") -> None:
-    """Computes steps from what the tables have, as `logprobe recompute` does with new statistics."""
+    """Computes steps once more from what the tables have."""
     steps = [(row["run"], row["step"]) for row in store.query(sql).to_pylist()]
     with store.transaction() as cursor:
         write_stored(Within(store, cursor), steps, datetime.now(UTC))
