@@ -69,9 +69,9 @@ def test_a_million_sequences_in_one_step(tmp_path, chromium):
         page = browser.new_page()
         for name, selector in (
             ("overview", ".lp-tiles"),
-            ("mismatch", "section.lp"),
-            ("tokens", ".lp-tk-strip[data-sample]"),
-            ("data", "section[aria-label=run]"),
+            ("mismatch", ".lp-plot .trace"),
+            ("tokens", ".lp-strip"),
+            ("data", "table[aria-label=jobs]"),
         ):
             begun = time.monotonic()
             page.goto(f"{address}/?page={name}&run=wide", wait_until="commit", timeout=SLOW)
@@ -124,7 +124,7 @@ def test_thousands_of_versions_in_a_sequence_and_in_a_run(tmp_path, chromium):
     with dashboard("up", "--home", str(home), "--port", "0", seconds=300) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
-        for name, selector in (("weights", "section[aria-label=timeline]"), ("tokens", ".lp-tk-strip[data-sample]")):
+        for name, selector in (("mismatch&view=weights", ".lp-plot >> nth=0"), ("tokens", ".lp-strip")):
             begun = time.monotonic()
             page.goto(f"{address}/?page={name}&run=spans", wait_until="commit", timeout=SLOW)
             expect(page.locator(selector)).to_be_visible(timeout=SLOW)
