@@ -19,7 +19,7 @@ from dashboard_process import PATIENCE, Watched, confirm, dashboard, opened
 from oidc_provider import CLIENT, SECRET, Provider, provider
 from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
-from processes import eventually, logprobe
+from processes import connected, eventually, logprobe
 from recorded_home import ingest_recorded
 from reverse_proxy import documented, nginx
 from websockets.exceptions import InvalidStatus
@@ -212,7 +212,9 @@ def test_markup_in_what_people_say_stays_text_on_every_page(
     with Recorder(home, HOSTILE, rank=0) as recorder:
         recorder.config({HOSTILE: HOSTILE, "framework": HOSTILE}, kind="trainer_config")
         assert recorder.flush(120)
-    eventually(lambda: "<img src=x" in logprobe("show", HOSTILE, *by, code=2).stdout, "the run has an incident")
+    with connected(home) as reader:
+        eventually(lambda: "firing" in reader.read("alert_list", run=HOSTILE)["phase"].to_pylist(), "an alert fires")
+    assert "<img src=x" in logprobe("show", HOSTILE, *by, code=2).stdout
     logprobe("alerts", "ack", HOSTILE, "--reason", HOSTILE, *by, LOGNAME=HOSTILE)
     logprobe("show", HOSTILE, "--html", tmp_path / "report.html", *by)
     seen = Watched(browser, address)
