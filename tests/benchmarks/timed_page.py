@@ -16,7 +16,7 @@ _WATCH = """
   const send = WebSocket.prototype.send;
   WebSocket.prototype.send = function (...message) { times.asked.push(now()); return send.apply(this, message); };
   const look = () => {
-    const line = document.querySelector(".lp-plot")?.data?.find((trace) => trace.meta?.line !== undefined);
+    const line = document.querySelector(".lp-plot")?._fullData?.find((trace) => trace.name === "backend");
     const step = line && document.querySelector(".lp-plot .trace") ? line.x[line.x.length - 1] : undefined;
     if (step !== undefined && step !== times.drawn.at(-1)?.step) times.drawn.push({ step, at: now(), asked: times.asked.at(-1) });
     requestAnimationFrame(look);

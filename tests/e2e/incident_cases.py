@@ -119,7 +119,7 @@ def by_page(browser: Browser, address: str, link: str, incident: Incident, artif
     seen = Watched(browser, address)
     page, began = seen.page, time.monotonic()
     page.goto(link)
-    document = page.locator(".lp-document")
+    document = page.locator("article")
     document.locator("dt", has_text="last good step").wait_for()
     words = document.locator("dl").inner_text()
     row = {

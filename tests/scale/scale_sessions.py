@@ -18,7 +18,7 @@ from logprobe.monitor.reader import FlightReader, connect
 PROCESSES, RUNS_EACH, STEPS, SESSIONS = 5, 10, 12, 10
 LONG = 600.0
 PAGES = ("mismatch", "tokens", "runs", "diagnosis", "alerts", "correction", "data", "compare")
-_DRAWN = """(step) => document.querySelector(".lp-plot")?.data?.some((trace) => trace.meta?.line !== undefined && trace.x[trace.x.length - 1] >= step)"""
+_DRAWN = """(step) => document.querySelector(".lp-plot")?._fullData?.some((trace) => trace.name === "backend" && trace.x[trace.x.length - 1] >= step)"""
 
 
 def test_ten_sessions_and_fifty_runs(tmp_path, chromium):
@@ -91,10 +91,11 @@ def opened(browser: Browser, address: str, complaints: list[str]) -> Page:
 def walk(page: Page, address: str, number: int) -> None:
     """Another page of the same session's run: it comes up, and holds no traceback."""
     name = PAGES[number % len(PAGES)]
-    page.goto(f"{address}/?page={name}&run=run-{number * 5:02d}", wait_until="commit", timeout=LONG * 1000)
-    page.wait_for_selector(
-        ".lp-plot .trace, .lp-strip, .lp-table, .lp-hint, [data-testid=stDataFrame]", timeout=LONG * 1000
+    page.goto(
+        f"{address}/?page={name}&run=run-{number * 5:02d}&baseline=run-01", wait_until="commit", timeout=LONG * 1000
     )
+    drawn = ".lp-plot .trace, .lp-strip, .lp-table, .lp-hint, [data-testid=stDataFrame]"
+    page.wait_for_selector(drawn, state="attached", timeout=LONG * 1000)
     assert page.locator("[data-testid=stException]").count() == 0
 
 
