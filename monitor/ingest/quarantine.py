@@ -55,7 +55,7 @@ def quarantine(store: Store, path: Path, run: str | None, error: SegmentError) -
 
 def forget_the_lost(store: Store) -> None:
     """Remove rows whose file does not lie in quarantine: it was put back and the service killed before the row went, or
-    killed before the file was moved. What lies in the spool is judged anew.
+    killed before the file was moved. What lies in the spool is judged again.
 
     Raises `StoreError`.
     """

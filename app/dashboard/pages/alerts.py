@@ -209,7 +209,7 @@ def _unsilence(silence: str, given: Mapping[str, str]) -> str:
 
 
 def _thresholds() -> None:
-    note = "`logprobe.yaml` in the home is reloaded when it changes; `logprobe alerts check --template` begins one"
+    note = "`logprobe.yaml` in the home is reloaded when it changes; `logprobe alerts try --template` begins one"
     ui.title("Thresholds", note)
     lines = [Line([each.name, each.severity, each.fires_when, each.runs]) for each in of_home(data.home())]
     ui.table("thresholds", ("alert", "severity", "fires when", "runs"), lines, empty="None.")

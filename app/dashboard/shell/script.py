@@ -36,6 +36,7 @@ _SECONDS: Final = {
 _RETRY_SECONDS: Final = 2.0
 _COLORS: Final = {"critical": "#d55e00", "warning": "#e69f00", "unknown": "#8d939a", "ok": "#009e73"}
 _SEEN: Final = "news that is shown"
+_AWAITED: Final = "run that a link names and that is not here yet"
 _SNIPPET: Final = """from logprobe.collectors import Recorder
 
 with Recorder("{home}", "my-run") as recorder:
@@ -106,21 +107,30 @@ def _run(look: Look, page: Page, asked: str | None) -> Run | None:
         if runs:
             if asked is not None and asked not in runs:
                 st.query_params.pop("run", None)
+                st.session_state[_AWAITED] = asked
+            elif (awaited := st.session_state.get(_AWAITED)) in runs:
+                del st.session_state[_AWAITED]
+                st.session_state["run"] = awaited
             names = list(runs)
             if not page.of_all and st.session_state.get("run") not in runs and asked not in runs:
                 st.session_state["run"] = worst_first(runs.values())[0].name if asked is None else names[0]
             chosen = st.selectbox(
                 "run", names, index=None, key="run", bind="query-params", persist_state="session", label_visibility="collapsed",
-                width=330, placeholder="choose a run",
+                width=330, placeholder="choose a run", on_change=_chosen,
             )  # fmt: skip
         run = runs.get(chosen or "")
         # This run shows the news in any case; begun again, it would not hear which button was pressed.
         st.session_state.pop(_SEEN, None)
         with st.container():
             st.fragment(partial(_heart, chosen))()
-    if asked is not None and runs and asked not in runs:
-        ui.write(f"There is no run called {asked} here; showing {chosen}.", "info")
+    if runs and (awaited := st.session_state.get(_AWAITED)) is not None:
+        ui.write(f"There is no run called {awaited} here yet; showing {chosen} until there is.", "info")
     return run
+
+
+def _chosen() -> None:
+    """Whoever chooses a run waits for no other."""
+    st.session_state.pop(_AWAITED, None)
 
 
 def _heart(name: str | None) -> None:

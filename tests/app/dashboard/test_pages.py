@@ -130,8 +130,11 @@ def test_links_of_messages_lead_to_the_page_that_has_the_part_now(look: Callable
 
 def test_an_unknown_run_is_named_and_another_one_shown(look: Callable[..., AppTest]) -> None:
     app = look("", run="<b>nowhere</b>")
-    assert "There is no run called &lt;b&gt;nowhere&lt;/b&gt; here" in markup_of(app)
+    assert "There is no run called &lt;b&gt;nowhere&lt;/b&gt; here yet" in markup_of(app)
     assert [each.value for each in app.exception] == []
+    app.session_state["run that a link names and that is not here yet"] = HOSTILE  # as if this were the one
+    app.run()
+    assert (app.selectbox(key="run").value, "here yet" in markup_of(app)) == (HOSTILE, False)
 
 
 @pytest.mark.parametrize("page", [page.path for page in PAGES])
