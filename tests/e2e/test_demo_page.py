@@ -34,6 +34,7 @@ def test_the_demo_shows_a_run_that_is_rescued(browser: Browser, artifacts: Path,
         page = seen.page
         page.goto(address)
         page.wait_for_function(LAST_STEP, timeout=FIRST_CHART_SECONDS * 1000)
+        expect(page.get_by_role("combobox", name="run", exact=True)).to_have_value(TRAINED)
         (artifacts / "first-chart-seconds.txt").write_text(f"{time.monotonic() - started:.1f}\n")
         page.wait_for_function(f"() => ({LAST_STEP})() >= {LIVE}", timeout=400_000)  # what was before is computed first
         seen.shot(artifacts, "demo")
