@@ -97,7 +97,12 @@ def odd(kind: str) -> dict[str, Any]:
     """A row with values that are easily lost."""
     rows: dict[str, dict[str, Any]] = {
         "training": trained(
-            "a", n=3, trainer_logprobs=[float("nan"), -0.0, float("-inf")], tags={"k": "v"}, routes=[1, 65535, 0]
+            "a",
+            n=3,
+            mask=[True, False, True],
+            trainer_logprobs=[float("nan"), -0.0, float("-inf")],
+            tags={"k": "v"},
+            routes=[1, 65535, 0],
         ),
         "rollout": sampled("a", n=3, logprobs=[None, float("nan"), -1e-38], step_times=[1, 2**53, 3]),
         "step": {"step": 2**40, "scalars": {"loss": float("nan"), "lr": 5e-324}},

@@ -58,8 +58,9 @@ def draw(run: Run) -> None:
         ("correction", run.name), (data.version_of(run), stopped), lambda: _read(run.name)
     )
     ui.title("Correction", "masked importance sampling, as set for the trainer")
-    for words, tone in notices(document):
-        ui.write(words, tone)
+    with st.container():  # however many there are: what is typed below keeps its place
+        for words, tone in notices(document):
+            ui.write(words, tone)
     ui.facts(state(document))
     _switches(run.name, document)
     _preview(run.name)

@@ -123,8 +123,9 @@ def _run(look: Look, page: Page, asked: str | None) -> Run | None:
         st.session_state.pop(_SEEN, None)
         with st.container():
             st.fragment(partial(_heart, chosen))()
-    if runs and (awaited := st.session_state.get(_AWAITED)) is not None:
-        ui.write(f"There is no run called {awaited} here yet; showing {chosen} until there is.", "info")
+    with st.container():
+        if runs and (awaited := st.session_state.get(_AWAITED)) is not None:
+            ui.write(f"There is no run called {awaited} here yet; showing {chosen} until there is.", "info")
     return run
 
 
