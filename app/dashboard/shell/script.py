@@ -36,6 +36,7 @@ _SECONDS: Final = {
 _RETRY_SECONDS: Final = 2.0
 _COLORS: Final = {"critical": "#d55e00", "warning": "#e69f00", "unknown": "#8d939a", "ok": "#009e73"}
 _SEEN: Final = "news that is shown"
+_SHOWN: Final = "run that is shown"
 _AWAITED: Final = "run that a link names and that is not here yet"
 _SNIPPET: Final = """from logprobe.collectors import Recorder
 
@@ -113,12 +114,15 @@ def _run(look: Look, page: Page, asked: str | None) -> Run | None:
                 st.session_state["run"] = awaited
             names = list(runs)
             if not page.of_all and st.session_state.get("run") not in runs and asked not in runs:
-                st.session_state["run"] = worst_first(runs.values())[0].name if asked is None else names[0]
+                worst = worst_first(runs.values())[0].name
+                before = st.session_state.get(_SHOWN)  # Escape clears the selector: that chooses no other run
+                st.session_state["run"] = before if before in runs else worst if asked is None else names[0]
             chosen = st.selectbox(
                 "run", names, index=None, key="run", bind="query-params", persist_state="session", label_visibility="collapsed",
                 width=330, placeholder="choose a run", on_change=_chosen,
             )  # fmt: skip
         run = runs.get(chosen or "")
+        st.session_state[_SHOWN] = chosen or st.session_state.get(_SHOWN)
         # This run shows the news in any case; begun again, it would not hear which button was pressed.
         st.session_state.pop(_SEEN, None)
         with st.container():

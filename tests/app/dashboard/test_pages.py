@@ -137,6 +137,14 @@ def test_an_unknown_run_is_named_and_another_one_shown(look: Callable[..., AppTe
     assert (app.selectbox(key="run").value, "here yet" in markup_of(app)) == (HOSTILE, False)
 
 
+def test_a_selector_that_is_cleared_shows_the_same_run_again(look: Callable[..., AppTest]) -> None:
+    app = look("", run=HOSTILE)
+    app.session_state["run"] = None  # as Escape in the selector does
+    del app.query_params["run"]
+    app.run()
+    assert app.selectbox(key="run").value == HOSTILE
+
+
 @pytest.mark.parametrize("page", [page.path for page in PAGES])
 def test_an_empty_home_says_how_to_begin(
     look: Callable[..., AppTest], page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
