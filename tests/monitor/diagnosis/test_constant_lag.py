@@ -90,11 +90,10 @@ def test_without_a_fault_nothing_is_found(run: Run, raw: bool) -> None:
         assert (found.verdict, found.layer, found.correction.advice) == ("healthy", "none", "not_needed")
 
 
-def test_a_replica_that_is_given_harder_tasks_is_possibly_astray() -> None:
+def test_a_replica_that_is_given_harder_tasks_has_no_fault_while_k3_is_what_the_setup_has() -> None:
     found = diagnosis_of(Run(noise=Noise(5e-4), lag=Lag((1,), 5e-4), tasks=Tasks(harder_at_second=2.5)))
-    astray = next(finding for finding in found.findings if finding.cause == "replica_divergence")
-    assert astray.confidence < CREDIBLE
-    assert not astray.vetoes
+    assert {finding.urgency for finding in found.findings} <= {"informational"}
+    assert found.correction.advice != "enable"
 
 
 @pytest.mark.parametrize("versions", [(0,), (1,)])

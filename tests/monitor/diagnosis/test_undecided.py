@@ -14,8 +14,6 @@ UNKNOWN = Lag(known=False)
 BASE = Run(noise=Noise(5e-4))
 HARDER = replace(BASE, tasks=Tasks(harder_at_second=2.5))
 UNDECIDED = {
-    "a replica that is given harder tasks": HARDER,
-    "a replica that is given much harder tasks": replace(HARDER, tasks=Tasks(harder_at_second=3.5), seed=5),
     "a lag that grows, of unknown versions": replace(BASE, lag=Lag((0, 1), 5e-4, onset=250, known=False)),
     "updates that stop arriving, of unknown versions": replace(
         BASE, steps=330, fault=Fault("missed_weight_sync", 5e-4, 250), lag=UNKNOWN
@@ -33,6 +31,13 @@ def test_what_does_not_separate_is_unknown(name: str) -> None:
     assert calling
     assert all(finding.confidence < CREDIBLE and not finding.vetoes for finding in calling)
     assert (found.layer, found.correction.advice) == ("unknown", "do_not_enable")
+
+
+@pytest.mark.parametrize("run", [HARDER, replace(HARDER, tasks=Tasks(harder_at_second=3.5), seed=5)])
+def test_a_replica_that_is_given_harder_tasks_has_no_fault_while_k3_is_what_the_setup_has(run: Run) -> None:
+    found = diagnosed(rollouts(run).frame())
+    assert (found.verdict, found.layer, found.correction.advice) == ("healthy", "none", "not_needed")
+    assert {finding.urgency for finding in found.findings} <= {"informational"}
 
 
 def test_a_replica_gone_astray_is_named_whatever_its_tasks() -> None:
