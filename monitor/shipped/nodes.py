@@ -8,16 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
 from logprobe.collectors.files import open_no_follow, stamp_of
 from logprobe.collectors.plain_text import harmless
-from logprobe.collectors.shipping.bucket import NODES, Bucket
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.jobs import Progress
 from logprobe.monitor.store.store import Store
+
+if TYPE_CHECKING:
+    from logprobe.collectors.shipping.bucket import Bucket
 
 SECONDS: Final = 5.0
 FOLDER: Final = "nodes"  # of a home, where a Ray cluster's landing keeps them
@@ -61,6 +63,8 @@ class InBucket:
 
     def listed(self) -> Iterator[Note]:
         """See `Source`."""
+        from logprobe.collectors.shipping.bucket import NODES  # noqa: PLC0415 - needs an extra that most do not have
+
         for entry in self._bucket.entries(NODES):
             if entry.size <= _MOST_BYTES:
                 yield Note(entry.name, (entry.tag, entry.modified), entry.modified)

@@ -98,6 +98,14 @@ def test_collectors_load_nothing_heavy(installed: Path) -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_the_service_starts_without_the_extras_that_it_can_do_without() -> None:
+    """As installed by `pip install '.[serve]'`: no bucket, no loggers, no apprise."""
+    absent = ("obstore", "apprise", "wandb", "trackio", "tensorboard", "torch", "vllm")
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); import logprobe.app.processes.service"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_installed_modules_come_from_the_wheel(installed: Path) -> None:
     result = run_isolated(installed, "import logprobe.collectors as c; print(c.__file__)")
     assert result.returncode == 0, result.stderr
