@@ -27,7 +27,7 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.errors import ConfigurationError, DirectiveError
 from logprobe.collectors.files import READABLE, open_no_follow, replace_file
 from logprobe.collectors.recorder.documents import canonical_json
-from logprobe.collectors.spool.segments import run_dir, run_name
+from logprobe.collectors.spool.segments import run_dir
 
 FORMAT: Final = 1
 KEY_VARIABLE: Final = "LOGPROBE_DIRECTIVE_KEY"
@@ -152,16 +152,6 @@ def decode(data: bytes, run: str, key: bytes | None) -> Directives:
     if any(later.from_step <= earlier.from_step for earlier, later in pairwise(entries)):
         raise DirectiveError("directives out of order")
     return Directives(run, entries, stopped=stopped is not False)
-
-
-def stopped_runs(home: Path) -> list[str]:
-    """Runs of a home whose kill switch is set. Raises `OSError`."""
-    try:
-        with os.scandir(home / FOLDER) as entries:
-            names = [entry.name for entry in entries if entry.name.endswith(STOP)]
-    except FileNotFoundError:
-        return []
-    return [run_name(name.removesuffix(STOP)) for name in names]
 
 
 class DirectiveFile:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import StoreError
-from logprobe.collectors.files import fsync_folder
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.raw_files import RAW_KINDS, empty_file, is_empty_file
 
@@ -38,17 +36,3 @@ def copy_of(home: Home, folder: Path) -> Home:
     except OSError as error:
         raise StoreError(f"{home.database} cannot be copied to {folder} ({error.strerror}); make room there") from error
     return copy
-
-
-def copy_durably(source: Path, target: Path) -> None:
-    """Copies a file; a reader that finds `target` finds all of it. Raises `OSError`."""
-    temporary = target.with_name(f".{target.name}.tmp")
-    try:
-        shutil.copyfile(source, temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.rename(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    fsync_folder(target.parent)
