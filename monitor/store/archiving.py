@@ -76,6 +76,8 @@ class Archiving:
         self._used: dict[str, float] = {}  # run → when it was merged last (monotonic)
         self._swept_after: frozenset[int] = frozenset()  # reads that may need files that can go
         self._refused: list[Refused] = []
+        self._merged = 0  # merges that changed files
+        self._noted = 0  # those of them that the index knows
         self._waiting: dict[str, str] = {}  # place → why it could not be read or written by the last merge
         self._unread: dict[str, str] = {}  # folder or file → why it cannot be read since the start
         self.problem: str | None = None  # why nothing is written or removed, as seen last
@@ -201,18 +203,24 @@ class Archiving:
             report, refused = self._merger.run_once(everything=everything, runs=runs)
             self._refused += refused
             self._waiting = dict(report.waiting)
-        if report.removed or refused or report.waiting:
+            if report.removed or refused or report.waiting:
+                self._merged += 1
+        if self._merged != self._noted:
             self.note()
         return report
 
     def bring(self, run: str) -> None:
-        """Have all tokens of a run in files of the archive. Raises `StoreError`."""
-        if self._merger.waits_of(run):
+        """Have all tokens of a run in files of the archive that the index knows. Raises `StoreError`."""
+        with self._turn:  # while another thread merges, neither the spool nor the index may have them
+            behind = self._merger.waits_of(run) or self._merged != self._noted
+        if behind:
             self.merge(runs=[run])
 
     def bring_all(self) -> None:
         """The same of all runs."""
-        if len(self._merger):
+        with self._turn:
+            behind = len(self._merger) > 0 or self._merged != self._noted
+        if behind:
             self.merge(everything=True)
 
     def refused(self) -> list[Refused]:
@@ -244,7 +252,7 @@ class Archiving:
         """Have the index say where rows are: of files all of whose segments it knows. Raises `StoreError`."""
         with self._store.standing_still():
             with self._turn:
-                changes = self._archive.changes()
+                changes, merged = self._archive.changes(), self._merged
             if changes.new or changes.gone:
                 with self._store.transaction(news=False) as cursor:
                     noted = Changes(self._write(cursor, changes), changes.gone, changes.waiting)
@@ -256,6 +264,7 @@ class Archiving:
                             self.damaged.compared.trust(self._archive.folder / file.path)
                 if noted.gone:
                     self._swept_after = self._readers.now()
+            self._noted = merged
         self.sweep()
 
     def compact(self, run: str) -> int:
