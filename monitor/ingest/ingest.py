@@ -29,7 +29,7 @@ from typing import Final, TypeVar
 import duckdb
 import pyarrow as pa
 
-from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
+from logprobe.collectors.errors import QueryError, RunDeletedError, SegmentError, StoreError
 from logprobe.collectors.files import remove_tree
 from logprobe.collectors.spool.segments import Segment, SegmentPath, read_segment
 from logprobe.monitor import queries
@@ -384,8 +384,8 @@ def _concerns_all(error: Exception) -> bool:
 
 
 def _is_content_error(error: Exception) -> bool:
-    if isinstance(error.__cause__, OSError):  # a file of the store cannot be read now: the segment is sound
-        return False
+    if isinstance(error, QueryError) or isinstance(error.__cause__, OSError):
+        return False  # what is stored cannot be read now: that says nothing against the segment
     return isinstance(error, _CONTENT_ERRORS) or isinstance(error.__cause__, _CONTENT_ERRORS_DUCKDB)
 
 

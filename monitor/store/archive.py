@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from logprobe.collectors.clock import TIME, Time
 from logprobe.collectors.errors import RunDeletedError, SegmentError, StoreError
-from logprobe.collectors.files import DISK, UNFINISHED, Disk, replace_file
+from logprobe.collectors.files import DISK, UNFINISHED, Disk, is_gone, replace_file
 from logprobe.collectors.spool.schema import SCHEMAS
 from logprobe.collectors.spool.segments import Segment, SegmentPath, run_dir, run_name, spool_dir
 from logprobe.monitor.store.archive_file import (
@@ -171,6 +171,23 @@ class Archive:
             if path in files.by_path:
                 files.drop(path)
             self._gone.add(path)
+
+    def look_again(self) -> None:
+        """Look at files that were damaged or foreign, of those that are still there at one: reading costs."""
+        for path in [path for path in self.left if is_gone(self.folder / path)]:
+            del self.left[path]
+        if self.left:
+            path = next(iter(self.left))
+            why = self.left.pop(path)
+            try:
+                self._read(path)
+            except SegmentError as error:
+                self.left[path] = str(error)  # last in order: another is looked at next time
+            except OSError:
+                self.left[path] = why
+            else:  # a person has put the right file back
+                self.forget(_run_of(path))
+                self.look_at(_run_of(path))
 
     def can_be_read(self, place: str) -> bool:
         """Tell whether a folder or file below the archive's can be read now."""

@@ -151,7 +151,9 @@ class Archiving:
         if missing:
             with self._turn:
                 self._archive.lose(missing)
-            self.note()
+        with self._turn:
+            self._archive.look_again()
+        self.note()
         return len(missing)
 
     def waiting(self) -> Mapping[str, str]:

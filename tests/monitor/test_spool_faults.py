@@ -62,6 +62,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         SpoolWriter(home, run, "e").write("rollout", records("rollout", sampled("a")))
     with Store.open(Home(home)) as store:
         Ingester(store).run_once()
+        store.archive.merge(everything=True)
     write(home, EARLIER)
     rule = disk.rule("list", within=f"spool/{EARLIER}/w", error=errno.EIO)
     hidden = disk.rule("list", within="archive/hidden/training", error=errno.EIO)
@@ -132,7 +133,11 @@ def test_raw_files_in_a_folder_that_cannot_be_listed_stay_and_it_is_said(served:
     assert all((served.home / path).exists() for path in HIDDEN), "what it holds is left alone"
     assert "hidden/training: cannot be read or written" in json.dumps(healthz(served.home)[1])
     served.hidden.stop()
-    eventually(lambda: "cannot be read" not in json.dumps(healthz(served.home)[1]), "and no longer once it can be")
+    foreign = "not a file of the archive"
+    eventually(lambda: foreign in json.dumps(healthz(served.home)[1]), "once it can be listed, what is there is named")
+    for path in HIDDEN:
+        (served.home / path).unlink()  # as the sentence says
+    eventually(lambda: "archive/hidden" not in json.dumps(healthz(served.home)[1]), "and no longer once it is gone")
 
 
 def test_what_cannot_be_read_waits_shows_and_is_read_when_it_can_be(served: Served) -> None:

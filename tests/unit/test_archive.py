@@ -210,7 +210,7 @@ def test_a_damaged_file_stays_and_is_named(tmp_path: Path, what: str) -> None:
     archive.merge(segments[2:])
     damaged, whole = archive.files(RUN)
     path = archive.folder / damaged.path
-    content = path.read_bytes()
+    whole_content = content = path.read_bytes()
     content = {"flipped": content[:50] + b"?" + content[51:], "cut": content[:-9], "empty": b""}[what]
     path.write_bytes(content)
     again = opened(tmp_path)
@@ -224,6 +224,12 @@ def test_a_damaged_file_stays_and_is_named(tmp_path: Path, what: str) -> None:
     assert (
         opened(tmp_path, {damaged.path, whole.path}).changes().new == []
     )  # a start does not read what the index knows
+    again.look_again()
+    assert list(again.left) == [damaged.path]
+    path.write_bytes(whole_content)
+    again.look_again()
+    assert again.left == {}
+    assert damaged.path in {file.path for file in again.files(RUN)}
 
 
 def test_a_damaged_file_that_was_listed_is_found_before_a_segment_goes(tmp_path: Path) -> None:
@@ -256,6 +262,11 @@ def test_a_foreign_file_stays_and_is_named(tmp_path: Path, name: str) -> None:
     again = opened(tmp_path, {file.path})
     assert [Path(each).name for each in again.left] == [name]
     assert path.read_bytes() == b"PAR1 mine PAR1"
+    again.look_again()
+    assert again.left
+    path.unlink()
+    again.look_again()
+    assert again.left == {}
 
 
 def test_a_file_in_another_place_or_of_another_home_stays_and_is_named(tmp_path: Path) -> None:
