@@ -42,6 +42,7 @@ _FRAMES: Final = 6  # of whole runs, about 1 MB per 1,000 steps each
 _LOADS: Final = 4  # of sequences, some 10 MB each
 _REST: Final = 5.0  # seconds between two computations of a value that costs much
 METRICS: Final = metrics_of(OVERVIEW)
+_NO_STEPS: Final = pl.DataFrame(schema={"step": pl.Int64, "tokens": pl.Float64, "time": pl.Float64})
 
 
 def home() -> Path:
@@ -212,23 +213,22 @@ class Grown:
     def __init__(self, run: str, metrics: tuple[str, ...], source: Callable[[], Reader]) -> None:
         self._run, self._metrics, self._source = run, metrics, source
         self._lock = threading.Lock()
-        self._empty = pl.DataFrame(schema={"step": pl.Int64, "tokens": pl.Float64, "time": pl.Float64})
-        self._revision, self._frame = 0, self._empty
+        self._asked, self._revision, self._frame = 0, 0, _NO_STEPS
 
     def at(self, revision: int) -> pl.DataFrame:
-        """Return the frame as of `revision` or later."""
+        """Return the frame as of `revision` or later: what is recorded while it is read is in it."""
         with self._lock:
-            if revision < self._revision:  # the store was recreated
-                self._revision, self._frame = 0, self._empty
-            if revision > self._revision:
+            recreated = revision < self._asked  # the store; its revisions begin anew
+            if recreated or revision > self._revision:
                 with suppress(*([ServiceUnavailableError] if len(self._frame) else [])):
-                    self._grow()
+                    self._read(0 if recreated else self._revision, _NO_STEPS if recreated else self._frame)
+                    self._asked = revision
             return self._frame
 
-    def _grow(self) -> None:
+    def _read(self, since: int, old: pl.DataFrame) -> None:
         # Steps first: a step recomputed between the two reads has newer points than its revision says, and is read
         # again.
-        changed = {"run": self._run, "since": self._revision}
+        changed = {"run": self._run, "since": since}
         steps = pl.DataFrame(pl.from_arrow(queries.app_steps(self._source(), **changed)))
         points = pl.DataFrame(pl.from_arrow(queries.app_points(self._source(), **changed, metrics=list(self._metrics))))
         if steps.is_empty():
@@ -240,9 +240,9 @@ class Grown:
             on="metric", index="step", values="value", aggregate_function="last"
         )
         new = rows.join(wide, on="step", how="left")
-        old = self._frame.join(new.select("step"), on="step", how="anti")
-        self._frame = pl.concat([old, new], how="diagonal_relaxed").sort("step").rechunk()
-        self._revision = max(self._revision, int(steps["revision"].cast(pl.Int64).max() or 0))  # type: ignore[arg-type]
+        kept = old.join(new.select("step"), on="step", how="anti")
+        self._frame = pl.concat([kept, new], how="diagonal_relaxed").sort("step").rechunk()
+        self._revision = max(since, int(steps["revision"].cast(pl.Int64).max() or 0))  # type: ignore[arg-type]
 
 
 def column(frame: pl.DataFrame, name: str) -> Floats:
@@ -259,14 +259,16 @@ def measured(frame: pl.DataFrame, name: str) -> bool:
 
 
 def awaits(run: Run, frame: pl.DataFrame) -> bool:
-    """Return whether the newest step is incomplete because engine records may still arrive."""
+    """Return whether the newest step is incomplete because engine records may still arrive; False if that was never
+    read, as while the service is away: the page shows the rest."""
     coverage = column(frame, "backend.coverage")
     if not len(coverage) or not coverage[-1] < 1:
         return False
-    rows = kept(
-        ("on their way", run.name), run.revision, lambda: queries.app_steps_on_their_way(reader(), run=run.name)
-    )
-    return frame["step"][-1] in rows["step"].to_pylist()
+    place = ("on their way", run.name)
+    with suppress(ServiceUnavailableError):
+        rows = kept(place, run.revision, lambda: queries.app_steps_on_their_way(reader(), run=run.name))
+        return frame["step"][-1] in rows["step"].to_pylist()
+    return False
 
 
 def diagnosis_of(run: Run) -> LatestDiagnosis | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from recorded_home import take_in
 from synthetic_run import SyntheticRun
 
+from logprobe.app.dashboard import data
 from logprobe.app.dashboard.data import Grown, Kept, column, happened, judged, measured, moved
 from logprobe.collectors.errors import ServiceUnavailableError
 from logprobe.collectors.recorder.recorder import Recorder
@@ -124,11 +127,28 @@ def test_a_frame_grows_by_what_changed_and_unknown_is_null() -> None:
     assert second["step"].to_list() == [0, 1, 5]
     assert second["a"].to_list() == [None, None, None]  # a step computed again loses what it lost
     assert second["b"].to_list() == [None, None, 2.0]
+    source.rows[6] = (5, 7, {"a": 3.0})
+    source.rows[7] = (6, 7, {"a": 3.0})
+    third = grown.at(5)
+    assert third["step"].to_list() == [0, 1, 5, 6, 7]  # newer than what was asked for
     source.away = True
-    assert grown.at(9) is second  # the last that was read stays
+    assert grown.at(5) is third  # the last that was read stays
+    assert grown.at(9) is third
     source.away = False
     source.rows = {7: (1, 1, {"a": 3.0})}
     assert grown.at(1)["step"].to_list() == [7]  # the store was recreated
+
+
+def test_where_the_service_is_away_an_incomplete_step_is_not_said_to_be_completed(
+    monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("LOGPROBE_HOME", str(home))
+    source = Source()
+    source.away = True
+    monkeypatch.setattr(data, "reader", lambda: source)
+    run = SimpleNamespace(name="r", revision=1)
+    frame = pl.DataFrame({"step": [0, 1], "backend.coverage": [1.0, 0.5]})
+    assert not data.awaits(run, frame)  # type: ignore[arg-type]
 
 
 def test_a_frame_that_was_never_read_is_not_empty_but_unknown() -> None:
