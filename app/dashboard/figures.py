@@ -25,6 +25,8 @@ from logprobe.app.text.numbers import number
 Figure = dict[str, Any]
 Window = tuple[float, float]
 
+SINCE: Final = "steps since the onset"
+WHOLE: Final = frozenset({"step", SINCE})  # axes whose places are whole steps
 HEADING: Final = 28  # pixels above each row
 STRIP: Final = 16  # of the marks on top
 _MARGIN: Final = {"l": 54, "r": 12, "t": 6, "b": 40, "pad": 0}
@@ -129,6 +131,7 @@ class Chart:
         words: per x place that has some, what is said there.
         axis: what its places are, for whoever reads them by keys.
         zooms: whether its x axis can be zoomed.
+        whole: whether its places are whole steps; a zoom begins and ends half a step beside one.
         note: below it.
     """
 
@@ -139,6 +142,7 @@ class Chart:
     words: dict[str, str] = field(default_factory=dict)
     axis: str = ""
     zooms: bool = True
+    whole: bool = False
     note: str = ""
 
     @cached_property
@@ -215,7 +219,7 @@ def rows_chart(
     """
     places = np.concatenate([curve.x[np.isfinite(curve.x)] for row in rows for curve in row.curves])
     low, high = window or (float(places.min()), float(places.max()))
-    room = max(0.5 if axis == "step" else 0.0, 0.005 * (high - low)) or 0.5
+    room = 0.5 if window and axis in WHOLE else max(0.5 if axis == "step" else 0.0, 0.005 * (high - low)) or 0.5
     shown = (low - room, high + room)
     top = STRIP if marks or since is not None else 0
     height = top + sum(row.height + HEADING for row in rows)
@@ -260,7 +264,7 @@ def rows_chart(
     for mark in marks:
         if mark.kind != "weights":
             words[_key(mark.at)] = "; ".join(filter(None, [words.get(_key(mark.at)), mark.words]))
-    return Chart({"data": traces, "layout": layout}, name, alt, headings, words, axis, note=note)
+    return Chart({"data": traces, "layout": layout}, name, alt, headings, words, axis, whole=axis in WHOLE, note=note)
 
 
 def _key(place: float) -> str:

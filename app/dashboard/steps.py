@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from logprobe.app.dashboard.data import column, measured
-from logprobe.app.dashboard.figures import Chart, Curve, Mark, Row, Window, rows_chart
+from logprobe.app.dashboard.figures import SINCE, WHOLE, Chart, Curve, Mark, Row, Window, rows_chart
 from logprobe.app.dashboard.panels import PAIR_WORDS, Panel, why_missing
 from logprobe.app.dashboard.theme import Theme
 from logprobe.app.dashboard.thinning import Floats, centred_median, wants_log
@@ -22,7 +22,6 @@ from logprobe.monitor.judging.growth_rule import K3, RULE
 from logprobe.monitor.metrics.catalog import metric
 
 AXES: Final = ("step", "tokens", "time", "onset")
-SINCE: Final = "steps since the onset"
 SMOOTHINGS: Final = (0, 5, 11, 25, 51, 101)
 _SAME: Final = 0.005  # relative: smaller changes are not worth a number
 _DECADE: Final = 10.0
@@ -72,6 +71,9 @@ class Axis:
 
     def steps_in(self, window: Window) -> str:
         """The steps between two places, as the address has them; "" where there is none."""
+        if self.title in WHOLE:
+            shift = float(self.places[0] - self.steps[0])
+            return f"{max(0.0, window[0] - shift):.0f}:{max(0.0, window[1] - shift):.0f}"
         inside = self.steps[(self.places >= window[0]) & (self.places <= window[1])]
         return f"{inside[0]:.0f}:{inside[-1]:.0f}" if len(inside) else ""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from dashboard_process import Watched, dashboard, drag, opened
@@ -91,8 +92,10 @@ def test_charts_grow_and_keep_the_zoom(browser: Browser, live: tuple[Path, str],
         expect(page.get_by_role("button", name="reset zoom")).to_be_visible()
         page.wait_for_function(f"() => ({STATE})().range[0] > {before['range'][0]}")
         zoomed = page.evaluate(STATE)
+        first, last = map(int, parse_qs(urlsplit(page.url).query)["steps"][0].split(":"))
+        assert zoomed["range"] == [first - 0.5, last + 0.5]  # as the address has it, at once
         newest = wait_for_chart(page, zoomed["points"] + 1)
-        assert newest["range"] == page.evaluate(STATE)["range"]
+        assert newest["range"] == zoomed["range"]
         assert newest["range"][1] < newest["last"]
         assert page.locator(".lp-plot").get_attribute("data-mounted") == "once"  # redrawn, never rebuilt
         page.reload()  # the link opens the same view
@@ -108,9 +111,7 @@ def test_keys_read_values_as_python_writes_them(browser: Browser, live: tuple[Pa
     home, address = live
     with watched(browser, address) as seen:
         page = seen.page
-        page.goto(
-            f"{address}/?run={MARKUP.replace(' ', '%20').replace('<', '%3C').replace('>', '%3E').replace('/', '%2F')}"
-        )
+        page.goto(f"{address}/?run={quote(MARKUP, safe='')}")
         wait_for_chart(page, 12)
         frame = page.locator(".lp-frame").first
         assert "Metrics of run <b" in (frame.get_attribute("aria-label") or "")

@@ -69,7 +69,7 @@ def plot(
 
     about = {
         "figure": chart.text, "alt": chart.alt, "rows": chart.rows, "words": chart.words, "axis": chart.axis, "note": chart.note,
-        "zooms": chart.zooms, "picks": picked is not None, "library": f"{base_url()}/{PLOTLY}",
+        "zooms": chart.zooms, "whole": chart.whole, "picks": picked is not None, "library": f"{base_url()}/{PLOTLY}",
     }  # fmt: skip
     version = sha256(repr(about).encode()).hexdigest()[:16]
     _mount(

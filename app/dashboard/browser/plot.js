@@ -82,13 +82,23 @@ async function draw(view) {
     view.listens = true;
     box.on("plotly_relayout", (change) => {
       const range = change["xaxis.range"] ?? ("xaxis.range[0]" in change ? [change["xaxis.range[0]"], change["xaxis.range[1]"]] : null);
-      if (range && data.zooms) view.zoom(range.map(Number));
+      if (range && view.data.zooms) zoomed(view, range.map(Number));
     });
     box.on("plotly_afterplot", () => placed(view));
     box.on("plotly_doubleclick", () => view.data.zooms && view.zoom(null));
   }
   placed(view);
   show(view, view.at);
+}
+
+// Steps are whole: a zoom ends beside one at once, as the address has it and the next figure draws it.
+function zoomed(view, [low, high]) {
+  if (!view.data.whole) { view.zoom([low, high]); return; }
+  const inside = [Math.ceil(low), Math.floor(high)];
+  const [first, last] = inside[0] <= inside[1] ? inside : [Math.round((low + high) / 2), Math.round((low + high) / 2)];
+  if (low === first - 0.5 && high === last + 0.5) return;
+  view.zoom([first, last]);
+  Plotly.relayout(view.box, { "xaxis.range": [first - 0.5, last + 0.5] });
 }
 
 // Headings stand above their rows, wherever a legend of several lines has moved these.
