@@ -1,5 +1,5 @@
-"""What people do about channels: see how they are, try one out, send again or drop what was given up. Asked of the
-running service.
+"""Delivery as a part of the service, and actions of users about channels: list them, try one out, send again or drop
+what was given up.
 
 Secrets take no part in any of it: channels are named, and what goes wrong is said in the words of `ChannelError`.
 """
@@ -10,23 +10,28 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from random import Random
 from typing import Any, Final, TypedDict
 
 from logprobe.alerts import audit
+from logprobe.alerts.reloading import Reloaded
 from logprobe.alerts.sending import outbox, trial
-from logprobe.alerts.sending.channels.settings import channels_of
-from logprobe.alerts.sending.delivery import Condition, Sender
+from logprobe.alerts.sending.channels.settings import SECTION, Route, channels_of
+from logprobe.alerts.sending.delivery import Condition, Dispatcher, Sender
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor import queries
 from logprobe.monitor.service.action import Action
 from logprobe.monitor.service.actions import text
+from logprobe.monitor.service.jobs import Job, Part
 from logprobe.monitor.store.store import Store
 
 CHANNELS: Final = "alerts.channels"
 TEST: Final = "alerts.test"
 AGAIN: Final = "alerts.send_again"
 DROP: Final = "alerts.drop"
+
+_SECONDS: Final = 1.0  # between two looks at the outbox
 
 _PATIENCE: Final = 4.0  # seconds for one call of a test: whoever asked waits for it
 _REMEMBERED: Final = 32  # tests; asked for again because a connection broke, one is not made again
@@ -164,3 +169,22 @@ def _channel(name: str, condition: Condition, counts: queries.OutboxChannels | N
         "last_sent_at": counts["last_sent_at"] if counts else None,
         "last_error": counts["last_error"] if counts else None,
     }
+
+
+def delivery_part(store: Store, stopping: threading.Event) -> Part:
+    """Return delivery as a part of the service. Raise `ConfigurationError` if a channel cannot be used.
+
+    The settings are read again when they change; wrong, they are not taken over, and the job says so.
+    """
+
+    def clock() -> datetime:
+        return datetime.now(UTC)
+
+    def read() -> list[Route]:
+        return channels_of(store.home, environment=os.environ, stopping=stopping, clock=clock)
+
+    routes = Reloaded(store.home.path, SECTION, read)
+    dispatcher = Dispatcher(store, routes.current, clock=clock, random=Random(), stopping=stopping)  # noqa: S311 - jitter
+    work = Job("delivery", _SECONDS, lambda: {**dispatcher.run_once(), **routes.report()})
+    channels = ChannelActions(store, dispatcher.senders, lambda: routes.problem, stopping=stopping, clock=clock)
+    return Part(jobs=[work], actions=channels.actions(), close=dispatcher.close)

@@ -1,5 +1,5 @@
-"""The sender: takes the notifications of the outbox that a channel wants to that channel, with back-off and at its
-pace."""
+"""Delivery: routes new notifications to channels and sends what is due, each channel in a thread of the pool, with
+back-off and at its pace."""
 
 from __future__ import annotations
 
@@ -7,46 +7,37 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 from logprobe.alerts.notification import UNDELIVERED, Notification
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.outbox import Delivery
 from logprobe.collectors.errors import ChannelError
+from logprobe.monitor.service.jobs import Progress
 from logprobe.monitor.store.store import Store
 
 LOGGER: Final = logging.getLogger("logprobe.alerts")
 Clock = Callable[[], datetime]
 
-_BUDGET: Final = 30.0  # seconds of one run; what is left waits for the next
+GIVE_UP_AFTER: Final = timedelta(hours=24)  # later than that, an alert is history
+_MOST_AT_ONCE: Final = 64  # channels that send at the same time
+_BUDGET: Final = 30.0  # seconds of one run of a channel; the rest waits for the next
 _FIRST: Final = 2.0  # seconds
 _LONGEST: Final = 300.0
 _SETUP: Final = 60.0  # a person has to act first, and then wants to see it work
 _MOST_DOUBLINGS: Final = 16
-GIVE_UP_AFTER: Final = timedelta(hours=24)  # later than that, an alert is history
-
-
-def route_new(store: Store, routes: Sequence[Route], now: datetime) -> int:
-    """Makes one delivery of every new notification per channel that wants its severity. Raises `StoreError`."""
-    return outbox.route(store, lambda notification: _wanted(notification, routes), now)
-
-
-def _wanted(notification: Notification, routes: Sequence[Route]) -> list[str]:
-    # Of its own failure a channel hears nothing.
-    silent = notification.undelivered
-    return [r.channel.name for r in routes if notification.severity in r.severities and r.channel.name != silent]
 
 
 class Condition(TypedDict):
-    """How a channel is.
+    """State of a channel.
 
-    `kind`: None: no file has it any more. `waits_until`, `why`: it rests after a failure; None: it does not. `limited`:
+    `kind`: None if no settings have it any more. `waits_until`, `why`: it rests after a failure, or None. `limited`:
     how often it asked for fewer messages since the service took it over.
     """
 
@@ -64,113 +55,95 @@ class Sender:
         self,
         store: Store,
         route: Route,
-        routes: Sequence[Route],
         *,
         clock: Clock,
         random: Random,
         stopping: threading.Event,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`routes`: of all channels, this one among them. `steady`: seconds that only grow, whatever the clock is set
-        to."""
-        self.name = route.channel.name
+        """`steady`: seconds that only grow, whatever the clock is set to."""
         self._store = store
         self._route = route
-        self._routes = routes
         self._clock = clock
         self._random = random
         self._stopping = stopping
-        self._failures = 0  # in a row
         self._steady = steady
-        self._rests_until = -math.inf  # on the steady clock
-        self._last_sent: float | None = None
+        self._failures = 0  # in a row
+        self._rests_until = self._paced_until = -math.inf  # on the steady clock
         self._why: str | None = None
         self._limited = 0
 
     def state(self) -> Condition:
-        """What is configured, and whether it rests; safe from any thread."""
+        """Return the configuration, and whether the channel rests; safe from any thread."""
         left = self._rests_until - self._steady()
-        resting = left > 0
         return {
             "kind": self._route.kind,
             "severities": sorted(self._route.severities),
-            "waits_until": self._clock() + timedelta(seconds=left) if resting else None,
-            "why": self._why if resting else None,
+            "waits_until": self._clock() + timedelta(seconds=left) if left > 0 else None,
+            "why": self._why if left > 0 else None,
             "limited": self._limited,
         }
 
-    def run_once(self) -> Mapping[str, Any]:
-        """Sends what is due, for half a minute at most. After a failure the channel rests, whatever else is due.
+    def run_once(self) -> None:
+        """Send what is due, for half a minute at most. After a failure the channel rests, whatever else is due.
 
-        Returns counts `sent, failed, dead` and the last error. Raises `StoreError`.
+        Raises:
+            StoreError: the store refused.
         """
-        route_new(self._store, self._routes, self._clock())
-        counts: Counter[str] = Counter()
-        deadline = time.monotonic() + _BUDGET
-        while not self._resting() and time.monotonic() < deadline:
-            delivery = outbox.due(self._store, self.name, self._clock())
-            if delivery is None or not self._take_turn():
-                break
-            counts[self._attempt(delivery)] += 1
-        return {name: counts[name] for name in ("sent", "failed", "dead")}
+        until = self._steady() + _BUDGET
+        while self._rests_until <= self._steady() < until:
+            delivery = outbox.due(self._store, self._route.channel.name, self._clock())
+            if delivery is None or self._stopping.wait(max(0.0, self._paced_until - self._steady())):
+                return
+            self._attempt(delivery)
 
-    def _resting(self) -> bool:
-        return self._stopping.is_set() or self._steady() < self._rests_until
-
-    def _take_turn(self) -> bool:
-        """Waits until the channel's pace allows a message; False when the service stops."""
-        if self._last_sent is not None:
-            self._stopping.wait(max(0.0, self._last_sent + self._route.channel.pace - time.monotonic()))
-        return not self._stopping.is_set()
-
-    def _attempt(self, delivery: Delivery) -> str:
+    def _attempt(self, delivery: Delivery) -> None:
         now = self._clock()
         if delivery.attempts and now - delivery.enqueued_at > GIVE_UP_AFTER:
-            return self._give_up(delivery, delivery.last_error or "no attempt was completed")
+            self._give_up(delivery, delivery.last_error or "no attempt was completed")
+            return
         outbox.begin(self._store, delivery, now=now, next_at=now + self._again_after(delivery))
         try:
             receipt = self._route.channel.send(delivery.outgoing)
         except ChannelError as error:
-            return self._failed(delivery, error)
+            self._failed(delivery, error)
+        else:
+            outbox.sent(self._store, delivery, receipt, self._clock())
+            self._failures, self._rests_until = 0, -math.inf
         finally:
-            self._last_sent = time.monotonic()
-        outbox.sent(self._store, delivery, receipt, self._clock())
-        self._failures, self._rests_until = 0, -math.inf
-        return "sent"
+            self._paced_until = self._steady() + self._route.channel.pace
 
     def _again_after(self, delivery: Delivery) -> timedelta:
-        """How long a delivery rests whose attempt never ends: longer each time, if it is what kills the process."""
+        """Return how long a delivery rests whose attempt never ends: longer each time, if it kills the process."""
         settle = self._route.settle
         return max(settle, pause(delivery.attempts, "uncertain", None, self._random)) if delivery.attempts else settle
 
-    def _give_up(self, delivery: Delivery, words: str) -> str:
-        now = self._clock()
-        LOGGER.error("channel %s: abandoned: %s", self.name, words)
-        outbox.dead(self._store, delivery, words, now, _notice(delivery, words, now))
-        return "dead"
-
-    def _failed(self, delivery: Delivery, error: ChannelError) -> str:
-        now = self._clock()
+    def _failed(self, delivery: Delivery, error: ChannelError) -> None:
         words = f"{error.reason}: {error}"
         if error.reason == "refused":
-            return self._give_up(delivery, words)
+            self._give_up(delivery, words)
+            return
         self._failures += 1
         self._why = words
         self._limited += error.reason == "busy"
         if self._failures == 1:  # the outbox counts the others
-            LOGGER.warning("channel %s: %s; it will be retried", self.name, words)
-        uncertain = error.reason == "uncertain"
+            LOGGER.warning("channel %s: %s; it will be retried", delivery.channel, words)
         wait = pause(max(delivery.attempts + 1, self._failures), error.reason, error.retry_after, self._random)
         self._rests_until = self._steady() + wait.total_seconds()
         # A channel that asked for more rests as a whole: what is stored must not wait for long after a clock was set.
         stored = min(wait, timedelta(seconds=_LONGEST))
-        next_at = now + max(stored, self._route.settle) if uncertain else now + stored
+        uncertain = error.reason == "uncertain"
+        next_at = self._clock() + (max(stored, self._route.settle) if uncertain else stored)
         outbox.failed(self._store, delivery, words, uncertain=uncertain, next_at=next_at)
-        return "failed"
+
+    def _give_up(self, delivery: Delivery, words: str) -> None:
+        now = self._clock()
+        LOGGER.error("channel %s: abandoned: %s", delivery.channel, words)
+        outbox.dead(self._store, delivery, words, now, _notice(delivery, words, now))
 
 
 def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | None:
-    """Tells the other channels that a message was given up; an abandoned notice is not reported."""
+    """Tell the other channels that a message was given up; an abandoned notice is not reported."""
     lost = delivery.outgoing.notification
     if lost.undelivered is not None:
         return None
@@ -189,7 +162,7 @@ def _notice(delivery: Delivery, words: str, now: datetime) -> Notification | Non
 
 
 def pause(attempts: int, reason: str, retry_after: float | None, random: Random) -> timedelta:
-    """How long to wait after a failure.
+    """Return how long to wait after a failure.
 
     Args:
         attempts: failed attempts of this delivery so far, at least 1.
@@ -205,3 +178,61 @@ def pause(attempts: int, reason: str, retry_after: float | None, random: Random)
         return timedelta(seconds=retry_after + random.random())
     longest = _SETUP if reason == "setup" else min(_LONGEST, _FIRST * 2.0 ** min(attempts - 1, _MOST_DOUBLINGS))
     return timedelta(seconds=longest * (0.5 + random.random() / 2))
+
+
+class Dispatcher:
+    """Keeps one sender per channel at work. `run_once` belongs to one thread at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        routes: Callable[[], list[Route]],
+        *,
+        clock: Clock,
+        random: Random,
+        stopping: threading.Event,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`routes`: the channels as they are now; another list when they have changed. `steady`: see `Sender`."""
+        self._store = store
+        self._routes = routes
+        self._clock = clock
+        self._sender = lambda route: Sender(store, route, clock=clock, random=random, stopping=stopping, steady=steady)
+        self._taken: list[Route] = []
+        self._senders: dict[str, Sender] = {}
+        self._turns: dict[str, Future[None]] = {}  # newest of each channel
+        self._pool = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="logprobe-channel")
+
+    def run_once(self) -> Progress:
+        """Route what is new and let every idle channel begin; return at once. Raise `StoreError`.
+
+        A channel has one turn at a time: changed settings wait until the old ones are done.
+        """
+        routes = self._routes()
+        if routes is not self._taken:
+            self._senders = {route.channel.name: self._sender(route) for route in routes}
+            self._taken = routes
+        routed = outbox.route(self._store, self._wanted, self._clock())
+        problem = {}
+        for name, sender in self._senders.items():
+            turn = self._turns.get(name)
+            if turn is not None and not turn.done():
+                continue
+            if turn is not None and (error := turn.exception()) is not None:
+                # Other than the channel's own failures, which stand with its deliveries.
+                problem = {"problem": f"channel {name}: {type(error).__name__}: {error}"}
+            self._turns[name] = self._pool.submit(sender.run_once)
+        return {"notifications": routed, "channels": len(routes), **problem}
+
+    def _wanted(self, notification: Notification) -> list[str]:
+        """Return the channels that want a notification. Of its own failure a channel hears nothing."""
+        wanted = [route.channel.name for route in self._taken if notification.severity in route.severities]
+        return [name for name in wanted if name != notification.undelivered]
+
+    def senders(self) -> Mapping[str, Sender]:
+        """Return the senders by channel; none before the first `run_once`."""
+        return self._senders
+
+    def close(self) -> None:
+        """Return when sending has ended. The event has been set, so this takes as long as one call."""
+        self._pool.shutdown(wait=True)

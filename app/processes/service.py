@@ -26,7 +26,7 @@ if __name__ == "__main__":
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules.acceptance import acceptance_part
 from logprobe.alerts.rules.watch import alerts_part
-from logprobe.alerts.sending import dispatch
+from logprobe.alerts.sending.actions import delivery_part
 from logprobe.app.processes.supervisor import DAMAGED
 from logprobe.collectors.errors import LogprobeError, StoreDamagedError
 from logprobe.collectors.log_lines import log_to_stderr
@@ -87,7 +87,7 @@ def _parts(page: str | None, bucket: str | None) -> list[PartMaker]:
         acceptance_part,
         alerts_part(page=page),
         controller_part,
-        dispatch.part,
+        delivery_part,
         quarantine_actions.part,
         deleting.part,
         storing.part,

@@ -23,7 +23,7 @@ from figure import Figure
 from logprobe.alerts.controller.job import controller_part
 from logprobe.alerts.rules.acceptance import acceptance_part
 from logprobe.alerts.rules.watch import alerts_part
-from logprobe.alerts.sending import dispatch
+from logprobe.alerts.sending.actions import delivery_part
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.jobs import Job
@@ -40,7 +40,7 @@ PERIOD = 10.0  # seconds from one step of a run to its next
 WARM_UP, SECONDS = 90.0, 20.0  # after the first, diagnoses have had what they may have at once
 MANY = 60, 6  # runs, steps of each
 DERIVE_SECONDS = 5.0
-PARTS = (acceptance_part, alerts_part(), controller_part, dispatch.part)
+PARTS = (acceptance_part, alerts_part(), controller_part, delivery_part)
 
 Segments = list[list[Path]]  # of each step
 Coming = Sequence[tuple[float, Path, Path, list[Path]]]  # when, from where, to which home, which segments

@@ -18,7 +18,7 @@ from logprobe.alerts.controller.job import Controller
 from logprobe.alerts.controller.policy import Policy
 from logprobe.alerts.rules.acceptance import follow
 from logprobe.alerts.rules.watch import Watch
-from logprobe.alerts.sending.dispatch import Dispatcher
+from logprobe.alerts.sending.delivery import Dispatcher
 from logprobe.collectors.errors import StoreError
 from logprobe.collectors.spool.segments import SpoolWriter
 from logprobe.monitor import queries

@@ -14,7 +14,7 @@ from logprobe.alerts.sending.channels.calls import Calls
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.credentials import Secret
-from logprobe.alerts.sending.delivery import Sender
+from logprobe.alerts.sending.delivery import Dispatcher
 from logprobe.monitor.home import Home
 from logprobe.monitor.store.store import Store
 
@@ -29,12 +29,16 @@ def main(home: Path, api_url: str, point: str) -> None:
     stopping = threading.Event()
     bot = Slack("team", token=Secret(TOKEN), channel=CHANNEL, calls=Calls(60.0, stopping), api_url=api_url)
     bot.pace = PACE
-    route = Route(bot, frozenset({"warning", "critical"}), SETTLE)
     with Home(home).lock(), Store.open(Home(home)) as store:
-        sender = Sender(store, route, [route], clock=lambda: datetime.now(UTC), random=Random(0), stopping=stopping)
-        sender.run_once()
+        routes = [Route(bot, frozenset({"warning", "critical"}), SETTLE)]
+        dispatcher = Dispatcher(
+            store, lambda: routes, clock=lambda: datetime.now(UTC), random=Random(0), stopping=stopping
+        )
+        dispatcher.run_once()
         while any(state["waiting"] for state in outbox.channel_states(store)):
-            sender.run_once()
+            dispatcher.run_once()
+            dispatcher._turns["team"].result()
+        dispatcher.close()
 
 
 def _kill_at(point: str) -> None:

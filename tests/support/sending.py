@@ -18,7 +18,7 @@ from logprobe.alerts.sending.channels.channel import Channel
 from logprobe.alerts.sending.channels.settings import Route
 from logprobe.alerts.sending.channels.slack import Slack
 from logprobe.alerts.sending.credentials import Secret
-from logprobe.alerts.sending.delivery import Sender
+from logprobe.alerts.sending.delivery import Dispatcher
 from logprobe.collectors.errors import ChannelError
 from logprobe.monitor.store.store import Store
 
@@ -59,7 +59,7 @@ class PatientCalls(Calls):
 
 
 class Bench:
-    """A store's outbox and the senders of some channels."""
+    """A store's outbox and the delivery to some channels."""
 
     def __init__(self, store: Store, *channels: Channel) -> None:
         self.store = store
@@ -68,18 +68,14 @@ class Bench:
         self._set_by = timedelta(0)
         self.stopping = threading.Event()
         routes = [Route(channel, ALL, timedelta(seconds=15)) for channel in channels]
-        self.senders = {
-            route.channel.name: Sender(
-                store,
-                route,
-                routes,
-                clock=lambda: self.now,
-                steady=self._steady,
-                random=Random(7),
-                stopping=self.stopping,
-            )
-            for route in routes
-        }
+        self.dispatcher = Dispatcher(
+            store,
+            lambda: routes,
+            clock=lambda: self.now,
+            steady=self._steady,
+            random=Random(7),
+            stopping=self.stopping,
+        )
 
     def _steady(self) -> float:
         return (self.now - self._began - self._set_by).total_seconds()
@@ -95,10 +91,11 @@ class Bench:
                 outbox.enqueue(self.store, cursor, note)
 
     def run(self, *, hours: float = 0.0, minutes_between: float = 0.5) -> None:
-        """One run of every sender, or one every so often for some hours."""
+        """One turn of every channel, or one every so often for some hours."""
         for _ in range(1 + int(hours * 60 / minutes_between)):
-            for sender in self.senders.values():
-                sender.run_once()
+            self.dispatcher.run_once()
+            for turn in self.dispatcher._turns.values():
+                turn.result()
             self.now += timedelta(minutes=minutes_between)
 
     def finish(self) -> None:

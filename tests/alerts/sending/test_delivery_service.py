@@ -13,7 +13,8 @@ from fake_slack import CHANNEL, TOKEN, FakeSlack
 from processes import SECONDS, connected, end, eventually, start_service
 from sending import Bench, bot
 
-from logprobe.alerts.sending import dispatch, outbox
+from logprobe.alerts.sending import outbox
+from logprobe.alerts.sending.actions import delivery_part
 from logprobe.app.cli import main
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.monitor.home import Home
@@ -84,7 +85,7 @@ def test_a_channel_that_is_configured_wrongly_fails_at_the_start(configured: Pat
         Store.open(Home(configured)) as store,
         pytest.raises(ConfigurationError, match=r"logprobe\.yaml:2: channels\.a"),
     ):
-        dispatch.part(store, threading.Event())
+        delivery_part(store, threading.Event())
 
 
 def test_alerts_test_sends_a_message(configured: Path, slack: FakeSlack, capsys: pytest.CaptureFixture[str]) -> None:

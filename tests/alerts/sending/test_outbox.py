@@ -20,8 +20,7 @@ from logprobe.alerts.notification import Notification
 from logprobe.alerts.sending import outbox
 from logprobe.alerts.sending.channels.channel import Outgoing, Receipt
 from logprobe.alerts.sending.channels.settings import Route
-from logprobe.alerts.sending.delivery import pause
-from logprobe.alerts.sending.dispatch import Dispatcher
+from logprobe.alerts.sending.delivery import Dispatcher, pause
 from logprobe.collectors.errors import ChannelError
 from logprobe.monitor.store.store import Store
 
@@ -227,7 +226,7 @@ def test_a_clock_that_is_set_back_makes_no_channel_rest_for_longer(
     bench.run(minutes_between=0.001)
     assert bench.states() == {"team": (0, 1, 0)}
     bench.set_clock(-back)
-    until = bench.senders["team"].state()["waits_until"]
+    until = bench.dispatcher.senders()["team"].state()["waits_until"]
     assert until is not None
     assert timedelta(0) < until - bench.now <= timedelta(seconds=2)
     if restarted:
