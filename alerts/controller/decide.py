@@ -20,14 +20,13 @@ from logprobe.alerts.controller.refusals import (
     objection,
     refusal,
     tries,
-    upstream,
 )
 from logprobe.alerts.controller.situation import Acknowledgement, Action, Control, Phase, Returned, Situation, Trial
 from logprobe.collectors.correction import CorrectionConfig
 
 Decision = tuple[Control, tuple[Action, ...]]
 
-_STALENESS: Final = "staleness"
+_MISSED: Final = "not_acknowledged"
 _STANDING_STEPS: Final = 10  # that a finding upstream lasts before people are called for it
 _ENOUGH_ACKS: Final = 5  # steps, before a measured share is compared with the preview
 _ON_THEIR_WAY: Final = 3  # steps whose engine records may not have arrived
@@ -49,7 +48,7 @@ _DRY: Final = "dry run: no directive is sent; set `dry_run: false` below `correc
 
 def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
     """The next state and what was done, in order. Looking again at the same situation does nothing more."""
-    control, actions = _kill_switch(control, situation, policy)
+    control, actions = _kill_switch(control, situation)
     if situation.returned is not None:  # judged from the next look on: this one has gathered for what was on before
         control, more = _returned(control, situation, situation.returned)
         return control, actions + more
@@ -60,7 +59,7 @@ def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
             if control.on:
                 control, more = rule(control, situation, policy)
                 actions += more
-    elif _trigger(situation, policy):
+    elif _trigger(situation):
         control, more = _consider(control, situation, policy, mode)
         actions += more
     elif situation.verdict == "growing":
@@ -71,7 +70,7 @@ def advance(control: Control, situation: Situation, policy: Policy) -> Decision:
 def wanted_trials(control: Control, situation: Situation, policy: Policy) -> tuple[CorrectionConfig, ...]:
     """The corrections on whose trial it depends what `advance` does, in order; reading raw tokens is what costs."""
     if control.on:
-        gives_way = _is_impossible(control, situation) or _outgrown(control, situation, policy)
+        gives_way = _is_impossible(control, situation) or _masking(control, situation, policy) == "outgrown"
         return tries(control, policy) if gives_way and _armed(control, policy) else ()
     suggested = control.phase is Phase.SUGGESTED and not _armed(control, policy)
     if suggested or not _evaluates(control, situation, policy):
@@ -87,7 +86,7 @@ def _armed(control: Control, policy: Policy) -> bool:
 def _evaluates(control: Control, situation: Situation, policy: Policy) -> bool:
     """Whether a correction that is off could be switched on or suggested."""
     mode = control.mode or policy.mode
-    return mode is not Mode.OFF and not situation.stopped and _trigger(situation, policy)
+    return mode is not Mode.OFF and not situation.stopped and _trigger(situation)
 
 
 def switch_on(control: Control, situation: Situation, policy: Policy, *, by: str, force: bool = False) -> Decision:
@@ -108,7 +107,7 @@ def switch_off(control: Control, step: int, *, by: str) -> Decision:
     """A person switches it off; it comes back only by a person."""
     if control.mode is Mode.OFF and not control.on:
         return control, ()
-    done = replace(control, mode=Mode.OFF, refusals=(*control.refusals, MODE_OFF))  # it is said by this very action
+    done = replace(control, mode=Mode.OFF, said=(*control.said, _key(MODE_OFF)))  # by this very action
     if control.on:
         done = replace(done, phase=Phase.WITHDRAWN, last_switch=step)
     return done, (Action("switched_off", "manual", f"switched off by {by}; stays off", "warning", {"by": by}),)
@@ -117,20 +116,20 @@ def switch_off(control: Control, step: int, *, by: str) -> Decision:
 def set_mode(control: Control, mode: Mode, *, by: str) -> Decision:
     """A person chooses the mode of this run. What is on stays on."""
     words = f"mode {mode.value} chosen by {by}"
-    return replace(control, mode=mode, refusals=(), impossible=(), waiting=None, objection=None), (
+    said = tuple(key for key in control.said if not key.startswith(_key()))
+    return replace(control, mode=mode, said=said, impossible=(), waiting=None, objection=None), (
         Action("mode", mode.value, words, details={"by": by}),
     )
 
 
-def _kill_switch(control: Control, situation: Situation, policy: Policy) -> Decision:
+def _kill_switch(control: Control, situation: Situation) -> Decision:
     if situation.stopped == control.stopped:
         return control, ()
-    changed = replace(
-        control, stopped=situation.stopped, refusals=tuple(key for key in control.refusals if key != STOPPED)
-    )
+    said = tuple(key for key in control.said if key != _key(STOPPED))
+    changed = replace(control, stopped=situation.stopped, said=said)
     if situation.stopped:
-        if _trigger(situation, policy):  # what follows from it now is said by this very action
-            changed = replace(changed, refusals=(*changed.refusals, STOPPED))
+        if _trigger(situation):  # what follows from it now is said by this very action
+            changed = replace(changed, said=(*said, _key(STOPPED)))
         return changed, (Action("stopped", "kill_switch", "kill switch set: no correction is applied", "warning"),)
     words = "kill switch released" + (": the correction applies again" if control.on else "")
     return changed, (Action("released", "kill_switch", words),)
@@ -158,13 +157,10 @@ def _returned(control: Control, situation: Situation, before: Returned) -> Decis
     return off, (Action("switched_off", "returned", words, "warning"),)
 
 
-def _trigger(situation: Situation, policy: Policy) -> bool:
-    """Critical growth, fast growth, or growth with staleness. What layer it comes from decides over refusal, not over
-    looking."""
-    stale = any(
-        f.cause == _STALENESS and f.confidence >= policy.min_confidence and not f.accepted for f in situation.findings
-    )
-    return situation.verdict == "critical" or (situation.verdict == "growing" and (stale or _is_fast(situation)))
+def _trigger(situation: Situation) -> bool:
+    """Critical growth, fast growth, or growth by staleness. Faults decide over refusal, not over looking."""
+    growing = situation.verdict == "growing" and (situation.stale or _is_fast(situation))
+    return situation.verdict == "critical" or growing
 
 
 def _is_fast(situation: Situation) -> bool:
@@ -200,10 +196,20 @@ def _waiting(control: Control, refused: Refusal, otherwise: Refusal | None) -> C
 
 
 def _refused(control: Control, refused: Refusal) -> Decision:
-    if refused.key in control.refusals:
-        return control, ()
     action = Action("refused", refused.reason, f"no correction: {refused.words}", refused.severity)
-    return replace(control, refusals=(*control.refusals, refused.key)), (action,)
+    return _once(control, action, _key(refused.reason, refused.about))
+
+
+def _key(*about: str) -> str:
+    """Return how `Control.said` names a refusal."""
+    return "/".join(("refused", *filter(None, about)))
+
+
+def _once(control: Control, action: Action, key: str) -> Decision:
+    """Take an action unless the same was taken since the last switch."""
+    if key in control.said:
+        return control, ()
+    return replace(control, said=(*control.said, key)), (action,)
 
 
 def _switch(
@@ -215,9 +221,8 @@ def _switch(
         switches=control.switches + 1,
         switched_at=(*control.switched_at, situation.step),
         masked_from=None,
-        refusals=(),
+        grown_since=situation.grown_since,
         impossible=(),
-        upstream=None,
         suspect=None,
         suspect_since=None,
         mode=Mode.ARMED if control.mode is Mode.OFF else control.mode,
@@ -238,10 +243,7 @@ def _issue(
         applied_from=None,
         previewed=None if trial.preview is None else trial.preview.masked_tokens,
         last_switch=situation.step,
-        kept=(),
-        ack_missed=False,
-        disagreed=False,
-        effect_judged=False,
+        said=(),
     )
     sentence = f"{trial.config} from step {from_step} on: {words}; {_would_mask(trial, situation, policy)}"
     told = {**_details(situation, trial), "from_step": from_step, **details}
@@ -254,13 +256,12 @@ def _acknowledged(control: Control, situation: Situation, policy: Policy) -> Dec
         step = acks[0].step
         words = f"the trainer applies {_name(control.config)} since step {step}"
         first = step if control.masked_from is None else control.masked_from
-        applied = replace(control, phase=Phase.APPLIED, ack_missed=False, applied_from=step, masked_from=first)
-        heard = "critical" if control.ack_missed else "info"  # who heard that it was missing hears its end
+        applied = replace(control, phase=Phase.APPLIED, applied_from=step, masked_from=first)
+        heard = "critical" if _MISSED in control.said else "info"  # who heard that it was missing hears its end
         return applied, (Action("acknowledged", "applied", words, heard, {"step": step}),)
     expected = since(control) + policy.ack_steps
-    silent = control.phase is Phase.ISSUED and not situation.stopped and situation.step >= expected and situation.heard
-    if silent and not control.ack_missed:
-        return replace(control, ack_missed=True), (_not_acknowledged(control, situation, policy),)
+    if control.phase is Phase.ISSUED and not situation.stopped and situation.step >= expected and situation.heard:
+        return _once(control, _not_acknowledged(control, situation, policy), _MISSED)
     return control, ()
 
 
@@ -269,12 +270,12 @@ def _not_acknowledged(control: Control, situation: Situation, policy: Policy) ->
     others = _others(control, situation)
     if others:
         words = f"{since_when} the trainer applies a different correction ({others[0].fingerprint}) from the directive"
-        return Action("not_acknowledged", "other_config", words, "critical", {"fingerprint": others[0].fingerprint})
+        return Action(_MISSED, "other_config", words, "critical", {"fingerprint": others[0].fingerprint})
     words = (
         f"no acknowledgement of the correction {since_when}: does the trainer call CorrectionSwitch.current and "
         "Recorder.step(correction=...)?"
     )
-    return Action("not_acknowledged", "no_record", words, "critical")
+    return Action(_MISSED, "no_record", words, "critical")
 
 
 def _is_impossible(control: Control, situation: Situation) -> bool:
@@ -299,7 +300,7 @@ def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision
     """Ranks that apply different corrections in one step train on different objectives."""
     applied = {ack.step for ack in _applied(control, situation)}
     both = [other for other in _others(control, situation) if other.step in applied]
-    if control.disagreed or not both:
+    if not both:
         return control, ()
     step, other = both[0].step, both[0].fingerprint
     words = (
@@ -307,7 +308,7 @@ def _disagreement(control: Control, situation: Situation, _: Policy) -> Decision
         "rank ask"
     )
     details = {"step": step, "fingerprint": other}
-    return replace(control, disagreed=True), (Action("ranks_disagree", "other_config", words, "critical", details),)
+    return _once(control, Action("ranks_disagree", "other_config", words, "critical", details), "ranks_disagree")
 
 
 def wants_recount(control: Control, situation: Situation, policy: Policy) -> bool:
@@ -339,57 +340,61 @@ def _judged(control: Control, situation: Situation) -> list[Acknowledgement]:
     return [a for a in _applied(control, situation) if a.masked is not None and a.step <= last][-_ENOUGH_ACKS:]
 
 
+def _masking(control: Control, situation: Situation, policy: Policy) -> str:
+    """Compare what the trainer masks with what its records give.
+
+    Returns:
+        "" if it is as previewed, or neither above the limit nor known from the records; "not_recomputed" if it is above
+        the limit and not known from them; "masked_share" if the trainer's numbers are not those of the records; "grown"
+        or, above the limit, "outgrown" if they are.
+    """
+    measured, counted = measured_share(control, situation), situation.recount
+    if measured is None or not wants_recount(control, situation, policy):
+        return ""
+    above = _above_limit(measured, control, policy)
+    if counted is None:
+        return "not_recomputed" if above else ""
+    if measured > _limit(counted, policy):
+        return "masked_share"
+    return "outgrown" if above else "grown"
+
+
 def _masks_more(control: Control, situation: Situation, policy: Policy) -> Decision:
-    """What is done where the trainer masks far more than was previewed.
+    """Act where the trainer masks far more than was previewed.
 
     Rolled back only where its numbers are not those of the records. Where only the gap has grown, the preview is
     brought up to date, and a correction that masks less takes over; what is not known is no ground to withdraw a
     correction that works.
     """
-    measured, counted = measured_share(control, situation), situation.recount
-    if measured is None or not wants_recount(control, situation, policy):
+    found, counted = _masking(control, situation, policy), situation.recount
+    if not found:
         return control, ()
+    measured = measured_share(control, situation)
     masked = f"over {_ENOUGH_ACKS} steps the trainer masked {measured:.1%} of the tokens"
-    if counted is not None and measured > _limit(counted, policy):
-        why = (
-            f"{counted:.1%} were recomputed from the records of these steps: its log-probs or mask differ from those "
-            "recorded"
-        )
-        done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
-        details = {"measured": measured, "previewed": control.previewed, "counted": counted}
-        return done, (
-            Action("rolled_back", "masked_share", f"rolled back: {masked}, where {why}", "critical", details),
-        )
-    if not _above_limit(measured, control, policy):
-        return (control if counted is None else replace(control, previewed=counted)), ()
-    if counted is None:
+    if found == "grown":
+        return replace(control, previewed=counted), ()
+    if found == "not_recomputed":
         why = "these steps cannot be recomputed from the records, so it is not known whether trainer and records agree"
-        return _kept(control, "not_recomputed", f"{masked}, and {why}")
+        return _kept(control, found, f"{masked}, and {why}")
+    if found == "masked_share":
+        words = (
+            f"rolled back: {masked}, where {counted:.1%} were recomputed from the records of these steps: its "
+            "log-probs or mask differ from those recorded"
+        )
+        details = {"measured": measured, "previewed": control.previewed, "counted": counted}
+        done = replace(control, phase=Phase.WITHDRAWN, last_switch=situation.step)
+        return done, (Action("rolled_back", found, words, "critical", details),)
     outgrown = f"{masked}: the mismatch has outgrown the correction"
     trial = chosen(situation, policy)
     if trial is not None and _armed(control, policy):
-        return _issue(control, situation, policy, trial, reason="outgrown", words=outgrown)
-    return _kept(
-        control,
-        "outgrown",
-        f"{outgrown}, and the controller has no other that keeps to the limits, or may not change to it",
-    )
+        return _issue(control, situation, policy, trial, reason=found, words=outgrown)
+    others = "the controller has no other that keeps to the limits, or may not change to it"
+    return _kept(control, found, f"{outgrown}, and {others}")
 
 
 def _kept(control: Control, reason: str, words: str) -> Decision:
-    """The alarm about a correction that stays on, once."""
-    if reason in control.kept:
-        return control, ()
-    action = Action("kept", reason, f"the correction stays on, but {words}", "critical")
-    return replace(control, kept=(*control.kept, reason)), (action,)
-
-
-def _outgrown(control: Control, situation: Situation, policy: Policy) -> bool:
-    """Whether the records confirm that a correction masks too much."""
-    measured, counted = measured_share(control, situation), situation.recount
-    if measured is None or counted is None or measured > _limit(counted, policy):
-        return False
-    return _above_limit(measured, control, policy)
+    """Raise the alarm about a correction that stays on, once."""
+    return _once(control, Action("kept", reason, f"the correction stays on, but {words}", "critical"), f"kept/{reason}")
 
 
 def _above_limit(measured: float, control: Control, policy: Policy) -> bool:
@@ -407,9 +412,8 @@ def _limit(share: float | None, policy: Policy) -> float:
 
 def effect_due(control: Control, step: int, policy: Policy) -> bool:
     """Whether it is time to judge what the correction has done."""
-    return (
-        control.phase is Phase.APPLIED and not control.effect_judged and step >= applied(control) + policy.effect_steps
-    )
+    due = step >= applied(control) + policy.effect_steps
+    return control.phase is Phase.APPLIED and due and "effect" not in control.said
 
 
 def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
@@ -420,24 +424,23 @@ def _effect(control: Control, situation: Situation, policy: Policy) -> Decision:
         return control, ()
     growing = effect.get("growth") == "still_growing"
     severity = "critical" if effect["judgement"] == "harmed" else "warning" if growing else "info"
-    action = Action("effect", str(effect["judgement"]), str(effect["words"]), severity, effect)
-    return replace(control, effect_judged=True), (action,)
+    return _once(control, Action("effect", str(effect["judgement"]), str(effect["words"]), severity, effect), "effect")
 
 
-def _found_upstream(control: Control, situation: Situation, policy: Policy) -> Decision:
+def _found_upstream(control: Control, situation: Situation, _: Policy) -> Decision:
     """A correction must never hide a bug: what comes up while it is on is said aloud, once it has stood for some steps.
 
     A finding of a moment may be about records that are still to arrive.
     """
-    fault = upstream(situation, policy)
-    cause = None if fault is None else fault.cause
+    fault = situation.fault
+    cause = None if fault is None else fault["cause"]
     if cause != control.suspect:
         return replace(control, suspect=cause, suspect_since=situation.step), ()
-    if fault is None or cause == control.upstream or situation.step < (control.suspect_since or 0) + _STANDING_STEPS:
+    if fault is None or situation.step < (control.suspect_since or 0) + _STANDING_STEPS:
         return control, ()
-    message = f"a correction is on although the engine is at fault: {fault.cause}. Fix it; the correction only hides it"
-    done = replace(control, upstream=fault.cause)
-    return done, (Action("hides_fault", fault.cause, message, "critical", {"layer": fault.layer}),)
+    message = f"a correction is on although the engine is at fault: {cause}. Fix it; the correction only hides it"
+    action = Action("hides_fault", fault["cause"], message, "critical", {"layer": fault["layer"]})
+    return _once(control, action, f"hides_fault/{cause}")
 
 
 def _applied(control: Control, situation: Situation) -> list[Acknowledgement]:
@@ -469,7 +472,7 @@ def applied(control: Control) -> int:
 def _why(situation: Situation) -> str:
     if situation.verdict == "critical":
         return "critical_growth"
-    return "fast_growth" if _is_fast(situation) else _STALENESS
+    return "fast_growth" if _is_fast(situation) else "staleness"
 
 
 def _because(situation: Situation) -> str:

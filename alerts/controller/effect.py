@@ -20,9 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from logprobe.monitor.compare.level import interval
-from logprobe.monitor.judging.document import FindingDocument
 from logprobe.monitor.judging.growth import theil_sen
-from logprobe.monitor.judging.leading import alarms
 from logprobe.monitor.ragged import floats
 
 Floats = NDArray[np.float64]
@@ -83,11 +81,6 @@ def remedy(*, stale: bool) -> str:
     return f"{_BOUND}, {ADVICE}" if stale else ADVICE
 
 
-def is_stale(findings: Iterable[FindingDocument]) -> bool:
-    """Whether old weights explain growth. `findings`: of `Diagnosis.document`."""
-    return any(finding["cause"] == "staleness" and alarms(finding) for finding in findings)
-
-
 class Estimate(TypedDict):
     """Mean of block medians and the ends of its interval; of a factor the interval is geometric. `steps`: that it
     rests on."""
@@ -132,25 +125,42 @@ class Effect(TypedDict):
 
 
 def judge(
-    trend: pa.Table, masked_from: int, applied_from: int, window: int, findings: Iterable[FindingDocument] = ()
+    trend: pa.Table,
+    masked_from: int,
+    applied_from: int,
+    window: int,
+    *,
+    stale: bool = False,
+    grown_since: int | None = None,
 ) -> Effect:
-    """What came of a correction.
+    """Judge what came of a correction.
+
+    The word compares with the steps before the switch, the figures with those before the growth: a window that holds
+    growth of 64× has no level to compare with.
 
     Args:
-        trend: rows of `controller_trend`, from `REACH` windows before `masked_from` on.
+        trend: rows of `controller_trend`, from `REACH` windows before the first of the steps below on.
         masked_from: first step that the trainer corrected, since it last did not.
         applied_from: first step that it corrected with the configuration in question.
         window: steps looked at on each side.
-        findings: of the latest diagnosis, for the remedy.
+        stale: whether old weights explain growth, for the remedy.
+        grown_since: first step of the growth for which it was switched on; None: not known.
     """
-    before, after = _sides(trend, masked_from, applied_from, window)
+    after = trend.filter(_between(trend, applied_from, applied_from + window))
+    before, normal = (_before(trend, end, min(window, len(after))) for end in (masked_from, grown_since or masked_from))
+    since_normal = grown_since is not None and len(normal) >= FEWEST
     reached = pc.max(trend["step"]).as_py() if len(trend) else None
     early = reached is None or reached < applied_from + window - 1
-    figures = compared(before, after)
+    figures = compared(normal if since_normal else before, after)
     growth, doubling = _growth(before, after, window)
     judgement, why = _early(after, applied_from, window) if early else _judgement(before, after)
     masked = next((f["after"]["value"] for f in figures if f["name"] == "masked" and f["after"]), None)
-    parts = [why, *_rest(figures), *_masked(masked), *_growing(growth, doubling, stale=is_stale(findings))]
+    parts = [
+        why,
+        *_rest(figures, "growth" if since_normal else "correction"),
+        *_masked(masked),
+        *_growing(growth, doubling, stale=stale),
+    ]
     return {
         "judgement": judgement,
         "words": f"{WORDS[judgement]}: {'; '.join(parts)}",
@@ -162,14 +172,15 @@ def judge(
     }
 
 
-def _sides(trend: pa.Table, masked_from: int, applied_from: int, window: int) -> tuple[pa.Table, pa.Table]:
-    """As many uncorrected steps before as there are corrected ones after, and no more than `window`."""
-    steps = trend["step"]
-    uncorrected = pc.and_(pc.less(steps, masked_from), pc.is_null(trend["masked"], nan_is_null=True))
-    before = trend.filter(uncorrected)
-    after = trend.filter(pc.and_(pc.greater_equal(steps, applied_from), pc.less(steps, applied_from + window)))
-    count = min(window, len(before), len(after))
-    return before.slice(len(before) - count), after.slice(len(after) - count)
+def _between(trend: pa.Table, first: int, end: int) -> pa.ChunkedArray:
+    return pc.and_(pc.greater_equal(trend["step"], first), pc.less(trend["step"], end))
+
+
+def _before(trend: pa.Table, end: int, count: int) -> pa.Table:
+    """Return the last uncorrected steps before `end`, at most `count`."""
+    uncorrected = pc.is_null(trend["masked"], nan_is_null=True)
+    rows = trend.filter(pc.and_(pc.less(trend["step"], end), uncorrected))
+    return rows.slice(max(0, len(rows) - count))
 
 
 def _early(after: pa.Table, applied_from: int, window: int) -> tuple[str, str]:
@@ -186,9 +197,9 @@ def _judgement(before: pa.Table, after: pa.Table) -> tuple[str, str]:
 
 def _by_reward(reward: _Break | None) -> tuple[str, str] | None:
     if reward is not None and reward.is_up():
-        return "helped", "the reward is above where it was and where its trend was leading"
+        return "helped", "the reward is above where it was at the switch and where its trend was leading"
     if reward is not None and reward.is_down():
-        return "harmed", "the reward is below where it was and where its trend was leading"
+        return "harmed", "the reward is below where it was at the switch and where its trend was leading"
     return None
 
 
@@ -269,13 +280,14 @@ def _doubling(table: pa.Table, window: int) -> float | None:
     return 1.0 / slope.value
 
 
-def _rest(figures: Iterable[Figure]) -> list[str]:
-    """Reward and gradient norm in numbers; nothing of what is unknown."""
-    return [
+def _rest(figures: Iterable[Figure], of: str) -> list[str]:
+    """Return reward and gradient norm in numbers, before `of` and now; nothing of what is unknown."""
+    changes = [
         f"{figure['words']} {before['value']:.3g} → {after['value']:.3g}"
         for figure in figures
         if figure["name"] in {"reward", "grad_norm"} and (before := figure["before"]) and (after := figure["after"])
     ]
+    return [f"from before the {of} to now: {', '.join(changes)}"] if changes else []
 
 
 def _masked(masked: float | None) -> list[str]:
@@ -286,7 +298,9 @@ def _growing(growth: str | None, doubling: float | None, *, stale: bool) -> list
     """Of K3, which a correction does not lower."""
     if growth == "still_growing":
         return [f"K3 still doubles every {doubling:.0f} steps: {remedy(stale=stale)}"]
-    return [{"halted": "K3 no longer grows", "steady": "K3 does not grow"}[growth]] if growth else []
+    return (
+        [{"halted": "K3 no longer grows", "steady": "no growth of K3 shows in these steps"}[growth]] if growth else []
+    )
 
 
 def compared(before: pa.Table, after: pa.Table) -> list[Figure]:

@@ -18,7 +18,6 @@ from logprobe.alerts.controller.policy import Policy
 from logprobe.alerts.controller.situation import (
     Acknowledgement,
     Control,
-    KnownFinding,
     Phase,
     Preview,
     Returned,
@@ -28,7 +27,6 @@ from logprobe.alerts.controller.situation import (
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
 from logprobe.collectors.directives import Directives
 from logprobe.monitor import queries
-from logprobe.monitor.judging.document import FindingDocument
 from logprobe.monitor.queries import Source
 from logprobe.monitor.ragged import float_lists
 from logprobe.monitor.reader import Reader
@@ -98,10 +96,11 @@ def gather(
     situation = Situation(
         step=step,
         verdict=seen.diagnosis["verdict"],
-        findings=tuple(_known_finding(finding) for finding in seen.diagnosis["findings"]),
+        findings=seen.diagnosis["findings"],
         diagnosed_step=seen.diagnosed_step,
         advice=advice.get("advice"),
         why=advice.get("why", ""),
+        grown_since=(seen.diagnosis.get("growth") or {}).get("since_step"),
         doubling_steps=seen.diagnosis.get("doubling_steps"),
         coverage=seen.coverage,
         stopped=stopped,
@@ -109,7 +108,7 @@ def gather(
     if directives is not None and control.last_switch in given_up:
         return replace(situation, returned=_told_for(step, directives))
     if control.on:
-        situation = replace(situation, **_trainer_reports(store, run, step, control, policy, seen=seen))
+        situation = replace(situation, **_trainer_reports(store, run, control, policy, situation))
         if control.config is not None and decide.wants_recount(control, situation, policy):
             (counted,) = trials(store, run, decide.recount_step(control, situation), [control.config])
             situation = replace(situation, recount=None if counted.preview is None else counted.preview.masked_tokens)
@@ -231,28 +230,17 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     yield batch
 
 
-def _known_finding(finding: FindingDocument) -> KnownFinding:
-    return KnownFinding(
-        cause=finding["cause"],
-        layer=finding["layer"],
-        confidence=finding["confidence"],
-        explanation=finding["explanation"],
-        vetoes=finding["vetoes"],
-        accepted=finding["accepted"] is not None,
-    )
-
-
 def _trainer_reports(
-    store: Reading, run: str, step: int, control: Control, policy: Policy, *, seen: Known
+    store: Reading, run: str, control: Control, policy: Policy, situation: Situation
 ) -> dict[str, Any]:
-    """What the trainer said lately; and the effect, where it is due."""
-    first = decide.since(control)
+    """Return what the trainer said lately, and the effect if it is due."""
+    first, step = decide.since(control), situation.step
     recent = _acknowledgements(store, run, max(first, step - _ACKNOWLEDGED_STEPS), step + _ACKNOWLEDGED_STEPS)
     reports: dict[str, Any] = {"acknowledgements": recent}
     if control.phase is Phase.ISSUED:
         reports |= {"impossible": _impossible(store, run, first), "heard": _has_heard(store, run, first)}
     if decide.effect_due(control, step, policy):
-        reports["effect"] = judged(store, run, control, policy.effect_steps, seen.diagnosis["findings"])
+        reports["effect"] = judged(store, run, control, policy.effect_steps, stale=situation.stale)
     return reports
 
 
@@ -274,11 +262,11 @@ def _acknowledgements(store: Reading, run: str, first: int, last: int) -> tuple[
     return tuple(Acknowledgement(row["step"], row["fingerprint"], row["masked"]) for row in rows)
 
 
-def judged(
-    store: Source, run: str, control: Control, window: int, findings: Sequence[FindingDocument]
-) -> effect.Effect:
-    """What came of the newest correction of `run`, as of now: see `effect.judge`. Raises `QueryError`."""
+def judged(store: Source, run: str, control: Control, window: int, *, stale: bool = False) -> effect.Effect:
+    """Judge the newest correction of `run` as of now: see `effect.judge`. Raise `QueryError`."""
     applied = decide.applied(control)
     masked = applied if control.masked_from is None else control.masked_from
-    trend = queries.controller_trend(store, run=run, first=masked - effect.REACH * window, last=applied + window)
-    return effect.judge(trend, masked, applied, window, findings)
+    grown = control.grown_since
+    first = masked if grown is None else min(masked, grown)
+    trend = queries.controller_trend(store, run=run, first=first - effect.REACH * window, last=applied + window)
+    return effect.judge(trend, masked, applied, window, stale=stale, grown_since=grown)

@@ -80,7 +80,6 @@ class Policy(Settings):
     notice_steps: _Some = 5  # between decision and first corrected step, so that all ranks have heard of it
     max_masked_share: _Share = 0.2  # of tokens, of sequences, of |advantage|
     min_coverage: _Share = 0.99
-    min_confidence: _Share = 0.5  # of a finding upstream that makes the controller refuse
     min_weight_ess: _Share = 0.1  # of product-level weights; below, a few sequences decide the step
     max_diagnosis_lag: _Count = 200  # steps; an older verdict is none about the run as it is now
     cool_down_steps: _Count = 100

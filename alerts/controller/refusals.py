@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from logprobe.alerts.controller import effect
 from logprobe.alerts.controller.policy import Mode, Policy
-from logprobe.alerts.controller.situation import Control, KnownFinding, Preview, Situation, Trial
+from logprobe.alerts.controller.situation import Control, Preview, Situation, Trial
 from logprobe.collectors.correction import CorrectionConfig
 from logprobe.monitor.judging.result import GROWS
 
@@ -58,11 +58,6 @@ class Refusal(NamedTuple):
     about: str = ""  # what exactly, where one reason can have several grounds
     severity: str = "warning"
 
-    @property
-    def key(self) -> str:
-        """What is said once."""
-        return f"{self.reason}/{self.about}" if self.about else self.reason
-
 
 Rule = Callable[[Situation, Control, Policy], Refusal | None]
 
@@ -102,19 +97,6 @@ def objection(trial: Trial, policy: Policy) -> Refusal | None:
     return _masks(trial.preview, policy) or _degenerate(trial, trial.preview, policy)
 
 
-def upstream(situation: Situation, policy: Policy) -> KnownFinding | None:
-    """The first finding that forbids a correction, semantic ones before others.
-
-    Under a wrong distribution importance weights are wrong, however small the gap is.
-    """
-    forbidding = [f for f in situation.findings if f.confidence >= policy.min_confidence and _forbids(f)]
-    return min(forbidding, key=lambda finding: finding.layer != "semantic", default=None)
-
-
-def _forbids(finding: KnownFinding) -> bool:
-    return finding.vetoes or finding.layer == "semantic"
-
-
 def _stopped(situation: Situation, _: Control, __: Policy) -> Refusal | None:
     return (
         Refusal(STOPPED, "the kill switch is set; `logprobe correct RUN armed` or `on` clears it")
@@ -123,23 +105,17 @@ def _stopped(situation: Situation, _: Control, __: Policy) -> Refusal | None:
     )
 
 
-def _upstream(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
-    fault = upstream(situation, policy)
-    if fault is None:
+def _not_advised(situation: Situation, _: Control, __: Policy) -> Refusal | None:
+    """Refuse what the diagnosis advises against; growth that it does not explain is not known to be harmless."""
+    fault = situation.fault
+    if fault is not None:
+        layer = fault["layer"].replace("_", " ")
+        message = f"fix the engine first; the {layer} layer shows {fault['cause']}: {fault['explanation']}"
+        return Refusal("not_advised", message, about=fault["cause"])
+    unexplained = situation.verdict in GROWS and situation.advice != "enable"
+    if situation.advice != "do_not_enable" and not unexplained:
         return None
-    layer = fault.layer.replace("_", " ")
-    explanation = f": {fault.explanation}" if fault.explanation else ""
-    message = f"fix the engine first; the {layer} layer shows {fault.cause}{explanation}"
-    return Refusal("fix_engine_first", message, about=fault.cause)
-
-
-def _not_ruled_out(situation: Situation, _: Control, __: Policy) -> Refusal | None:
-    """What the diagnosis advises against, no one switches on by accident; growth that it does not explain is not known
-    to be harmless."""
-    unknown = situation.verdict in GROWS and situation.advice != "enable"
-    if situation.advice != "do_not_enable" and not unknown:
-        return None
-    return Refusal("not_ruled_out", situation.why or "the diagnosis gives no advice about a correction")
+    return Refusal("not_advised", situation.why or "the diagnosis gives no advice about a correction")
 
 
 def _impossible(_: Situation, control: Control, policy: Policy) -> Refusal | None:
@@ -160,8 +136,7 @@ def _diagnosis(situation: Situation, _: Control, policy: Policy) -> Refusal | No
     return Refusal(
         "diagnosis_old",
         f"the latest diagnosis covers steps up to {seen}, and the run is at step {situation.step}; `logprobe show` "
-        "names "
-        "the job that fails",
+        "names the job that fails",
     )
 
 
@@ -186,10 +161,9 @@ def _tried(situation: Situation, _: Control, policy: Policy) -> Refusal | None:
     if not seen:
         return against[0][1] if against else objection(Trial(policy.correction, None), policy)
     told = "; ".join(f"{config}: {refused.words}" for config, refused in seen)
-    stale = any(finding.cause == "staleness" and not finding.accepted for finding in situation.findings)
     message = (
         f"every correction exceeds a limit. {told}. `logprobe correct RUN on --force` switches the configured one on; or "
-        f"{effect.remedy(stale=stale)}"
+        f"{effect.remedy(stale=situation.stale)}"
     )
     return Refusal(seen[0][1].reason, message, severity="critical")
 
@@ -242,5 +216,5 @@ def _rate(_: Situation, control: Control, policy: Policy) -> Refusal | None:
 
 # What needs a preview stands last: tokens are only read when nothing else speaks against the correction.
 _RULES: Final[tuple[Rule, ...]] = (
-    _stopped, _upstream, _not_ruled_out, _diagnosis, _coverage, _impossible, _cooling, _rate, _tried,
+    _stopped, _not_advised, _diagnosis, _coverage, _impossible, _cooling, _rate, _tried,
 )  # fmt: skip

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
 from logprobe.alerts.controller.policy import Mode
 from logprobe.collectors.correction import CorrectionConfig
-
-
-@dataclass(frozen=True, slots=True)
-class KnownFinding:
-    """One finding of the diagnosis, as far as the controller cares."""
-
-    cause: str
-    layer: str
-    confidence: float
-    explanation: str = ""
-    vetoes: bool = False  # it explains so much of the gap, or is of such a kind, that a correction would hide it
-    accepted: bool = False  # people live with it
+from logprobe.monitor.judging.document import FindingDocument
+from logprobe.monitor.judging.leading import alarms
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +60,11 @@ class Situation:
     verdict: (
         str  # of the diagnosis: "healthy" | "watch" | "unknown" | "growing" | "critical" | "calibrating" | "no_data"
     )
-    findings: tuple[KnownFinding, ...] = ()
+    findings: Sequence[FindingDocument] = ()
     diagnosed_step: int | None = None  # newest one that the diagnosis has seen; None: that is not known
     advice: str | None = None  # of the diagnosis: "enable" | "do_not_enable" | "not_needed"; None: it does not say
     why: str = ""  # that advice, in words
+    grown_since: int | None = None  # first step of the growth; None: it does not grow, or that is not known
     doubling_steps: float | None = None  # in which K3 doubles; None: it does not, or that is not known
     coverage: float | None = None  # smallest of the recent steps; None: unknown
     trials: tuple[Trial, ...] = ()  # corrections that were tried, in order; those after one that passes are not
@@ -86,6 +77,17 @@ class Situation:
     impossible: str = ""  # why the trainer says that it cannot apply what it was told; "": it does not say so
     returned: Returned | None = None  # None: the steps up to the last switch still count
     effect: Mapping[str, Any] | None = None  # see `effect.judge`; None: not due, or not measurable yet
+
+    @property
+    def fault(self) -> FindingDocument | None:
+        """The finding that forbids a correction, semantic ones before others, or None."""
+        vetoing = [finding for finding in self.findings if finding.get("vetoes")]
+        return min(vetoing, key=lambda finding: finding["layer"] != "semantic", default=None)
+
+    @property
+    def stale(self) -> bool:
+        """Whether old weights explain growth."""
+        return any(finding["cause"] == "staleness" and alarms(finding) for finding in self.findings)
 
 
 class Phase(StrEnum):
@@ -114,17 +116,15 @@ class Control:
     switches: int = 0
     switched_at: tuple[int, ...] = ()  # the steps of those that a return to a checkpoint has not undone
     last_switch: int | None = None  # step of it
-    refusals: tuple[str, ...] = ()  # `Refusal.key` of those given since the last switch: each is given once
+    grown_since: int | None = None  # first step of the growth for which it was switched on; None: not known
+    said: tuple[
+        str, ...
+    ] = ()  # actions since the last switch that are given once, each as `Action.name` and what about
     waiting: str | None = (
         None  # why the verdict leads to no correction, as of the last look; None: it does, or calls for none
     )
     objection: str | None = None  # `Refusal.reason` behind `waiting`; None: nothing speaks against a correction
     impossible: tuple[str, ...] = ()  # fingerprints of what the trainer could not apply
-    kept: tuple[str, ...] = ()  # alarms given since the last switch that left it on
-    ack_missed: bool = False
-    disagreed: bool = False  # it was said that ranks apply different configurations
-    effect_judged: bool = False
-    upstream: str | None = None  # finding announced while a correction is on
     suspect: str | None = None  # finding upstream that stands now, while a correction is on
     suspect_since: int | None = None  # step at which it was first seen
     stopped: bool = False
@@ -147,9 +147,8 @@ class Control:
             control,
             phase=Phase(document["phase"]),
             mode=None if mode is None else Mode(mode),
-            refusals=tuple(document["refusals"]),
+            said=tuple(document["said"]),
             impossible=tuple(document["impossible"]),
-            kept=tuple(document["kept"]),
             switched_at=tuple(document["switched_at"]),
             config=None if config is None else CorrectionConfig.from_dict(config),
         )

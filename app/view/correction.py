@@ -179,7 +179,7 @@ def _effect(
     stored = {} if verdict is None else json.loads(verdict["details"])
     if verdict is not None and "figures" in stored:
         return {"judgement": stored["judgement"], "words": verdict["words"], "step": verdict["step"]}, stored["figures"]
-    so_far = judged(reader, run, Control.parse(control), window, ())
+    so_far = judged(reader, run, Control.parse(control), window)
     if verdict is not None:  # told by another version, with numbers of its own: the figures are what the steps say now
         return {"judgement": "unknown", "words": verdict["words"], "step": verdict["step"]}, so_far["figures"]
     message = f"{WORDS['too_early']}: {so_far['steps']} of {window} steps since the trainer began to correct"

@@ -33,7 +33,7 @@ def actions(recorded: RecordedRun) -> list[dict[str, Any]]:
 
 
 def test_it_refused_and_named_the_fault(actions: list[dict[str, Any]]) -> None:
-    refused = [action for action in actions if action["reason"] == "fix_engine_first"]
+    refused = [action for action in actions if action["reason"] == "fix_engine_first"]  # as it was called then
     assert [action["name"] for action in refused] == ["refused"]
     assert "fix the engine first" in refused[0]["words"]
     assert "raw_logprobs" in refused[0]["words"]
@@ -58,7 +58,7 @@ def test_the_code_of_today_refuses_it_too(recorded: RecordedRun, tmp_path: Path)
         at_its_end = datetime.fromisoformat(recorded.manifest["recorded_to"])
         Controller(store, lambda _: Policy(mode=Mode.ARMED), clock=lambda: at_its_end).run_once()
         (action,) = store.read("controller_actions", run=RUN).to_pylist()
-    assert (action["name"], action["reason"]) == ("refused", "fix_engine_first")
+    assert (action["name"], action["reason"]) == ("refused", "not_advised")
     assert "raw_logprobs" in action["words"]
     assert not DirectiveFile(tmp_path, RUN).path.exists()
 

@@ -65,7 +65,7 @@ def ingest_control(folder: Path, name: str) -> None:
     switched = next(each["details"] for each in decided if each["name"] == "switched_on")
     first = next(each["step"] for each in decided if each["name"] == "acknowledged")
     config = CorrectionConfig.from_dict(switched["config"])
-    control = Control(Phase.APPLIED, config=config, from_step=first, switches=1, effect_judged=True)
+    control = Control(Phase.APPLIED, config=config, from_step=first, switches=1, said=("effect",))
     directives = Directives(name).issue(first, config, "recorded")
     with Store.open(Home(folder)) as store, store.transaction() as cursor:
         for number, each in enumerate(decided):

@@ -25,8 +25,8 @@ def trend(*, seed: int = 0, steps: np.ndarray = STEPS, masked_from: int = SINCE,
     return pa.table({"step": steps, **{name: given.get(name, np.full(steps.size, np.nan)) for name, *_ in QUANTITIES}})
 
 
-def judge(table: pa.Table, masked_from: int = SINCE, applied_from: int = SINCE, findings: tuple = ()) -> dict:
-    return effect.judge(table, masked_from, applied_from, 50, findings)
+def judge(table: pa.Table, masked_from: int = SINCE, applied_from: int = SINCE, **more: object) -> dict:
+    return effect.judge(table, masked_from, applied_from, 50, **more)
 
 
 def noisy(values: np.ndarray, scale: float, seed: int = 1) -> np.ndarray:
@@ -99,11 +99,28 @@ def test_k3_is_told_apart_and_decides_nothing(before: float, after: float, growt
         assert found["doubling_steps"] == pytest.approx(after, rel=0.1)
 
 
-@pytest.mark.parametrize(("urgency", "first"), [("act", "bound the weight lag, "), ("informational", "")])
-def test_growth_that_old_weights_explain_asks_for_less_lag_first(urgency: str, first: str) -> None:
-    stale = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "urgency": urgency}
-    found = judge(trend(k3=1e-3 * np.exp2(LATE / 20)), findings=(stale,))
+@pytest.mark.parametrize(("stale", "first"), [(True, "bound the weight lag, "), (False, "")])
+def test_growth_that_old_weights_explain_asks_for_less_lag_first(stale: bool, first: str) -> None:
+    found = judge(trend(k3=1e-3 * np.exp2(LATE / 20)), stale=stale)
     assert f"steps: {first}lower the learning rate" in found["words"]
+
+
+def test_the_figures_compare_with_the_steps_before_the_growth_and_the_word_with_those_before_the_switch() -> None:
+    """K3 doubles every ten steps from 100 on, and the reward falls with it; the correction begins at 160."""
+    steps = np.arange(20, 260)
+    rise = np.clip(steps - 100, 0, 60)
+    k3 = 1e-3 * np.exp2(rise / 10) * np.exp(noisy(0 * rise, 0.1))
+    reward = noisy(0.8 - 0.004 * rise + 0.004 * np.clip(steps - 160, 0, 30), 0.01, seed=2)
+    table = trend(steps=steps, masked_from=160, k3=k3, reward=reward)
+    found = judge(table, 160, 160, grown_since=100)
+    (gap,) = [figure for figure in found["figures"] if figure["name"] == "k3"]
+    assert gap["sure"]
+    assert gap["change"]["low"] < 64 < gap["change"]["high"]
+    assert found["judgement"] == "helped"
+    assert "from before the growth to now: reward 0.8" in found["words"]
+    assert not next(f for f in judge(table, 160, 160)["figures"] if f["name"] == "k3")["change"]["low"] > 40
+    late = judge(table, 160, 160, grown_since=25)  # too few steps before it to compare with
+    assert "from before the correction to now" in late["words"]
 
 
 def test_the_windows_are_equal_and_the_one_before_holds_no_masking() -> None:

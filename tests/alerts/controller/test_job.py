@@ -314,7 +314,7 @@ def test_a_fault_upstream_keeps_it_off_and_is_named(home: Path, store: Store, tr
     diagnosed(store, "critical", RAW, STALE)
     Controller(store, lambda _: ARMED).run_once()
     (action,) = store.read("controller_actions", run=RUN).to_pylist()
-    assert (action["name"], action["reason"]) == ("refused", "fix_engine_first")
+    assert (action["name"], action["reason"]) == ("refused", "not_advised")
     assert "raw_logprobs: taken before the temperature" in action["words"]
     assert not DirectiveFile(home, RUN).path.exists()
 

@@ -14,7 +14,6 @@ from logprobe.alerts.controller.refusals import candidates
 from logprobe.alerts.controller.situation import (
     Acknowledgement,
     Control,
-    KnownFinding,
     Phase,
     Preview,
     Situation,
@@ -23,10 +22,18 @@ from logprobe.alerts.controller.situation import (
 from logprobe.alerts.controller.standing import Standing
 from logprobe.app.text.correction import advised, in_force
 from logprobe.collectors.correction import CorrectionConfig
+from logprobe.monitor.judging.document import FindingDocument
 
 ARMED = Policy(mode=Mode.ARMED)
 MIS, TIS, WIDER, SEQUENCE = candidates(ARMED.correction)
-STALE = KnownFinding("staleness", "objective", 0.9)
+STALE: FindingDocument = {"cause": "staleness", "layer": "objective", "confidence": 0.9, "vetoes": False}
+MISSED: FindingDocument = {
+    "cause": "missed_weight_sync",
+    "layer": "inference_path",
+    "confidence": 0.9,
+    "vetoes": True,
+    "explanation": "as counted",
+}
 UNKNOWN = "semantic and inference-path faults could not be ruled out; see what was not measured"
 
 
@@ -130,20 +137,20 @@ def test_each_candidate_is_another_correction_and_the_configured_one_is_first(co
 
 # --- When: verdict × advice × pace ---
 
-LOOKS: list[tuple[str, str | None, tuple[KnownFinding, ...], float | None, str]] = [
+LOOKS: list[tuple[str, str | None, tuple[FindingDocument, ...], float | None, str]] = [
     # verdict, advice of the diagnosis, findings, doubling time → what an armed controller does
     ("critical", "enable", (STALE,), 22.0, "switched_on"),
     ("critical", "enable", (), None, "switched_on"),
-    ("critical", "do_not_enable", (), 22.0, "refused/not_ruled_out"),
-    ("critical", "do_not_enable", (STALE,), 22.0, "refused/not_ruled_out"),
-    ("critical", None, (STALE,), 22.0, "refused/not_ruled_out"),  # a diagnosis that does not say
-    ("critical", "do_not_enable", (KnownFinding("missed_weight_sync", "inference_path", 0.9, vetoes=True),), 22.0, "refused/fix_engine_first"),
+    ("critical", "do_not_enable", (), 22.0, "refused/not_advised"),
+    ("critical", "do_not_enable", (STALE,), 22.0, "refused/not_advised"),
+    ("critical", None, (STALE,), 22.0, "refused/not_advised"),  # a diagnosis that does not say
+    ("critical", "do_not_enable", (MISSED,), 22.0, "refused/not_advised"),
     ("growing", "enable", (STALE,), None, "switched_on"),
     ("growing", "enable", (), 22.0, "switched_on"),
     ("growing", "enable", (), 50.0, "switched_on"),
     ("growing", "enable", (), 50.1, "waits"),
     ("growing", "enable", (), None, "waits"),
-    ("growing", "do_not_enable", (), 22.0, "refused/not_ruled_out"),
+    ("growing", "do_not_enable", (), 22.0, "refused/not_advised"),
     ("growing", "do_not_enable", (), 500.0, "waits"),
     ("healthy", "not_needed", (), None, "nothing"),
     ("healthy", "enable", (STALE,), 22.0, "nothing"),
@@ -154,7 +161,7 @@ LOOKS: list[tuple[str, str | None, tuple[KnownFinding, ...], float | None, str]]
 
 @pytest.mark.parametrize(("verdict", "advice", "findings", "doubling", "done"), LOOKS)
 def test_when_it_acts(
-    verdict: str, advice: str | None, findings: tuple[KnownFinding, ...], doubling: float | None, done: str
+    verdict: str, advice: str | None, findings: tuple[FindingDocument, ...], doubling: float | None, done: str
 ) -> None:
     seen = situation(verdict, advice, findings=findings, doubling_steps=doubling)
     control, actions = decide.advance(Control(), seen, ARMED)
@@ -210,9 +217,12 @@ def test_advice_and_controller_agree(mode: Mode, phase: Phase, look: tuple[Any, 
             )[0].on, case
 
 
-def _document(verdict: str, advice: str | None, findings: tuple[KnownFinding, ...]) -> dict[str, Any]:
-    found = [{"cause": each.cause, "layer": each.layer, "confidence": each.confidence} for each in findings]
-    return {"verdict": verdict, "findings": found, "correction": {"advice": advice or "do_not_enable", "why": UNKNOWN}}
+def _document(verdict: str, advice: str | None, findings: tuple[FindingDocument, ...]) -> dict[str, Any]:
+    return {
+        "verdict": verdict,
+        "findings": findings,
+        "correction": {"advice": advice or "do_not_enable", "why": UNKNOWN},
+    }
 
 
 # --- A correction that is on ---
