@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Final, TypedDict
 
@@ -197,7 +198,7 @@ class Dispatcher:
         self._store = store
         self._routes = routes
         self._clock = clock
-        self._sender = lambda route: Sender(store, route, clock=clock, random=random, stopping=stopping, steady=steady)
+        self._sender = partial(Sender, store, clock=clock, random=random, stopping=stopping, steady=steady)
         self._taken: list[Route] = []
         self._senders: dict[str, Sender] = {}
         self._turns: dict[str, Future[None]] = {}  # newest of each channel

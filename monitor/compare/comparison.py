@@ -342,26 +342,34 @@ def _verdict(metric: Metric, side: int) -> Verdict:
 
 
 def _reason(band: Band, judged: Level | None, trajectory: Trajectory, width: float, axis: Axis) -> str:
+    """Return what decided, first: the level over all common steps, or a departure that has not ended."""
     if judged is None:
         return trajectory.reason
-    left = _departure(trajectory, width, axis)
+    level_words, left = _interval(band, judged), _departure(trajectory, width, axis)
+    if judged.side or not _side(judged, trajectory):
+        return f"{level_words}; {left}" if left else level_words
+    last = trajectory.blocks[-1]
+    return f"{left}, {_figure(last.value)} against {_figure(last.reference)} at the end; over all steps {level_words}"
+
+
+def _interval(band: Band, judged: Level) -> str:
     if not judged.factor:
-        return f"{_figure(judged.difference, '+')} [{_figure(judged.low, '+')}, {_figure(judged.high, '+')}]{left}"
+        return f"{_figure(judged.difference, '+')} [{_figure(judged.low, '+')}, {_figure(judged.high, '+')}]"
     floor = (
         f" (values below {_plain(band.floor)} count as {_plain(band.floor)})"
         if min(judged.value, judged.reference) < band.floor
         else ""
     )
     times, low, high = (_figure(value + 1) for value in (judged.difference, judged.low, judged.high))
-    return f"{times} [{low}, {high}] times the baseline{floor}{left}"
+    return f"{times} [{low}, {high}] times the baseline{floor}"
 
 
 def _departure(trajectory: Trajectory, width: float, axis: Axis) -> str:
     if trajectory.leaves_step is None:
         return ""
     back = trajectory.back_step
-    until = "" if back is None else f", back {where(back * width, axis)}"
-    return f"; leaves the baseline's band {where(trajectory.leaves_step * width, axis)}{until}"
+    until = " for good" if back is None else f", back {where(back * width, axis)}"
+    return f"leaves the baseline's band {where(trajectory.leaves_step * width, axis)}{until}"
 
 
 def _figure(value: float, sign: str = "") -> str:

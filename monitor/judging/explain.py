@@ -9,7 +9,7 @@ from typing import Final
 from logprobe.monitor.judging import judgement as judged
 from logprobe.monitor.judging.decomposition import Decomposition, between
 from logprobe.monitor.judging.frame import Frame
-from logprobe.monitor.judging.judge import judge
+from logprobe.monitor.judging.judge import GROWTH, judge
 from logprobe.monitor.judging.judgement import Confidence, Judgement, Place, State
 from logprobe.monitor.judging.level import in_words, setup_of
 from logprobe.monitor.judging.result import Acceptance, Correction, Diagnosis, Finding, Level, Verdict
@@ -84,7 +84,8 @@ def _correction(judgement: Judgement, level: Level | None, growth: Decomposition
             why = f"{growth.words}; tokens of one kind differ as they did, so there is nothing to correct"
             return Correction("do_not_enable", why)
     if advice == "not_needed":
-        return Correction(advice, f"K3 does not grow; {in_words(level)}")
+        grows = "K3 does not grow" if GROWTH in judgement.judged else "growth of K3 is not judged yet"
+        return Correction(advice, f"{grows}; {in_words(level)}")
     return Correction(advice, _REASONS[judgement.reason])
 
 

@@ -47,6 +47,7 @@ from logprobe.monitor.judging.signatures import ORDER, SIGNATURES, UNKNOWN, Laye
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.judging.tokens import siblings_of
 
+GROWTH: Final = "growth of K3"  # of `Judgement.judged`
 _URGENCIES: Final[tuple[Urgency, ...]] = ("act", "watch", "informational")
 _LAYERS: Final[tuple[Layer, ...]] = ("semantic", "inference_path", "objective")
 _BY_RATIO: Final = ("miscalibrated_logprobs", "other_softmax")  # told by means that noise of one side moves
@@ -684,7 +685,7 @@ def _judged(frame: Frame, level: Level, pairs: _Pairs) -> tuple[tuple[str, ...],
     else:
         judged.append("level of K3")
     if frame.growth.verdict in ("healthy", *GROWS):
-        judged.append("growth of K3")
+        judged.append(GROWTH)
     else:
         not_judged.append("growth: fewer steps than a baseline needs")
     columns = sorted({*frame.strata.groups, *(column for place in frame.places for column in place.groups)})

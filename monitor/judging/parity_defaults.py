@@ -71,7 +71,9 @@ def provenance(fact: str, value: Any, version: str | None, given: Collection[str
         default = None if defaults is None else defaults[fact]
         return _recorded(given=_FIELDS[fact] in given, value=value, default=default, version=version)
     if defaults is None:
-        return f"default of vLLM {version or 'of unknown version'} unknown"
+        return (
+            "the version of vLLM was not recorded" if version is None else f"defaults of vLLM {version} are not known"
+        )
     default = defaults[fact]
     if value == default:
         return f"unset: default of vLLM {version}"
@@ -84,7 +86,8 @@ def _recorded(*, given: bool, value: Any, default: Any, version: str | None) -> 
     """Where it is known what was given; a default of None or "auto" leaves the choice to vLLM."""
     if given:
         return "set" if default in {None, "auto"} else f"set; default of vLLM {version}: {default}"
-    return f"unset: {'default of' if value == default else 'chosen by'} vLLM {version or 'of unknown version'}"
+    of = "vLLM, whose version was not recorded" if version is None else f"vLLM {version}"
+    return f"unset: {'default of' if value == default else 'chosen by'} {of}"
 
 
 def installed() -> tuple[str, dict[str, object]]:

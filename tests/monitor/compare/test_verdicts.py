@@ -49,7 +49,10 @@ def test_a_departure_late_in_the_run_counts_and_is_dated() -> None:
     assert found.level.side == 0
     assert found.verdict == "worse"
     assert 160 <= found.trajectory.leaves_step <= 170
-    assert "leaves the baseline's band" in found.reason
+    words = f"leaves the baseline's band at step {found.trajectory.leaves_step} for good, 0.01 against"
+    assert found.reason.startswith(words)  # what decided comes first; the interval of all steps holds 1
+    assert found.level.low < 0 < found.level.high
+    assert "; over all steps " in found.reason
 
 
 def test_what_was_not_measured_is_unknown_and_not_the_same() -> None:

@@ -182,8 +182,8 @@ def test_the_shipped_defaults_are_those_of_the_installed_vllm() -> None:
 
 
 def test_defaults_of_other_versions_are_not_guessed() -> None:
-    assert parity_defaults.provenance("engine.seed", 0, "0.11.0") == "default of vLLM 0.11.0 unknown"
-    assert "unknown" in str(parity_defaults.provenance("engine.seed", 0, None))
+    assert parity_defaults.provenance("engine.seed", 0, "0.11.0") == "defaults of vLLM 0.11.0 are not known"
+    assert "not recorded" in str(parity_defaults.provenance("engine.seed", 0, None))
     assert parity_defaults.provenance("sampling.top_p", 1.0, "0.32.0") is None
     assert "chosen by vLLM" in str(parity_defaults.provenance("engine.async_scheduling", True, "0.32.0"))
 
