@@ -40,7 +40,7 @@ _EXTRAS: Final[dict[str, str]] = {
 }
 _QUICK: Final = ("runs", "show", "sql", "alerts")  # none of them needs pandas
 _INTERRUPTED: Final = 130
-_COMPLETING: Final = "_LOGPROBE_COMPLETE"  # set by the shell's script, see docs/reading.md
+_COMPLETING: Final = "_LOGPROBE_COMPLETE"  # set by the shell's script, see docs/reference.md
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -36,11 +36,11 @@ from logprobe.app.text.gaps import (
 from logprobe.app.text.lost_records import dropped, gone, reused, unannounced, waiting_segments
 from logprobe.collectors import environment
 from logprobe.collectors.addresses import folder_of, is_address
+from logprobe.collectors.environment import injects
 from logprobe.collectors.errors import ConfigurationError, LogprobeError
 from logprobe.collectors.integrations.frameworks import FRAMEWORKS, Framework, hooked
 from logprobe.collectors.plain_text import harmless
 from logprobe.collectors.shipping.queue import SpoolQueue
-from logprobe.collectors.vllm.options import injects
 from logprobe.monitor import queries
 from logprobe.monitor.liveness import dated_words
 
@@ -162,7 +162,7 @@ def _bucket(address: str) -> Finding:
     try:
         folder = folder_of(address)
     except ConfigurationError as error:
-        return Finding("home", "problem", str(error), "see docs/scaling.md")
+        return Finding("home", "problem", str(error), "see docs/cluster.md")
     waiting = len(SpoolQueue(folder).waiting())
     remedy = "logprobe ship" if waiting else ""
     return Finding("home", "note" if waiting else "ok", f"{address}; {waiting:,} segments wait in {folder}", remedy)
@@ -222,13 +222,13 @@ def _hooks(environment: Mapping[str, str]) -> Iterator[Finding]:
     yield _activation(environment)
     yield _verified(installed)
     if injects(environment):
-        yield Finding("hooks", "ok", "log-probs are switched on for requests that did not ask (LOGPROBE_VLLM=inject)")
+        yield Finding("hooks", "ok", "log-probs are switched on for requests that did not ask (LOGPROBE_RECORD=inject)")
     else:
         yield Finding(
             "hooks",
             "note",
             "requests that do not ask for log-probs are recorded without them",
-            "set LOGPROBE_VLLM=inject to compute them without passing them to the caller",
+            "set LOGPROBE_RECORD=inject to compute them without passing them to the caller",
         )
 
 

@@ -196,7 +196,7 @@ class DirectiveFile:
             raise DirectiveError(
                 f"{self.path} belongs to user {status.st_uid} or can be changed by others; unsigned directives are "
                 "accepted only if the home's "
-                "owner wrote them: let the service alone write there, or sign them (docs/auto-mis.md)"
+                "owner wrote them: let the service alone write there, or sign them (docs/correction.md)"
             )
         return data
 

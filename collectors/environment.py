@@ -1,4 +1,4 @@
-"""The environment variables of logprobe, in one table. docs/settings.md says what each is for."""
+"""The environment variables of logprobe, in one table from which docs/reference.md is generated."""
 
 from __future__ import annotations
 
@@ -6,15 +6,38 @@ import os
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, NamedTuple
 
 from logprobe.collectors.health import LOGGER
 
-VARIABLES: Final = (
-    "LOGPROBE_HOME", "LOGPROBE_RUN", "LOGPROBE_REPLICA", "LOGPROBE_SAMPLE_PREFIX", "LOGPROBE_RAW_FRACTION",
-    "LOGPROBE_VLLM", "LOGPROBE_CORRECTION", "LOGPROBE_TOKEN", "LOGPROBE_DIRECTIVE_KEY",
-    "LOGPROBE_UMASK", "LOGPROBE_LIMITS", "LOGPROBE_RECORD",
-)  # fmt: skip
+RECORD: Final = "LOGPROBE_RECORD"
+
+
+class Variable(NamedTuple):
+    """What reads a variable, and its meaning."""
+
+    reader: str
+    words: str
+
+
+VARIABLES: Final[Mapping[str, Variable]] = {
+    "LOGPROBE_HOME": Variable("all", "data directory, or address of a bucket; collectors record nothing without it"),
+    "LOGPROBE_RUN": Variable("trainer, engine", "name of the run"),
+    "LOGPROBE_REPLICA": Variable("engine", "name of the engine where a run has several"),
+    "LOGPROBE_CORRECTION": Variable("trainer", "`1`: the controller may correct"),
+    RECORD: Variable(
+        "trainer, engine",
+        "options of recording, such as `inject,prompts=0.01`. `quiet`: no line on stderr when recording begins. `raw=0.05`: "
+        "share of sequences whose raw tokens are kept. `inject`: log-probs for requests that did not ask. `prompts=0.01`: "
+        "share of distinct prompts that are recorded. `harmless=a:b`: your `collective_rpc` methods that leave weights "
+        "alone. `prefix=NAME`: prefix of sample ids where several `LLM` objects write to one run",
+    ),
+    "LOGPROBE_TOKEN": Variable("service, trainer", "token of the service's endpoint"),
+    "LOGPROBE_DIRECTIVE_KEY": Variable("service, trainer", "key that directives are signed with"),
+    "LOGPROBE_UMASK": Variable("service", "which users may share a data directory, such as `007`"),
+    "LOGPROBE_LIMITS": Variable("service, commands", "limits for files, such as `import_unit_mib=128`"),
+}
+OPTIONS: Final = ("quiet", "raw", "inject", "prompts", "harmless", "prefix")  # of `RECORD`
 PASSED: Final = ("LOGPROBE_DASHBOARD", "LOGPROBE_PROOF_READINGS")  # between processes of logprobe
 _PREFIX: Final = "LOGPROBE_"
 # Kubernetes sets these in every pod beside a service called logprobe, or logprobe-something.
@@ -45,7 +68,7 @@ def unknown(environment: Mapping[str, str] = os.environ) -> list[str]:
 def _near(name: str) -> str:
     stems = [variable.removeprefix(_PREFIX) for variable in VARIABLES]
     near = get_close_matches(name.removeprefix(_PREFIX), stems, n=1, cutoff=0.5)
-    return f"did you mean {_PREFIX}{near[0]}?" if near else "see docs/settings.md"
+    return f"did you mean {_PREFIX}{near[0]}?" if near else "see docs/reference.md"
 
 
 def pairs(text: str) -> dict[str, str]:
@@ -56,3 +79,19 @@ def pairs(text: str) -> dict[str, str]:
     """
     parts = (part.partition("=") for part in text.split(",") if part.strip())
     return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def option(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the value of an option of `RECORD`, "" if it has none, or None if it is not set."""
+    return pairs(environment.get(RECORD, "")).get(name)
+
+
+def injects(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether log-probs are computed for requests that did not ask."""
+    return option("inject", environment) in {"", "1", "true", "yes"}
+
+
+def unknown_options(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the problem of `RECORD`, or ""."""
+    names = ", ".join(sorted(pairs(environment.get(RECORD, "")).keys() - set(OPTIONS)))
+    return f"{RECORD}: {names}: not known and without effect; known are {', '.join(OPTIONS)}" if names else ""

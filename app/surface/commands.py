@@ -16,13 +16,13 @@ from logprobe.collectors.kernel.pairs import PAIRS
 from logprobe.monitor.budgets import KEEP_GIB, KEEP_STORE_GIB
 
 WORDS: Final = "Live monitoring of the training-inference mismatch in reinforcement learning of language models."
-RAW: Final = "text exactly as recorded, with control characters and formulas (docs/security.md)"
+RAW: Final = "text exactly as recorded, with control characters and formulas (docs/cluster.md)"
 BOTH: Final = (None, None)
 
 RUN: Final = argument("name", "RUN", complete="run")
 MAYBE_RUN: Final = argument("name", "[RUN]", complete="run", required=False)
 REASON: Final = option("--reason REASON", "why")
-TRAINER: Final = option("--trainer MODULE:FUNCTION", "scores as the trainer does (docs/proof.md)")
+TRAINER: Final = option("--trainer MODULE:FUNCTION", "scores as the trainer does (docs/compare.md)")
 TRAINER_ARGS: Final = option("--trainer-args JSON", 'its settings, e.g. {"dtype": "bfloat16"}')
 MINUTES: Final = option("--scorer-minutes N", "limit of each scorer", parse=positive, default=15.0)
 
@@ -46,7 +46,7 @@ START: Final[Entries] = {
             option("--temperature T", "of sampling", parse=positive, default=1.0),
             TRAINER,
             TRAINER_ARGS,
-            option("--recipe FILE", "of the configuration (docs/parity.md; default: the built-in recipe)"),
+            option("--recipe FILE", "of the configuration (docs/compare.md; default: the built-in recipe)"),
             option("--strict", "every requirement of the recipe decides, and not only what log-probs mean"),
             engine_args("--enforce-eager --max-model-len 512"),
             MINUTES,
@@ -74,7 +74,7 @@ START: Final[Entries] = {
                 "address to bind; other machines may read, and act with the token that is in the data directory",
                 default="127.0.0.1",
             ),
-            option("--public-url URL", "the URL that browsers use behind a reverse proxy (docs/security.md)"),
+            option("--public-url URL", "the URL that browsers use behind a reverse proxy (docs/cluster.md)"),
             option("--read-only", "no changes can be made from the dashboard"),
             option("--no-app", "start only the monitor service"),
             option("--keep-gib N", "limit of the raw tokens, in GiB; inf: none", parse=positive, default=KEEP_GIB),
@@ -276,7 +276,7 @@ ACT: Final[Entries] = {
         "bisect",
         (
             MAYBE_RUN,
-            option("--sample FILE", "instead of a run: JSON lines or Parquet (docs/proof.md)"),
+            option("--sample FILE", "instead of a run: JSON lines or Parquet (docs/compare.md)"),
             option("--sequences N", "of a run, at most", parse=count, default=64),
             option("--at STEP[,STEP]", "of a run: these steps, each by itself", parse=step_list, default=()),
             option("--model [VERSION=]PATH", "checkpoint, of a weight version (may be repeated)", multiple=True),

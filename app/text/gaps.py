@@ -49,8 +49,8 @@ _BY_FRAMEWORK: Final[Mapping[str, Mapping[str, str]]] = {
         "trained": "call trl.watch(trainer) before trainer.train()",
         "sampled": "install logprobe in the environment that runs vLLM and set LOGPROBE_HOME before TRL starts; with "
         "use_vllm=False there is no engine",
-        "without_rollout_logprobs": "train with use_vllm=True; for RLOO and online DPO set LOGPROBE_VLLM=inject as "
-        "well (docs/trl.md)",
+        "without_rollout_logprobs": "train with use_vllm=True; for RLOO and online DPO set LOGPROBE_RECORD=inject as "
+        "well (docs/frameworks.md)",
         "without_current_logprobs": "nothing where each batch is trained on once (num_iterations=1): the old log-probs "
         "are the current ones",
         "without_entropy": "use a loss that is not fused (use_liger_kernel=False)",
@@ -132,7 +132,7 @@ def end_remedy(row: queries.CliEnds) -> str:
 
 def name_clashes(row: queries.CliNameClashes) -> Iterator[tuple[str, str]]:
     """A row of the stored query `cli_name_clashes` in words, and what to do about it."""
-    prefix = "give each process a LOGPROBE_SAMPLE_PREFIX of its own, the same for its engine and its trainer"
+    prefix = "give each process its own prefix, the same for engine and trainer: LOGPROBE_RECORD=prefix=NAME"
     if row["trained"]:
         yield f"{row['trained']:,} sample ids name several sequences of one step", prefix
     if row["engines"]:
@@ -161,8 +161,7 @@ def gaps_of(row: queries.CliGaps) -> Iterator[tuple[str, str]]:
 
 _NAMES: Final = (
     "pass the engine's request ids as sample_ids, or name requests at the engine (logprobe_sample); give each start of "
-    "an engine a "
-    "LOGPROBE_SAMPLE_PREFIX of its own"
+    "an engine its own prefix: LOGPROBE_RECORD=prefix=NAME"
 )
 
 

@@ -61,7 +61,7 @@ _EVENTS: Final[Mapping[str, str]] = {
     "missing_key": "use a version of the framework that this logprobe knows (`logprobe doctor`)",
     "bad_scalar": "pass finite numbers to Recorder.step",
     "bfloat16_logprobs": "pass float32 log-probs",
-    "logprobs_missing": "sample with logprobs=0, or set LOGPROBE_VLLM=inject",
+    "logprobs_missing": "sample with logprobs=0, or set LOGPROBE_RECORD=inject",
     "foreign_columns": "this vLLM version is not supported; run `logprobe doctor` in the engine's environment",
     "self_test": "run `logprobe doctor` in the engine's environment",
     "mark_failed": "make the home writable for the process that calls weights.mark",

@@ -77,7 +77,7 @@ def _tokens(reader: Reader, home: Path, run: str, step: StepTokens, chosen: Mapp
     tokens = read_tokens(reader, run, step.step, segment=chosen["segment_id"], row=chosen["row"])
     if tokens is None:
         raise ConfigurationError(
-            f"the raw tokens of step {step.step} are not kept any more; docs/raw-tokens.md says for how long they are"
+            f"the raw tokens of step {step.step} are not kept any more; docs/import-export.md says for how long they are"
         )
     tokenizer = vocabulary(home, run)
     texts = {} if tokenizer is None else tokenizer.texts(set(tokens.token_id_N.tolist()))

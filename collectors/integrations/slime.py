@@ -116,7 +116,7 @@ class Adapter:
         if not data.get("log_probs"):
             return (
                 "no log-probs before the update: start with --get-mismatch-metrics and --custom-tis-function-path "
-                "(docs/slime.md)"
+                "(docs/frameworks.md)"
             )
         return None
 

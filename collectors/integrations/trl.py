@@ -12,7 +12,7 @@ weights that sampled. Per logged step: all of TRL's own scalars. A step carries 
 TRL's experimental `OnlineDPOTrainer`; `logprobe.collectors.integrations.trl.watch` records it.
 
 Two samples per prompt, trained on at once and only once: the log-probs of the loss are the old ones, too. TRL requests
-none from vLLM, so the plugin does (`LOGPROBE_VLLM=inject`), and they are joined by the engine's names. The loss does
+none from vLLM, so the plugin does (`LOGPROBE_RECORD=inject`), and they are joined by the engine's names. The loss does
 not scale logits by the sampling temperature; vLLM's default, raw log-probs, are not scaled either.
 """
 

@@ -14,18 +14,17 @@ from hashlib import sha256
 from typing import Final
 
 from logprobe.collectors.addresses import default_home, folder_of, is_address
-from logprobe.collectors.environment import pairs
+from logprobe.collectors.environment import option
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.plain_text import complain
 from logprobe.collectors.recorder.settings import Settings
 
-VARIABLE: Final = "LOGPROBE_RECORD"
 _said: Final[list[int]] = []  # sockets, held while the process lives; the kernel lets go of them at its end
 
 
 def announce(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
     """Say once that `settings` are recorded; what fails leaves it unsaid."""
-    if settings.rank or "quiet" in pairs(environment.get(VARIABLE, "")):
+    if settings.rank or option("quiet", environment) is not None:
         return
     with contextlib.suppress(OSError, ValueError, AttributeError):  # said by another one; stderr is closed, or None
         _claim(f"{settings.home}\0{settings.run}")

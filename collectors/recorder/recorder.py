@@ -50,8 +50,8 @@ class Recorder:
         queue_bytes: bound of the memory for calls not yet written. Beyond half of it, training calls are reduced to
             statistics.
         raw_fraction: share of the sequences, chosen by sample id, of which raw tokens are written; of all others that
-            carry both log-probs only statistics are, made in the recorder's thread. Default: ``LOGPROBE_RAW_FRACTION``,
-            else 1.
+            carry both log-probs only statistics are, made in the recorder's thread. Default: the option ``raw`` of
+            ``LOGPROBE_RECORD``, else 1.
         worst_sequences: of each step, so many with the largest mismatch keep their raw tokens whatever the fraction.
 
     Raises:

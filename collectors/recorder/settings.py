@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logprobe.collectors.addresses import address_of, checked, default_home, folder_of, is_address
+from logprobe.collectors.environment import RECORD, option
 from logprobe.collectors.errors import ConfigurationError
 from logprobe.collectors.spool.segments import run_dir
 
@@ -130,8 +131,8 @@ def _rank(given: object, environment: Mapping[str, str]) -> int | None:
 
 
 def _raw_fraction(given: object, environment: Mapping[str, str]) -> float:
-    value = given if given is not None else environment.get("LOGPROBE_RAW_FRACTION") or 1.0
-    source = "raw_fraction" if given is not None else "environment variable LOGPROBE_RAW_FRACTION"
+    value = given if given is not None else option("raw", environment) or 1.0
+    source = "raw_fraction" if given is not None else f"option raw of {RECORD}"
     try:
         fraction = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

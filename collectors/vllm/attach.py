@@ -14,10 +14,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
+from logprobe.collectors.environment import injects, unknown_options
 from logprobe.collectors.health import LOGGER, Guard, Health
 from logprobe.collectors.recorder.recorder import Recorder
 from logprobe.collectors.versions import MarkFile, home_and_run
-from logprobe.collectors.vllm import config, front_end, options
+from logprobe.collectors.vllm import config, front_end
 from logprobe.collectors.vllm.capture import Capture
 from logprobe.collectors.vllm.effective import keep_arguments
 from logprobe.collectors.vllm.emitter import Emitter, Observed
@@ -186,7 +187,7 @@ def _watch(scheduler: Any, recorder: Recorder, replica: str | None) -> None:
     hook_scheduler(scheduler, attachment)  # last: from here on something is collected
     _keep(attachment)
     _report_attached(attachment, missing)
-    if problem := options.unknown():
+    if problem := unknown_options():
         recorder.report("unknown_option", problem, severity="warning")
 
 
@@ -214,7 +215,7 @@ def _close_if_alive(reference: weakref.ref[Attachment]) -> None:
 
 
 def _observe(scheduler: Any, recorder: Recorder, replica: str | None, exchange: Exchange) -> Observed:
-    inject = options.injects()
+    inject = injects()
     document = config.engine_document(scheduler.vllm_config, injected=inject, effective=exchange.effective())
     return Observed(
         capture=Capture(inject=inject, routes=returns_routes(scheduler.vllm_config)),

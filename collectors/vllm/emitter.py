@@ -341,7 +341,7 @@ class Emitter:
             self._health.report(
                 "logprobs_missing",
                 "requests did not ask for log-probs, so the engine's log-probs are unknown; "
-                "sample with logprobs=0 or set LOGPROBE_VLLM=inject",
+                "sample with logprobs=0 or set LOGPROBE_RECORD=inject",
                 sequences=len(silent),
                 tokens=sum(sequence.missing for sequence in silent),
             )
@@ -425,7 +425,7 @@ class Emitter:
             "weights_unknown",
             f"{calls} may have changed the weights, so their version is unknown: call "
             "logprobe.collectors.weights.mark(version) after it, "
-            "or list it in LOGPROBE_VLLM=harmless=… if it leaves them unchanged",
+            "or list it in LOGPROBE_RECORD=harmless=… if it leaves them unchanged",
         )
 
     def _place_marks(self, newest_step: float, updates: list[Update]) -> None:

@@ -8,7 +8,7 @@ caller sees it and the index of the completion, so that is what names a sample::
 
 The caller's request id is ``RequestOutput.request_id`` in Python and derived from the ``id`` of an HTTP response. `LLM`
 numbers its requests from 0 in every process, so ranks (``RANK``, ``WORLD_SIZE``) with an engine each have a prefix by
-default. For others that write into one run (an engine that is started again) set ``LOGPROBE_SAMPLE_PREFIX``, in the
+default. For others that write into one run (an engine that is started again) set ``LOGPROBE_RECORD=prefix=…``, in the
 engine's environment and here; set it to nothing where ranks name samples of an engine elsewhere.
 """
 
@@ -21,9 +21,9 @@ from array import array
 from collections.abc import Iterable
 from typing import Any, Final
 
+from logprobe.collectors.environment import option
 from logprobe.collectors.errors import InputError
 
-PREFIX_VARIABLE: Final = "LOGPROBE_SAMPLE_PREFIX"
 TRAJECTORY_KEY: Final = "logprobe_sample"  # in `SamplingParams.extra_args`
 _RANDOM: Final = re.compile(r"-[0-9a-f]{8}")
 _CHILD: Final = re.compile(r"(\d+)_(.*)", re.DOTALL)
@@ -61,7 +61,7 @@ def response_sample_id(
         choice_index: the ``index`` of the choice.
         n: the ``n`` of the request.
         prompts: number of prompts in the request; only ``/v1/completions`` takes more than one.
-        prefix: default: `LOGPROBE_SAMPLE_PREFIX` of this process; ids of answers differ between servers, so ranks add
+        prefix: default: the option ``prefix`` of this process; ids of answers differ between servers, so ranks add
             nothing.
 
     >>> response_sample_id("chatcmpl-x", 1, n=2, prefix="")
@@ -69,7 +69,7 @@ def response_sample_id(
     >>> response_sample_id("cmpl-x", 3, n=2, prompts=2, prefix="")
     'cmpl-x-1/1'
     """
-    prefix = os.environ.get(PREFIX_VARIABLE, "") if prefix is None else prefix
+    prefix = (option("prefix") or "") if prefix is None else prefix
     if not 0 <= choice_index < n * prompts:
         raise InputError(f"choice {choice_index} of a request with {prompts} prompts and n={n}: out of range")
     if not response_id.startswith("cmpl-"):
@@ -79,12 +79,12 @@ def response_sample_id(
 
 
 def sample_prefix() -> str:
-    """`LOGPROBE_SAMPLE_PREFIX` of this process; without it ``rank<RANK>-`` where ``WORLD_SIZE`` says that there are
+    """Return the option ``prefix`` of this process; without it ``rank<RANK>-`` where ``WORLD_SIZE`` says that there are
     several, else nothing.
 
     Ranks with an engine each number their requests from 0.
     """
-    prefix, rank = os.environ.get(PREFIX_VARIABLE), os.environ.get("RANK", "")
+    prefix, rank = option("prefix"), os.environ.get("RANK", "")
     if prefix is not None:
         return prefix
     several = rank.isdigit() and os.environ.get("WORLD_SIZE", "1") not in {"", "1"}

@@ -8,8 +8,7 @@ of API servers and other front-ends are all served alike.
 ``LOGPROBE_HOME``          where to record; unset: the plugin does nothing at all
 ``LOGPROBE_RUN``           the run
 ``LOGPROBE_REPLICA``       name of this engine where there are several
-``LOGPROBE_SAMPLE_PREFIX`` put in front of sample ids, see `ids`
-``LOGPROBE_VLLM``          further options, see `options`
+``LOGPROBE_RECORD``        further options, see `environment`
 =========================  =======================================================================================
 """
 

@@ -1,5 +1,5 @@
 """Choice of the prompts that are recorded, so that sequences can be scored again: none unless
-``LOGPROBE_VLLM=prompts=…`` says so.
+``LOGPROBE_RECORD=prompts=…`` says so.
 
 The choice depends on the prompt alone: every replica keeps the same prompts, and all answers to one of them can be
 scored.
@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logprobe.collectors.environment import RECORD, option
 from logprobe.collectors.health import Health
-from logprobe.collectors.vllm.options import VARIABLE, option
 
 _MOST_KNOWN: Final = 65_536  # hashes remembered; beyond that, a prompt may be written again
 _RANGE: Final = 1 << 64
@@ -58,7 +58,7 @@ def prompt_share(health: Health) -> float:
     if not 0 <= share <= 1:
         health.report(
             "prompts_share",
-            f"{VARIABLE}: prompts={text!r} is not a number from 0 to 1; no prompts are recorded",
+            f"{RECORD}: prompts={text!r} is not a number from 0 to 1; no prompts are recorded",
             severity="error",
         )
         return 0.0

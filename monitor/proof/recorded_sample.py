@@ -115,7 +115,7 @@ def _imported(source: Source, run: str, versions: Collection[str], most: int, st
         raise ConfigurationError(
             f"run {run!r} has no sequence {'' if step is None else f'of step {step} '}that can be scored again: "
             "prompts are recorded only where the engine's environment has "
-            "LOGPROBE_VLLM=prompts=0.01 (a share), or imported where the file has all tokens with a mask, and raw "
+            "LOGPROBE_RECORD=prompts=0.01 (a share), or imported where the file has all tokens with a mask, and raw "
             "tokens must still be "
             "kept; or pass --sample FILE"
         )

@@ -144,7 +144,7 @@ def sequence_of(row: Mapping[str, Any], place: str) -> TokenSequence:
     """A row in the columns of a sample. Raises `ConfigurationError`."""
     missing = [name for name in _REQUIRED if row.get(name) is None]
     if missing:
-        raise ConfigurationError(f"{place}: {', '.join(missing)} missing; see docs/proof.md for the columns")
+        raise ConfigurationError(f"{place}: {', '.join(missing)} missing; see docs/compare.md for the columns")
     response = _ids(row["response_ids"], f"{place}: response_ids")
     if not response:
         raise ConfigurationError(f"{place}: response_ids is empty; leave the row out")

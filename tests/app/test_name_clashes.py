@@ -67,5 +67,5 @@ def test_ranks_have_a_prefix_by_default(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert sample_id("7", 1) == "rank3-7/1"
     assert response_sample_id("chatcmpl-x") == "chatcmpl-x/0"
-    monkeypatch.setenv("LOGPROBE_SAMPLE_PREFIX", "")
+    monkeypatch.setenv("LOGPROBE_RECORD", "prefix=")
     assert sample_id("7", 1) == "7/1"

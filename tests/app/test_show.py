@@ -120,7 +120,7 @@ def test_parity_with_a_recipe_of_ones_own(
     assert "sixteen bits: engine.dtype = float32" in told
     recipe.write_text("nonsense: 1")
     assert main(list(words)) == 1
-    assert "docs/parity.md" in capsys.readouterr().err
+    assert "docs/compare.md" in capsys.readouterr().err
 
 
 def alike(one: Any, other: Any) -> bool:

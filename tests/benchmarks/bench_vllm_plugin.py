@@ -63,7 +63,7 @@ def round_figures(rounds: dict[str, list[float]]) -> list[Figure]:
     """CPU seconds of the process, by kind of round."""
     silent = 1e6 * min(rounds["silent"]) / PROMPTS / TOKENS
     names = {
-        "injected": "vLLM plugin turns log-probs on (LOGPROBE_VLLM=inject)",
+        "injected": "vLLM plugin turns log-probs on (LOGPROBE_RECORD=inject)",
         "asking": "log-probs asked for, no plugin",
     }
     note = f"least of {WHOLE_ROUNDS} whole rounds of {PROMPTS} × {TOKENS} tokens"
@@ -88,7 +88,7 @@ def in_a_process(folder: Path, *kind: str) -> dict[str, Any]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "LOGPROBE_HOME": str(folder / "home"),
         "LOGPROBE_RUN": "bench",
-        "LOGPROBE_VLLM": "inject",
+        "LOGPROBE_RECORD": "inject",
     }
     done = subprocess.run(
         [sys.executable, __file__, str(folder), *kind], env=environment, capture_output=True, text=True, check=False

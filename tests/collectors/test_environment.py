@@ -12,7 +12,6 @@ from spool_contents import health_events
 
 from logprobe.app.doctor import examine
 from logprobe.collectors import Recorder, environment
-from logprobe.collectors.vllm import options
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +29,15 @@ def notices(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
         ("inject=0", False, None, ""),
         (" inject , prompts=1 ", True, "1", ""),
         ("injct", False, None, "injct"),
-        ("1", False, None, "LOGPROBE_VLLM: 1: not known"),
-        ("harmless=a,b", False, None, "LOGPROBE_VLLM: b: not known and without effect; known are inject, prompts, harmless"),
+        ("1", False, None, "LOGPROBE_RECORD: 1: not known"),
+        ("harmless=a,b", False, None, "LOGPROBE_RECORD: b: not known and without effect; known are quiet, raw, inject, prompts, harmless, prefix"),
     ],
 )  # fmt: skip
-def test_options_of_the_plugin(text: str, injected: bool, prompts: str | None, problem: str) -> None:
-    given = {"LOGPROBE_VLLM": text}
-    assert (options.injects(given), options.option("prompts", given)) == (injected, prompts)
-    assert problem in options.unknown(given)
-    assert bool(problem) == bool(options.unknown(given))
+def test_options_of_recording(text: str, injected: bool, prompts: str | None, problem: str) -> None:
+    given = {"LOGPROBE_RECORD": text}
+    assert (environment.injects(given), environment.option("prompts", given)) == (injected, prompts)
+    assert problem in environment.unknown_options(given)
+    assert bool(problem) == bool(environment.unknown_options(given))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +46,7 @@ def test_options_of_the_plugin(text: str, injected: bool, prompts: str | None, p
         ("LOGPROBE_HOEM", "did you mean LOGPROBE_HOME?"),
         ("LOGPROBE_RUN_NAME", "did you mean LOGPROBE_RUN?"),
         ("LOGPROBE_HOME_FILE", "did you mean LOGPROBE_HOME?"),
-        ("LOGPROBE_QX", "see docs/settings.md"),
+        ("LOGPROBE_QX", "see docs/reference.md"),
     ],
 )
 def test_an_unknown_name_is_named_with_the_nearest_known_one(name: str, meant: str) -> None:
@@ -73,17 +72,15 @@ def test_what_is_known_or_of_kubernetes_is_not_unknown() -> None:
 def test_a_recorder_goes_on_and_says_which_name_is_unknown(
     home: Path, monkeypatch: pytest.MonkeyPatch, notices: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("LOGPROBE_RAW_FRACTOIN", "0.1")
+    monkeypatch.setenv("LOGPROBE_RECROD", "0.1")
     monkeypatch.setenv("LOGPROBE_REPLICAS", "a")
     with Recorder(home, "run") as recorder:
         assert recorder.step(1, loss=0.5)
         assert recorder.flush()
     (event,) = health_events(home)["unknown_variable"]
-    assert (
-        "LOGPROBE_RAW_FRACTOIN is not a variable of logprobe: did you mean LOGPROBE_RAW_FRACTION?" in event["message"]
-    )
+    assert "LOGPROBE_RECROD is not a variable of logprobe: did you mean LOGPROBE_RECORD?" in event["message"]
     assert "did you mean LOGPROBE_REPLICA?" in event["message"]
-    assert "LOGPROBE_RAW_FRACTOIN" in notices.text
+    assert "LOGPROBE_RECROD" in notices.text
     assert [finding.text for finding in examine(None) if "LOGPROBE_REPLICAS" in finding.text]
 
 

@@ -64,7 +64,7 @@ from logprobe.collectors import Recorder
 with Recorder({str(home)!r}, "there", worst_sequences=0) as recorder:
     recorder.training(**call(3))
 """
-    environment = {**os.environ, "LOGPROBE_RAW_FRACTION": "0.3"}
+    environment = {**os.environ, "LOGPROBE_RECORD": "raw=0.3"}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)
     assert set(by_sample(home, "training")) == names_below(0.3, [f"3/{row}" for row in range(40)])
 
@@ -217,8 +217,8 @@ def test_wrong_settings_raise_at_once(home: Path, arguments: dict, words: str):
 
 
 def test_a_wrong_fraction_of_the_environment_names_the_variable(home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LOGPROBE_RAW_FRACTION", "2")
-    with pytest.raises(ConfigurationError, match="LOGPROBE_RAW_FRACTION='2'"):
+    monkeypatch.setenv("LOGPROBE_RECORD", "raw=2")
+    with pytest.raises(ConfigurationError, match="option raw of LOGPROBE_RECORD='2'"):
         Recorder(home, "run")
     with Recorder(home, "run", raw_fraction=1) as recorder:  # what is passed comes first
         recorder.training(**call(1))

@@ -311,7 +311,7 @@ def test_prompts_are_kept_once_each_and_only_where_it_was_asked_for(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def recorded(share: str) -> list[Any]:
-        monkeypatch.setenv("LOGPROBE_VLLM", f"prompts={share}")
+        monkeypatch.setenv("LOGPROBE_RECORD", f"prompts={share}")
         engine = Engine(home, prefix=f"{share}:")
         for name in ("a", "b"):
             engine.finish([101.0], [-0.5], internal_id=f"{name}-00000000", external_id=name)

@@ -50,7 +50,7 @@ def test_sample_ids_of_a_request_output() -> None:
 
 
 def test_prefix_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGPROBE_SAMPLE_PREFIX", "rank1:")
+    monkeypatch.setenv("LOGPROBE_RECORD", "prefix=rank1:")
     assert sample_id("5") == "rank1:5/0"
     assert response_sample_id("chatcmpl-5") == "rank1:chatcmpl-5/0"
 

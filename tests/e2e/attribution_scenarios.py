@@ -63,7 +63,7 @@ def harmless_calls(llm: Any) -> dict[str, Callable[[], Any]]:
     return {
         **{name: functools.partial(rpc, name) for name in ours if hasattr(worker, name)},  # older releases have fewer
         "reset_prefix_cache": llm.reset_prefix_cache,
-        "named in LOGPROBE_VLLM": lambda: rpc("get_model"),
+        "named in LOGPROBE_RECORD": lambda: rpc("get_model"),
     }
 
 

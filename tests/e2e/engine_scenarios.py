@@ -454,7 +454,7 @@ def harmless(models: Path) -> Any:
     )
     blocked = home.parent / "a-file"
     blocked.write_text("no directory can be made below a file")
-    watched = {"LOGPROBE_HOME": str(home), "LOGPROBE_VLLM": "inject"}
+    watched = {"LOGPROBE_HOME": str(home), "LOGPROBE_RECORD": "inject"}
     answers["injected"] = answer(models, {**watched, "LOGPROBE_RUN": "injected"})
     answers["unwritable"] = answer(models, {**watched, "LOGPROBE_RUN": "lost", "LOGPROBE_HOME": str(blocked / "home")})
     answers["nameless"] = answer(models, watched)

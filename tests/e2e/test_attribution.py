@@ -44,7 +44,7 @@ def spans(row: dict[str, Any]) -> list[tuple[int, int, str | None]]:
 
 
 def test_after_a_load_nobody_marked_versions_are_unknown(models: Path, tmp_path: Path) -> None:
-    home, told = attributed("loads", models, tmp_path, LOGPROBE_VLLM="harmless=get_model:get_nothing")
+    home, told = attributed("loads", models, tmp_path, LOGPROBE_RECORD="harmless=get_model:get_nothing")
     assert told["flushed"]
     seen = versions(home)
     wrong = {}
@@ -54,7 +54,7 @@ def test_after_a_load_nobody_marked_versions_are_unknown(models: Path, tmp_path:
             wrong[name] = [seen[before], seen[after], "expected", *expected]
     assert wrong == {}
     [problem, *_] = [row for row in spooled(home, RUN, "health") if row["event"] == "weights_unknown"]
-    assert "LOGPROBE_VLLM=harmless=" in problem["message"]
+    assert "LOGPROBE_RECORD=harmless=" in problem["message"]
 
 
 # --- Trajectories of several requests ---

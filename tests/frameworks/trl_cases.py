@@ -157,7 +157,7 @@ def test_a_resume_under_the_same_name(train: Any, capsys: Any) -> None:
 
 def test_rloo(train: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, agreement: Agreement) -> None:
     """RLOO asks the engine for no log-probs: the plugin computes them, and they are joined by the engine's own names."""
-    monkeypatch.setenv("LOGPROBE_VLLM", "inject")
+    monkeypatch.setenv("LOGPROBE_RECORD", "inject")
     seen = train("rloo", trainer="RLOOTrainer")
     ours = seen.steps(capsys)
     assert agreement.check("RLOO", ours, seen["history"], {"entropy": "entropy", "reward": "reward"}) >= 8
@@ -168,7 +168,7 @@ def test_rloo(train: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, agreemen
 
 def test_online_dpo(train: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, agreement: Agreement) -> None:
     """TRL asks the engine for no log-probs, as for RLOO."""
-    monkeypatch.setenv("LOGPROBE_VLLM", "inject")
+    monkeypatch.setenv("LOGPROBE_RECORD", "inject")
     seen = train("dpo", trainer="OnlineDPOTrainer")
     ours = seen.steps(capsys)
     assert agreement.check("online DPO", ours, seen["history"], {"objective/scores": "reward"}) == 4

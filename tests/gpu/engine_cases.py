@@ -246,7 +246,7 @@ def assert_healthy(home: Path, *allowed: str) -> None:
 def of_variant(engines: Engines, call: Any) -> None:
     variant = VARIANTS[call.params["variant"]]
     given = {"engine": variant.engine, "requests": REQUESTS, "tokens": TOKENS}
-    settings = {"LOGPROBE_VLLM": "harmless=logprobe_look", **variant.environment}
+    settings = {"LOGPROBE_RECORD": "harmless=logprobe_look", **variant.environment}
     engines.begin(call.params["variant"], "sampled", given, **settings)
 
 
@@ -643,7 +643,7 @@ def logprobe(said: Path, *words: Any) -> subprocess.CompletedProcess[str]:
 
 def of_fault(engines: Engines, call: Any) -> None:
     name = call.params["fault"]
-    engines.begin(f"rollout, {name}", "rollout", {"engine": FAULTS[name].engine}, LOGPROBE_VLLM="prompts=1")
+    engines.begin(f"rollout, {name}", "rollout", {"engine": FAULTS[name].engine}, LOGPROBE_RECORD="prompts=1")
 
 
 class Proofs:

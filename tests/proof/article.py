@@ -137,7 +137,7 @@ def _words(arm: Document | None) -> str:
 
 
 def _run(command: list[str]) -> str:
-    environment = {**os.environ, **ENGINE_ENVIRONMENT, "LOGPROBE_VLLM": "prompts=1"}
+    environment = {**os.environ, **ENGINE_ENVIRONMENT, "LOGPROBE_RECORD": "prompts=1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-4000:]}")

@@ -25,7 +25,7 @@ def record(model: Path, home: Path, run: str, engine_settings: Mapping[str, Any]
     """Two prompts with several answers each, one step."""
     from planted import ENVIRONMENT, RIGHT
 
-    os.environ.update(ENVIRONMENT, LOGPROBE_HOME=str(home), LOGPROBE_RUN=run, LOGPROBE_VLLM="prompts=1")
+    os.environ.update(ENVIRONMENT, LOGPROBE_HOME=str(home), LOGPROBE_RUN=run, LOGPROBE_RECORD="prompts=1")
     from vllm import EngineArgs, SamplingParams
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.llm_engine import LLMEngine

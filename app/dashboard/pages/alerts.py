@@ -41,7 +41,7 @@ _MORNING: Final = 9  # o'clock, where whoever snoozes is
 _SNOOZES: Final = ("1h", "4h", TOMORROW)
 _FOR: Final = Field("for", "for (90s, 10m, 2h, 1d)", "2h")
 _NO_CHANNEL: Final = (
-    "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home (`docs/channels.md`)."
+    "None, so no notifications are sent. List `channels` in `logprobe.yaml` in the home (`docs/alerts.md`)."
 )
 
 

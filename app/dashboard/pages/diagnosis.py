@@ -222,7 +222,7 @@ def _experiment(document: Mapping[str, Any] | None, run: str) -> None:
     """The newest bisection of the run: verdict, noise floor and arms; how to run one where there is none."""
     ui.title("Proof by experiment", "one setting changed at a time, on a real engine")
     if document is None:
-        ui.write(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (`docs/proof.md`).")
+        ui.write(f"None yet. Run: `logprobe bisect {run} --model VERSION=PATH` (`docs/compare.md`).")
         return
     baseline = document["baseline"]
     ui.write(headline(document))

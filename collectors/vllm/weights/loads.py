@@ -2,7 +2,7 @@
 
 Judging by name what loads weights is hopeless: a framework calls its own function `sync`, a lambda or ``apply_model``.
 So the question is turned round. The calls below are vLLM's own and harmless; after any other the weights are unknown
-until a label or mark names them. A framework's own harmless calls can be named: ``LOGPROBE_VLLM=harmless=a:b``.
+until a label or mark names them. A framework's own harmless calls can be named: ``LOGPROBE_RECORD=harmless=a:b``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from logprobe.collectors.vllm.options import option
+from logprobe.collectors.environment import option
 
 READ_WEIGHTS: Final = "logprobe_read_weights"  # our own, on each worker
 _OF_EVERY_STEP: Final = (

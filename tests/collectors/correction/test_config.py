@@ -6,8 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, fields
-from pathlib import Path
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -123,9 +122,3 @@ def test_torch_is_not_imported_for_numpy_arrays() -> None:
         "print('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
-def test_the_documentation_names_every_field() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "correction.md").read_text()
-    for entry in fields(CorrectionConfig):
-        assert f"{entry.name}" in page, entry.name

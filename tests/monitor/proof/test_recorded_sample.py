@@ -86,7 +86,7 @@ def test_a_response_of_two_versions_keeps_where_they_met(store: Store):
 
 def test_without_prompts_it_says_how_to_record_them(store: Store):
     _feed(store, prompt=None)
-    with pytest.raises(ConfigurationError, match="LOGPROBE_VLLM=prompts="):
+    with pytest.raises(ConfigurationError, match="LOGPROBE_RECORD=prompts="):
         recorded_sample(store, RUN, versions={"7"}, most=10)
 
 
