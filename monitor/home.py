@@ -260,7 +260,7 @@ def refuse_planted(path: Path) -> None:
         raise ConfigurationError(
             f"{path / name} is {kind} {status.st_uid} made, neither you nor the home's owner; inspect it, remove it, "
             "and let "
-            f"no one else write to {path} itself (docs/security.md)"
+            f"no one else write to {path} itself (docs/cluster.md)"
         )
 
 

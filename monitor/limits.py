@@ -1,7 +1,7 @@
 """What a file from outside may cost, in one place: no file can set these limits for itself.
 
 The user who reads the file can raise one in the environment, by the name that the error says:
-``LOGPROBE_LIMITS="import_unit_mib=128"``, with commas between several; docs/security.md lists them all.
+``LOGPROBE_LIMITS="import_unit_mib=128"``, with commas between several; docs/cluster.md lists them all.
 """
 
 from __future__ import annotations

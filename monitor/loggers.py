@@ -133,7 +133,8 @@ def named(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 class _Logger(Settings):
-    runs: str = "*"  # a pattern of run names, as of files
+    runs: str = "*"
+    """pattern of run names"""
 
     def wants(self, run: str) -> bool:
         """Return true if the run is to be pushed."""
@@ -144,24 +145,33 @@ class TensorBoardSettings(_Logger):
     """Event files in a folder per run below `dir`."""
 
     to: Literal["tensorboard"]
+    """tensorboard, wandb or trackio"""
     dir: Path
+    """of event files (required), or of wandb's files (default: below the data directory)"""
 
 
 class WandbSettings(_Logger):
     """A separate run in a project of Weights & Biases. `offline`: files below `dir`, for ``wandb sync``."""
 
     to: Literal["wandb"]
+    """tensorboard, wandb or trackio"""
     project: _Name
+    """of wandb and trackio"""
     entity: str | None = None
+    """of wandb"""
     offline: bool = False
-    dir: Path | None = None  # default: below the home
+    """of wandb: write files only, for `wandb sync`"""
+    dir: Path | None = None
+    """of event files (required), or of wandb's files (default: below the data directory)"""
 
 
 class TrackioSettings(_Logger):
     """Run in a local project of trackio, in ``TRACKIO_DIR`` or trackio's own folder."""
 
     to: Literal["trackio"]
+    """tensorboard, wandb or trackio"""
     project: _Name
+    """of wandb and trackio"""
 
 
 Logger: TypeAlias = Annotated[TensorBoardSettings | WandbSettings | TrackioSettings, Field(discriminator="to")]

@@ -75,19 +75,32 @@ class Policy(Settings):
     """
 
     mode: Annotated[Mode, BeforeValidator(_mode)] = Mode.SUGGEST
-    dry_run: Annotated[bool, Field(strict=True)] = False  # decide and record as if armed, but tell the trainer nothing
+    """off, suggest or armed"""
+    dry_run: Annotated[bool, Field(strict=True)] = False
+    """decide and record as if armed, but tell the trainer nothing"""
     correction: Annotated[CorrectionConfig, BeforeValidator(_correction)] = DEFAULT_CORRECTION
-    notice_steps: _Some = 5  # between decision and first corrected step, so that all ranks have heard of it
-    max_masked_share: _Share = 0.2  # of tokens, of sequences, of |advantage|
+    """fields of `CorrectionConfig`, or `preset: NAME` and changes to it"""
+    notice_steps: _Some = 5
+    """steps between decision and first corrected step, so that all ranks have heard of it"""
+    max_masked_share: _Share = 0.2
+    """of tokens, of sequences or of |advantage|, in the preview"""
     min_coverage: _Share = 0.99
-    min_weight_ess: _Share = 0.1  # of product-level weights; below, a few sequences decide the step
-    max_diagnosis_lag: _Count = 200  # steps; an older verdict is none about the run as it is now
+    min_weight_ess: _Share = 0.1
+    """ESS of product-level weights; below, a few sequences decide the step"""
+    max_diagnosis_lag: _Count = 200
+    """steps that the diagnosis may be behind the run"""
     cool_down_steps: _Count = 100
-    max_switches: _Count = 4  # per run
+    """steps between two switches"""
+    max_switches: _Count = 4
+    """per run"""
     ack_steps: _Some = 5
+    """steps within which the trainer acknowledges"""
     effect_steps: Annotated[int, Field(strict=True, ge=effect.FEWEST)] = 50
-    rollback_factor: _Factor = 2.0  # measured masked share above this multiple of what the records say …
-    rollback_margin: _Share = 0.05  # … and above it by this much: rolled back
+    """corrected steps after which the effect is judged"""
+    rollback_factor: _Factor = 2.0
+    """rolled back where the trainer masks more than this multiple of the share that its records give"""
+    rollback_margin: _Share = 0.05
+    """and exceeds it by this much"""
 
 
 SECTION: Final = "correction"

@@ -62,12 +62,16 @@ _Word: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_l
 
 
 class Accepted(settings_file.Settings):
-    """One entry: which runs, which cause, why, and up to which K3 (None: twice what it explains in the first steps)."""
+    """Finding that some runs live with."""
 
     match: _Word
+    """pattern of run names; the last matching entry applies"""
     cause: Annotated[_Word, AfterValidator(known_cause)]
+    """cause of the finding, such as low_precision"""
     because: _Word
+    """reason"""
     up_to: Annotated[float | None, BeforeValidator(limit)] = None
+    """K3 in nats that it may explain; default: twice what it explains in the run's first steps"""
 
 
 _KIND: Final = TypeAdapter(tuple[Accepted, ...])

@@ -60,15 +60,22 @@ _Limit = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Threshold(settings_file.Settings):
-    """One threshold. `steps`: measured steps in a row that are beyond the limit, and likewise within it to resolve."""
+    """One threshold."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80), AfterValidator(_free)]
+    """name of the alert"""
     metric: Annotated[str, AfterValidator(_key)]
+    """metric of the catalog, of the pair backend unless it names one: update.ess"""
     above: _Limit | None = None
+    """fires above; give either this or `below`"""
     below: _Limit | None = None
+    """fires below"""
     steps: Annotated[int, Field(ge=1, le=100_000)] = 5
+    """measured steps in a row that are beyond the limit, and likewise within it to resolve"""
     severity: Severity = "warning"
+    """info, warning or critical"""
     runs: str = "*"
+    """pattern of run names"""
 
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:

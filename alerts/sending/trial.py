@@ -36,7 +36,7 @@ def chosen(routes: Sequence[Route], name: str) -> Channel:
         return channels[name]
     if not channels:
         raise ConfigurationError(
-            "no channels are configured; list `channels` in the home's logprobe.yaml (docs/channels.md)"
+            "no channels are configured; list `channels` in the home's logprobe.yaml (docs/alerts.md)"
         )
     close = difflib.get_close_matches(name, channels, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(channels)}"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # NeMo-RL with Slurm, from a checkout of it. Nothing of logprobe is needed where it trains: NeMo-RL writes both log-probs of each step to
-# train_data_step<N>.jsonl, and the service's machine, which sees the folder, imports them; again from time to time: it adds what is new (docs/importing.md).
+# train_data_step<N>.jsonl, and the service's machine, which sees the folder, imports them; again from time to time: it adds what is new (docs/import-export.md).
 set -euo pipefail
 logs=/shared/nemo-rl/my-run
 

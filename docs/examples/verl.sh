@@ -1,6 +1,6 @@
 #!/bin/bash
 # verl on a Ray cluster that runs already; start this on its head node. On every node: logprobe installed.
-# No line of code changes: verl finds logprobe by itself (docs/verl.md).
+# No line of code changes: verl finds logprobe by itself (docs/frameworks.md).
 set -euo pipefail
 run=my-run-$(date +%Y%m%d-%H%M%S)
 

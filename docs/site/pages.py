@@ -1,4 +1,4 @@
-"""MkDocs hook: adds the pages that are not in docs/ (README as the home page, policy, changelog, API, modules), and tables to those that are."""
+"""MkDocs hook: adds the pages that are not in docs/ (README as the home page, policy, changelog), and tables to those that are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mkdocs.structure.files import File, Files
-from modules import module_map  # beside this file, where MkDocs looks
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -22,36 +21,6 @@ FROM_ROOT: Final = {
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
     "results.md": "tests/RESULTS.md",
-}
-# Page of the site → title and the objects that it documents.
-API: Final = {
-    "api/recording.md": (
-        "Recording",
-        [
-            "collectors.recorder.recorder.Recorder",
-            "collectors.weights.mark",
-            "collectors.vllm.ids",
-            "collectors.switch.CorrectionSwitch",
-        ],
-    ),
-    "api/correction.md": (
-        "Corrections",
-        [
-            "collectors.correction.config.CorrectionConfig",
-            "collectors.correction.apply.correct",
-            "collectors.correction.presets",
-        ],
-    ),
-    "api/reading.md": (
-        "Reading",
-        [
-            "monitor.reading",
-            "monitor.reader.Reader",
-            "monitor.reader.open_reader",
-            "monitor.analysis.slices.by",
-            "monitor.analysis.profiles.of",
-        ],
-    ),
 }
 _SOURCE: Final = ROOT / ".artifacts" / "site-source" / "logprobe"
 
@@ -71,13 +40,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the generated pages."""
     for page, name in FROM_ROOT.items():
         files.append(File.generated(config, page, content=_adapted((ROOT / name).read_text(encoding="utf-8"))))
-    for page, (title, objects) in API.items():
-        files.append(
-            File.generated(
-                config, page, content=f"# {title}\n\n" + "\n\n".join(f"::: logprobe.{name}" for name in objects)
-            )
-        )
-    files.append(File.generated(config, "modules.md", content=module_map(ROOT)))
     return files
 
 

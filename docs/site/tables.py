@@ -1,4 +1,4 @@
-"""Tables of the documentation that follow from declarations: metrics, causes, presets, commands, options of other frameworks.
+"""Tables of the documentation that follow from declarations: commands, settings, metrics, causes, columns, presets, API.
 
 `make docs` puts each in the place of its line `<!-- table: NAME -->`. In a checkout, with logprobe installed:
 
@@ -8,13 +8,27 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from logprobe.alerts.controller.policy import Policy
+from logprobe.alerts.rules.acceptance import Accepted
+from logprobe.alerts.rules.thresholds import Threshold
+from logprobe.alerts.sending.channels.settings import AppriseSettings, SlackSettings, WebhookSettings
 from logprobe.app.surface.commands import SECTIONS
+from logprobe.app.surface.declared import Branch
+from logprobe.collectors import environment
+from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import PRESETS
 from logprobe.monitor import limits
 from logprobe.monitor.judging.explain import CONFIDENCES
@@ -23,12 +37,36 @@ from logprobe.monitor.judging.leading import CREDIBLE
 from logprobe.monitor.judging.result import LAYERS
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.judging.thresholds import PRIORS
+from logprobe.monitor.loggers import TensorBoardSettings, TrackioSettings, WandbSettings
 from logprobe.monitor.metrics.definition import SEQUENCE_MEAN, Metric
 from logprobe.monitor.metrics.pair_metrics import PAIR_METRICS
 from logprobe.monitor.metrics.step_metrics import STEP_METRICS
 from logprobe.monitor.peers import PEERS
-from logprobe.monitor.peers.batch import Peer
+from logprobe.monitor.store.raw_files import RAW_SCHEMAS
 
+# The models of each section of `logprobe.yaml`.
+SETTINGS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
+    "accepted": (Accepted,),
+    "alerts": (Threshold,),
+    "channels": (SlackSettings, WebhookSettings, AppriseSettings),
+    "correction": (Policy,),
+    "loggers": (TensorBoardSettings, WandbSettings, TrackioSettings),
+}
+# What the site documents from docstrings.
+API: Final = (
+    "collectors.recorder.recorder.Recorder",
+    "collectors.weights.mark",
+    "collectors.vllm.ids",
+    "collectors.switch.CorrectionSwitch",
+    "collectors.correction.config.CorrectionConfig",
+    "collectors.correction.apply.correct",
+    "collectors.correction.presets",
+    "monitor.reading",
+    "monitor.reader.Reader",
+    "monitor.reader.open_reader",
+    "monitor.analysis.slices.by",
+    "monitor.analysis.profiles.of",
+)
 PLACE: Final = re.compile(r"^<!-- table: ([\w-]+) -->$", re.MULTILINE)
 
 
@@ -43,11 +81,15 @@ def tables() -> dict[str, str]:
         "expected-k3": _priors(),
         "limits": _limits(),
         "presets": _presets(),
-        "commands": _table(
-            ("command", "what it does"),
-            ((f"`{name}`", entry.words) for section in SECTIONS.values() for name, entry in section.items()),
+        "columns": _columns(),
+        "commands": _commands(),
+        "settings": _settings(),
+        "variables": _table(
+            ("variable", "read by", "meaning"),
+            ((f"`{name}`", entry.reader, entry.words) for name, entry in environment.VARIABLES.items()),
         ),
-        **{f"options-{name}": _options(peer) for name, peer in PEERS.items()},
+        "options": _options(),
+        "api": "\n\n".join(f"::: logprobe.{name}" for name in API),
     }
 
 
@@ -141,12 +183,68 @@ def _presets() -> str:
     return _table(("preset", "configuration", "source"), rows)
 
 
-def _options(peer: Peer) -> str:
+def _columns() -> str:
+    names = dict.fromkeys(name for schema in RAW_SCHEMAS.values() for name in schema.names if name != "run")
+    return _table(("column", "type", "in files of"), map(_column, names))
+
+
+def _column(name: str) -> tuple[str, str, str]:
+    kinds = [kind for kind, schema in RAW_SCHEMAS.items() if name in schema.names]
+    return f"`{name}`", f"`{RAW_SCHEMAS[kinds[0]].field(name).type}`", ", ".join(kinds)
+
+
+def _commands() -> str:
+    return _table(("command", "what it does"), ((f"`{name}`", words) for name, words in commands()))
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Name and words of every command; of one that has commands, theirs."""
+    for name, entry in (pair for section in SECTIONS.values() for pair in section.items()):
+        leaves = (
+            {f"{name} {leaf}": of for leaf, of in entry.leaves.items()} if isinstance(entry, Branch) else {name: entry}
+        )
+        yield from ((called, leaf.words) for called, leaf in leaves.items())
+
+
+def _settings() -> str:
+    head = ("section", "key", "default", "meaning")
+    return _table(head, ((f"`{section}`", *row) for section in SETTINGS for row in _keys(section)))
+
+
+def _keys(section: str) -> Iterator[tuple[str, str, str]]:
+    """Keys of a section, each once, whichever of its models have it."""
+    yield from {
+        name: (f"`{name}`", _default(entry), documented(model, name))
+        for model in SETTINGS[section]
+        for name, entry in model.model_fields.items()
+    }.values()
+
+
+def documented(model: type[BaseModel], name: str) -> str:
+    """Return the text below a field in the source of its class, or of the class that it is inherited from."""
+    owner = next(base for base in model.__mro__ if name in inspect.get_annotations(base))
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    for field, text in pairwise(getattr(tree, "body", ())):
+        if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == name and isinstance(text, ast.Expr):
+            return " ".join(str(ast.literal_eval(text.value)).split())
+    raise ValueError(f"{model.__name__}.{name} has no text below it; say what the setting means")
+
+
+def _default(entry: FieldInfo) -> str:
+    if entry.is_required():
+        return "required"
+    if isinstance(entry.default, CorrectionConfig):
+        return f"`{entry.default}`"
+    return "" if entry.default is None else f"`{_written(entry.default)}`"
+
+
+def _options() -> str:
     rows = (
-        (f"`{name}`", f"`{_written(option.default)}`", option.words + _listed(option.choices))
-        for name, option in peer.options.items()
+        (name, f"`{option_name}`", f"`{_written(option.default)}`", option.words + _listed(option.choices))
+        for name, peer in PEERS.items()
+        for option_name, option in peer.options.items()
     )
-    return _table(("option", "default", "meaning"), rows)
+    return _table(("framework", "option", "default", "meaning"), rows)
 
 
 def _listed(choices: Iterable[Any]) -> str:

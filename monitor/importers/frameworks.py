@@ -1,5 +1,5 @@
 """Names of the columns of a sequence in each framework: one table, `FRAMEWORKS`, and the rows of the wire contract that
-become of its records. docs/importing.md says the same to users.
+become of its records. docs/import-export.md says the same to users.
 """
 
 from __future__ import annotations

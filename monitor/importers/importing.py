@@ -110,7 +110,7 @@ class Importer:
             rows = _Rows(_rows_of(path, bad))
             if rows.first is None:
                 why = f" ({bad[0]})" if bad else ""
-                raise ConfigurationError(f"{path}: none of its records can be used{why}; see docs/importing.md")
+                raise ConfigurationError(f"{path}: none of its records can be used{why}; see docs/import-export.md")
             file = _File(self, path, _writer(*rows.first), bad)
             file.take(rows)
         self._open.append(file)
@@ -167,7 +167,7 @@ def _without_logprobs(path: Path, head: Sequence[Unit]) -> str:
     else:
         there = f"no line was understood: {head[0].error}"
     return (
-        f"{path} holds no log-probs of tokens ({there}); import the framework's token files (docs/importing.md), or "
+        f"{path} holds no log-probs of tokens ({there}); import the framework's token files (docs/import-export.md), or "
         "record the run (docs/recording.md)"
     )
 

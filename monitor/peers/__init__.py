@@ -84,7 +84,7 @@ def view(
         current_logprobs: c, of the same shape; what needs it is left out without.
         reference_logprobs: of the reference policy, of the same shape; what needs it is left out without.
         advantages: per token, or one per sequence; what needs them is left out without.
-        options: the framework's own settings, by its own names; docs/peers.md lists them.
+        options: the framework's own settings, by its own names; docs/import-export.md lists them.
 
     Returns:
         Key → value, as the framework logs it: NaN and infinities where it would log those. Empty where it would log

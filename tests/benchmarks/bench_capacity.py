@@ -1,4 +1,4 @@
-"""The formula of docs/scaling.md, at four sizes each: cores and memory of a service with live runs, and what a step takes on the disk.
+"""The formula of docs/cluster.md, at four sizes each: cores and memory of a service with live runs, and what a step takes on the disk.
 
 A real service gets a step per 10 s of so many live runs, from records that were made beforehand. Beside the error of the formula at each
 size the constants are printed that fit this machine best. What the service was behind says whether it kept up: on a machine that is busy
@@ -32,7 +32,7 @@ SHAPES = ((8, 24, 50), (64, 24, 50), (256, 24, 50), (8, 24, 1000))  # sequences 
 RAW = ((8, 24), (32, 128), (64, 512), (64, 2048))  # sequences, tokens of each
 FIRST, STEPS, AT_ONCE = 300, 900, 10  # of a shape: before, and counted; so many are ingested together
 MOST = 0.25  # error of the formula
-# What docs/scaling.md says: of a service at rest, and of each step a second, or run.
+# What docs/cluster.md says: of a service at rest, and of each step a second, or run.
 CORES, MEMORY = (0.45, 0.02), (320.0, 1.15)  # memory: MiB
 STORE = (900.0, 165.0, 8.6)  # bytes of a step, of each of its sequences, and of each scalar; one pair
 TOKEN, STEP_FILE = 9.0, 6_000.0  # bytes of a raw token, and of a step until small files are merged

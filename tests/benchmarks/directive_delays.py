@@ -1,4 +1,4 @@
-"""How many steps pass from an onset to the corrected step: measured with the service at work, and written into docs/auto-mis.md.
+"""How many steps pass from an onset to the corrected step: measured with the service at work, and written into docs/correction.md.
 
 python tests/benchmarks/directive_delays.py            # about 15 minutes; rewrites the measured part of the page
 
@@ -33,7 +33,7 @@ from logprobe.collectors.switch import CorrectionSwitch  # noqa: E402
 from logprobe.monitor.home import Home  # noqa: E402
 from logprobe.monitor.reader import Reader, connect  # noqa: E402
 
-PAGE = ROOT / "docs" / "auto-mis.md"
+PAGE = ROOT / "docs" / "correction.md"
 BEGIN, END = "<!-- measured: tests/benchmarks/directive_delays.py -->", "<!-- end of what was measured -->"
 RUN = "run"
 ONSET = 260

@@ -169,7 +169,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
         before=_compiled_where_used,
     ),
     "directive-delays": Campaign(
-        "how late the controller is, with a service at work; writes a table of docs/auto-mis.md",
+        "how late the controller is, with a service at work; writes a table of docs/correction.md",
         (("tests/benchmarks/directive_delays.py",),),
     ),
     "engines": Campaign(
@@ -220,7 +220,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     ),
     "package": Campaign("wheel and sdist in dist/, checked and installed alone", (("tests/package/check.py",),)),
     "patterns": Campaign(
-        "the patterns of docs/patterns.md that need packages of TRL's environment",
+        "the patterns of docs/recording.md that need packages of TRL's environment",
         (_cases("tests/frameworks/patterns_cases.py"),),
         environment="trl",
     ),

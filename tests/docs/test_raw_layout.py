@@ -1,6 +1,5 @@
-"""docs/raw-tokens.md: its table names every column, and its example reads the files with Polars and with DuckDB."""
+"""docs/import-export.md: its example reads the archive with Polars and with DuckDB."""
 
-import re
 import subprocess
 import sys
 
@@ -9,18 +8,9 @@ from recorded_home import feed
 from segments import trained
 
 from logprobe.monitor.home import Home
-from logprobe.monitor.store.raw_files import RAW_SCHEMAS
 from logprobe.monitor.store.store import Store
 
 STEPS = 3
-
-
-@pytest.mark.parametrize("kind", RAW_SCHEMAS)
-def test_every_column_is_documented(repository, kind):
-    page = (repository / "docs" / "raw-tokens.md").read_text(encoding="utf-8")
-    section = page.split(f"\n## {kind}\n")[1].split("\n## ")[0]
-    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(RAW_SCHEMAS[kind].names) - {"run"}
 
 
 def example(repository, place):

@@ -1,4 +1,4 @@
-"""Every test that SECURITY.md names as a proof exists, and every switch that docs/security.md names is one."""
+"""Every test that SECURITY.md names as a proof exists, and every switch that docs/cluster.md names is one."""
 
 import re
 
@@ -28,7 +28,7 @@ def test_the_policy_says_how_to_report_and_where_the_proofs_are(repository):
     policy = (repository / "SECURITY.md").read_text(encoding="utf-8")
     for heading in ("## Reporting a vulnerability", "## Who is trusted", "## Guarantees", "## Not covered"):
         assert heading in policy
-    assert "docs/security.md" in policy
+    assert "docs/cluster.md" in policy
 
 
 def named(*places):
@@ -42,13 +42,8 @@ def named(*places):
     return {name for text in texts for name in re.findall(r"\bLOGPROBE_[A-Z][A-Z_]+\b", text)}
 
 
-def test_every_environment_variable_is_listed(repository):
-    page = (repository / "docs" / "settings.md").read_text(encoding="utf-8").partition("## Environment variables")[2]
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    listed = [name for row in rows for name in re.findall(r"LOGPROBE_[A-Z_]+", row.split("|")[1])]
-    assert sorted(listed) == sorted(environment.VARIABLES)
-    assert len({*environment.VARIABLES, *environment.PASSED}) <= 15
-    assert all(name in page for name in environment.PASSED)
+def test_every_environment_variable_is_declared(repository):
+    assert len({*environment.VARIABLES, *environment.PASSED}) <= 11
     parts = [repository / name for name in ("collectors", "monitor", "alerts", "app")]
     known = {*environment.VARIABLES, *environment.PASSED}
     assert named(*parts) - known == {"LOGPROBE_RUN_NAME"}, "an example of a mistake"

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
-import json
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from logprobe.app.surface.commands import SECTIONS
+from logprobe.collectors import environment
 from logprobe.collectors.correction.presets import PRESETS
-from logprobe.monitor import limits
+from logprobe.collectors.spool.schema import ROLLOUT, TRAINING
+from logprobe.monitor import limits, settings_file
 from logprobe.monitor.judging.gather import SAMPLE_TOKENS
 from logprobe.monitor.judging.measures import SIGNIFICANT
 from logprobe.monitor.judging.signatures import SIGNATURES
 from logprobe.monitor.judging.thresholds import number
 from logprobe.monitor.metrics import CATALOG
-from logprobe.monitor.metrics.catalog import KEYS
-from logprobe.monitor.peers import PEERS
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +46,8 @@ def test_a_page_gets_its_tables_and_a_name_of_none_is_refused(tables: ModuleType
         (["causes-semantic", "causes-inference-path", "causes-objective", "causes-unknown"], list(SIGNATURES), 5),
         (["presets"], list(PRESETS), 4),
         (["limits"], [limit.name for limit in limits.ALL], 4),
-        (["commands"], [name for section in SECTIONS.values() for name in section], 3),
+        (["columns"], sorted({*TRAINING.names, *ROLLOUT.names, "segment_id", "row"}), 4),
+        (["variables"], list(environment.VARIABLES), 4),
     ],
 )
 def test_a_table_has_every_declaration_once_in_unbroken_rows(
@@ -62,7 +60,7 @@ def test_a_table_has_every_declaration_once_in_unbroken_rows(
 
 
 def test_the_words_around_the_causes_have_the_limits_of_today(repository: Path) -> None:
-    page = " ".join((repository / "docs" / "causes.md").read_text(encoding="utf-8").split())
+    page = " ".join((repository / "docs" / "diagnosis.md").read_text(encoding="utf-8").split())
     for words in (
         f"off at {SIGNIFICANT:g} standard errors",
         f"within {number('above'):g} times the upper end",
@@ -72,22 +70,19 @@ def test_the_words_around_the_causes_have_the_limits_of_today(repository: Path) 
         assert words in page
 
 
-def test_every_framework_has_a_section_and_its_differences_name_metrics_that_exist(repository: Path) -> None:
-    page = (repository / "docs" / "peers.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (.+)$", page, re.MULTILINE)[1:] == list(PEERS)
-    assert re.findall(r"^\| \[(.+?)\]", page, re.MULTILINE) == list(PEERS)
-    named = set(re.findall(r"\b(?:backend|update|total|reference)\.\w+", page))
-    assert named
-    assert named <= set(KEYS)
+def test_every_key_of_every_section_of_the_settings_is_listed(tables: ModuleType) -> None:
+    assert {*tables.SETTINGS, "tokenizers"} == set(settings_file.SECTIONS)
+    rows = [line.split(" | ") for line in tables.tables()["settings"].splitlines()[2:]]
+    listed = [(row[0].strip("| `"), row[1].strip("`")) for row in rows]
+    keys = {
+        (section, key) for section, models in tables.SETTINGS.items() for model in models for key in model.model_fields
+    }
+    assert sorted(listed) == sorted(keys)
+    assert all(row[3].strip(" |") for row in rows)
+    assert len(listed) <= 45
 
 
-def test_keys_of_other_frameworks_that_the_page_names_are_logged(repository: Path) -> None:
-    batches = json.loads(gzip.decompress((repository / "tests" / "data" / "peer_odd.json.gz").read_bytes()))
-    logged = dict.fromkeys(PEERS, "")
-    for view in (view for batch in batches for view in batch["views"]):
-        logged[view["peer"]] += "".join(f"/{key}\n" for key in view["metrics"])
-    for section in (repository / "docs" / "peers.md").read_text(encoding="utf-8").split("\n## ")[2:]:
-        first_cells = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
-        keys = {key for cell in first_cells for key in re.findall(r"`(\w[\w/]*)`", cell)}
-        assert keys
-        assert {key for key in keys if f"/{key}\n" not in logged[section.partition("\n")[0]]} == set()
+def test_every_command_is_listed(tables: ModuleType) -> None:
+    names = [name for name, _ in tables.commands()]
+    assert len(names) <= 28
+    assert all(f"| `{name}` |" in tables.tables()["commands"] for name in names)

@@ -1,4 +1,4 @@
-"""What a user of TRL has to know before the first run is on its page: the disk it takes, the oldest version, what a correction cannot do."""
+"""What a user of TRL has to know before the first run is documented: the disk it takes, the oldest version, what a correction cannot do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logprobe.collectors.correction import CorrectionConfig
 from logprobe.collectors.correction.presets import preset
 from logprobe.collectors.integrations import correcting, trl
 
-PAGE = (Path(__file__).parents[2] / "docs" / "trl.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text()
 
 
 def test_size_and_floor() -> None:

@@ -63,7 +63,7 @@ def test_behind_a_proxy_the_token_opens_what_can_be_done_and_stands_nowhere(
     home, port, outside = tmp_path / "home", free_port("127.0.0.1", 0), free_port("127.0.0.1", 0)
     ingest_recorded(home, "v1-initial", before_step=12)
     public = f"http://localhost:{outside}/logprobe"
-    server = documented(repository / "docs" / "security.md").replace("listen 443 ssl", f"listen 127.0.0.1:{outside}")
+    server = documented(repository / "docs" / "cluster.md").replace("listen 443 ssl", f"listen 127.0.0.1:{outside}")
     server = re.sub(r"  ssl_.*\n", "", server).replace("127.0.0.1:8501", f"127.0.0.1:{port}")
     (tmp_path / "nginx").mkdir()
     with dashboard("up", "--home", str(home), "--port", str(port), "--public-url", public), nginx(tmp_path / "nginx", server, outside):  # fmt: skip

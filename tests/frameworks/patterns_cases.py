@@ -1,4 +1,4 @@
-"""The patterns of docs/patterns.md for the Hugging Face `Trainer` and Lightning, run as they are: `make campaign NAME=patterns`."""
+"""The patterns of docs/recording.md for the Hugging Face `Trainer` and Lightning, run as they are: `make campaign NAME=patterns`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recorded(name: str, tmp_path: Path, capsys: Any) -> dict[int, dict[str, Any]
 
 
 def test_trl(tmp_path: Path, capsys: Any) -> None:
-    """docs/trl.md: two lines."""
+    """docs/frameworks.md: two lines."""
     found = recorded("trl_grpo", tmp_path, capsys)
     assert sorted(found) == list(range(1, 13))
     assert {values["sequences"] for values in found.values()} == {8}

@@ -1,4 +1,4 @@
-"""A real nginx in front of a dashboard, set up as docs/security.md says: the test reads the configuration out of that page."""
+"""A real nginx in front of a dashboard, set up as docs/cluster.md says: the test reads the configuration out of that page."""
 
 from __future__ import annotations
 

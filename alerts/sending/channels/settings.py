@@ -51,33 +51,43 @@ SETTLE: Final = timedelta(seconds=15)  # after which a message, had Slack accept
 
 
 class _Channel(settings_file.Settings):
-    """`severities`: those that it hears of. `url`, `token`, `secret`: where a secret is, see `read_secret`."""
+    """Settings of every channel. `url`, `token` and `secret` are places of a secret, see `read_secret`."""
 
     severities: tuple[Severity, ...] = ("warning", "critical")
+    """severities of the messages that it gets"""
 
 
 class SlackSettings(_Channel):
     """A Slack channel through a bot token."""
 
     kind: Literal["slack"]
-    channel: Annotated[str, AfterValidator(_channel_id)]  # a name can be given to another channel
+    """slack, webhook or apprise"""
+    channel: Annotated[str, AfterValidator(_channel_id)]
+    """of slack: the ID, as a name can be given to another channel"""
     token: str
-    api_url: str = Field(default="https://slack.com/api/", pattern=r"^https?://[^\s]+/$")  # another one for GovSlack
+    """of slack: place of the bot token, `$VARIABLE` or a file"""
+    api_url: str = Field(default="https://slack.com/api/", pattern=r"^https?://[^\s]+/$")
+    """of slack: another one for GovSlack"""
 
 
 class WebhookSettings(_Channel):
     """A receiver of signed JSON documents."""
 
     kind: Literal["webhook"]
+    """slack, webhook or apprise"""
     url: str
+    """of webhook and apprise: place of the URL, `$VARIABLE` or a file"""
     secret: str
+    """of webhook: place of the key that signs"""
 
 
 class AppriseSettings(_Channel):
     """An address of the package apprise."""
 
     kind: Literal["apprise"]
+    """slack, webhook or apprise"""
     url: str
+    """of webhook and apprise: place of the URL, `$VARIABLE` or a file"""
 
 
 Settings: TypeAlias = SlackSettings | WebhookSettings | AppriseSettings

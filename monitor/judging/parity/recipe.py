@@ -116,11 +116,11 @@ def _parsed(text: str, name: str) -> Recipe:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its top"
         raise ConfigurationError(
-            f"{name} is not a parity recipe: {place}: {first['msg']}; see docs/parity.md"
+            f"{name} is not a parity recipe: {place}: {first['msg']}; see docs/compare.md"
         ) from error
     for band in recipe.trajectories:
         if (band.factor is None) == (band.fraction is None):
-            raise ConfigurationError(f"{name}: {band.metric} needs either factor or fraction; see docs/parity.md")
+            raise ConfigurationError(f"{name}: {band.metric} needs either factor or fraction; see docs/compare.md")
     return recipe
 
 

@@ -176,7 +176,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize("reason", sorted({reason for reason, *_ in REFUSALS}))
 def test_every_reason_is_documented(repository: Path, reason: str) -> None:
-    assert f"`{reason}`" in (repository / "docs" / "auto-mis.md").read_text(encoding="utf-8")
+    assert f"`{reason}`" in (repository / "docs" / "correction.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("reason", "situation", "control", "policy"), REFUSALS)

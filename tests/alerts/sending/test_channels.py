@@ -184,7 +184,7 @@ def test_an_address_that_apprise_does_not_know_is_not_quoted(caplog: pytest.LogC
 
 
 def test_the_receiver_in_the_documentation_works(receiver: Receiver, repository: Path) -> None:
-    page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
+    page = (repository / "docs" / "alerts.md").read_text(encoding="utf-8")
     namespace: dict[str, Any] = {}
     exec(page.split("```python\n")[1].split("```")[0], namespace)
     calls, key = Calls(90.0, threading.Event()), "a key of more than 24 bytes"

@@ -147,7 +147,7 @@ def test_a_secret_prints_as_nothing() -> None:
 
 
 def test_the_file_in_the_documentation_is_valid(repository: Path, tmp_path: Path) -> None:
-    page = (repository / "docs" / "channels.md").read_text(encoding="utf-8")
+    page = (repository / "docs" / "alerts.md").read_text(encoding="utf-8")
     block = page[page.index("    channels:\n") :].split("\n\n")[0]
     names = ["oncall", "receiver", "mail"]
     assert list(parse_settings(textwrap.dedent(block), tmp_path)) == names

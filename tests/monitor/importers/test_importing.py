@@ -350,7 +350,7 @@ def test_a_file_without_log_probs_is_refused_in_one_sentence(tmp_path, capsys, n
     assert said.startswith(f"logprobe: {tmp_path / name} holds no log-probs of tokens (")
     assert there in said
     assert said.endswith(
-        "; import the framework's token files (docs/importing.md), or record the run (docs/recording.md)\n"
+        "; import the framework's token files (docs/import-export.md), or record the run (docs/recording.md)\n"
     )
     assert rows(tmp_path / "home", "SELECT * FROM segments") == []
 
