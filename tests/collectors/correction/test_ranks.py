@@ -1,15 +1,15 @@
-"""Weights normalized over ranks are those of one process with all the data: two real processes, gloo."""
+"""Weights normalized over ranks are those of one process with all the data: two ranks, gloo."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import numpy as np
 import pytest
 import torch
 from correction_batches import LEVELS, batch
-from torch import distributed, multiprocessing
+from torch import distributed
 
 from logprobe.collectors.correction import CorrectionConfig, Report, correct
 from logprobe.collectors.errors import InputError
@@ -23,26 +23,24 @@ CONFIGS = [
 ]
 
 
-def rank_main(rank: int, folder: str) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    # They meet in a file: a port that was free a moment ago may be somebody's.
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+def weigh(rank: int, store: distributed.Store) -> list[tuple[torch.Tensor, dict[str, float]]]:
+    group = distributed.ProcessGroupGloo(store, rank, 2, timedelta(minutes=9))
     sides = [torch.tensor(values[PARTS[rank]]) for values in (ROLLOUT, TRAINER, MASK)]
     found = []
     for config in CONFIGS:
-        mine = correct(config, *sides, group=distributed.group.WORLD)
+        mine = correct(config, *sides, group=group)
         found.append((mine.weights, mine.report.sums))
-        alone = correct(config, sides[0], sides[1], sides[2] & (rank == 0), group=distributed.group.WORLD)
+        alone = correct(config, sides[0], sides[1], sides[2] & (rank == 0), group=group)
         found.append((alone.weights, alone.report.sums))
-    torch.save(found, Path(folder) / f"{rank}.pt")
-    distributed.destroy_process_group()
+    return found
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[torch.Tensor, dict[str, float]]]]:
-    folder = tmp_path_factory.mktemp("ranks")
-    multiprocessing.spawn(rank_main, args=(str(folder),), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+def ranks() -> list[list[tuple[torch.Tensor, dict[str, float]]]]:
+    """Two ranks of gloo in two threads: spawned processes import this file again, and one that ends then says nothing."""
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
+        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        return list(threads.map(weigh, (0, 1), [distributed.HashStore()] * 2))
 
 
 @pytest.mark.parametrize("number", range(len(CONFIGS)), ids=lambda number: f"{CONFIGS[number]}")
