@@ -85,6 +85,7 @@ class Policy(Settings):
     max_masked_share: _Share = 0.2
     """of tokens, of sequences or of |advantage|, in the preview"""
     min_coverage: _Share = 0.99
+    """of the last ten steps; below, the controller refuses"""
     min_weight_ess: _Share = 0.1
     """ESS of product-level weights; below, a few sequences decide the step"""
     max_diagnosis_lag: _Count = 200
