@@ -75,13 +75,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def look(stored: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., AppTest]]:
     """Draws a page: ``look("diagnosis", run="r")``."""
     with FileReader(Home(stored)) as reader:
+        monkeypatch.setattr(data, "_LOOKS", {})  # that the service was away in another test is no news of this one
         monkeypatch.setenv("LOGPROBE_HOME", str(stored))
         monkeypatch.setattr(data, "reader", lambda: reader)
         monkeypatch.setattr(acting, "consult", lambda action, _: ANSWERS[action])
 
         def drawn(page: str, **query: str) -> AppTest:
             script = Path(data.__file__).parent / "shell" / "script.py"
-            app = AppTest.from_file(str(script), default_timeout=20)
+            app = AppTest.from_file(str(script), default_timeout=300)
             for name, value in {"page": page or "overview", **query}.items():
                 app.query_params[name] = value
             return app.run()
