@@ -26,14 +26,14 @@ _SOURCE: Final = ROOT / ".artifacts" / "site-source" / "logprobe"
 
 
 def on_startup(**_: object) -> None:
-    """Lays the folders out as they install, `X/` as `logprobe.X`, before a plugin looks for docstrings there."""
+    """Lay the folders out as they install, `X/` as `logprobe.X`, before a plugin looks for docstrings there."""
     _SOURCE.mkdir(parents=True, exist_ok=True)
     (_SOURCE / "__init__.py").touch()  # a namespace package of links is not found
     for part in ("collectors", "monitor", "alerts", "app"):
         link = _SOURCE / part
         if not link.is_symlink():
             link.symlink_to(ROOT / part)
-    sys.path[:0] = [str(_SOURCE.parent), str(Path(__file__).parent)]  # `tables`, and the declarations that it reads
+    sys.path.insert(0, str(Path(__file__).parent))  # `tables`
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -48,7 +48,7 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     for page, name in FROM_ROOT.items():
         markdown = re.sub(rf"\]\(\.\./{re.escape(name)}(?=[)#])", f"]({page}", markdown)
     if "<!-- table: " in markdown:
-        tables = import_module("tables")  # it imports logprobe, which is found after `on_startup` only
+        tables = import_module("tables")
         markdown = tables.filled(markdown, tables.tables())
     return markdown
 

@@ -39,10 +39,7 @@ _PIPELINERL_NEEDS: Final = (
     *("transformers~=4.57.0", "accelerate", "aiohttp", "datasets", "hydra-core", "jsonref", "litellm", "orjson"),
     *("pandas", "peft", "psutil", "redis", "requests", "tenacity", "wandb"),
 )
-_DOCS: Final = (
-    *("mkdocs-material==9.8.1", "mkdocstrings==1.0.8", "mkdocstrings-python==2.0.11", "ruff"),
-    *("numpy", "pyarrow", "array-api-compat", "pydantic"),
-)
+_DOCS: Final = ("mkdocs-material==9.8.1", "mkdocstrings==1.0.8", "mkdocstrings-python==2.0.11", "ruff")
 
 
 class Environment:
@@ -83,7 +80,7 @@ def dev(made: Environment) -> None:
 
 def docs(made: Environment) -> None:
     """Make the environment of the documentation's site."""
-    made.install(*_DOCS)
+    made.install("-e", ".[serve]", *_DOCS)  # tables are made from the declarations of all layers
 
 
 def _framework(*packages: str, beside: Sequence[str] = ()) -> Callable[[Environment], None]:
