@@ -49,7 +49,6 @@ _OWN: Final = (
     "directives",
     "journal.jsonl",
     "nodes",
-    "bucket.json",
     "landing.id",
     "service.lock",
     "service.json",

@@ -60,7 +60,7 @@ class Landing:
         from logprobe.monitor.shipped.landing import land  # noqa: PLC0415 - nodes have no use for it
 
         try:
-            land(self._home, name, memoryview(content))
+            land(self._home, name, content.tobytes())
         except SegmentError as error:
             return str(error)
         return None

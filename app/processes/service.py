@@ -78,6 +78,7 @@ def service_of(arguments: argparse.Namespace) -> Service:
         policy=_policy(arguments.keep_gib, arguments.keep_days),
         budget=_budget(arguments.keep_store_gib),
         parts=_parts(arguments.page, arguments.bucket),
+        prepare=shipped_part.restore(arguments.bucket),
     )
 
 

@@ -4,7 +4,7 @@ reads them from the environment, as ``AWS_ENDPOINT_URL`` or ``GOOGLE_APPLICATION
     spool/RUN/WRITER/FILE       segments, from nodes
     control/RUN.json            what trainers of a run are told
     nodes/NODE.json             what a node says of itself
-    packs/RUN/HOME-NUMBER.zip   segments that the service has taken, together
+    archive/, deleted/          what the service's home has, see `monitor.shipped.mirror`
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import datetime as dt
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,8 @@ from logprobe.collectors.errors import ConfigurationError
 SPOOL: Final = "spool/"
 CONTROL: Final = "control/"
 NODES: Final = "nodes/"
-PACKS: Final = "packs/"
+ARCHIVE: Final = "archive/"
+DELETED: Final = "deleted/"
 _MD5: Final = re.compile(r'"?([0-9a-f]{32})"?')
 _RETRIES: Final = 2
 _SECONDS: Final = dt.timedelta(seconds=10)
@@ -108,11 +109,9 @@ class Bucket:
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; one that is gone is removed already."""
-        with self._explained(""):
-            try:
-                obstore.delete(self._store, list(names))
-            except _MISSING:
-                return
+        with self._explained(""), suppress(*_MISSING):
+            if some := list(names):
+                obstore.delete(self._store, some)
 
     @contextmanager
     def _explained(self, name: str) -> Iterator[None]:

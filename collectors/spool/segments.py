@@ -88,6 +88,11 @@ class SegmentPath:
         """The path below ``spool/``: the segment's id, unless it was given another name since it was written."""
         return f"{self.path.parent.parent.name}/{self.writer}/{self.path.name}"
 
+    @property
+    def temporary(self) -> Path:
+        """Where it is written before it is renamed."""
+        return self.path.with_name(f".{self.sequence:08d}.{self.kind}{TEMPORARY}")
+
     @classmethod
     def parse(cls, path: Path) -> SegmentPath:
         """Raises `SegmentError` (reason ``foreign``) when the name is not a segment's."""
@@ -242,11 +247,6 @@ class _Written:
     where: SegmentPath
     data: pa.Buffer
 
-    @property
-    def temporary(self) -> Path:
-        """Where they are written before they are renamed."""
-        return self.where.path.with_name(f".{self.where.sequence:08d}.{self.where.kind}{TEMPORARY}")
-
 
 class SpoolWriter:
     """Writes the segments of one writer. Not thread-safe: one thread owns it.
@@ -345,12 +345,12 @@ class SpoolWriter:
 
     def _put(self, segment: _Written) -> None:
         if self._keep_free:
-            _require_room(segment.temporary, segment.data.size, self._keep_free)
+            _require_room(segment.where.temporary, segment.data.size, self._keep_free)
         try:
-            self._write(segment.temporary, memoryview(segment.data))
+            self._write(segment.where.temporary, memoryview(segment.data))
         except OSError:
             with contextlib.suppress(OSError):  # a full disk must get its space back
-                self._disk.unlink(segment.temporary)
+                self._disk.unlink(segment.where.temporary)
             raise
         self._rename(segment)
         self._keep_name()
@@ -367,13 +367,13 @@ class SpoolWriter:
         again = self._doubtful is segment
         self._doubtful, self._in_place = segment, False
         try:
-            self._disk.rename(segment.temporary, segment.where.path)
+            self._disk.rename(segment.where.temporary, segment.where.path)
         except OSError:
             # A network file system may have done it all the same. What can be removed under its old name has never had
             # the new one.
             with contextlib.suppress(OSError):
-                if self._disk.size(segment.temporary) is not None:
-                    self._disk.unlink(segment.temporary)
+                if self._disk.size(segment.where.temporary) is not None:
+                    self._disk.unlink(segment.where.temporary)
                     self._doubtful = segment if again else None
             raise
         self._sequence = max(self._sequence, segment.where.sequence)

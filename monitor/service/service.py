@@ -92,6 +92,7 @@ class Service:
         limits: Limits | None = None,
         budget: StoreBudget | None = None,
         parts: Sequence[PartMaker] = (),
+        prepare: Callable[[Home], None] = lambda _: None,
         patience: float | None = None,
     ) -> None:
         """Does nothing before `run`.
@@ -105,6 +106,7 @@ class Service:
             limits: of users' statements; None: the default ones.
             budget: of the store; None: the default one.
             parts: what the service does besides ingest, metrics and retention.
+            prepare: called with the home, locked, before its store is opened.
             patience: seconds after which a job that gets nowhere, or a file that cannot be read, makes ``/healthz`` say
                 503; None: each its own.
         """
@@ -116,6 +118,7 @@ class Service:
         self._limits = limits
         self._budget = budget
         self._makers = tuple(parts)
+        self._prepare = prepare
         self._stop = threading.Event()
         # Not the event itself: setting it in a signal handler of the very thread that waits for it can deadlock on its
         # lock.
@@ -138,6 +141,7 @@ class Service:
         start."""
         with ExitStack() as stack:
             lock = stack.enter_context(_patiently(self._home.lock, _LOCK_PATIENCE))
+            self._prepare(self._home)
             self._store = stack.enter_context(_patiently(lambda: Store.open(self._home), _OPEN_PATIENCE))
             self._sql = Desk(self._store, self._limits)
             parts = [make(self._store, self._stop) for make in self._makers]

@@ -1,21 +1,21 @@
 """A segment that came from afar enters the home's spool as if it had been written there: whole, durable, once.
 
-Names are taken apart and put together again, and the bytes must have the checksum in the name. What the content says of
-itself is verified by ingest, which also recognises a segment that came before, under whatever name.
+Names are taken apart and put together again, and the content is verified as ingest does it, which also recognises a
+segment that came before, under whatever name.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from logprobe.collectors.errors import SegmentError
-from logprobe.collectors.files import READABLE, make_durable, replace_file
+from logprobe.collectors.files import DISK, READABLE, make_durable
 from logprobe.collectors.spool.schema import SCHEMAS
-from logprobe.collectors.spool.segments import SegmentPath, run_dir, run_name
+from logprobe.collectors.spool.segments import SegmentPath, decoded_segment, run_dir, run_name
 
 _WRITER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+=,-]{0,199}")
 _NAME_BYTES: Final = 255
@@ -41,23 +41,33 @@ def place_of(home: Path, name: str) -> SegmentPath:
     return segment
 
 
-def land(home: Path, name: str, content: bytes | memoryview) -> SegmentPath:
-    """Put a segment into the spool; when this returns it is durable there.
+def land(home: Path, name: str, content: bytes) -> str:
+    """Put a segment into the spool; return its id once it is durable there.
 
     Raises:
         SegmentError: it is not what its name says.
         OSError: the disk refuses, or has too little room.
     """
     place = place_of(home, name)
-    if zlib.crc32(content) != place.crc:
-        raise SegmentError("checksum", f"{name}: its bytes do not match the checksum in its name")
+    segment = decoded_segment(place, content)
     require_room(home, len(content))
     make_durable(place.path.parent)
     for level in (place.path.parent, place.path.parent.parent):
         if level.is_symlink():
             raise OSError(f"{level} is a link; segments are not written through links")
-    replace_file(place.path, bytes(content), mode=READABLE)
-    return place
+    unfinished = (
+        place.temporary
+    )  # what a killed process has left of it is replaced, or goes with other writers' remains
+    DISK.unlink(unfinished)
+    try:
+        DISK.write(unfinished, content, mode=READABLE)
+        DISK.rename(unfinished, place.path)
+    except OSError:
+        with suppress(OSError):
+            DISK.unlink(unfinished)
+        raise
+    DISK.sync(place.path.parent)
+    return segment.segment_id
 
 
 def require_room(home: Path, size: int) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
-from typing import Final
+from collections.abc import Callable, Collection
 
 from logprobe.collectors.addresses import checked
-from logprobe.collectors.spool.segments import run_name
+from logprobe.monitor import queries
+from logprobe.monitor.home import Home
 from logprobe.monitor.service.jobs import Job, Part, PartMaker, Progress
 from logprobe.monitor.shipped import nodes
 from logprobe.monitor.shipped.nodes import InFolder, Nodes
 from logprobe.monitor.store.store import Store
-
-_ERASE_SECONDS: Final = 600.0  # between two looks at runs that were deleted long ago
 
 
 def part(address: str | None) -> PartMaker:
@@ -26,29 +24,46 @@ def part(address: str | None) -> PartMaker:
     return make
 
 
+def restore(address: str | None) -> Callable[[Home], None]:
+    """Return what is done with a home before its store is opened. `address`: of the bucket, or None."""
+
+    def prepare(home: Home) -> None:
+        if address is not None:
+            from logprobe.collectors.shipping.bucket import Bucket  # noqa: PLC0415 - optional, and heavy
+            from logprobe.monitor.shipped import mirror  # noqa: PLC0415 - likewise
+
+            mirror.restore(Bucket(checked(address)), home)
+
+    return prepare
+
+
 def _of_bucket(store: Store, address: str, *more: Job) -> Part:
     from logprobe.collectors.shipping.bucket import Bucket  # noqa: PLC0415 - optional, and heavy
-    from logprobe.monitor.shipped import pulling, telling  # noqa: PLC0415 - likewise
+    from logprobe.monitor.shipped import mirror, pulling, telling  # noqa: PLC0415 - likewise
 
-    bucket, tombstones = Bucket(address), store.archive.tombstones
-    is_deleted = tombstones.__contains__
-    puller = pulling.Puller(bucket, store.home, lambda folder: is_deleted(run_name(folder)))
-    publisher = telling.Publisher(bucket, store.home, puller.state, is_deleted)
-    erased: dict[str, float] = {}
+    def known(ids: Collection[str]) -> list[str]:
+        found: list[str] = queries.known_segments(store, segment_ids=list(ids))["segment_id"].to_pylist()
+        return found
 
-    def pull() -> Progress:
-        done = puller.once()
-        for run in [tombstone.run for tombstone in tombstones.all()]:
-            if erased.get(run, 0.0) < time.monotonic():
-                puller.erase(run)
-                erased[run] = time.monotonic() + _ERASE_SECONDS
-        return done
+    bucket, is_deleted = Bucket(address), store.archive.tombstones.__contains__
+    mirrored = mirror.Mirror(bucket, store.home.path, known, is_deleted)
+    puller = pulling.Puller(bucket, store.home, is_deleted)
+    publisher = telling.Publisher(bucket, store.home, is_deleted)
+
+    def keep() -> Progress:
+        puller.owner.require()
+        return {"removed": mirrored.once(dict(puller.landed), set(puller.late))}
+
+    def close() -> None:
+        puller.close()
+        mirrored.close()
 
     notes = Nodes(store, nodes.InBucket(bucket))
     jobs = [
-        Job("pull", pulling.SECONDS, pull),
+        Job("pull", pulling.SECONDS, puller.once),
+        Job("mirror", mirror.SECONDS, keep),
         Job("tell", telling.SECONDS, publisher.once),
         Job("bucket_nodes", nodes.SECONDS, notes.once),
         *more,
     ]
-    return Part(jobs=jobs, close=puller.close)
+    return Part(jobs=jobs, close=close)

@@ -1,8 +1,4 @@
-"""Home → bucket: what trainers of a run are told. A document is put when it has changed.
-
-A home that begins with a bucket first takes what a home before it had told: a correction that is on stays on, and a
-kill switch that is set stays set.
-"""
+"""Home → bucket: what trainers of a run are told. A document is put when it has changed."""
 
 from __future__ import annotations
 
@@ -13,11 +9,10 @@ from typing import Final
 from logprobe.collectors.directives import FOLDER, STOP, DirectiveFile
 from logprobe.collectors.files import stamp_of
 from logprobe.collectors.shipping.bucket import CONTROL, Bucket
-from logprobe.collectors.shipping.control import apply, document, name_of, nothing
+from logprobe.collectors.shipping.control import document, name_of, nothing
 from logprobe.collectors.spool.segments import run_name
 from logprobe.monitor.home import Home
 from logprobe.monitor.service.jobs import Progress
-from logprobe.monitor.shipped.packs import State
 
 SECONDS: Final = 0.5
 _SUFFIX: Final = ".json"
@@ -27,11 +22,9 @@ _Stamp = tuple[object, object]
 class Publisher:
     """Keeps the documents of one home in its bucket. Used by one thread at a time."""
 
-    def __init__(
-        self, bucket: Bucket, home: Home, state: State, deleted: Callable[[str], bool] = lambda _: False
-    ) -> None:
+    def __init__(self, bucket: Bucket, home: Home, deleted: Callable[[str], bool] = lambda _: False) -> None:
         """`deleted`: whether nothing is kept of a run."""
-        self._bucket, self._home, self._state, self._deleted = bucket, home, state, deleted
+        self._bucket, self._home, self._deleted = bucket, home, deleted
         self._said: dict[str, bytes] | None = None  # None: what the bucket says is not known yet
         self._stamps: dict[str, _Stamp] = {}
 
@@ -39,7 +32,6 @@ class Publisher:
         """Put what has changed. Raises `OSError`; what was not put is put next time."""
         if self._said is None:
             self._said = dict(self._published())
-            self._restore(self._said)
         put, problems = 0, list[str]()
         for run in {*self._told(), *self._said}:
             if self._deleted(run):
@@ -87,12 +79,3 @@ class Publisher:
             content = self._bucket.get(entry.name)
             if content is not None and entry.name.endswith(_SUFFIX):
                 yield run_name(Path(entry.name).name.removesuffix(_SUFFIX)), content
-
-    def _restore(self, said: dict[str, bytes]) -> None:
-        if self._state.restored:
-            return
-        for run, content in said.items():
-            if document(DirectiveFile(self._home.path, run), run) is None:
-                apply(self._home.path, run, content)
-        self._state.restored = True
-        self._state.save(self._home.path)

@@ -34,7 +34,6 @@ from processes import connected, end, eventually, start_service
 
 from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.shipping.bucket import SPOOL, Bucket
-from logprobe.monitor.shipped.packs import packs, unpacked
 
 RUN, ADDRESS = "chaos/日本語", f"s3://{BUCKET}/team"
 PATIENCE = 400.0
@@ -50,7 +49,7 @@ class Chaos:
         self.chance = random.Random(arguments.seed)
         self.done: Counter[str] = Counter()
         self.proxies = [Proxy(server.port, seed=number) for number in range(2)]
-        self.homes = 0
+        self.homes, self.copies = 0, folder / "copies"
         self.service = self.started()
         self.nodes = [folder / f"node{number:02d}" for number in range(arguments.nodes)]
         self.trainers = [self.trainer(number) for number in range(len(self.nodes))]
@@ -134,7 +133,7 @@ class Chaos:
     def counted(self, acknowledged: list[str]) -> tuple[int, int, int]:
         """Stored, lost and doubled sequences, once nothing is on its way."""
         bucket = Bucket(ADDRESS)
-        eventually(lambda: not list(bucket.entries(SPOOL)), "all is packed", PATIENCE)
+        eventually(lambda: not list(bucket.entries(SPOOL)), "all is merged", PATIENCE)
         eventually(lambda: not waiting(self.home), "all is ingested", PATIENCE)
         with connected(self.home) as reader:
             found = Counter(stored(reader, RUN))
@@ -145,17 +144,24 @@ class Chaos:
         with connected(self.home) as reader:
             return reader.query(METRICS).to_pylist()
 
+    def copy(self) -> None:
+        """Keep what lies in the bucket now, for `again`."""
+        bucket = Bucket(ADDRESS)
+        for entry in bucket.entries(SPOOL):
+            place = self.copies / entry.name.removeprefix(SPOOL)
+            content = None if place.exists() else bucket.get(entry.name)
+            if content is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+
     def again(self) -> int:
-        """Everything three times more, and under another writer's name."""
-        bucket, segments = Bucket(ADDRESS), 0
-        for pack in list(packs(bucket)):
-            content = bucket.get(pack.entry.name)
-            for name, segment in unpacked(pack, content or b""):
-                run, _, file = name.split("/")
-                for place in (name, name, name, f"{run}/other-writer-1/{file}"):
-                    bucket.put(SPOOL + place, segment)
-                segments += 1
-        return segments
+        """What was copied three times more, and under another writer's name."""
+        bucket, copies = Bucket(ADDRESS), list(self.copies.rglob("*.arrow"))
+        for path in copies:
+            run, writer, file = path.relative_to(self.copies).parts
+            for place in (writer, writer, writer, "other-writer-1"):
+                bucket.put(f"{SPOOL}{run}/{place}/{file}", path.read_bytes())
+        return len(copies)
 
     def lose(self) -> float:
         """The service's machine, for good; return when, on the monotonic clock."""
@@ -184,6 +190,8 @@ def run(kind: str, arguments: argparse.Namespace) -> bool:
             while time.monotonic() < until:
                 time.sleep(chaos.chance.uniform(0.5, 3.0))
                 chaos.hurt()
+                with suppress(OSError):  # the server was killed
+                    chaos.copy()
             chaos.finish()
             acknowledged = [sample for node in chaos.nodes for sample in node_program.acknowledged(node)]
             faults = ", ".join(f"{count} {what}" for what, count in sorted(chaos.done.items()))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +24,17 @@ from logprobe.alerts.controller.job import recall
 from logprobe.collectors import Recorder, weights
 from logprobe.collectors.addresses import folder_of
 from logprobe.collectors.directives import DirectiveFile, Directives
-from logprobe.collectors.errors import ConfigurationError
-from logprobe.collectors.shipping.bucket import PACKS, SPOOL, Bucket
-from logprobe.collectors.spool.segments import SpoolWriter
+from logprobe.collectors.errors import ConfigurationError, StoreError
+from logprobe.collectors.shipping.bucket import ARCHIVE, DELETED, SPOOL, Bucket
+from logprobe.collectors.spool.segments import SpoolWriter, is_temporary
 from logprobe.collectors.switch import CorrectionSwitch
 from logprobe.collectors.versions import MarkFile
 from logprobe.monitor.home import Home
 from logprobe.monitor.ingest.ingest import Ingester
 from logprobe.monitor.reader import open_reader
-from logprobe.monitor.shipped import landing, packs, pulling
-from logprobe.monitor.shipped.packs import State
+from logprobe.monitor.shipped import landing, mirror, part, pulling
 from logprobe.monitor.shipped.pulling import Puller
-from logprobe.monitor.shipped.telling import Publisher
+from logprobe.monitor.store import archive
 from logprobe.monitor.store.store import Store
 
 NAMES = ("toy", "a/b", "..", "50% off", ".hidden", "日本語")
@@ -47,27 +49,42 @@ def write(folder: Path, run: str, *, writer: str = "w-1", steps: range = range(3
         spool.write("training", records("training", *(trained(f"{writer}-{step}-{row}", step) for row in range(4))))
 
 
-def puller(address: str, home: Path) -> Puller:
-    return Puller(Bucket(address), Home(home).create())
+class Taking:
+    """The jobs of a service on one home, each run by hand."""
+
+    def __init__(self, address: str, store: Store) -> None:
+        self.store = store
+        jobs = part.part(address)(store, threading.Event()).jobs
+        self.pull, self.keep, self.tell, *_ = (job._work for job in jobs)
+        self.ingest = Ingester(store).run_once
+
+    def all(self) -> dict[str, Any]:
+        """Take everything and merge it; the bucket is as the home then."""
+        done = self.pull()
+        self.ingest()
+        self.store.archive.merge(everything=True)
+        self.keep()
+        return dict(done)
 
 
-def pulled(address: str, home: Path) -> Puller:
-    """Everything that lies in the bucket, in the spool of a home, packed."""
-    one = puller(address, home)
-    one.once()
-    one.close()
-    return one
+@contextmanager
+def taking(address: str, home: Path) -> Iterator[Taking]:
+    """What a service does with a home and a bucket, from its start on."""
+    made = Home(home).create()
+    part.restore(address)(made)
+    with Store.open(made) as store:
+        yield Taking(address, store)
+
+
+def taken(address: str, home: Path) -> list[dict[str, Any]]:
+    """Sequences of each run of a home once everything that lies in the bucket was taken."""
+    with taking(address, home) as service:
+        service.all()
+        return service.store.query(SEQUENCES).to_pylist()
 
 
 def names(address: str, prefix: str = "") -> list[str]:
     return [entry.name for entry in Bucket(address).entries(prefix)]
-
-
-def rows(home: Path) -> list[dict[str, Any]]:
-    """Sequences of each run of a home once its spool is ingested, without all that follows from them."""
-    with Store.open(Home(home).create()) as store:
-        Ingester(store).run_once()
-        return store.query(SEQUENCES).to_pylist()
 
 
 def metrics(home: Path) -> list[dict[str, Any]]:
@@ -107,7 +124,6 @@ def test_what_is_recorded_for_a_bucket_arrives_once_and_trainers_are_told(
         for recorder in recorders:
             recorder.close()
         eventually(lambda: not waiting(node), "nothing waits on the node")
-        eventually(lambda: not names(address, SPOOL), "everything is packed")
         assert reader.query(SEQUENCES).to_pylist() == expected
 
 
@@ -123,57 +139,112 @@ def test_metrics_are_those_of_a_shared_folder_in_every_bit_also_after_the_servic
     assert len(wanted) > 100
     for name in ("lost", "after-it"):
         home = tmp_path / name
-        pulled(address, home)
+        taken(address, home)
         assert metrics(home) == wanted
         assert not names(address, SPOOL)
-    again = puller(address, home)
-    assert again.once()["pulled"] == 0  # what a home has it does not take again
+        assert {name for name in names(address, ARCHIVE) if name.endswith(".parquet")} == archived(home)
 
 
-def test_a_pull_that_is_cut_short_anywhere_loses_and_doubles_nothing(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def archived(home: Path) -> set[str]:
+    return {path.relative_to(home).as_posix() for path in (home / ARCHIVE).glob("[!!]*/*/*.parquet")}
+
+
+@pytest.mark.parametrize("name", ["put", "remove", "entries", "get"])
+def test_a_service_that_is_killed_at_any_request_loses_and_doubles_nothing(
+    name: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = tmp_path / "home"
+    """Each request of the kind is the last once; after each the home is lost, or goes on."""
+    expected = [{"run": "toy", "n": 36, "different": 36}]
     for writer in ("w-1", "w-2", "w-3"):
         write(folder_of(address), "toy", writer=writer)
     logprobe("ship", "--home", address)
-    for broken in ("_settle", "_clear"):
-        with monkeypatch.context() as patched:
+    original, number = getattr(Bucket, name), 0
+    while True:
+        left = number
 
-            def fails(*_: object) -> None:
+        def dies(*arguments: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
                 raise OSError("killed here")
+            return original(*arguments)
 
-            patched.setattr(Puller, broken, fails)
-            with pytest.raises(OSError, match="killed here"):
-                puller(address, home).once()
-    assert rows(home) == [{"run": "toy", "n": 36, "different": 36}]
-    assert len(names(address, SPOOL)) == 9  # nothing went before a pack held it
-    pulled(address, home)
+        with monkeypatch.context() as patched:
+            patched.setattr(Bucket, name, dies)
+            home = tmp_path / f"home{number // 2}"
+            try:
+                taken(address, home)
+            except (OSError, StoreError):
+                number += 1
+            else:
+                break
+    assert number
     assert not names(address, SPOOL)
-    assert rows(home) == [{"run": "toy", "n": 36, "different": 36}]
-    other = tmp_path / "other"
-    pulled(address, other)
-    assert rows(other) == rows(home)
+    assert taken(address, home) == taken(address, tmp_path / "fresh") == expected
 
 
-def test_objects_that_cannot_be_removed_now_are_removed_later(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packs, "PACK_SECONDS", 0.0)
+def test_segments_go_once_the_archive_that_holds_them_is_in_the_bucket(address: str, tmp_path: Path) -> None:
     write(folder_of(address), "toy")
     logprobe("ship", "--home", address)
-    one = puller(address, tmp_path / "home")
+    home = tmp_path / "home"
+    with taking(address, home) as service:
+        service.pull()
+        for step in (service.keep, service.ingest, service.keep):
+            step()
+            assert len(names(address, SPOOL)) == 3, "nothing is merged yet"
+        service.store.archive.merge(everything=True)
+        assert service.keep()["removed"] == 3
+        assert service.pull()["pulled"] == 3
+    for path in archived(home):
+        (home / path).write_bytes(b"damaged")
+    assert taken(address, tmp_path / "other") == [{"run": "toy", "n": 12, "different": 12}]
+
+
+def test_the_bucket_is_as_small_as_the_archive_and_keeps_what_someone_removes_by_hand(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "_ALL_SECONDS", 0.0)
+    monkeypatch.setattr(archive, "SMALL_FILES", 3)
+    home = tmp_path / "home"
+    with taking(address, home) as service:
+        for step in range(4):
+            write(folder_of(address), "toy", writer=f"w-{step}", steps=range(step, step + 1))
+            logprobe("ship", "--home", address)
+            service.all()
+        before = archived(home)
+        assert len(before) == 4
+        assert service.store.archive.compact("toy") == 4
+        service.keep()
+        (left,) = archived(home)
+        assert {name for name in names(address, ARCHIVE) if name.endswith(".parquet")} == {left}
+        (home / left).unlink()
+        service.keep()
+        assert left in names(address, ARCHIVE)
+    assert taken(address, tmp_path / "other") == [{"run": "toy", "n": 16, "different": 16}]
+
+
+def test_what_a_killed_pull_was_writing_is_replaced(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    write(folder_of(address), "toy", steps=range(1))
+    logprobe("ship", "--home", address)
     with monkeypatch.context() as patched:
 
-        def refuses(*_: object) -> None:
-            raise OSError("no right to delete")
+        class Killed(BaseException):
+            """Nothing of ours runs after it."""
 
-        patched.setattr(Bucket, "remove", refuses)
-        with pytest.raises(OSError, match="no right to delete"):
-            one.once()
-        assert len(names(address, SPOOL)) == 3
-    assert one.once()["pulled"] == 3
-    assert not names(address, SPOOL)
+        def dies(*_: object) -> None:
+            raise Killed
+
+        patched.setattr(landing.DISK, "rename", dies)
+        with taking(address, home) as service, pytest.raises(Killed):
+            service.pull()
+    unfinished = [path.name for path in home.glob("spool/*/*/*")]
+    assert [is_temporary(Path(name)) for name in unfinished] == [True]
+    with taking(address, home) as service:
+        service.pull()
+        assert [path.suffix for path in home.glob("spool/*/*/*")] == [".arrow"]
 
 
 def test_a_segment_that_comes_three_times_and_under_another_writers_name_counts_once(
@@ -187,8 +258,8 @@ def test_a_segment_that_comes_three_times_and_under_another_writers_name_counts_
         for name, content in kept.items():
             bucket.put(name, content)
             bucket.put(name.replace("/w-1/", "/other-1/"), content)
-        pulled(address, home)
-        assert rows(home) == [{"run": "toy", "n": 12, "different": 12}]
+        assert taken(address, home) == [{"run": "toy", "n": 12, "different": 12}]
+        assert not names(address, SPOOL)
     with open_reader(home) as reader:
         assert reader.query("SELECT count(*) AS n FROM doubled").to_pylist() == [{"n": 0}]
 
@@ -205,15 +276,14 @@ def test_an_object_that_is_not_what_its_name_says_stays_is_named_and_is_taken_on
     changed[len(changed) // 2] ^= 1
     bucket.put(name, bytes(changed))
     bucket.put(f"{SPOOL}toy/w-1/../../escaped".replace("/../..", "/%2e%2e"), b"no segment")
-    one = puller(address, home)
-    done = one.once()
-    assert done["bad"] == 2
-    assert "do not match the checksum" in str(done["problem"])
-    assert len(names(address, SPOOL)) == 2
-    bucket.put(name, content)
-    assert one.once()["bad"] == 1
-    one.close()
-    assert rows(home) == [{"run": "toy", "n": 4, "different": 4}]
+    with taking(address, home) as service:
+        done = service.all()
+        assert done["bad"] == 2
+        assert "does not match the checksum" in str(done["problem"])
+        assert len(names(address, SPOOL)) == 2
+        bucket.put(name, content)
+        assert service.all()["bad"] == 1
+        assert service.store.query(SEQUENCES).to_pylist() == [{"run": "toy", "n": 4, "different": 4}]
 
 
 def test_bytes_that_change_on_their_way_are_sent_again(
@@ -267,18 +337,17 @@ def test_a_full_disk_of_the_service_leaves_objects_where_they_are(
     logprobe("ship", "--home", address)
     with monkeypatch.context() as patched:
         patched.setattr(landing, "FREE_BYTES", 1 << 60)
-        with pytest.raises(OSError, match="kept free"):
-            puller(address, home).once()
+        with taking(address, home) as service, pytest.raises(OSError, match="kept free"):
+            service.pull()
     assert len(names(address, SPOOL)) == 3
-    pulled(address, home)
-    assert rows(home) == [{"run": "toy", "n": 12, "different": 12}]
+    assert taken(address, home) == [{"run": "toy", "n": 12, "different": 12}]
 
 
 def test_the_service_that_started_last_pulls_and_one_before_it_stops(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulling, "_OWNER_SECONDS", 0.0)
-    first, second = puller(address, tmp_path / "first"), puller(address, tmp_path / "second")
+    first, second = (Puller(Bucket(address), Home(tmp_path / name).create()) for name in ("first", "second"))
     first.once()
     second.once()
     for _ in range(2):
@@ -287,36 +356,46 @@ def test_the_service_that_started_last_pulls_and_one_before_it_stops(
     second.once()
 
 
-def test_a_home_belongs_to_one_bucket(address: str, tmp_path: Path) -> None:
-    puller(address, tmp_path / "home")
-    with pytest.raises(ConfigurationError, match="use another --home"):
-        puller(f"{address}/other", tmp_path / "home")
+def test_a_bucket_belongs_to_one_home(address: str, tmp_path: Path) -> None:
+    for run, place in (("toy", address), ("other", f"{address}/other")):
+        write(folder_of(place), run)
+        logprobe("ship", "--home", place)
+        taken(place, tmp_path / run)
+    with pytest.raises(ConfigurationError, match="belongs to another home"):
+        taken(address, tmp_path / "other")
 
 
-def test_a_damaged_pack_is_named_until_it_can_be_read(address: str, tmp_path: Path) -> None:
+def test_a_new_home_begins_with_its_bucket_or_not_at_all(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
     write(folder_of(address), "toy")
     logprobe("ship", "--home", address)
-    pulled(address, tmp_path / "first")
-    (name,) = names(address, PACKS)
-    bucket = Bucket(address)
-    content = bucket.get(name)
+    taken(address, old)
+    with monkeypatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        with pytest.raises(StoreError, match="a new home begins with what its bucket has"):
+            taken(address, new)
+        part.restore(address)(Home(old))  # it has all of it
+    (file,) = archived(old)
+    content = Bucket(address).get(file)
     assert content is not None
-    bucket.put(name, content[: len(content) // 2])
-    done = puller(address, tmp_path / "second").once()
-    assert done["bad"] == 1
-    assert name in str(done["problem"])
-    bucket.put(name, content)
-    assert puller(address, tmp_path / "second").once()["pulled"] == 3
-    assert rows(tmp_path / "second") == [{"run": "toy", "n": 12, "different": 12}]
+    Bucket(address).put(file, content[:-1])
+    assert taken(address, new) == [], "a damaged file is no file"
+    Bucket(address).put(file, content)
+    assert taken(address, new) == [{"run": "toy", "n": 12, "different": 12}]
 
 
 def test_what_trainers_were_told_survives_the_loss_of_the_service(address: str, tmp_path: Path) -> None:
-    """A fresh home takes it from the bucket, once; after that the home decides."""
+    """A new home takes it from the bucket, once; after that the home decides."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
 
     def told(home: Path) -> None:
-        Publisher(Bucket(address), Home(home).create(), State.of(home, address)).once()
+        with taking(address, home) as service:
+            service.all()
+            service.tell()
 
-    first, second = Home(tmp_path / "first").create().path, Home(tmp_path / "second").create().path
+    Home(first).create()
     DirectiveFile(first, "toy").write(Directives("toy").issue(5, None, "test"), None)
     DirectiveFile(first, "a/b").stop("somebody")
     told(first)
@@ -328,30 +407,48 @@ def test_what_trainers_were_told_survives_the_loss_of_the_service(address: str, 
     DirectiveFile(second, "a/b").release()  # while no service runs
     told(second)
     told(second)
-    third = Home(tmp_path / "third").create().path
     told(third)
     assert not DirectiveFile(third, "a/b").read(None).stopped
 
 
-def test_a_deleted_run_leaves_the_bucket(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packs, "PACK_SECONDS", 0.0)
-    home = tmp_path / "home"
+def test_a_deleted_run_leaves_the_bucket_and_never_comes_back(address: str, tmp_path: Path) -> None:
+    home, gone = tmp_path / "home", [{"run": "other", "n": 12, "different": 12}]
     for run in ("toy", "other"):
         write(folder_of(address), run)
     with service(home, "--bucket", address) as reader:
         DirectiveFile(home, "toy").stop("somebody")
         logprobe("ship", "--home", address)
         eventually(lambda: len(reader.query(SEQUENCES)) == 2, "both are stored")
-        eventually(lambda: len(names(address, PACKS)) >= 2 and names(address, "control/"), "both are packed")
+        eventually(lambda: names(address, "control/"), "trainers are told")
         logprobe("store", "delete", "toy", "--home", home, "--force", "--yes")
-        eventually(lambda: not any("/toy" in name for name in names(address)), "it is gone from the bucket")
+        at_run = re.compile(r"(spool|archive|control)/toy")
+        eventually(lambda: not any(map(at_run.match, names(address))), "it is gone from the bucket")
         write(folder_of(address), "toy", writer="w-late")
         logprobe("ship", "--home", address)
-        eventually(lambda: not any("/toy" in name for name in names(address)), "what comes late goes, too")
-        assert any("/other/" in name for name in names(address))
-    fresh = tmp_path / "fresh"
-    pulled(address, fresh)
-    assert rows(fresh) == [{"run": "other", "n": 12, "different": 12}]
+        eventually(lambda: not any(map(at_run.match, names(address))), "what comes late goes, too")
+    assert taken(address, home) == taken(address, tmp_path / "fresh") == gone
+
+
+def test_a_deletion_that_is_cut_short_is_finished_by_the_next_home(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder_of(address), "toy")
+    logprobe("ship", "--home", address)
+    taken(address, tmp_path / "home")
+    logprobe("store", "delete", "toy", "--home", tmp_path / "home", "--force", "--yes")
+
+    def dies(*_: object) -> None:
+        raise OSError("killed here")
+
+    with monkeypatch.context() as patched, taking(address, tmp_path / "home") as service:
+        patched.setattr(Bucket, "remove", dies)
+        service.ingest()
+        with pytest.raises(OSError, match="killed here"):
+            service.keep()
+    assert f"{DELETED}toy.json" in names(address)
+    assert [name for name in names(address, ARCHIVE) if "/toy/" in name]
+    assert taken(address, tmp_path / "fresh") == []
+    assert not [name for name in names(address, ARCHIVE) if "/toy/" in name]
 
 
 def test_a_recorder_imports_nothing_of_buckets_and_refuses_what_is_no_address(
